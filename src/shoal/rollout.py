@@ -1,0 +1,153 @@
+"""The plain data that everything else speaks of: questions, completions and rollouts.
+
+    question   = Question(id=QuestionId("chain_sum", "1", "c0ffee", seed=7, index=0), prompt=(Message("user", "2 + 2 ="),))
+    completion = Completion.of("4", "stop")
+    rollout    = Rollout(question.id, question.hash, (completion,), node="ada", round=3)
+    assert Rollout.decode(rollout.encode()) == rollout
+
+A **rollout** is one question with the group of completions that one node gave it: the unit of sharing, and of the
+I (own) and J (foreign) of swarm sampling. It carries text, never tokens, rewards or weights: a receiver makes those itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+SCHEMA_VERSION = 1
+
+
+class FinishReason(StrEnum):
+    """How a completion ended."""
+
+    stop = "stop"
+    """The policy ended it by its own end-of-sequence token."""
+    length = "length"
+    """It was cut at the longest length allowed."""
+
+
+class Part(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A piece of content. Text today; another modality is another `mime` with its bytes in `data`."""
+
+    text: str = ""
+    mime: str = "text/plain"
+    data: bytes = b""
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One turn of a prompt, as in the chat convention (`role` is "system" or "user")."""
+
+    role: str
+    content: str
+
+
+class QuestionId(msgspec.Struct, frozen=True, order=True):
+    """All that is needed to make a question again, anywhere."""
+
+    task: str
+    version: str
+    """Version of the generator: another one may make another question of the same numbers."""
+    config: str
+    """Hash of the task's parameters (`hash_of`)."""
+    seed: int
+    """In [0, 2**63): a hash (`seed_of`), since generators use seed + index, so that near seeds overlap."""
+    index: int
+
+
+class Question(msgspec.Struct, frozen=True):
+    """One prompt with the means to verify an answer to it: its id."""
+
+    id: QuestionId
+    prompt: tuple[Message, ...]
+
+    @property
+    def text(self) -> str:
+        """What the user asks, without the system prompt."""
+        return "\n".join(message.content for message in self.prompt if message.role == "user")
+
+    @property
+    def hash(self) -> str:
+        """Hash of the text, by which a receiver knows that it made the same question."""
+        return hash_of(canonical(self.text))
+
+
+class Completion(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One answer."""
+
+    parts: tuple[Part, ...]
+    finish_reason: FinishReason = FinishReason.stop
+    token_ids: tuple[int, ...] | None = None
+    """The tokens as they were sampled, end-of-sequence included. Known to the node that made it; never shared."""
+
+    @classmethod
+    def of(cls, text: str, finish_reason: FinishReason | str = FinishReason.stop) -> Completion:
+        """A completion of text alone."""
+        return cls((Part(text),), FinishReason(finish_reason))
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.parts)
+
+
+class Rollout(msgspec.Struct, frozen=True):
+    """One question with the group of completions that one node gave it."""
+
+    question: QuestionId
+    question_hash: str
+    completions: tuple[Completion, ...]
+    node: str
+    round: int
+    """The round of the node that made it. Rounds of different nodes are not comparable."""
+    schema_version: int = SCHEMA_VERSION
+
+    def encode(self) -> bytes:
+        """The rollout as MessagePack, without what only its maker may know (`token_ids`)."""
+        public = tuple(msgspec.structs.replace(completion, token_ids=None) for completion in self.completions)
+        return _encoder.encode(msgspec.structs.replace(self, completions=public))
+
+    @staticmethod
+    def decode(data: bytes) -> Rollout:
+        """The rollout in `data`, strictly typed. Raises `msgspec.MsgspecError` if it is not one."""
+        return _decoder.decode(data)
+
+
+class Scored(msgspec.Struct, frozen=True):
+    """A rollout with its question regenerated and the rewards that *this* node gave to its completions."""
+
+    rollout: Rollout
+    question: Question
+    rewards: tuple[float, ...]
+    """Rewards, one for each completion, by this node's own verifier."""
+
+    @property
+    def live(self) -> bool:
+        """Whether the rewards differ, so that the group carries a gradient."""
+        return max(self.rewards) - min(self.rewards) > 1e-6
+
+    @property
+    def mean_reward(self) -> float:
+        return sum(self.rewards) / len(self.rewards)
+
+
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
+_decoder = msgspec.msgpack.Decoder(Rollout)
+
+
+def canonical(text: str) -> str:
+    """`text` with its Unicode composed and its white space folded: what makes two questions the same."""
+    return " ".join(unicodedata.normalize("NFC", text).split())
+
+
+def hash_of(value: Any) -> str:
+    """A 128-bit hash (hex) of plain data: the same for equal data on every machine."""
+    return hashlib.blake2b(msgspec.json.encode(value, order="sorted"), digest_size=16).hexdigest()
+
+
+def seed_of(*parts: Sequence[Any] | str | int) -> int:
+    """A seed in [0, 2**63) that depends on all of `parts` and shares nothing with that of any others."""
+    return int(hash_of(parts)[:16], 16) >> 1
