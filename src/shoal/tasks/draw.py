@@ -1,0 +1,121 @@
+"""Which questions a node asks, and on which side of the split a question lies.
+
+    tasks = Tasks(TasksConfig(suite="pond"))
+    questions = tasks.draw(4, "node key", 17)       # the same four whenever it is called so
+    tasks.held_out(per_task=16, seed=0)             # never among what `draw` gives
+
+A draw has no state: a node that resumes asks what it would have asked.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from random import Random
+
+import msgspec
+
+from shoal.config import TasksConfig, TaskSpec
+from shoal.errors import UserError
+from shoal.rollout import Message, Question, QuestionId, canonical, hash_of, seed_of
+from shoal.tasks.suites import specs_of
+from shoal.tasks.task import MAX_INDEX, Task, create_task
+
+
+class UnknownQuestion(ValueError):  # noqa: N818 (it is a fact about a question, not a fault)
+    """A question id that these tasks cannot have made: of another task, version, parameters or range."""
+
+
+def slot_seed(key: tuple[str | int, ...], slot: int, task: str) -> int:
+    """The seed of the question in `slot` of the draw with `key`: a hash, so that no two series of questions overlap."""
+    return seed_of(*key, slot, task)
+
+
+class Tasks:
+    """The tasks of a run, by weight. Draws have no state: a question is a function of the key it is drawn with.
+
+    Raises `UserError` if a task cannot be made or if two are the same.
+    """
+
+    def __init__(self, config: TasksConfig) -> None:
+        self.config = config
+        self.specs = specs_of(config)
+        self.tasks = [create_task(spec) for spec in self.specs]
+        self._by_identity: dict[tuple[str, str, str], tuple[Task, TaskSpec]] = {}
+        for task, spec in zip(self.tasks, self.specs, strict=True):
+            identity = (task.name, task.version, task.config)
+            if identity in self._by_identity:
+                raise UserError(f"task {task.name!r} is listed twice with the same parameters; give it more weight")
+            self._by_identity[identity] = (task, spec)
+        self.labels = _labels([task.name for task in self.tasks])
+        """A name for each task, unique even where two differ by parameters alone."""
+        # Nodes regenerate each other's questions. Bound to the instance, not the class.
+        self._cached = functools.lru_cache(maxsize=4096)(self._make)
+
+    def draw(self, n: int, *key: str | int) -> list[Question]:
+        """`n` training questions. Raises `UserError` if a task has none within reach."""
+        return [self._draw(slot, key) for slot in range(n)]
+
+    def held_out(self, per_task: int, seed: int) -> dict[str, list[Question]]:
+        """`per_task` held-out questions of each task (by label), different in text; fewer where it has fewer."""
+        found: dict[str, list[Question]] = {}
+        for label, task in zip(self.labels, self.tasks, strict=True):
+            texts: dict[str, Question] = {}
+            scan = max(1000, 50 * per_task)
+            for number in range(scan):
+                if len(texts) == per_task:
+                    break
+                series = seed_of("held out", seed, task.name, number // MAX_INDEX)
+                question = self._question(task, series, number % MAX_INDEX)
+                if self.is_held_out(question):
+                    texts.setdefault(canonical(question.text), question)
+            found[label] = list(texts.values())
+        return found
+
+    def question(self, identity: QuestionId) -> Question:
+        """The question of that id, made again. Raises `UnknownQuestion` if it is none of these tasks'."""
+        self.lookup(identity)
+        if not 0 <= identity.index <= MAX_INDEX or not 0 <= identity.seed < 2**63:
+            raise UnknownQuestion(f"seed {identity.seed} or index {identity.index} is out of range")
+        return self._cached(identity)
+
+    def lookup(self, identity: QuestionId) -> tuple[Task, TaskSpec]:
+        """The task that made a question, with its specification. Raises `UnknownQuestion` if it is none of these."""
+        try:
+            return self._by_identity[identity.task, identity.version, identity.config]
+        except KeyError:
+            raise UnknownQuestion(f"not one of these tasks: {identity}") from None
+
+    def is_held_out(self, question: Question) -> bool:
+        """Whether the question is kept for evaluation: by its text alone, so that all nodes and tasks agree."""
+        return int(hash_of(("side", canonical(question.text)))[:16], 16) / 2**64 < self.config.held_out
+
+    def _draw(self, slot: int, key: tuple[str | int, ...]) -> Question:
+        weights = [spec.weight for spec in self.specs]
+        task = Random(seed_of(*key, slot)).choices(self.tasks, weights)[0]
+        seed = slot_seed(key, slot, task.name)
+        for index in range(MAX_INDEX):
+            question = self._question(task, seed, index)
+            if not self.is_held_out(question):
+                return question
+        raise UserError(f"task {task.name!r} has no training question in {MAX_INDEX} tries: too few differ")
+
+    def _question(self, task: Task, seed: int, index: int) -> Question:
+        return self._cached(QuestionId(task.name, task.version, task.config, seed, index))
+
+    def _make(self, identity: QuestionId) -> Question:
+        task, spec = self.lookup(identity)
+        question = task.question(identity.seed, identity.index)
+        if not spec.system_prompt:
+            return question
+        return msgspec.structs.replace(question, prompt=(Message("system", spec.system_prompt), *question.prompt))
+
+
+def _labels(names: list[str]) -> list[str]:
+    """`names`, numbered where they repeat: a, b#1, b#2."""
+    total, seen = Counter(names), Counter[str]()
+    labels = []
+    for name in names:
+        seen[name] += 1
+        labels.append(name if total[name] == 1 else f"{name}#{seen[name]}")
+    return labels

@@ -1,0 +1,113 @@
+"""The tasks of reasoning-gym (https://github.com/open-thought/reasoning-gym), any of them.
+
+The question `(seed, index)` is `reasoning_gym.create_dataset(name, seed=seed, **parameters)[index]`. Most datasets make
+item `index` from `Random(seed + index)` and from nothing else, so that one dataset made with seed 0 gives them all; the
+few that do not are named in `PER_SEED`, and have a dataset for each seed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import decimal
+import functools
+import importlib.metadata
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import reasoning_gym
+from reasoning_gym.dataset import ProceduralDataset
+from reasoning_gym.factory import DATASETS
+
+from shoal.errors import UserError
+from shoal.rollout import Message, Question, QuestionId, hash_of
+from shoal.tasks.partial import partial_credit_of
+from shoal.tasks.task import MAX_INDEX, nearest
+
+ADAPTER_VERSION = 1
+VERSION = f"{importlib.metadata.version('reasoning-gym')}+{ADAPTER_VERSION}"
+
+PER_SEED = frozenset({"acre", "gsm_symbolic", "list_functions", "pool_matrix", "word_ladder"})
+"""Tasks whose items depend on more than seed + index (a choice at construction, a size, numpy's 32-bit seed).
+
+Their seed is taken modulo 2**32 - MAX_INDEX, so that seed + index has 32 bits."""
+
+HASHED = frozenset({"isomorphic_strings", "polynomial_multiplication", "ransom_note"})
+"""Tasks that go through sets of strings: their questions differ between processes, unless PYTHONHASHSEED is 0."""
+
+NOT_TASKS = frozenset({"composite"})
+
+
+class ReasoningTask:
+    """A task of reasoning-gym. Raises `UserError` for a name or a parameter that it does not have."""
+
+    def __init__(self, name: str, parameters: Mapping[str, Any]) -> None:
+        names = DATASETS.keys() - NOT_TASKS
+        if name not in names:
+            raise UserError(f"no task {name!r} in reasoning-gym {VERSION}; {nearest(name, names)}")
+        if name in HASHED and sys.flags.hash_randomization:
+            raise UserError(f"task {name!r} makes other questions in every process: set PYTHONHASHSEED=0, on all nodes")
+        allowed = {field.name for field in dataclasses.fields(DATASETS[name][1])} - {"seed", "size"}
+        for parameter in parameters:
+            if parameter not in allowed:
+                raise UserError(f"task {name!r} has no parameter {parameter!r}; {nearest(parameter, allowed)}")
+        self.name = name
+        self.version = VERSION
+        self._parameters = dict(parameters)
+        try:
+            self._dataset = self._make(0)
+        except (AssertionError, TypeError, ValueError, LookupError) as error:
+            raise UserError(f"task {name!r} refuses its parameters: {error}") from error
+        resolved = dataclasses.asdict(self._dataset.config)
+        self.config = hash_of({key: value for key, value in resolved.items() if key in allowed})
+        self.partial_credit = partial_credit_of(
+            name, inherited=type(self._dataset).score_answer is ProceduralDataset.score_answer
+        )
+        # Answers to one question come one after another: its entry is made once. Bound to the instance, not the class.
+        self.entry = functools.lru_cache(maxsize=64)(self._entry)
+        self._series = functools.lru_cache(maxsize=8)(self._make)
+
+    def question(self, seed: int, index: int) -> Question:
+        """Question `index` of the series `seed`."""
+        identity = QuestionId(self.name, self.version, self.config, seed, index)
+        return Question(identity, (Message("user", self.entry(seed, index)["question"]),))
+
+    def score(self, question: QuestionId, answers: Sequence[str]) -> list[float]:
+        """The scores that reasoning-gym gives to `answers`, partial credit included."""
+        entry = self.entry(question.seed, question.index)
+        with _own_decimals():
+            return [self._score(answer, entry) for answer in answers]
+
+    def _score(self, answer: str, entry: dict[str, Any]) -> float:
+        if self.name == "complex_arithmetic" and "nan" in "".join(answer.split()).lower():
+            return 0.0  # its scorer gives min(1, nan), which is 1
+        return float(self._dataset.score_answer(answer, entry))
+
+    def _entry(self, seed: int, index: int) -> dict[str, Any]:
+        """reasoning-gym's item: "question", "answer" (None if it names no single right one) and "metadata"."""
+        if not 0 <= seed < 2**63 or not 0 <= index <= MAX_INDEX:
+            raise ValueError(f"seed {seed} or index {index} out of range")
+        with _own_decimals():
+            if self.name not in PER_SEED:
+                return dict(self._dataset[seed + index])
+            return dict(self._series(seed % (2**32 - MAX_INDEX))[index])
+
+    def _make(self, seed: int) -> Any:
+        with _own_decimals():
+            return reasoning_gym.create_dataset(self.name, seed=seed, size=MAX_INDEX + 1, **self._parameters)
+
+
+def _own_decimals() -> AbstractContextManager[decimal.Context]:
+    """decimal_arithmetic sets the precision of the whole thread: questions would depend on those made before."""
+    return decimal.localcontext(decimal.Context())
+
+
+def _silent(*_arguments: object, **_options: object) -> None:
+    """In place of `print`."""
+
+
+for _name, _module in list(sys.modules.items()):
+    # `bf` prints dots and `codeio` its errors while they make a question. (redirect_stdout would be every thread's.)
+    if _name.startswith("reasoning_gym.code."):
+        vars(_module)["print"] = _silent

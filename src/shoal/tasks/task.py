@@ -1,0 +1,86 @@
+"""What a task is, and how one is made from its specification.
+
+    task = create_task(TaskSpec(name="chain_sum", parameters={"max_terms": 3}))
+    question = task.question(seed=7, index=0)
+
+Anything with the members of `Task` is one: see docs/tasks.md for one of one's own.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from shoal.config import TaskSpec
+from shoal.errors import UserError
+from shoal.rollout import Question, QuestionId
+
+MAX_INDEX = 1000
+"""The highest index of a question in its series; what names a higher one is refused."""
+
+
+@runtime_checkable
+class Task(Protocol):
+    """A source of questions. `(name, version, config, seed, index)` gives the same question on every machine."""
+
+    name: str
+    version: str
+    """Another one may make another question of the same numbers."""
+    config: str
+    """`hash_of` all parameters, defaults included."""
+    partial_credit: str
+    """What part of a score an answer may get that is not right, in one line; empty: right or nothing."""
+
+    def question(self, seed: int, index: int) -> Question:
+        """Question `index` of the series `seed`, in [0, 2**63). Depends on nothing else."""
+        ...
+
+    def score(self, question: QuestionId, answers: Sequence[str]) -> list[float]:
+        """Raw scores in [0, 1], one for each answer. A stranger's answer is scored in the verifier's worker alone."""
+        ...
+
+
+def create_task(spec: TaskSpec) -> Task:
+    """The task that `spec` names: one of reasoning-gym's, or `module:attribute` called with the parameters.
+
+    Raises `UserError` if there is none of that name or it refuses its parameters.
+    """
+    if ":" in spec.name:
+        return _own_task(spec)
+    # reasoning-gym takes more than a second to import: only who makes a question pays it.
+    from shoal.tasks.reasoning import ReasoningTask
+
+    return ReasoningTask(spec.name, spec.parameters)
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """A hint for who mistyped `name`: the nearest of `names`, or all of them if none is near and they are few."""
+    known = sorted(names)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return f"choose from {', '.join(known)}" if len(known) <= 12 else f"there are {len(known)} others"
+
+
+def _own_task(spec: TaskSpec) -> Task:
+    module_name, _, attribute = spec.name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except (ImportError, ValueError) as error:
+        raise UserError(f"task {spec.name!r}: cannot import {module_name!r}: {error}") from error
+    try:
+        make: Any = getattr(module, attribute)
+    except AttributeError:
+        names = [name for name in vars(module) if not name.startswith("_")]
+        raise UserError(
+            f"task {spec.name!r}: {module_name} has no {attribute!r}; {nearest(attribute, names)}"
+        ) from None
+    try:
+        task = make(**spec.parameters)
+    except (TypeError, ValueError, AssertionError) as error:
+        raise UserError(f"task {spec.name!r}: {error}") from error
+    if not isinstance(task, Task):
+        raise UserError(f"task {spec.name!r} is not a task: see shoal.tasks.Task for what it must have")
+    return task
