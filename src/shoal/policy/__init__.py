@@ -1,0 +1,1 @@
+"""What answers questions: language models and their decoding."""

@@ -1,0 +1,107 @@
+"""A language model as a policy: questions in, completions out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from jinja2 import TemplateError
+
+from shoal.errors import UserError
+from shoal.policy.decode import Sampling, cache_bytes_per_token, sample
+from shoal.policy.device import Placement
+from shoal.policy.loading import LanguageModel, load
+from shoal.rollout import Completion, FinishReason, Part, Question
+
+CACHE_BYTES = 2**30
+"""Keys and values of one decoding batch; more questions than fit are decoded in several batches."""
+
+
+class LanguagePolicy:
+    """Answers questions with a causal language model; `lm` is what a learner trains.
+
+    Text is the truth: `prompt_ids` and `completion_ids` turn anybody's text into this model's own tokens, prompt and
+    completion apart, so that no boundary merges and nothing in a completion can act as a special token.
+    """
+
+    def __init__(self, model: str | LanguageModel, sampling: Sampling, placement: Placement) -> None:
+        self.lm = load(model, placement.device) if isinstance(model, str) else model
+        self.sampling = sampling
+        self.placement = placement
+        self.lm.model.eval()
+        self._system_role = self._accepts_system_role()
+
+    @property
+    def name(self) -> str:
+        return self.lm.name
+
+    def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
+        """`num_generations` completions for each question; the same `seed` gives the same ones."""
+        generator = torch.Generator(self.placement.device).manual_seed(seed)
+        prompts = [self.prompt_ids(question) for question in questions]
+        longest = max(map(len, prompts), default=0) + self.sampling.max_completion_length
+        context = getattr(self.lm.model.config.get_text_config(), "max_position_embeddings", longest)
+        if longest > context:
+            raise UserError(
+                f"model '{self.name}' reads {context} tokens, but a question with its answer may take {longest}; "
+                "lower --max-completion-length or take other tasks"
+            )
+        per_question = cache_bytes_per_token(self.lm.model) * longest * num_generations
+        step = max(1, CACHE_BYTES // per_question) if prompts else 1
+        groups = []
+        for start in range(0, len(prompts), step):
+            groups += sample(
+                self.lm.model,
+                prompts[start : start + step],
+                num_generations,
+                self.sampling,
+                self.lm.stop_ids,
+                self.placement,
+                generator,
+            )
+        return [tuple(self._completion(s.token_ids, s.stopped) for s in group) for group in groups]
+
+    def prompt_ids(self, question: Question) -> list[int]:
+        """The question in this model's own format: its chat template, or plain lines where it has none."""
+        tokenizer: Any = self.lm.tokenizer
+        if tokenizer.chat_template:
+            chat = [{"role": message.role, "content": message.content} for message in question.prompt]
+            if not self._system_role:
+                chat = [{"role": "user", "content": "\n\n".join(message["content"] for message in chat)}]
+            return list(tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False))
+        text = "".join(message.content.rstrip() + "\n" for message in question.prompt)
+        ids = list(tokenizer(text).input_ids)
+        return ids[:-1] if ids[-1] in self.lm.stop_ids else ids
+
+    def completion_ids(self, completion: Completion) -> list[int]:
+        """The completion's tokens: as sampled where this policy made it, else from its text, with the end-of-sequence
+        token after what ended by itself and only there. At most `max_completion_length` of them.
+        """
+        if completion.token_ids is not None:
+            return list(completion.token_ids)
+        tokenizer: Any = self.lm.tokenizer
+        ids = list(tokenizer(completion.text, add_special_tokens=False, split_special_tokens=True).input_ids)
+        if completion.finish_reason == FinishReason.stop:
+            ids.append(self.lm.eos_id)
+        return ids[: self.sampling.max_completion_length]
+
+    def save(self, folder: Path) -> None:
+        self.lm.save(folder)
+
+    def _accepts_system_role(self) -> bool:
+        """Some chat templates refuse a system message; what it says then goes before the question."""
+        tokenizer: Any = self.lm.tokenizer
+        chat = [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}]
+        try:
+            tokenizer.chat_template and tokenizer.apply_chat_template(chat, tokenize=False)
+        except TemplateError:
+            return False
+        return True
+
+    def _completion(self, token_ids: list[int], stopped: bool) -> Completion:
+        body = token_ids[:-1] if stopped else token_ids
+        text = self.lm.tokenizer.decode(body, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        reason = FinishReason.stop if stopped else FinishReason.length
+        return Completion((Part(text),), reason, tuple(token_ids))

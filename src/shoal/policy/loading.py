@@ -1,0 +1,123 @@
+"""Bringing a model and its tokenizer into memory: the embedded guppy, a folder, a GGUF file, or a name on the Hub."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from shoal.config import GUPPY
+from shoal.errors import UserError
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """A causal language model with all that is needed to decode with it."""
+
+    name: str
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    stop_ids: frozenset[int]
+    """Tokens that end a completion."""
+    eos_id: int
+    """The one of `stop_ids` that ends a turn in this model's own format."""
+    pad_id: int
+
+    def save(self, folder: Path) -> None:
+        """Writes an ordinary Hugging Face model folder."""
+        self.model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+
+
+def load(name: str, device: torch.device) -> LanguageModel:
+    """Loads `name` (see the module's docstring) in float32.
+
+    Raises `UserError` with one line that says what is wrong: nothing of that name, a file that is cut short, an
+    architecture that is unknown, no end-of-sequence token.
+    """
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    source, options = _source(name)
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(source, **options)
+        model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, **options)
+    except MemoryError as error:
+        raise UserError(f"model '{name}' does not fit into this machine's memory; take a smaller one") from error
+    except Exception as error:  # loaders raise whatever their parsers do
+        raise UserError(f"model '{name}' cannot be loaded: {_reason(name, error)}") from error
+    if "gguf_file" in options:
+        _forget_quantisation(model)
+    stop_ids = _stop_ids(model, tokenizer)
+    if not stop_ids:
+        raise UserError(f"model '{name}' has no end-of-sequence token, so its answers could not end; set eos_token_id in its config.json")
+    eos_id = _turn_end(tokenizer, stop_ids)
+    pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else eos_id
+    return LanguageModel(name, model.to(device), tokenizer, stop_ids, eos_id, pad_id)
+
+
+def display_name(name: str) -> str:
+    """A short name for people: the last part of a path, without `.gguf`."""
+    return name if name == GUPPY else Path(name).name.removesuffix(".gguf")
+
+
+def _source(name: str) -> tuple[str, dict[str, Any]]:
+    """What to hand to `from_pretrained`, and with which options."""
+    if name == GUPPY:
+        return str(files("shoal") / "guppy"), {"local_files_only": True}
+    path = Path(name).expanduser()
+    if name.endswith(".gguf"):
+        if not path.is_file():
+            raise UserError(f"there is no file '{name}'")
+        return str(path.parent), {"gguf_file": path.name, "local_files_only": True}
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise UserError(f"folder '{name}' holds no model: it has no config.json")
+        return str(path), {"local_files_only": True}
+    if path.exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise UserError(f"'{name}' is no model: give a Hugging Face name, a model folder or a .gguf file")
+    return name, {}
+
+
+def _reason(name: str, error: Exception) -> str:
+    if name.endswith(".gguf"):
+        return f"the GGUF file is damaged, cut short or of an architecture that transformers does not read ({_first_line(error)})"
+    if isinstance(error, OSError) and not Path(name).exists():
+        offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
+        return f"no folder of this name here, and the Hugging Face Hub did not give it{offline}; check the name and the network"
+    return _first_line(error)
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
+
+
+def _forget_quantisation(model: Any) -> None:
+    """The weights are plain floats by now; with these marks left, transformers would refuse to save them."""
+    del model.config.quantization_config
+    model.hf_quantizer = None
+    model.is_quantized = False
+
+
+def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    ids: set[int] = set()
+    for value in (model.generation_config.eos_token_id, model.config.eos_token_id, tokenizer.eos_token_id):
+        ids.update(value if isinstance(value, list) else [value])
+    return frozenset(i for i in ids if i is not None)
+
+
+def _turn_end(tokenizer: Any, stop_ids: frozenset[int]) -> int:
+    """The stop token that the chat template puts after an answer; without a template the tokenizer's own."""
+    if tokenizer.chat_template:
+        chat = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+        ids = tokenizer.apply_chat_template(chat, return_dict=False)
+        ends = [i for i in ids if i in stop_ids]
+        if ends:
+            return int(ends[-1])
+    return int(tokenizer.eos_token_id) if tokenizer.eos_token_id in stop_ids else min(stop_ids)
