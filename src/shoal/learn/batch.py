@@ -1,0 +1,132 @@
+"""Packing a group into one row, its prompt once and its completions behind it, so that nothing is computed twice.
+
+A row is `prompt, completion 1, completion 2, ...`. Each completion sees the prompt and itself, by the attention mask, and
+counts its positions from the end of the prompt, so every log-probability is that of the completion alone after its prompt.
+
+Shape suffixes: R rows, S positions in a row, T trained tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One completion to train on."""
+
+    token_ids: list[int]
+    advantage: float
+    weight: float
+    """What each of its tokens counts in the loss (`losses.token_weights`)."""
+    slot: int
+    """Where its tokens begin in the flat tensors of the whole update (old and reference log-probabilities)."""
+
+    @property
+    def last_slot(self) -> int:
+        return self.slot + len(self.token_ids) - 1
+
+
+@dataclass(frozen=True)
+class Row:
+    """A prompt with some of its completions."""
+
+    prompt_ids: list[int]
+    sequences: tuple[Trained, ...]
+
+    def __len__(self) -> int:
+        """Tokens to compute: the last one of a completion predicts nothing."""
+        return len(self.prompt_ids) + sum(len(s.token_ids) - 1 for s in self.sequences)
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """Rows as tensors, ready for one forward pass."""
+
+    input_ids_RS: torch.Tensor
+    positions_RS: torch.Tensor
+    segments_RS: torch.Tensor
+    """0 in the prompt, 1, 2, ... in its completions, -1 in the padding."""
+    rows_T: torch.Tensor
+    columns_T: torch.Tensor
+    """Where the hidden state that predicts each trained token is."""
+    targets_T: torch.Tensor
+    advantages_T: torch.Tensor
+    weights_T: torch.Tensor
+    slots_T: torch.Tensor
+
+    def mask_RSS(self, window: int | None = None) -> torch.Tensor:
+        """True where a position (second index) may see another (third): earlier ones of its prompt and its own segment,
+        within `window` tokens if the model's attention slides."""
+        S = self.input_ids_RS.shape[1]
+        query, key = self.segments_RS[:, :, None], self.segments_RS[:, None, :]
+        causal = torch.ones(S, S, dtype=torch.bool, device=query.device).tril()
+        mask = causal & ((key == query) | (key == 0))
+        if window is not None:
+            mask &= self.positions_RS[:, :, None] - self.positions_RS[:, None, :] < window
+        return mask
+
+
+def make_rows(prompt_ids: list[int], sequences: Sequence[Trained], token_budget: int) -> list[Row]:
+    """The group as one row, or as several that repeat the prompt where one would exceed `token_budget`."""
+    rows: list[Row] = []
+    current: list[Trained] = []
+    for sequence in sorted(sequences, key=lambda s: len(s.token_ids)):
+        if current and len(Row(prompt_ids, (*current, sequence))) > token_budget:
+            rows.append(Row(prompt_ids, tuple(current)))
+            current = []
+        current.append(sequence)
+    return [*rows, Row(prompt_ids, tuple(current))] if current else rows
+
+
+def micro_batches(rows: Sequence[Row], token_budget: int, device: torch.device) -> Iterator[MicroBatch]:
+    """Rows of like length together, at most `token_budget` tokens (padding included) in each pass, one row at least."""
+    pending: list[Row] = []
+    for row in sorted(rows, key=len):
+        if pending and len(row) * (len(pending) + 1) > token_budget:
+            yield _tensors(pending, device)
+            pending = []
+        pending.append(row)
+    if pending:
+        yield _tensors(pending, device)
+
+
+def _tensors(rows: Sequence[Row], device: torch.device) -> MicroBatch:
+    R, S = len(rows), max(map(len, rows))
+    input_ids = torch.zeros(R, S, dtype=torch.long)
+    positions = torch.zeros(R, S, dtype=torch.long)
+    segments = torch.full((R, S), -1, dtype=torch.long)
+    where_row: list[int] = []
+    where_column: list[int] = []
+    targets: list[int] = []
+    advantages: list[float] = []
+    weights: list[float] = []
+    slots: list[int] = []
+    for r, row in enumerate(rows):
+        P = len(row.prompt_ids)
+        input_ids[r, :P] = torch.tensor(row.prompt_ids)
+        positions[r, :P] = torch.arange(P)
+        segments[r, :P] = 0
+        start = P
+        for number, sequence in enumerate(row.sequences, 1):
+            length = len(sequence.token_ids)
+            end = start + length - 1
+            input_ids[r, start:end] = torch.tensor(sequence.token_ids[:-1], dtype=torch.long)
+            positions[r, start:end] = torch.arange(P, P + length - 1)
+            segments[r, start:end] = number
+            where_row += [r] * length
+            where_column += [P - 1, *range(start, end)]
+            targets += sequence.token_ids
+            advantages += [sequence.advantage] * length
+            weights += [sequence.weight] * length
+            slots += range(sequence.slot, sequence.slot + length)
+            start = end
+    return MicroBatch(
+        *(t.to(device) for t in (input_ids, positions, segments)),
+        *(torch.tensor(v, device=device) for v in (where_row, where_column, targets)),
+        *(torch.tensor(v, dtype=torch.float32, device=device) for v in (advantages, weights)),
+        torch.tensor(slots, device=device),
+    )

@@ -1,0 +1,97 @@
+"""Log-probabilities of trained tokens, without ever holding logits of all of them at once.
+
+Shape suffixes: R rows, S positions, T trained tokens, D hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+
+from shoal.errors import UserError
+from shoal.learn.batch import MicroBatch, Row, Trained, micro_batches
+
+CHUNK_ELEMENTS = 2**24
+"""Logits held at a time: 64 MiB in float32."""
+
+
+def token_logprobs(model: PreTrainedModel, batch: MicroBatch, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """(logps_T, entropy_T) in nats, float32: of each trained token under softmax(logits / temperature), and the entropy of
+    that distribution (without gradient)."""
+    hidden_TD = _hidden(model, batch)[batch.rows_T, batch.columns_T]
+    rows = max(1, CHUNK_ELEMENTS // model.get_output_embeddings().weight.shape[0])
+    chunks = list(zip(hidden_TD.split(rows), batch.targets_T.split(rows), strict=True))
+    parts = [
+        # With several chunks, each one's logits are made again in the backward pass rather than kept.
+        checkpoint(_head, model, hidden, targets, temperature, use_reentrant=False)
+        if len(chunks) > 1 and torch.is_grad_enabled()
+        else _head(model, hidden, targets, temperature)
+        for hidden, targets in chunks
+    ]
+    return torch.cat([logps for logps, _ in parts]), torch.cat([entropy for _, entropy in parts])
+
+
+def check_architecture(model: PreTrainedModel, name: str) -> None:
+    """Raises `UserError` if log-probabilities made here differ from those of the model's own forward pass: an architecture
+    whose attention cannot be masked freely, or that does something to its logits that is not known here."""
+    config: Any = model.config.get_text_config()
+    V = model.get_output_embeddings().weight.shape[0]
+    prompt, answers = [5 % V, 9 % V, 7 % V], [[3 % V, 8 % V], [4 % V, 6 % V, 2 % V]]
+    row = Row(prompt, tuple(Trained(answer, 0.0, 0.0, 0) for answer in answers))
+    (batch,) = micro_batches([row], len(row), model.device)
+    with torch.no_grad():
+        ours, _ = token_logprobs(model, batch, 1.0)
+        theirs = []
+        for answer in answers:
+            logits = model(torch.tensor([prompt + answer], device=model.device), use_cache=False).logits[0]
+            logps = logits[len(prompt) - 1 : -1].float().log_softmax(-1)
+            theirs += logps[range(len(answer)), answer].tolist()
+    difference = (ours - torch.tensor(theirs, device=ours.device)).abs().max().item()
+    if not difference < 1e-2:  # NaN is refused too
+        raise UserError(
+            f"model '{name}' ({config.model_type}) cannot be trained here: its log-probabilities come out "
+            f"{difference:.2g} nats off when a question's answers are packed together"
+        )
+
+
+def _hidden(model: PreTrainedModel, batch: MicroBatch) -> torch.Tensor:
+    """The last hidden states (R, S, D) of packed rows."""
+    config: Any = model.config.get_text_config()
+    window = getattr(config, "sliding_window", None)
+    layer_types = set(getattr(config, "layer_types", None) or [])
+    if "sliding_attention" in layer_types:
+        masks: Any = {"full_attention": _ready(model, batch.mask_RSS())}
+        masks["sliding_attention"] = _ready(model, batch.mask_RSS(window))
+    else:
+        masks = _ready(model, batch.mask_RSS(None if layer_types else window))
+    backbone: Any = model.base_model
+    out = backbone(
+        input_ids=batch.input_ids_RS, attention_mask=masks, position_ids=batch.positions_RS, use_cache=False
+    )
+    return out.last_hidden_state  # type: ignore[no-any-return]
+
+
+def _ready(model: PreTrainedModel, mask_RSS: torch.Tensor) -> torch.Tensor:
+    """The mask as the model's attention wants it: Boolean for torch's own, added to the scores for the plain one."""
+    mask_RHSS = mask_RSS[:, None]
+    if model.config._attn_implementation == "sdpa":
+        return mask_RHSS
+    zero = torch.zeros((), dtype=model.dtype, device=mask_RSS.device)
+    return torch.where(mask_RHSS, zero, torch.finfo(model.dtype).min)
+
+
+def _head(
+    model: PreTrainedModel, hidden_TD: torch.Tensor, targets_T: torch.Tensor, temperature: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    config: Any = model.config.get_text_config()
+    logits_TV = model.get_output_embeddings()(hidden_TD).float()
+    softcap = getattr(config, "final_logit_softcapping", None)
+    if softcap:
+        logits_TV = torch.tanh(logits_TV / softcap) * softcap
+    logps_TV = torch.log_softmax(logits_TV / temperature, -1)
+    with torch.no_grad():
+        entropy_T = -(logps_TV.exp() * logps_TV).sum(-1)
+    return logps_TV.gather(-1, targets_T[:, None])[:, 0], entropy_T
