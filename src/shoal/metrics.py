@@ -1,0 +1,69 @@
+"""What a run writes down of a round: a line of `metrics.jsonl` for each node, a row of `rollouts.parquet` for each completion.
+
+`reward/local`, over a node's own unfiltered rollouts, and `eval/pass@1`, on held-out questions, are the figures that count.
+`reward/trained_on` is a diagnostic: it rises by the choice of what to train on alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+from shoal.node import Lesson, Node
+from shoal.rollout import FinishReason, Scored
+
+
+def round_metrics(node: Node, lesson: Lesson) -> dict[str, Any]:
+    """The line of `node` for the round that gave it `lesson`. Means over nothing are null."""
+    completions = [completion for scored in lesson.own for completion in scored.rollout.completions]
+    lengths = [len(completion.token_ids or ()) for completion in completions]
+    return {
+        "round": node.round,
+        "node": node.name,
+        "time": time.time(),
+        "reward/local": _mean_reward(lesson.own),
+        "reward/external": _mean_reward(lesson.foreign),
+        "reward/trained_on": _mean_reward(lesson.own + lesson.foreign),
+        "rollouts/live_local": sum(scored.live for scored in lesson.own),
+        "rollouts/shared": len(node.tried),
+        "rollouts/sampled": len(lesson.foreign),
+        "rollouts/wanted": node.external,
+        "rollouts/pool": len(node.pool),
+        "rollouts/refused": node.refused,
+        "completions/mean_length": _mean(lengths),
+        "completions/truncated": _mean([c.finish_reason == FinishReason.length for c in completions]),
+        "tokens/generated": sum(lengths),
+        **{f"seconds/{name}": seconds for name, seconds in node.seconds.items()},
+        **lesson.update,
+    }
+
+
+def rollout_rows(lesson: Lesson) -> list[dict[str, Any]]:
+    """The own completions of a round, with the rewards that their maker gave them."""
+    return [
+        {
+            "node": scored.rollout.node,
+            "task": scored.question.id.task,
+            "version": scored.question.id.version,
+            "config": scored.question.id.config,
+            "seed": scored.question.id.seed,
+            "index": scored.question.id.index,
+            "question": scored.question.text,
+            "completion": completion.text,
+            "finish_reason": completion.finish_reason.value,
+            "reward": reward,
+            "live": scored.live,
+        }
+        for scored in lesson.own
+        for completion, reward in zip(scored.rollout.completions, scored.rewards, strict=True)
+    ]
+
+
+def _mean_reward(group: Sequence[Scored]) -> float | None:
+    return _mean([reward for scored in group for reward in scored.rewards])
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return fmean(values) if values else None

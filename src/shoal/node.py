@@ -1,0 +1,120 @@
+"""One node of the swarm: the algorithm of Swarm sAmpling Policy Optimization (arXiv 2509.08721, algorithm 1).
+
+Each round a node answers I questions of its own with G completions each, shares the text of what it tried, takes J of
+what others tried, scores all of it with its own verifier, and takes a policy-gradient step on I + J rollouts. It waits for
+nobody: with an empty pool it learns from its own.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shoal.protocols import Learner, Policy, Sampler, Swarm, Tasks, Verifier
+from shoal.rollout import Question, Rollout, Scored, seed_of
+from shoal.swarm.pool import Pool
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What one round gave."""
+
+    own: list[Scored]
+    foreign: list[Scored]
+    update: dict[str, float]
+    """Metrics of the update."""
+
+
+@dataclass
+class Node:
+    """A policy, tasks, a learner and a place in the swarm."""
+
+    name: str
+    seed: int
+    tasks: Tasks
+    verifier: Verifier
+    policy: Policy
+    learner: Learner
+    swarm: Swarm
+    sampler: Sampler
+    pool: Pool
+    local: int
+    """I: own questions in each round."""
+    external: int
+    """J: other nodes' rollouts in each update, as far as there are live ones."""
+    num_generations: int
+    """G: completions for each question."""
+    round: int = 0
+    refused: int = 0
+    """Foreign rollouts about anything but a training question of this node's tasks."""
+    tried: list[Rollout] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def act(self) -> None:
+        """Answers own questions and shares the answers."""
+        self.round += 1
+        with self._timed("generate"):
+            questions = self.tasks.draw(self.local, self.seed, self.name, self.round)
+            groups = self.policy.generate(questions, self.num_generations, self._seed("generate"))
+        self.tried = [
+            Rollout(question.id, question.hash, completions, self.name, self.round)
+            for question, completions in zip(questions, groups, strict=True)
+        ]
+        self.swarm.share(self.tried)
+
+    def learn(self) -> Lesson:
+        """Scores own and foreign rollouts alike, and learns from I of the one and J of the other."""
+        with self._timed("score"):
+            own = self.score(self.tried)
+            self.pool.add(self.score(self.swarm.receive()), self.round)
+        foreign = self.sampler.sample(self.pool.candidates(), self.external, self._seed("sample"))
+        self.pool.remove(foreign)
+        with self._timed("learn"):
+            update = self.learner.update(own + foreign, self._seed("learn"))
+        return Lesson(own, foreign, update)
+
+    def score(self, rollouts: Sequence[Rollout]) -> list[Scored]:
+        """Rewards by this node's own verifier. Nobody's word is taken for the question either: it is made again from its
+        id, and a rollout about another question, or a held-out one, is dropped and counted."""
+        asked = [(rollout, self._question(rollout)) for rollout in rollouts]
+        known = [(rollout, question) for rollout, question in asked if question is not None]
+        self.refused += len(asked) - len(known)
+        rewards = self.verifier.score([(r.question, [c.text for c in r.completions]) for r, _ in known])
+        return [Scored(r, question, tuple(values)) for (r, question), values in zip(known, rewards, strict=True)]
+
+    def save(self, folder: Path) -> None:
+        """Writes all that `load` needs to go on as if nothing had happened. Nothing random is kept: see `_seed`."""
+        folder.mkdir()
+        self.policy.save(folder)
+        self.learner.save(folder)
+        self.pool.save(folder)
+        (folder / "node.json").write_text(json.dumps({"round": self.round, "refused": self.refused}))
+
+    def load(self, folder: Path) -> None:
+        """Takes up what `save` wrote; the policy has been made from the same folder."""
+        self.learner.load(folder)
+        self.pool.load(folder)
+        state = json.loads((folder / "node.json").read_text())
+        self.round, self.refused = state["round"], state["refused"]
+
+    def _question(self, rollout: Rollout) -> Question | None:
+        try:
+            question = self.tasks.question(rollout.question)
+        except ValueError:
+            return None
+        honest = rollout.completions and rollout.question_hash == question.hash and not self.tasks.is_held_out(question)
+        return question if honest else None
+
+    def _seed(self, purpose: str) -> int:
+        """A function of run, node and round, so that a resumed node needs no random state."""
+        return seed_of(self.seed, self.name, self.round, purpose)
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - start
