@@ -1,0 +1,108 @@
+"""The program `shoal`. Thin: it reads the command line, and imports what a command needs when it is given."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from shoal import __version__
+from shoal.config import Config, make_config, read_config
+from shoal.errors import UserError
+from shoal.flags import Parser, add_settings, given_settings, merged
+
+RUN_HELP = """Runs a swarm of language models in this process: each node answers questions, shares what it tried,
+and learns from its own rollouts and from the others'.
+
+  shoal run                                   four guppies on easy tasks, about two minutes
+  shoal run --model HuggingFaceTB/SmolLM2-135M-Instruct --suite paper --nodes 2
+  shoal run --model A --model B               nodes with different models
+  shoal run --config runs/one/config.toml     the same again, elsewhere
+  shoal run --resume runs/one                 goes on where a run ended or was killed
+
+Every setting below can also stand in a TOML file (--config FILE); flags go over the file."""
+
+EVAL_HELP = """Asks a model held-out questions: pass@1 and pass@k for each task, with 95 % Wilson intervals.
+
+  shoal eval guppy
+  shoal eval HuggingFaceTB/SmolLM2-135M-Instruct --suite paper --samples 8
+  shoal eval runs/one/checkpoints/round-000060/node-1 --task chain_sum --task gcd --json"""
+
+RESUMABLE = {"rounds", "threads", "checkpoint_every"}
+"""Settings that may be changed on the way."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the program; returns its exit code: 0, 2 for what the user can mend, 130 when interrupted."""
+    try:
+        args = _parser().parse(sys.argv[1:] if argv is None else argv)
+        code: int = args.command(args)
+        return code
+    except UserError as error:
+        print(f"shoal: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("shoal: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="shoal", description="Collective reinforcement learning of language models.")
+    parser.add_argument("--version", action="version", version=f"shoal {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="run a swarm on this machine", description=RUN_HELP)
+    run.set_defaults(command=_run)
+    run.add_argument("--config", type=Path, metavar="FILE", help="settings from a TOML file")
+    run.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in this folder")
+    run.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: runs/DATE-TIME)")
+    run.add_argument("--quiet", action="store_true", help="print the result alone")
+    add_settings(run)
+
+    evaluate = commands.add_parser("eval", help="measure a model on held-out questions", description=EVAL_HELP)
+    evaluate.set_defaults(command=_eval)
+    evaluate.add_argument("model", metavar="MODEL", help="a Hugging Face name, a model folder, a GGUF file, or guppy")
+    evaluate.add_argument("--task", action="append", metavar="NAME", help="a task of reasoning-gym; may be repeated")
+    evaluate.add_argument("--k", action="append", type=int, metavar="K", help="pass@K (default: all samples)")
+    evaluate.add_argument("--json", action="store_true", help="print one JSON object")
+    settings = ["seed", "threads", "tasks.suite", "tasks.held_out", "evaluation.questions", "evaluation.samples"]
+    decoding = ["max_completion_length", "temperature", "top_p", "device", "dtype"]
+    add_settings(evaluate, [*settings, *(f"policy.{name}" for name in decoding)])
+    return parser
+
+
+def _run(args: argparse.Namespace) -> int:
+    given = given_settings(args)
+    if args.resume:
+        if args.config or args.out:
+            raise UserError("--resume takes everything from its folder; leave --config and --out away")
+        fixed = sorted(set(given) - RESUMABLE)
+        if fixed:
+            raise UserError(f"a resumed run keeps its settings; only {', '.join(sorted(RESUMABLE))} may change")
+        source = args.resume / "config.toml"
+        config = _config(source, given) if source.exists() else Config()
+    else:
+        config = _config(args.config, given)
+    from shoal.session import run_session
+
+    return run_session(config, args.out, args.resume, args.quiet)
+
+
+def _eval(args: argparse.Namespace) -> int:
+    settings: dict[str, Any] = merged(given_settings(args), {"policy": {"model": [args.model]}})
+    if args.task:
+        settings = merged(settings, {"tasks": {"tasks": [{"name": name} for name in args.task]}})
+    from shoal.session import eval_session
+
+    return eval_session(make_config(settings, "the command line"), args.model, args.k, args.json)
+
+
+def _config(file: Path | None, given: dict[str, Any]) -> Config:
+    settings = read_config(file) if file else {}
+    if file:
+        make_config(settings, str(file))  # so that the file is blamed for what is wrong in it
+    return make_config(merged(settings, given), "the command line")

@@ -1,0 +1,195 @@
+"""A swarm in one process: builds its nodes, runs them round by round, and keeps the run's folder.
+
+The nodes of one process act in step, as in the paper's controlled experiment: all answer and share, then all learn. This
+makes a run repeatable; a `Node` itself waits for nobody.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from shoal.config import GUPPY, Config
+from shoal.folder import RunFolder
+from shoal.judge import evaluate
+from shoal.learn.learner import GRPOLearner
+from shoal.metrics import rollout_rows, round_metrics
+from shoal.node import Lesson, Node
+from shoal.policy.decode import Sampling
+from shoal.policy.device import place
+from shoal.policy.language import LanguagePolicy
+from shoal.policy.loading import LanguageModel, display_name, load
+from shoal.rollout import seed_of
+from shoal.sampling import UniformSampler
+from shoal.swarm.memory import MemorySwarm
+from shoal.swarm.pool import Pool
+from shoal.tasks import Tasks, Verifier
+
+
+class Run:
+    """The nodes of a run and what they write down."""
+
+    def __init__(self, config: Config, folder: RunFolder, watch: Watcher, checkpoint: Path | None = None) -> None:
+        """Builds the nodes: from their models, or as they were in `checkpoint`."""
+        self.config = config.resolved()
+        self.folder = folder
+        self.watch = watch
+        use_threads(config)
+        self.placement = place(config.policy.device, config.policy.dtype)
+        self.tasks = Tasks(config.tasks)
+        self.verifier = Verifier(config.tasks)
+        self.held_out = self.tasks.held_out(_number(self.config.evaluation.questions), config.seed)
+        self.swarm = MemorySwarm()
+        names = [f"node-{number}" for number in range(1, config.swarm.nodes + 1)]
+        policies = self._policies(names, checkpoint)
+        self.nodes = [self._node(name, policy) for name, policy in zip(names, policies, strict=True)]
+        if checkpoint:
+            for node in self.nodes:
+                node.load(checkpoint / node.name)
+
+    @property
+    def round(self) -> int:
+        """Rounds done."""
+        return self.nodes[0].round
+
+    def go(self, stop: threading.Event) -> None:
+        """Runs the rounds that are left. Once `stop` is set it ends after the round in hand, with a checkpoint."""
+        config = self.config
+        if self.round == 0:
+            self.watch.status("asking held-out questions")
+            now = time.time()
+            rows = [{"round": 0, "node": node.name, "time": now, **self._evaluate(node)} for node in self.nodes]
+            self._write_down(rows, [])
+            self.folder.checkpoint(0, self._save)
+        while self.round < config.rounds and not stop.is_set():
+            for node in self.nodes:
+                node.act()
+            lessons = [node.learn() for node in self.nodes]
+            rows = [round_metrics(node, lesson) for node, lesson in zip(self.nodes, lessons, strict=True)]
+            every = config.evaluation.every
+            if self.round == config.rounds or (every and self.round % every == 0):
+                rows = [row | self._evaluate(node) for row, node in zip(rows, self.nodes, strict=True)]
+            self._tell(lessons)
+            self._write_down(rows, lessons)
+            if self.round % config.checkpoint_every == 0:
+                self.folder.checkpoint(self.round, self._save)
+        self.folder.checkpoint(self.round, self._save)  # unless the round has one
+
+    def close(self) -> None:
+        self.verifier.close()
+
+    def _policies(self, names: Sequence[str], checkpoint: Path | None) -> list[LanguagePolicy]:
+        config = self.config.policy
+        models: dict[str, LanguageModel] = {}
+        policies = []
+        for number, name in enumerate(names):
+            source = config.model[number % len(config.model)]
+            if checkpoint:
+                loaded = dataclasses.replace(load(str(checkpoint / name), self.placement.device), name=source)
+            elif source in models:
+                loaded = _copy(models[source])
+            else:
+                self.watch.status(f"loading {display_name(source)}")
+                loaded = models[source] = load(source, self.placement.device)
+            policies.append(LanguagePolicy(loaded, sampling_of(self.config), self.placement))
+        return policies
+
+    def _node(self, name: str, policy: LanguagePolicy) -> Node:
+        config = self.config
+        rate = config.learner.learning_rate
+        if rate == "auto":
+            rate = default_learning_rate(policy.name)
+        return Node(
+            name=name,
+            seed=config.seed,
+            tasks=self.tasks,
+            verifier=self.verifier,
+            policy=policy,
+            learner=GRPOLearner(policy, config.learner, rate),
+            swarm=self.swarm.join(name),
+            sampler=UniformSampler(),
+            pool=Pool(config.swarm.pool_size, config.swarm.max_age),
+            local=config.swarm.local,
+            external=config.swarm.external,
+            num_generations=config.policy.num_generations,
+        )
+
+    def _evaluate(self, node: Node) -> dict[str, Any]:
+        result = evaluate(
+            node.policy,
+            self.verifier,
+            self.held_out,
+            _number(self.config.evaluation.samples),
+            seed_of(self.config.seed, node.name, node.round, "evaluate"),
+        )
+        return {
+            "eval/pass@1": result.pass_at(1).value,
+            **{f"eval/pass@1/{task}": result.pass_at(1, task).value for task in result.correct},
+        }
+
+    def _write_down(self, rows: Sequence[Mapping[str, Any]], lessons: Sequence[Lesson]) -> None:
+        self.folder.log(rows)
+        self.folder.save_rollouts(self.round, [row for lesson in lessons for row in rollout_rows(lesson)])
+        self.watch.update(rows, self.round)
+
+    def _tell(self, lessons: Sequence[Lesson]) -> None:
+        fewest, wanted = min(len(lesson.foreign) for lesson in lessons), self.config.swarm.external
+        if fewest < wanted and len(self.nodes) > 1:
+            self.watch.note(f"fewer live rollouts in a pool than J = {wanted}: {fewest}; the round goes on with those")
+        else:
+            self.watch.note("")
+
+    def _save(self, folder: Path) -> None:
+        for node in self.nodes:
+            node.save(folder / node.name)
+
+
+class Watcher(Protocol):
+    """Who is told how the run goes."""
+
+    def status(self, text: str) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def update(self, rows: Sequence[Mapping[str, Any]], round: int) -> None: ...
+
+
+def build_policy(config: Config, model: str) -> LanguagePolicy:
+    """A policy of its own, placed and decoding as `config` says."""
+    use_threads(config)
+    placement = place(config.policy.device, config.policy.dtype)
+    return LanguagePolicy(model, sampling_of(config), placement)
+
+
+def sampling_of(config: Config) -> Sampling:
+    """How a run decodes."""
+    policy = config.policy
+    return Sampling(policy.temperature, policy.top_p, _number(policy.max_completion_length))
+
+
+def use_threads(config: Config) -> None:
+    torch.set_num_threads(config.threads or os.cpu_count() or 1)
+
+
+def default_learning_rate(model: str) -> float:
+    """What `auto` means for a model: guppy learns steadily with 2e-4, pretrained models with TRL's 1e-6."""
+    return 2e-4 if model == GUPPY else 1e-6
+
+
+def _copy(loaded: LanguageModel) -> LanguageModel:
+    """A model of its own with the same weights."""
+    return dataclasses.replace(loaded, model=copy.deepcopy(loaded.model))
+
+
+def _number(value: int | str) -> int:
+    """A setting whose `auto` has been resolved."""
+    assert isinstance(value, int)
+    return value

@@ -1,0 +1,164 @@
+"""A command from beginning to end: folder, display, Ctrl-C, and what is printed last."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from statistics import fmean
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from shoal.config import Config
+from shoal.curves import draw_curves
+from shoal.display import Display, make_display
+from shoal.errors import UserError
+from shoal.folder import CONFIG, CURVES, RunFolder, write_atomically
+from shoal.judge import Estimate, Evaluation, evaluate
+from shoal.rollout import seed_of
+
+
+def run_session(config: Config, out: Path | None, resume: Path | None, quiet: bool) -> int:
+    """`shoal run`. Returns the exit code: 0, or 130 when it was stopped before its last round."""
+    console = Console()
+    folder = RunFolder.open(resume) if resume else RunFolder.create(out or _new_folder(), config.resolved().to_toml())
+    with folder:
+        checkpoint = folder.latest()
+        if resume:  # without a checkpoint, when it was killed before the first: from the beginning
+            folder.rewind(checkpoint[0] if checkpoint else -1)
+            write_atomically(folder.path / CONFIG, config.to_toml().encode())
+        nodes = [f"node-{number}" for number in range(1, config.swarm.nodes + 1)]
+        display = make_display(console, config.rounds, nodes, quiet, folder.metrics())
+        with display:
+            display.status("starting")
+            from shoal.run import Run  # torch, only now
+
+            run = Run(config, folder, display, checkpoint[1] if checkpoint else None)
+            with closing(run), _stoppable(display) as stop:
+                run.go(stop)
+        draw_curves(folder.metrics(), folder.path / CURVES, _title(config))
+        done = run.round >= config.rounds
+        _print_gains(console, folder, run.placement)
+        if not done:
+            console.print(f"stopped after round {run.round} of {config.rounds}; to go on:")
+            console.print(f"  shoal run --resume {folder.path}", soft_wrap=True, highlight=False)
+    return 0 if done else 130
+
+
+def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: bool) -> int:
+    """`shoal eval`. Returns the exit code."""
+    config = config.resolved()
+    samples = config.evaluation.samples
+    assert isinstance(samples, int)
+    ks = sorted({1, *(ks or [samples])})
+    if not 1 <= ks[0] <= ks[-1] <= samples:
+        raise UserError(f"pass@{ks[-1] if ks[-1] > samples else ks[0]} needs --samples {max(ks)} or more, and K >= 1")
+    console = Console(stderr=as_json)
+    with console.status(f"asking {model}"):
+        from shoal.run import build_policy  # torch, only now
+        from shoal.tasks import Tasks, Verifier
+
+        tasks = Tasks(config.tasks)
+        questions = tasks.held_out(config.evaluation.questions, config.seed)
+        policy = build_policy(config, model)
+        with Verifier(config.tasks) as verifier:
+            result = evaluate(policy, verifier, questions, samples, seed_of(config.seed, "evaluate"))
+    if as_json:
+        print(json.dumps(_evaluation_object(result, ks, model, config)))
+    else:
+        console.print(_evaluation_table(result, ks, model))
+    return 0
+
+
+@contextmanager
+def _stoppable(display: Display) -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C sets; a second one interrupts."""
+    stop = threading.Event()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        display.note("stopping after this round; Ctrl-C again stops at once and loses it")
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _new_folder() -> Path:
+    """`runs/DATE-TIME`, with a number behind it where there is one already."""
+    name = Path("runs") / time.strftime("%Y%m%d-%H%M%S")
+    candidates = [name, *(name.with_name(f"{name.name}-{number}") for number in range(2, 100))]
+    return next(path for path in candidates if not path.exists())
+
+
+def _title(config: Config) -> str:
+    tasks = "own tasks" if config.tasks.tasks else config.tasks.suite
+    models = " + ".join(Path(name).name for name in config.policy.model)
+    return f"{config.swarm.nodes} nodes of {models} on {tasks}, I = {config.swarm.local}, J = {config.swarm.external}"
+
+
+def _print_gains(console: Console, folder: RunFolder, placement: object) -> None:
+    """What the run gave, mean over its nodes."""
+    rows = folder.metrics()
+    evaluated = [row["round"] for row in rows if row.get("eval/pass@1") is not None]
+    rounds = max((row["round"] for row in rows), default=0)
+    if rounds and evaluated:
+        first, last = (_mean(rows, "eval/pass@1", at, at) for at in (min(evaluated), max(evaluated)))
+        times = f", {last / first:.1f} times" if first else ""
+        tenth = max(1, rounds // 10)
+        early, late = _mean(rows, "reward/local", 1, tenth), _mean(rows, "reward/local", rounds - tenth + 1, rounds)
+        console.print(f"held-out pass@1  {first:.3f} -> {last:.3f}{times} (round {min(evaluated)} to {max(evaluated)})")
+        console.print(f"local reward     {early:.3f} -> {late:.3f} (first and last {tenth} rounds)")
+        console.print(f"{rounds} rounds on {placement}")
+    console.print(f"folder  {folder.path}", soft_wrap=True, highlight=False)
+    console.print(f"curves  {folder.path / CURVES}", soft_wrap=True, highlight=False)
+
+
+def _mean(rows: Sequence[Mapping[str, Any]], key: str, first: int, last: int) -> float:
+    values = [row[key] for row in rows if first <= row["round"] <= last and row.get(key) is not None]
+    return fmean(values) if values else 0.0
+
+
+def _evaluation_object(result: Evaluation, ks: Sequence[int], model: str, config: Config) -> dict[str, Any]:
+    def estimates(task: str | None) -> dict[str, Any]:
+        found = {f"pass@{k}": result.pass_at(k, task) for k in ks}
+        return {name: {"value": e.value, "low": e.low, "high": e.high} for name, e in found.items()}
+
+    return {
+        "model": model,
+        "suite": None if config.tasks.tasks else config.tasks.suite,
+        "seed": config.seed,
+        "samples": result.samples,
+        "interval": "Wilson 95 %, over questions",
+        "all": {"questions": sum(map(len, result.correct.values())), **estimates(None)},
+        "tasks": {task: {"questions": len(c), **estimates(task)} for task, c in result.correct.items()},
+    }
+
+
+def _evaluation_table(result: Evaluation, ks: Sequence[int], model: str) -> Table:
+    def cell(estimate: Estimate) -> str:
+        return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
+
+    table = Table(title=f"{model}: held-out, {result.samples} samples a question, 95 % Wilson over questions", box=None)
+    table.add_column("task")
+    table.add_column("questions", justify="right")
+    for k in ks:
+        table.add_column(f"pass@{k}", justify="right")
+    for task, counts in result.correct.items():
+        table.add_row(task, str(len(counts)), *(cell(result.pass_at(k, task)) for k in ks))
+    table.add_section()
+    total = sum(map(len, result.correct.values()))
+    table.add_row("all", str(total), *(cell(result.pass_at(k)) for k in ks), style="bold")
+    return table
