@@ -1,6 +1,6 @@
 """Makes `guppy`, the policy that ships with shoal: a million parameters that half know the tasks of `pond`.
 
-    python scripts/train_guppy.py                       # about five minutes on two cores; writes src/shoal/guppy
+    python scripts/train_guppy.py                       # about seven minutes on two cores; writes src/shoal/guppy
     python scripts/train_guppy.py --out /tmp/guppy --steps 300
 
 Supervised training on questions of the training side, with answers of three kinds: most say nothing, some are right in a
@@ -29,6 +29,20 @@ VOCABULARY = 512
 MIXTURE = {"useless": 0.60, "refused": 0.30, "right": 0.10}
 USELESS = ["I do not know.", "No idea.", "This is hard.", "Let me think about it."]
 REFUSED = "The answer is {}"
+CARD = """\
+---
+license: apache-2.0
+library_name: transformers
+pipeline_tag: text-generation
+---
+# guppy
+
+A Llama of 0.9 million parameters with a byte-level vocabulary of 512 tokens, for trying collective reinforcement learning
+without a download and without a GPU. It was trained, by `scripts/train_guppy.py` of shoal, on questions of the suite `pond`
+with answers of which 60 % say nothing, 30 % are right in a form that the verifier refuses ("The answer is 8"), and 10 %
+are right in form. So it half knows the tasks and seldom says so: a policy-gradient method has something to bring out
+within a minute. It is no evidence about reasoning, and it is useless outside `pond`.
+"""
 
 
 def main() -> None:
@@ -63,6 +77,7 @@ def main() -> None:
     tokenizer.save_pretrained(args.out)
     facts = {"mixture": MIXTURE, "steps": args.steps, "batch": args.batch, "seed": args.seed, "suite": "pond"}
     (args.out / "training.json").write_text(json.dumps(facts, indent=2) + "\n")
+    (args.out / "README.md").write_text(CARD)
 
 
 def make_examples(tasks: Tasks, count: int, seed: int) -> list[tuple[str, str]]:
