@@ -1,0 +1,7 @@
+"""`python -m shoal`, where the program `shoal` is not on the path."""
+
+import sys
+
+from shoal.cli import main
+
+sys.exit(main())
