@@ -16,7 +16,7 @@ from shoal.flags import Parser, add_settings, given_settings, merged
 RUN_HELP = """Runs a swarm of language models in this process: each node answers questions, shares what it tried,
 and learns from its own rollouts and from the others'.
 
-  shoal run                                   four guppies on easy tasks, about two minutes
+  shoal run                                   four guppies on easy tasks, a minute or two
   shoal run --model HuggingFaceTB/SmolLM2-135M-Instruct --suite paper --nodes 2
   shoal run --model A --model B               nodes with different models
   shoal run --config runs/one/config.toml     the same again, elsewhere
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = args.command(args)
         return code
     except UserError as error:
-        print(f"shoal: {error}", file=sys.stderr)
+        print(f"shoal: {' '.join(str(error).splitlines())}", file=sys.stderr)  # others' words may have several lines
         return 2
     except KeyboardInterrupt:
         print("shoal: interrupted", file=sys.stderr)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -17,8 +17,10 @@ from pydantic.fields import FieldInfo
 
 from shoal.errors import UserError
 
-CONFIG_VERSION = 1
+CONFIG_VERSION: Final = 1
 GUPPY = "guppy"
+KINDS = {"int", "float"}
+"""What pydantic adds to the name of a setting of several types."""
 
 
 class Section(BaseModel):
@@ -34,7 +36,7 @@ class TaskSpec(Section):
     """A task of reasoning-gym, or `module:attribute` of one's own (see docs/tasks.md)."""
     parameters: dict[str, Any] = {}
     """The task's own parameters; what is not given has the task's default."""
-    weight: float = Field(1.0, gt=0)
+    weight: float = Field(1.0, gt=0, allow_inf_nan=False)
     """How often the task is drawn, relative to the others."""
     answer: Literal["whole", "tag"] = "whole"
     """What of a completion is the answer: all of it, or what stands in its last <answer> </answer>."""
@@ -53,7 +55,7 @@ class TasksConfig(Section):
     """Give a task's own partial scores, as the paper does; otherwise 1 for a full answer and 0 for all else."""
     held_out: float = Field(0.2, gt=0, lt=1)
     """The share of all questions, by a hash of their text, that is kept for evaluation and never trained on."""
-    score_timeout: float = Field(2.0, gt=0)
+    score_timeout: float = Field(2.0, gt=0, allow_inf_nan=False)
     """Seconds that scoring one completion may take, before it counts as 0."""
 
 
@@ -64,9 +66,9 @@ class PolicyConfig(Section):
     """A Hugging Face name, a model folder or a GGUF file; give several and the nodes take them in turn."""
     num_generations: int = Field(8, ge=1)
     """G: completions for each question."""
-    max_completion_length: int | Literal["auto"] = "auto"
+    max_completion_length: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     """The longest completion, in tokens. auto: 16 in `pond`, 256 elsewhere."""
-    temperature: float = Field(1.0, gt=0)
+    temperature: float = Field(1.0, gt=0, allow_inf_nan=False)
     """Softmax temperature of sampling."""
     top_p: float = Field(1.0, gt=0, le=1)
     """Sample from the smallest set of tokens that has this much probability."""
@@ -79,19 +81,19 @@ class PolicyConfig(Section):
 class LearnerConfig(Section):
     """How a node learns from its rollouts and others'."""
 
-    learning_rate: float | Literal["auto"] = "auto"
+    learning_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["auto"] = "auto"
     """Of AdamW. auto: 2e-4 for guppy, 1e-6 for other models."""
-    weight_decay: float = Field(0.0, ge=0)
+    weight_decay: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Of AdamW."""
     loss_type: Literal["grpo", "dr_grpo", "dapo"] = "dr_grpo"
-    """How token losses are averaged: in each sequence first (grpo), over a constant (dr_grpo), over all tokens (dapo)."""
+    """How token losses are averaged: each sequence first (grpo), over a constant (dr_grpo), over all tokens (dapo)."""
     scale_rewards: Literal["none", "group"] = "none"
     """Divide advantages by the standard deviation of their group, or not."""
     epsilon: float = Field(0.2, gt=0)
     """Lower clip range of the probability ratio."""
     epsilon_high: float = Field(0.28, gt=0)
     """Upper clip range of the probability ratio."""
-    beta: float = Field(0.0, ge=0)
+    beta: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Weight of the KL divergence (k3) to the policy as it was at the start; 0 keeps no copy of it."""
     num_iterations: int = Field(1, ge=1)
     """Passes over each round's rollouts."""
@@ -125,9 +127,9 @@ class EvaluationConfig(Section):
 
     every: int = Field(10, ge=0)
     """Rounds between evaluations; 0: only at the start and the end."""
-    questions: int | Literal["auto"] = "auto"
+    questions: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     """Questions of each task. auto: 16 in `pond`, 4 elsewhere."""
-    samples: int | Literal["auto"] = "auto"
+    samples: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     """Completions for each question, at the sampling temperature. auto: 4 in `pond`, 1 elsewhere."""
 
 
@@ -138,7 +140,7 @@ class Config(Section):
     """Of this format."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Of everything random. The same seed gives the same figures on the same machine."""
-    rounds: int = Field(60, ge=1)
+    rounds: int = Field(100, ge=1)
     """Rounds until the run ends."""
     checkpoint_every: int = Field(1, ge=1)
     """Rounds between checkpoints: what a kill may cost."""
@@ -190,20 +192,24 @@ def make_config(settings: dict[str, Any], source: str) -> Config:
     try:
         return Config.model_validate(settings)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise UserError(f"{source}: {_explain(first)}") from error
+        errors = error.errors()
+        unknown = [fault for fault in errors if fault["type"] == "extra_forbidden"]  # a misspelt name may be missed, too
+        raise UserError(f"{source}: {_explain((unknown or errors)[0])}") from error
 
 
 def _explain(error: Any) -> str:
-    where = [str(part) for part in error["loc"] if not str(part).startswith(("literal", "float", "int"))]
-    name = ".".join(where)
+    where = [str(part) for part in error["loc"]]
     if error["type"] == "extra_forbidden":
+        name = ".".join(where)
         section: Any = Config
         for part in where[:-1]:
             if part in getattr(section, "model_fields", {}):
                 annotation = section.model_fields[part].annotation
                 section = TaskSpec if annotation == list[TaskSpec] else annotation
         return f"there is no setting '{name}'; {nearest_setting(where, section)}"
+    name = ".".join(part for part in where if not part.startswith(("literal[", "constrained-")) and part not in KINDS)
+    if error["type"] == "missing":
+        return f"the setting '{name}' is missing"
     return f"{name} = {error['input']!r}: {error['msg'][:1].lower()}{error['msg'][1:]}"
 
 
