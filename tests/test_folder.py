@@ -315,7 +315,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
                 ensure_space(folder.path / "not" / "yet", 10 << 20)
             ensure_space(folder.path / "not" / "yet", 1 << 10)
     finally:
-        subprocess.run(["umount", str(disk)], check=True)
+        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 PLAYER = """

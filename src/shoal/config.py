@@ -193,7 +193,7 @@ def make_config(settings: dict[str, Any], source: str) -> Config:
         return Config.model_validate(settings)
     except ValidationError as error:
         errors = error.errors()
-        unknown = [fault for fault in errors if fault["type"] == "extra_forbidden"]  # a misspelt name may be missed, too
+        unknown = [fault for fault in errors if fault["type"] == "extra_forbidden"]  # it may be missed as well
         raise UserError(f"{source}: {_explain((unknown or errors)[0])}") from error
 
 

@@ -9,7 +9,7 @@ import argparse
 import difflib
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Literal, NoReturn, get_args, get_origin
+from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -33,17 +33,19 @@ class Parser(argparse.ArgumentParser):
         """The arguments in `argv`. Raises `UserError` for an unknown flag, with the nearest right one."""
         args, unknown = self.parse_known_args([_normalised(word) for word in argv])
         if unknown:
-            known = [flag for parser in (self, *self._chosen(argv)) for flag in parser._option_string_actions]
+            chosen = self._chosen(argv)
+            known = [flag for parser in (self, chosen) for flag in parser._option_string_actions]
             near = difflib.get_close_matches(unknown[0].partition("=")[0], known, n=1, cutoff=0.5)
-            self.error(f"unknown argument '{unknown[0]}'" + (f"; did you mean '{near[0]}'?" if near else ""))
+            chosen.error(f"unknown argument '{unknown[0]}'" + (f"; did you mean '{near[0]}'?" if near else ""))
         return args
 
-    def _chosen(self, argv: Sequence[str]) -> list[argparse.ArgumentParser]:
-        """The parser of the subcommand in `argv`."""
+    def _chosen(self, argv: Sequence[str]) -> argparse.ArgumentParser:
+        """The parser of the subcommand in `argv`, or this one where there is none."""
         for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                return [action.choices[word] for word in argv[:1] if word in action.choices]
-        return []
+            if isinstance(action, argparse._SubParsersAction) and argv and argv[0] in action.choices:
+                chosen: argparse.ArgumentParser = action.choices[argv[0]]
+                return chosen
+        return self
 
 
 def add_settings(parser: argparse.ArgumentParser, only: Sequence[str] = ()) -> None:
@@ -54,7 +56,7 @@ def add_settings(parser: argparse.ArgumentParser, only: Sequence[str] = ()) -> N
     for name, field in settings:
         section, _, leaf = name.rpartition(".")
         if section not in groups:
-            meaning = Config.model_fields[section].annotation.__doc__ if section else ""  # type: ignore[union-attr]
+            meaning = Config.model_fields[section].annotation.__doc__ if section else ""
             groups[section] = parser.add_argument_group(section or "the run", meaning)
         flags = dict.fromkeys([f"--{leaf}"] * (leaves[leaf] == 1) + [f"--{name}"])
         several = get_origin(field.annotation) is list
@@ -104,8 +106,14 @@ def _metavar(field: FieldInfo) -> str:
     choices = [str(choice) for choice in get_args(field.annotation)] if get_origin(field.annotation) is Literal else []
     if choices:
         return "|".join(choices)
-    kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if kind in (int, float, bool, str)]
+    kinds = [_plain(kind) for kind in (field.annotation, *get_args(field.annotation))]
+    kinds = [kind for kind in kinds if kind in (int, float, bool, str)]
     return {int: "N", float: "X", bool: "true|false"}.get(kinds[0], "NAME") if kinds else "VALUE"
+
+
+def _plain(kind: Any) -> Any:
+    """A type without its bounds."""
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
 def _help(field: FieldInfo) -> str:

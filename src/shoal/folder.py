@@ -18,6 +18,7 @@ appears under its name, and `rewind` drops what is newer. A failed write is a `U
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import json
@@ -26,7 +27,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -72,9 +73,10 @@ SCHEMA = pa.schema(
 class RunFolder:
     """The folder of one run, held by one process. Made by `create` or `open`, ended by `close` or `with`."""
 
-    def __init__(self, path: Path, lock: io.IOBase) -> None:
+    def __init__(self, path: Path, lock: io.IOBase, made: Sequence[Path] | None = None) -> None:
         self.path = path
         self._lock = lock
+        self._made = made  # by `create`: the folders that were not there before it, innermost first
         self._block: list[pa.Table] = []  # the part of the rollouts that is not closed yet
         self._block_start = 0
 
@@ -82,10 +84,11 @@ class RunFolder:
     def create(cls, path: Path, config_toml: str) -> RunFolder:
         """A new run in `path`, which must not exist or be empty. On an error nothing is left behind."""
         _check_free(path)
-        with _explained(path):
-            made = not path.exists()
-            path.mkdir(parents=True, exist_ok=True)
+        made: list[Path] = []
         try:
+            with _explained(path):
+                made += (folder for folder in (path, *path.parents) if not folder.exists())
+                path.mkdir(parents=True, exist_ok=True)
             lock = _locked(path)
             try:
                 _check_free(path)  # again: another process may have come first
@@ -95,10 +98,9 @@ class RunFolder:
                 lock.close()
                 raise
         except BaseException:
-            if made and not any(path.iterdir()):
-                path.rmdir()
+            _remove_empty(made)
             raise
-        return cls(path, lock)
+        return cls(path, lock, made)
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -114,7 +116,10 @@ class RunFolder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """An error before the first checkpoint of a new run leaves nothing behind: there is nothing to resume."""
+        if kind is not None and self._made is not None and self.latest() is None:
+            self._discard(self._made)
         self.close()
 
     def log(self, rows: Sequence[Row]) -> None:
@@ -216,6 +221,16 @@ class RunFolder:
                 else:
                     path.unlink(missing_ok=True)
 
+    def _discard(self, made: Sequence[Path]) -> None:
+        """Remove all that this run wrote, and the folders that were made for it."""
+        self._sweep()
+        for name in (ROLLOUTS, CHECKPOINTS):
+            shutil.rmtree(self.path / name, ignore_errors=True)
+        for name in (METRICS, CURVES, CONFIG, LOCK):
+            with contextlib.suppress(OSError):  # it would hide what went wrong before
+                (self.path / name).unlink()
+        _remove_empty(made)
+
     def _advice(self, full: bool) -> str:
         last = self.latest()
         then = f"--resume goes on after round {last[0]}" if last else "start again, as nothing was kept"
@@ -244,7 +259,7 @@ def ensure_space(path: Path, needed_bytes: int) -> None:
     free = shutil.disk_usage(there).free
     if free < needed_bytes:
         raise UserError(
-            f"the disk of {path} has {free / 1e9:.1f} GB free, and a run may need {needed_bytes / 1e9:.1f}: "
+            f"the disk of {path} has {free / 1e9:.2f} GB free, and a run may need {needed_bytes / 1e9:.2f}: "
             "free some space, or choose another --out"
         )
 
@@ -299,6 +314,13 @@ def _check_free(path: Path) -> None:
         is_run = (path / CONFIG).exists()
         advice = f"go on with it by --resume {path}, or choose" if is_run else "choose"
         raise UserError(f"{path} {'holds a run' if is_run else 'is not empty'}: {advice} another --out")
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    """Remove those of `folders` that are there and empty."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def _locked(path: Path) -> io.IOBase:

@@ -30,9 +30,9 @@ class Evaluation:
     def pass_at(self, k: int, task: str | None = None) -> Estimate:
         """The chance that at least one of `k` answers is right, for one task or over the questions of all.
 
-        The unbiased estimator of Chen et al. (arXiv 2107.03374, eq. 1), averaged over questions; Wilson's interval with the
-        number of *questions* as its size, since answers to one question are not independent. Raises `ValueError` for a `k`
-        outside 1..samples.
+        The unbiased estimator of Chen et al. (arXiv 2107.03374, eq. 1), averaged over questions; Wilson's interval with
+        the number of *questions* as its size, since answers to one question are not independent. Raises `ValueError`
+        for a `k` outside 1..samples.
         """
         if not 1 <= k <= self.samples:
             raise ValueError(f"pass@{k} needs at least {k} samples, and there are {self.samples}")

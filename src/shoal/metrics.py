@@ -1,7 +1,7 @@
-"""What a run writes down of a round: a line of `metrics.jsonl` for each node, a row of `rollouts.parquet` for each completion.
+"""What a run writes down of a round: for each node a line of `metrics.jsonl`, for each completion a row of rollouts.
 
-`reward/local`, over a node's own unfiltered rollouts, and `eval/pass@1`, on held-out questions, are the figures that count.
-`reward/trained_on` is a diagnostic: it rises by the choice of what to train on alone.
+`reward/local`, over a node's own unfiltered rollouts, and `eval/pass@1`, on held-out questions, are the figures that
+count. `reward/trained_on` is a diagnostic: it rises by the choice of what to train on alone.
 """
 
 from __future__ import annotations

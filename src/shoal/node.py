@@ -1,8 +1,8 @@
 """One node of the swarm: the algorithm of Swarm sAmpling Policy Optimization (arXiv 2509.08721, algorithm 1).
 
 Each round a node answers I questions of its own with G completions each, shares the text of what it tried, takes J of
-what others tried, scores all of it with its own verifier, and takes a policy-gradient step on I + J rollouts. It waits for
-nobody: with an empty pool it learns from its own.
+what others tried, scores all of it with its own verifier, and takes a policy-gradient step on I + J rollouts. It waits
+for nobody: with an empty pool it learns from its own.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class Node:
         return Lesson(own, foreign, update)
 
     def score(self, rollouts: Sequence[Rollout]) -> list[Scored]:
-        """Rewards by this node's own verifier. Nobody's word is taken for the question either: it is made again from its
-        id, and a rollout about another question, or a held-out one, is dropped and counted."""
+        """Rewards by this node's own verifier. Nobody's word is taken for the question either: it is made again from
+        its id, and a rollout about another question, or a held-out one, is dropped and counted."""
         asked = [(rollout, self._question(rollout)) for rollout in rollouts]
         known = [(rollout, question) for rollout, question in asked if question is not None]
         self.refused += len(asked) - len(known)

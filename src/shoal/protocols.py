@@ -1,7 +1,7 @@
 """The seams: what a node needs of its parts. Bring your own in a file of thirty lines.
 
-`Tasks` gives questions, `Verifier` scores answers, `Policy` answers, `Learner` learns, `Swarm` carries rollouts, `Sampler`
-chooses which of other nodes' to learn from.
+`Tasks` gives questions, `Verifier` scores answers, `Policy` answers, `Learner` learns, `Swarm` carries rollouts,
+`Sampler` chooses which of other nodes' to learn from.
 """
 
 from __future__ import annotations

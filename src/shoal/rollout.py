@@ -1,12 +1,13 @@
 """The plain data that everything else speaks of: questions, completions and rollouts.
 
-    question   = Question(id=QuestionId("chain_sum", "1", "c0ffee", seed=7, index=0), prompt=(Message("user", "2 + 2 ="),))
+    question   = Question(QuestionId("chain_sum", "1", "c0ffee", seed=7, index=0), (Message("user", "2 + 2 ="),))
     completion = Completion.of("4", "stop")
     rollout    = Rollout(question.id, question.hash, (completion,), node="ada", round=3)
     assert Rollout.decode(rollout.encode()) == rollout
 
 A **rollout** is one question with the group of completions that one node gave it: the unit of sharing, and of the
-I (own) and J (foreign) of swarm sampling. It carries text, never tokens, rewards or weights: a receiver makes those itself.
+I (own) and J (foreign) of swarm sampling. It carries text, never tokens, rewards or weights: a receiver makes those
+itself.
 """
 
 from __future__ import annotations
@@ -112,8 +113,14 @@ class Rollout(msgspec.Struct, frozen=True):
 
     @staticmethod
     def decode(data: bytes) -> Rollout:
-        """The rollout in `data`, strictly typed. Raises `msgspec.MsgspecError` if it is not one."""
-        return _decoder.decode(data)
+        """The rollout in `data`, strictly typed. Raises `msgspec.MsgspecError` if it is not one.
+
+        One with `token_ids` is none: a learner would take them for its own policy's in place of the text.
+        """
+        rollout = _decoder.decode(data)
+        if any(completion.token_ids is not None for completion in rollout.completions):
+            raise msgspec.ValidationError("token_ids are never shared")
+        return rollout
 
 
 class Scored(msgspec.Struct, frozen=True):

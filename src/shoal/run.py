@@ -1,7 +1,7 @@
 """A swarm in one process: builds its nodes, runs them round by round, and keeps the run's folder.
 
-The nodes of one process act in step, as in the paper's controlled experiment: all answer and share, then all learn. This
-makes a run repeatable; a `Node` itself waits for nobody.
+The nodes of one process act in step, as in the paper's controlled experiment: all answer and share, then all learn.
+This makes a run repeatable; a `Node` itself waits for nobody.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import torch
 
 from shoal.config import GUPPY, Config
-from shoal.folder import RunFolder
+from shoal.folder import RunFolder, ensure_space
 from shoal.judge import evaluate
 from shoal.learn.learner import GRPOLearner
 from shoal.metrics import rollout_rows, round_metrics
@@ -27,6 +27,7 @@ from shoal.policy.decode import Sampling
 from shoal.policy.device import place
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import LanguageModel, display_name, load
+from shoal.protocols import TrainablePolicy
 from shoal.rollout import seed_of
 from shoal.sampling import UniformSampler
 from shoal.swarm.memory import MemorySwarm
@@ -50,6 +51,7 @@ class Run:
         self.swarm = MemorySwarm()
         names = [f"node-{number}" for number in range(1, config.swarm.nodes + 1)]
         policies = self._policies(names, checkpoint)
+        ensure_space(folder.path, checkpoint_bytes(policies, config) * (1 if checkpoint else 2))  # the old and the new
         self.nodes = [self._node(name, policy) for name, policy in zip(names, policies, strict=True)]
         if checkpoint:
             for node in self.nodes:
@@ -173,6 +175,13 @@ def sampling_of(config: Config) -> Sampling:
     """How a run decodes."""
     policy = config.policy
     return Sampling(policy.temperature, policy.top_p, _number(policy.max_completion_length))
+
+
+def checkpoint_bytes(policies: Sequence[TrainablePolicy], config: Config) -> int:
+    """About what a checkpoint takes: weights, AdamW's two moments and, with `beta`, the reference, in float32."""
+    copies = 4 if config.learner.beta else 3
+    weights: int = sum(weight.numel() for policy in policies for weight in policy.lm.model.parameters())
+    return 4 * copies * weights
 
 
 def use_threads(config: Config) -> None:

@@ -55,7 +55,8 @@ def run_session(config: Config, out: Path | None, resume: Path | None, quiet: bo
 def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: bool) -> int:
     """`shoal eval`. Returns the exit code."""
     config = config.resolved()
-    samples = config.evaluation.samples
+    number, samples = config.evaluation.questions, config.evaluation.samples
+    assert isinstance(number, int)
     assert isinstance(samples, int)
     ks = sorted({1, *(ks or [samples])})
     if not 1 <= ks[0] <= ks[-1] <= samples:
@@ -66,7 +67,7 @@ def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: 
         from shoal.tasks import Tasks, Verifier
 
         tasks = Tasks(config.tasks)
-        questions = tasks.held_out(config.evaluation.questions, config.seed)
+        questions = tasks.held_out(number, config.seed)
         policy = build_policy(config, model)
         with Verifier(config.tasks) as verifier:
             result = evaluate(policy, verifier, questions, samples, seed_of(config.seed, "evaluate"))

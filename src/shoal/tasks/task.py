@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -66,6 +68,8 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 def _own_task(spec: TaskSpec) -> Task:
     module_name, _, attribute = spec.name.partition(":")
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.append(here)  # an installed program does not look there by itself
     try:
         module = importlib.import_module(module_name)
     except (ImportError, ValueError) as error:

@@ -1,0 +1,78 @@
+"""What is written down of a round."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from fakes import RIGHT, WRONG, Parrot, make_node, question, rollout
+
+from shoal.folder import SCHEMA
+from shoal.metrics import rollout_rows, round_metrics
+from shoal.node import Lesson
+from shoal.swarm.memory import MemorySwarm
+from shoal.swarm.pool import Pool
+
+
+def test_the_line_of_a_round() -> None:
+    swarm = MemorySwarm()
+    policy = Parrot(RIGHT, WRONG, WRONG, WRONG)
+    ada, bob = make_node("ada", swarm, policy=policy, external=3, pool=Pool(8, 4)), swarm.join("bob")
+    live, dead, held_out = rollout(question(6)), rollout(question(7), [RIGHT, RIGHT]), rollout(question(5))
+    bob.share([live, dead, held_out])
+    ada.act()
+    row = round_metrics(ada, ada.learn())
+    assert row["round"] == 1
+    assert row["node"] == "ada"
+    assert row["reward/local"] == 0.25
+    assert row["reward/external"] == 0.5
+    assert row["reward/trained_on"] == pytest.approx((2 * 1 + 1) / (2 * 4 + 2))  # over completions
+    assert row["rollouts/live_local"] == 2
+    assert row["rollouts/shared"] == 2
+    assert row["rollouts/sampled"] == 1
+    assert row["rollouts/wanted"] == 3
+    assert row["rollouts/pool"] == 1
+    assert row["rollouts/refused"] == 1
+    assert row["completions/mean_length"] == 5 + 3 / 4 + 0  # letters, and an end unless it was cut
+    assert row["completions/truncated"] == 0.25
+    assert row["tokens/generated"] == 2 * (5 * 4 + 3)
+    assert row["loss"] == 0.5
+    assert {"seconds/generate", "seconds/score", "seconds/learn", "time"} <= row.keys()
+    assert json.loads(json.dumps(row)) == row
+
+
+def test_means_over_nothing_are_null() -> None:
+    ada = make_node("ada", local=0)
+    ada.act()
+    row = round_metrics(ada, ada.learn())
+    for name in ("reward/local", "reward/external", "reward/trained_on"):
+        assert row[name] is None
+    assert row["completions/mean_length"] is row["completions/truncated"] is None
+    assert row["tokens/generated"] == row["rollouts/shared"] == 0
+
+
+def test_rows_are_own_completions_with_the_columns_of_the_folder() -> None:
+    swarm = MemorySwarm()
+    ada, bob = make_node("ada", swarm), swarm.join("bob")
+    bob.share([rollout(question(6))])
+    ada.act()
+    lesson = ada.learn()
+    assert lesson.foreign
+    rows = rollout_rows(lesson)
+    assert len(rows) == 2 * 4
+    assert all(list(row) == [name for name in SCHEMA.names if name != "round"] for row in rows)
+    first = lesson.own[0]
+    assert rows[3] == {
+        "node": "ada",
+        "task": "say",
+        "version": "1",
+        "config": first.question.id.config,
+        "seed": first.question.id.seed,
+        "index": first.question.id.index,
+        "question": first.question.text,
+        "completion": WRONG,
+        "finish_reason": "length",
+        "reward": 0.0,
+        "live": True,
+    }
+    assert rollout_rows(Lesson([], [], {})) == []

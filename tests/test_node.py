@@ -1,0 +1,222 @@
+"""The round: what a node shares, what it takes, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from fakes import RIGHT, WRONG, Exact, Parrot, Student, make_node, question, rollout
+
+from shoal.node import Node
+from shoal.rollout import Completion, Rollout
+from shoal.swarm.memory import MemoryLink, MemorySwarm
+from shoal.swarm.pool import Pool
+
+
+def student(node: Node) -> Student:
+    assert isinstance(node.learner, Student)
+    return node.learner
+
+
+def listen(swarm: MemorySwarm, name: str = "listener") -> MemoryLink:
+    return swarm.join(name)
+
+
+def test_a_round() -> None:
+    swarm = MemorySwarm()
+    ada, bob = make_node("ada", swarm), make_node("bob", swarm)
+    for round in (1, 2):
+        ada.act()
+        bob.act()
+        lesson = ada.learn()
+        assert ada.round == round
+        assert [s.rollout for s in lesson.own] == ada.tried
+        assert all(s.rewards == (1.0, 0.0, 1.0, 0.0) for s in lesson.own + lesson.foreign)
+        assert [s.rollout.node for s in lesson.own] == ["ada", "ada"]
+        assert [s.rollout.node for s in lesson.foreign] == ["bob", "bob"]
+        assert student(ada).lessons[-1] == lesson.own + lesson.foreign
+        assert lesson.update == {"loss": 0.5, "learner/steps": 1.0}
+        assert set(ada.seconds) == {"generate", "score", "learn"}
+        bob.learn()
+    assert len(ada.tasks.draw(2, 1)) == 2
+    assert ada.refused == 0
+
+
+def test_it_shares_text_alone() -> None:
+    swarm = MemorySwarm()
+    ada, listener = make_node("ada", swarm), listen(swarm)
+    ada.act()
+    shared = listener.receive()
+    assert [(r.node, r.round, len(r.completions)) for r in shared] == [("ada", 1, 4)] * 2
+    assert [[c.text for c in r.completions] for r in shared] == [[RIGHT, WRONG, RIGHT, WRONG]] * 2
+    assert all(c.token_ids is None for r in shared for c in r.completions)
+    assert all(c.token_ids is not None for r in ada.tried for c in r.completions)
+    assert all(ada.tasks.question(r.question).hash == r.question_hash for r in shared)
+    assert not any(ada.tasks.is_held_out(ada.tasks.question(r.question)) for r in shared)
+
+
+def without_completions(sent: Rollout) -> Rollout:
+    return msgspec.structs.replace(sent, completions=())
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        msgspec.structs.replace(rollout(), question_hash=question(2).hash),
+        msgspec.structs.replace(rollout(), question_hash=""),
+        rollout(question(1, task="other")),
+        rollout(question(1, version="2")),
+        msgspec.structs.replace(rollout(), question=msgspec.structs.replace(question(1).id, config="0" * 32)),
+        rollout(question(5)),
+        without_completions(rollout()),
+    ],
+    ids=["another question", "no hash", "unknown task", "another version", "other parameters", "held out", "empty"],
+)
+def test_what_is_not_a_training_question_is_dropped_and_counted(bad: Rollout) -> None:
+    swarm = MemorySwarm()
+    ada, bob = make_node("ada", swarm), swarm.join("bob")
+    bob.share([bad, rollout(question(6)), bad])
+    ada.act()
+    lesson = ada.learn()
+    assert ada.refused == 2
+    assert [s.question.id.index for s in lesson.foreign] == [6]
+    verifier = ada.verifier
+    assert isinstance(verifier, Exact)
+    assert [id.index for id, _ in verifier.asked][2:] == [6]
+    assert len(ada.pool) == 0
+
+
+def test_a_stranger_s_prompt_and_rewards_are_not_taken() -> None:
+    """The question is the node's own, system prompt included; what is right is its own verifier's to say."""
+    swarm = MemorySwarm()
+    ada = make_node("ada", swarm, verifier=Exact(right="42"))
+    swarm.join("bob").share([rollout(question(6), answers=["42", RIGHT])])
+    ada.act()
+    lesson = ada.learn()
+    assert lesson.foreign[0].question == question(6)
+    assert lesson.foreign[0].rewards == (1.0, 0.0)
+    assert [s.rewards for s in lesson.own] == [(0.0,) * 4] * 2
+
+
+def test_an_empty_pool_stops_nobody() -> None:
+    ada = make_node("ada")
+    for round in (1, 2, 3):
+        ada.act()
+        lesson = ada.learn()
+        assert lesson.foreign == []
+        assert len(lesson.own) == 2
+        assert ada.round == round
+    assert [len(taught) for taught in student(ada).lessons] == [2, 2, 2]
+
+
+def test_j_zero_takes_nothing_and_shares_all_the_same() -> None:
+    swarm = MemorySwarm()
+    ada, listener, bob = make_node("ada", swarm, external=0), listen(swarm), swarm.join("bob")
+    bob.share([rollout(question(6))])
+    ada.act()
+    assert ada.learn().foreign == []
+    assert len(listener.receive()) == 2 + 1
+
+
+def test_i_zero_learns_from_others_alone() -> None:
+    swarm = MemorySwarm()
+    ada = make_node("ada", swarm, local=0)
+    swarm.join("bob").share([rollout(question(6))])
+    ada.act()
+    lesson = ada.learn()
+    assert lesson.own == ada.tried == []
+    assert [s.question.id.index for s in lesson.foreign] == [6]
+
+
+def test_rollouts_that_teach_nothing_are_left_in_the_pool_until_they_are_old() -> None:
+    swarm = MemorySwarm()
+    ada = make_node("ada", swarm, pool=Pool(8, max_age=1))
+    swarm.join("bob").share([rollout(question(6), answers=[WRONG, WRONG])])
+    sizes = []
+    for _ in range(3):
+        ada.act()
+        assert ada.learn().foreign == []
+        sizes.append(len(ada.pool))
+    assert sizes == [1, 1, 0]
+
+
+def test_nothing_foreign_is_learned_twice() -> None:
+    swarm = MemorySwarm()
+    names = ["ada", "bob", "eve"]
+    nodes = [make_node(name, swarm, external=3, pool=Pool(32, 9)) for name in names]
+    for _ in range(6):
+        for node in nodes:
+            node.act()
+        for node in nodes:
+            node.learn()
+    for node in nodes:
+        foreign = {key: times for key, times in student(node).learned.items() if not key.startswith(node.name)}
+        assert len(foreign) == 6 * 3
+        assert set(foreign.values()) == {1}
+
+
+def test_own_rollouts_do_not_come_back() -> None:
+    swarm = MemorySwarm()
+    ada, bob = make_node("ada", swarm), make_node("bob", swarm)
+    for _ in range(3):
+        for node in (ada, bob):
+            node.act()
+        assert all(s.rollout.node == "bob" for s in ada.learn().foreign)
+        bob.learn()
+
+
+def test_each_node_round_and_purpose_has_seeds_of_its_own() -> None:
+    def seeds(name: str, seed: int) -> list[int]:
+        node = make_node(name, seed=seed)
+        for _ in range(3):
+            node.act()
+            node.learn()
+        policy = node.policy
+        assert isinstance(policy, Parrot)
+        return policy.seeds + student(node).seeds
+
+    assert seeds("ada", 1) == seeds("ada", 1)
+    assert len({*seeds("ada", 1), *seeds("bob", 1), *seeds("ada", 2)}) == 3 * 6
+
+
+def test_a_loaded_node_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    def swarm_of_two() -> tuple[MemorySwarm, Node, Node]:
+        swarm = MemorySwarm()
+        return swarm, make_node("ada", swarm, external=1), make_node("bob", swarm)
+
+    def play(ada: Node, bob: Node) -> None:
+        bob.act()
+        ada.act()
+        ada.learn()
+        bob.learn()
+
+    swarm, ada, bob = swarm_of_two()
+    swarm.join("eve").share([rollout(question(5))])  # held out
+    play(ada, bob)
+    play(ada, bob)
+    for node in (ada, bob):
+        node.save(tmp_path / node.name)
+    play(ada, bob)
+
+    _, again, other = swarm_of_two()
+    for node in (again, other):
+        node.load(tmp_path / node.name)
+    assert (again.round, again.refused) == (2, 1)
+    assert len(again.pool) == 2
+    play(again, other)
+    assert again.tried == ada.tried
+    assert student(again).lessons[-1] == student(ada).lessons[-1]
+    assert student(again).learned == student(ada).learned
+    assert again.pool.candidates() == ada.pool.candidates()
+    assert (again.round, again.refused) == (ada.round, ada.refused)
+
+
+def test_a_rollout_with_one_completion_teaches_nothing_and_breaks_nothing() -> None:
+    swarm = MemorySwarm()
+    ada = make_node("ada", swarm)
+    one = msgspec.structs.replace(rollout(question(6)), completions=(Completion.of(RIGHT),))
+    swarm.join("bob").share([one])
+    ada.act()
+    assert ada.learn().foreign == []
+    assert ada.refused == 0

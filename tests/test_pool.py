@@ -1,0 +1,89 @@
+"""The pool: what is in it, for how long, and that nothing is learned from twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from fakes import scored
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.rollout import Completion, Scored
+from shoal.sampling import UniformSampler
+from shoal.swarm.pool import Pool
+
+
+def indices(pool: Pool) -> list[int]:
+    return [entry.question.id.index for entry in pool.candidates()]
+
+
+def test_the_oldest_go_first_when_there_are_too_many() -> None:
+    pool = Pool(size=3, max_age=9)
+    pool.add([scored(index=1), scored(index=2)], round=1)
+    pool.add([scored(index=3), scored(index=4)], round=2)
+    assert indices(pool) == [2, 3, 4]
+    pool.add([scored(index=index) for index in range(5, 10)], round=2)
+    assert indices(pool) == [7, 8, 9]
+
+
+def test_what_is_too_old_goes() -> None:
+    pool = Pool(size=9, max_age=2)
+    pool.add([scored(index=1)], round=1)
+    pool.add([scored(index=2)], round=2)
+    pool.add([], round=3)
+    assert indices(pool) == [1, 2]
+    pool.add([], round=4)
+    assert indices(pool) == [2]
+    pool.add([], round=5)
+    assert len(pool) == 0
+
+
+def test_age_zero_keeps_a_round_s_own_alone() -> None:
+    pool = Pool(size=9, max_age=0)
+    pool.add([scored(index=1)], round=1)
+    assert indices(pool) == [1]
+    pool.add([scored(index=2)], round=2)
+    assert indices(pool) == [2]
+
+
+@given(
+    size=st.integers(1, 6),
+    max_age=st.integers(0, 4),
+    rounds=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=10),
+)
+def test_a_pool_holds_the_newest_that_were_not_used(size: int, max_age: int, rounds: list[tuple[int, int]]) -> None:
+    pool, expected, used, count = Pool(size, max_age), list[tuple[int, int]](), list[int](), 0
+    for round, (arrivals, wanted) in enumerate(rounds):
+        new = [scored(index=count + number) for number in range(arrivals)]
+        expected += [(round, count + number) for number in range(arrivals)]
+        count += arrivals
+        pool.add(new, round)
+        expected = [(arrived, index) for arrived, index in expected if round - arrived <= max_age][-size:]
+        assert indices(pool) == [index for _, index in expected]
+        assert len(pool) == len(expected) <= size
+        chosen = UniformSampler().sample(pool.candidates(), wanted, seed=round)
+        pool.remove(chosen)
+        used += [entry.question.id.index for entry in chosen]
+        expected = [(arrived, index) for arrived, index in expected if index not in used]
+        assert indices(pool) == [index for _, index in expected]
+    assert len(used) == len(set(used))
+
+
+@given(st.lists(st.tuples(st.lists(st.floats(0, 1), min_size=1, max_size=3), st.text()), max_size=4))
+def test_a_pool_is_saved_whole(tmp_path_factory: pytest.TempPathFactory, groups: list[tuple[list[float], str]]) -> None:
+    folder: Path = tmp_path_factory.mktemp("pool")
+    pool = Pool(size=9, max_age=1)
+    for index, (rewards, text) in enumerate(groups):
+        group = scored(rewards, index)
+        answers = tuple(Completion.of(text) for _ in rewards)
+        rollout = msgspec.structs.replace(group.rollout, completions=answers)
+        pool.add([Scored(rollout, group.question, group.rewards)], round=index // 2)
+    pool.save(folder)
+    other = Pool(size=9, max_age=1)
+    other.load(folder)
+    assert other.candidates() == pool.candidates()
+    for both in (pool, other):  # ages are saved, too
+        both.add([], round=2)
+    assert other.candidates() == pool.candidates()
