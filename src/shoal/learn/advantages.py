@@ -9,8 +9,9 @@ from statistics import fmean, stdev
 def group_advantages(rewards: Sequence[float], scale_rewards: str = "none") -> list[float]:
     """How much better than its group each completion is.
 
-    `none`: r - mean(r) (Dr. GRPO, arXiv 2503.20783, eq. 3). `group`: that over the group's standard deviation (GRPO, arXiv
-    2402.03300, section 4.1.2), with one degree of freedom taken off and 1e-4 added, as in TRL. Equal rewards give zeros.
+    `none`: r - mean(r) (Dr. GRPO, arXiv 2503.20783, eq. 3). `group`: that over the group's standard deviation (GRPO,
+    arXiv 2402.03300, section 4.1.2), with one degree of freedom taken off and 1e-4 added, as in TRL. Equal rewards give
+    zeros.
     """
     mean = fmean(rewards)
     centred = [reward - mean for reward in rewards]

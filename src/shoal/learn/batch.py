@@ -1,7 +1,8 @@
 """Packing a group into one row, its prompt once and its completions behind it, so that nothing is computed twice.
 
-A row is `prompt, completion 1, completion 2, ...`. Each completion sees the prompt and itself, by the attention mask, and
-counts its positions from the end of the prompt, so every log-probability is that of the completion alone after its prompt.
+A row is `prompt, completion 1, completion 2, ...`. Each completion sees the prompt and itself, by the attention mask,
+and counts its positions from the end of the prompt, so every log-probability is that of the completion alone after its
+prompt.
 
 Shape suffixes: R rows, S positions in a row, T trained tokens.
 """
@@ -125,8 +126,13 @@ def _tensors(rows: Sequence[Row], device: torch.device) -> MicroBatch:
             slots += range(sequence.slot, sequence.slot + length)
             start = end
     return MicroBatch(
-        *(t.to(device) for t in (input_ids, positions, segments)),
-        *(torch.tensor(v, device=device) for v in (where_row, where_column, targets)),
-        *(torch.tensor(v, dtype=torch.float32, device=device) for v in (advantages, weights)),
-        torch.tensor(slots, device=device),
+        input_ids_RS=input_ids.to(device),
+        positions_RS=positions.to(device),
+        segments_RS=segments.to(device),
+        rows_T=torch.tensor(where_row, device=device),
+        columns_T=torch.tensor(where_column, device=device),
+        targets_T=torch.tensor(targets, device=device),
+        advantages_T=torch.tensor(advantages, dtype=torch.float32, device=device),
+        weights_T=torch.tensor(weights, dtype=torch.float32, device=device),
+        slots_T=torch.tensor(slots, device=device),
     )

@@ -52,7 +52,7 @@ class GRPOLearner:
         return metrics.means(self.skipped_steps)
 
     def _minibatches(self, scored: Sequence[Scored], seed: int) -> list[list[Row]]:
-        """The rollouts as packed rows, in as many shares as there are steps. Shares with nothing to learn are left out."""
+        """The rollouts as packed rows, in as many shares as there are steps, less those with nothing to learn."""
         config, order = self.config, list(scored)
         random.Random(seed).shuffle(order)
         count = max(1, min(config.num_minibatches, len(order)))
@@ -111,7 +111,8 @@ class GRPOLearner:
     @torch.no_grad()
     def _logprobs(self, model: Any, rows: list[Row], slots: int) -> torch.Tensor:
         """Log-probabilities under `model` as it is now, at the slots of their tokens."""
-        logps = torch.zeros(slots, device=self.policy.placement.device)
+        dtype = torch.promote_types(model.dtype, torch.float32)
+        logps = torch.zeros(slots, dtype=dtype, device=self.policy.placement.device)
         for batch in self._micro_batches(rows):
             with self.policy.placement.autocast():
                 logps[batch.slots_T], _ = token_logprobs(model, batch, self.policy.sampling.temperature)

@@ -19,8 +19,8 @@ CHUNK_ELEMENTS = 2**24
 
 
 def token_logprobs(model: PreTrainedModel, batch: MicroBatch, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """(logps_T, entropy_T) in nats, float32: of each trained token under softmax(logits / temperature), and the entropy of
-    that distribution (without gradient)."""
+    """(logps_T, entropy_T) in nats, in float32 at least: of each trained token under softmax(logits / temperature), and
+    the entropy of that distribution (without gradient)."""
     hidden_TD = _hidden(model, batch)[batch.rows_T, batch.columns_T]
     rows = max(1, CHUNK_ELEMENTS // model.get_output_embeddings().weight.shape[0])
     chunks = list(zip(hidden_TD.split(rows), batch.targets_T.split(rows), strict=True))
@@ -35,26 +35,38 @@ def token_logprobs(model: PreTrainedModel, batch: MicroBatch, temperature: float
 
 
 def check_architecture(model: PreTrainedModel, name: str) -> None:
-    """Raises `UserError` if log-probabilities made here differ from those of the model's own forward pass: an architecture
-    whose attention cannot be masked freely, or that does something to its logits that is not known here."""
-    config: Any = model.config.get_text_config()
+    """Raises `UserError` if log-probabilities made here differ from those of the model's own forward pass: an
+    architecture whose attention cannot be masked freely, or that does something to its logits that is not known
+    here."""
+    try:
+        difference = _packing_error(model)
+    except Exception as error:  # models refuse a mask in as many ways as there are
+        reason = str(error).strip().partition("\n")[0][:200]
+        raise UserError(
+            f"model '{name}' ({model.config.model_type}) cannot be trained here: it does not take a question's answers "
+            f"packed together ({type(error).__name__}: {reason})"
+        ) from error
+    if not difference < 1e-2:  # NaN is refused too
+        raise UserError(
+            f"model '{name}' ({model.config.model_type}) cannot be trained here: its log-probabilities come out "
+            f"{difference:.2g} nats off when a question's answers are packed together"
+        )
+
+
+@torch.no_grad()
+def _packing_error(model: PreTrainedModel) -> float:
+    """The greatest difference in nats between log-probabilities of packed answers and of separate ones."""
     V = model.get_output_embeddings().weight.shape[0]
     prompt, answers = [5 % V, 9 % V, 7 % V], [[3 % V, 8 % V], [4 % V, 6 % V, 2 % V]]
     row = Row(prompt, tuple(Trained(answer, 0.0, 0.0, 0) for answer in answers))
     (batch,) = micro_batches([row], len(row), model.device)
-    with torch.no_grad():
-        ours, _ = token_logprobs(model, batch, 1.0)
-        theirs = []
-        for answer in answers:
-            logits = model(torch.tensor([prompt + answer], device=model.device), use_cache=False).logits[0]
-            logps = logits[len(prompt) - 1 : -1].float().log_softmax(-1)
-            theirs += logps[range(len(answer)), answer].tolist()
-    difference = (ours - torch.tensor(theirs, device=ours.device)).abs().max().item()
-    if not difference < 1e-2:  # NaN is refused too
-        raise UserError(
-            f"model '{name}' ({config.model_type}) cannot be trained here: its log-probabilities come out "
-            f"{difference:.2g} nats off when a question's answers are packed together"
-        )
+    ours, _ = token_logprobs(model, batch, 1.0)
+    theirs = []
+    for answer in answers:
+        logits = model(torch.tensor([prompt + answer], device=model.device), use_cache=False).logits[0]
+        logps = logits[len(prompt) - 1 : -1].float().log_softmax(-1)
+        theirs += logps[range(len(answer)), answer].tolist()
+    return float((ours - torch.tensor(theirs, device=ours.device)).abs().max())
 
 
 def _hidden(model: PreTrainedModel, batch: MicroBatch) -> torch.Tensor:
@@ -68,9 +80,7 @@ def _hidden(model: PreTrainedModel, batch: MicroBatch) -> torch.Tensor:
     else:
         masks = _ready(model, batch.mask_RSS(None if layer_types else window))
     backbone: Any = model.base_model
-    out = backbone(
-        input_ids=batch.input_ids_RS, attention_mask=masks, position_ids=batch.positions_RS, use_cache=False
-    )
+    out = backbone(input_ids=batch.input_ids_RS, attention_mask=masks, position_ids=batch.positions_RS, use_cache=False)
     return out.last_hidden_state  # type: ignore[no-any-return]
 
 
@@ -87,7 +97,8 @@ def _head(
     model: PreTrainedModel, hidden_TD: torch.Tensor, targets_T: torch.Tensor, temperature: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     config: Any = model.config.get_text_config()
-    logits_TV = model.get_output_embeddings()(hidden_TD).float()
+    logits_TV = model.get_output_embeddings()(hidden_TD)
+    logits_TV = logits_TV.to(torch.promote_types(logits_TV.dtype, torch.float32))
     softcap = getattr(config, "final_logit_softcapping", None)
     if softcap:
         logits_TV = torch.tanh(logits_TV / softcap) * softcap

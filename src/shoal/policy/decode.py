@@ -40,8 +40,9 @@ def sample(
 ) -> list[list[Sampled]]:
     """`num_generations` completions for each of `prompts` (token ids), in one batch.
 
-    Prompts are padded on the left and read once; the cache is then repeated for the completions of each. Positions count
-    real tokens, so padding shifts nothing. Sequences that have ended leave the batch when they are a quarter of it.
+    Prompts are padded on the left and read once; the cache is then repeated for the completions of each. Positions
+    count real tokens, so padding shifts nothing. Sequences that have ended leave the batch when they are a quarter of
+    it.
     """
     device = placement.device
     Q, P = len(prompts), max(map(len, prompts))

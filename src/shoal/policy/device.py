@@ -17,7 +17,9 @@ class Placement:
     dtype: torch.dtype
 
     def __str__(self) -> str:
-        where = f"{self.device} ({torch.cuda.get_device_name(self.device)})" if self.device.type == "cuda" else self.device
+        where = str(self.device)
+        if self.device.type == "cuda":
+            where += f" ({torch.cuda.get_device_name(self.device)})"
         return f"{where}, {str(self.dtype).removeprefix('torch.')}"
 
     def autocast(self) -> torch.autocast:
@@ -36,7 +38,9 @@ def place(device: str = "auto", dtype: str = "auto") -> Placement:
         chosen = torch.empty(0, device=device).device
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise UserError(f"device '{device}' is not available ({reason}); use --device auto, cpu, mps or cuda") from error
+        raise UserError(
+            f"device '{device}' is not available ({reason}); use --device auto, cpu, mps or cuda"
+        ) from error
     native = _has_native_bfloat16(chosen)
     if dtype == "bfloat16" and not native:
         raise UserError(f"{chosen} has no bfloat16 in hardware and would emulate it, slowly; use --dtype float32")
@@ -47,7 +51,7 @@ def place(device: str = "auto", dtype: str = "auto") -> Placement:
 
 def _has_native_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if device.type == "cpu":  # the only probe that torch 2.6 to 2.13 share; other processors count as without
         return torch.cpu._is_avx512_bf16_supported()
     return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ class LanguagePolicy:
         self.placement = placement
         self.lm.model.eval()
         self._system_role = self._accepts_system_role()
+        self._stop_marker = self._plain_stop_marker()
 
     @property
     def name(self) -> str:
@@ -82,7 +84,10 @@ class LanguagePolicy:
         if completion.token_ids is not None:
             return list(completion.token_ids)
         tokenizer: Any = self.lm.tokenizer
-        ids = list(tokenizer(completion.text, add_special_tokens=False, split_special_tokens=True).input_ids)
+        pieces = self._stop_marker.split(completion.text) if self._stop_marker else [completion.text]
+        ids: list[int] = []
+        for piece in pieces:
+            ids += tokenizer(piece, add_special_tokens=False, split_special_tokens=True).input_ids
         if completion.finish_reason == FinishReason.stop:
             ids.append(self.lm.eos_id)
         return ids[: self.sampling.max_completion_length]
@@ -100,8 +105,17 @@ class LanguagePolicy:
             return False
         return True
 
+    def _plain_stop_marker(self) -> re.Pattern[str] | None:
+        """Where to cut text so that it spells no stop token: after the first character of each that the tokenizer has
+        as an ordinary added token, for those are found in text even with `split_special_tokens`."""
+        tokenizer: Any = self.lm.tokenizer
+        added = tokenizer.added_tokens_decoder.items()
+        plain = [token.content for id, token in added if id in self.lm.stop_ids and not token.special]
+        return re.compile("|".join(f"(?<={re.escape(m[0])})(?={re.escape(m[1:])})" for m in plain)) if plain else None
+
     def _completion(self, token_ids: list[int], stopped: bool) -> Completion:
         body = token_ids[:-1] if stopped else token_ids
-        text = self.lm.tokenizer.decode(body, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        tokenizer: Any = self.lm.tokenizer
+        text = tokenizer.decode(body, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         reason = FinishReason.stop if stopped else FinishReason.length
         return Completion((Part(text),), reason, tuple(token_ids))

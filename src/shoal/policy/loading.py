@@ -55,7 +55,10 @@ def load(name: str, device: torch.device) -> LanguageModel:
         _forget_quantisation(model)
     stop_ids = _stop_ids(model, tokenizer)
     if not stop_ids:
-        raise UserError(f"model '{name}' has no end-of-sequence token, so its answers could not end; set eos_token_id in its config.json")
+        raise UserError(
+            f"model '{name}' has no end-of-sequence token, so its answers could not end; "
+            "set eos_token_id in its config.json"
+        )
     eos_id = _turn_end(tokenizer, stop_ids)
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else eos_id
     return LanguageModel(name, model.to(device), tokenizer, stop_ids, eos_id, pad_id)
@@ -86,10 +89,16 @@ def _source(name: str) -> tuple[str, dict[str, Any]]:
 
 def _reason(name: str, error: Exception) -> str:
     if name.endswith(".gguf"):
-        return f"the GGUF file is damaged, cut short or of an architecture that transformers does not read ({_first_line(error)})"
+        return (
+            "the GGUF file is damaged, cut short or of an architecture that transformers does not read "
+            f"({_first_line(error)})"
+        )
     if isinstance(error, OSError) and not Path(name).exists():
         offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
-        return f"no folder of this name here, and the Hugging Face Hub did not give it{offline}; check the name and the network"
+        return (
+            f"no folder of this name here, and the Hugging Face Hub did not give it{offline}; "
+            "check the name and the network"
+        )
     return _first_line(error)
 
 

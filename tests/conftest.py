@@ -1,0 +1,63 @@
+"""Shared fixtures. Nothing here imports torch before a test that needs it, and no test reaches a network."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+    from shoal.policy.language import LanguagePolicy
+    from shoal.policy.loading import LanguageModel
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+MODELS = Path(__file__).parent.parent / "models"
+
+
+@pytest.fixture
+def tiny_lm() -> Callable[..., LanguageModel]:
+    """A maker of tiny models: `tiny_lm("llama" | "qwen2" | "gemma3" | "gpt2", seed=0, chat=False, double=False)`."""
+    from tiny import make_lm
+
+    return make_lm
+
+
+@pytest.fixture
+def tiny_policy() -> Callable[..., LanguagePolicy]:
+    """A maker of policies with a tiny model; takes what `tiny_lm` takes, and how to sample."""
+    from tiny import make_policy
+
+    return make_policy
+
+
+@pytest.fixture
+def tokenizer() -> PreTrainedTokenizerFast:
+    """A byte-level BPE of 300 tokens with <pad> and <eos>."""
+    from tiny import make_tokenizer
+
+    return make_tokenizer()
+
+
+@pytest.fixture
+def smollm2() -> Path:
+    return _fetched("SmolLM2-135M-Instruct.Q4_1.gguf")
+
+
+@pytest.fixture(params=["SmolLM2-135M-Instruct.Q4_1.gguf", "gemma-3-270m-q4_k_m.gguf"])
+def gguf(request: pytest.FixtureRequest) -> Path:
+    """Each of the GGUF files that `scripts/fetch_models.py` fetches."""
+    return _fetched(request.param)
+
+
+def _fetched(name: str) -> Path:
+    path = MODELS / name
+    if not path.is_file():
+        pytest.skip(f"{path} is absent: python scripts/fetch_models.py")
+    return path

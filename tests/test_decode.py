@@ -1,0 +1,200 @@
+"""Batched sampling: what is shared, padded or dropped changes nothing in what is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny import ARCHITECTURES, CPU, make_model, plain_logits
+
+from shoal.policy import decode
+from shoal.policy.decode import Sampled, Sampling, cache_bytes_per_token, draw, sample
+
+PROMPTS = [[5, 6, 7], [8], [9, 10, 11, 12, 13, 14, 15, 16, 17], [18, 19]]
+"""Of unequal length: shorter and longer than the sliding window of gemma3."""
+
+
+def run(
+    model: Any,
+    prompts: Sequence[Sequence[int]] = PROMPTS,
+    num_generations: int = 3,
+    stop_ids: Sequence[int] = (),
+    seed: int = 0,
+    **sampling: Any,
+) -> list[list[Sampled]]:
+    settings = Sampling(**{"max_completion_length": 10, **sampling})
+    generator = torch.Generator().manual_seed(seed)
+    return sample(model, prompts, num_generations, settings, frozenset(stop_ids), CPU, generator)
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
+    """The logits of every step, of the rows that were still in the batch."""
+    steps: list[torch.Tensor] = []
+
+    def record(logits_BV: torch.Tensor, sampling: Sampling, generator: torch.Generator) -> torch.Tensor:
+        steps.append(logits_BV.clone())
+        return draw(logits_BV, sampling, generator)
+
+    monkeypatch.setattr(decode, "draw", record)
+    return steps
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Draws that depend on a row's own logits alone, whichever rows stand beside it. Gives the batch sizes."""
+    sizes: list[int] = []
+
+    def choose(logits_BV: torch.Tensor, _sampling: Sampling, _generator: torch.Generator) -> torch.Tensor:
+        B, V = logits_BV.shape
+        noise_V = 3 * torch.randn(V, generator=torch.Generator().manual_seed(len(sizes)))
+        first_B = torch.arange(B) % 3 + 20  # the completions of a prompt begin differently
+        token_B = (logits_BV + noise_V).argmax(-1) if sizes else first_B
+        sizes.append(B)
+        return token_B
+
+    monkeypatch.setattr(decode, "draw", choose)
+    return sizes
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_shared_prompt_gives_the_log_probabilities_of_separate_passes(
+    architecture: str, seen: list[torch.Tensor]
+) -> None:
+    model = make_model(architecture)
+    groups = run(model)
+    logps_TBV = torch.stack(seen).log_softmax(-1)
+    row = 0
+    for prompt, group in zip(PROMPTS, groups, strict=True):
+        for completion in group:
+            expected = plain_logits(model, prompt, completion.token_ids).log_softmax(-1)
+            torch.testing.assert_close(logps_TBV[:, row], expected.detach(), rtol=1e-5, atol=1e-5)
+            row += 1
+    assert len({tuple(c.token_ids) for group in groups for c in group}) == row  # they are not all alike
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_padding_changes_nothing(architecture: str, scripted: list[int]) -> None:
+    model = make_model(architecture)
+    together = run(model)
+    for prompt, group in zip(PROMPTS, together, strict=True):
+        scripted.clear()
+        assert run(model, [prompt]) == [group]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_dropping_what_has_ended_changes_nothing_for_the_rest(architecture: str, scripted: list[int]) -> None:
+    model = make_model(architecture)
+    endless = run(model, max_completion_length=16)
+    everything = [c.token_ids for group in endless for c in group]
+    stops = [everything[row][step] for row, step in ((0, 3), (4, 5), (7, 8))]
+    scripted.clear()
+    ending = run(model, stop_ids=stops, max_completion_length=16)
+    assert scripted[0] == 12
+    assert min(scripted) < 12
+    for whole, completion in zip(everything, [c for group in ending for c in group], strict=True):
+        ends = [step for step, token in enumerate(whole) if token in stops]
+        assert completion.token_ids == (whole[: ends[0] + 1] if ends else whole)
+        assert completion.stopped == bool(ends)
+
+
+def test_every_completion_ends_by_its_own_stop_token_or_at_the_longest_length() -> None:
+    stops = range(0, 300, 8)
+    completions = [c for group in run(make_model(), num_generations=16, stop_ids=stops) for c in group]
+    assert {c.stopped for c in completions} == {True, False}
+    for c in completions:
+        assert not any(token in stops for token in c.token_ids[:-1])
+        assert c.stopped == (c.token_ids[-1] in stops)
+        assert len(c.token_ids) == 10 or (c.stopped and len(c.token_ids) < 10)
+
+
+def test_a_stop_token_at_the_longest_length_is_a_stop(scripted: list[int]) -> None:
+    model = make_model()
+    ((whole,),) = run(model, PROMPTS[:1], 1)
+    scripted.clear()
+    ((cut,),) = run(model, PROMPTS[:1], 1, stop_ids=[whole.token_ids[4]], max_completion_length=5)
+    assert whole.token_ids[4] not in whole.token_ids[:4]
+    assert cut.stopped
+
+
+def test_what_has_ended_is_not_computed_on() -> None:
+    model = make_model()
+    tokens: list[int] = []
+    model.model.embed_tokens.register_forward_hook(lambda _m, inputs, _o: tokens.append(inputs[0].numel()))
+    run(model, stop_ids=range(300))
+    assert tokens == [4 * 9]  # the prompts once, each padded to 9; all end at their first token
+
+
+def test_each_prompt_is_read_once_for_all_its_completions() -> None:
+    model = make_model()
+    tokens: list[int] = []
+    model.model.embed_tokens.register_forward_hook(lambda _m, inputs, _o: tokens.append(inputs[0].numel()))
+    run(model, [PROMPTS[2]], num_generations=8, max_completion_length=3)
+    assert tokens == [9, 8, 8]
+
+
+def test_the_same_seed_gives_the_same_tokens() -> None:
+    model = make_model()
+    assert run(model, seed=5) == run(model, seed=5)
+    assert run(model, seed=5) != run(model, seed=6)
+
+
+def test_temperature_near_nought_is_greedy() -> None:
+    model = make_model()
+    for prompt, group in zip(PROMPTS, run(model, temperature=1e-4), strict=True):
+        for completion in group:
+            best = plain_logits(model, prompt, completion.token_ids).argmax(-1)
+            assert completion.token_ids == best.tolist()
+
+
+LOGITS = torch.tensor([2.0, 0.5, 1.0, -1.0, 0.0, -3.0])
+N = 40_000
+
+
+def frequencies(**sampling: float) -> torch.Tensor:
+    tokens = draw(LOGITS.expand(N, -1), Sampling(**sampling), torch.Generator().manual_seed(0))  # type: ignore[arg-type]
+    return torch.bincount(tokens, minlength=len(LOGITS)) / N
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_frequencies_are_those_of_the_softmax_at_the_temperature(temperature: float) -> None:
+    weights = (LOGITS.double() / temperature).exp()
+    torch.testing.assert_close(
+        frequencies(temperature=temperature), (weights / weights.sum()).float(), rtol=0, atol=0.01
+    )
+
+
+@pytest.mark.parametrize(("top_p", "nucleus"), [(0.3, [0]), (0.6, [0, 2]), (0.85, [0, 1, 2]), (0.95, [0, 1, 2, 4])])
+def test_top_p_keeps_exactly_the_nucleus(top_p: float, nucleus: list[int]) -> None:
+    probs = LOGITS.softmax(
+        -1
+    )  # 0.539, 0.120, 0.198, 0.027, 0.073, 0.004, and from the likeliest on 0.54, 0.74, 0.86, 0.93
+    expected = torch.zeros_like(probs)
+    expected[nucleus] = probs[nucleus] / probs[nucleus].sum()
+    found = frequencies(top_p=top_p)
+    assert found.nonzero()[:, 0].tolist() == nucleus
+    torch.testing.assert_close(found, expected, rtol=0, atol=0.01)
+
+
+@given(st.lists(st.floats(-8, 8), min_size=2, max_size=20), st.floats(0.01, 0.999))
+def test_what_top_p_draws_is_in_the_smallest_set_that_has_this_much(logits: list[float], top_p: float) -> None:
+    logits_BV = torch.tensor([logits] * 20)
+    probs = logits_BV[0].softmax(-1)
+    for token in draw(logits_BV, Sampling(top_p=top_p), torch.Generator().manual_seed(0)).tolist():
+        assert probs[probs > probs[token]].sum() < top_p + 1e-5
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_size_of_the_cache_is_known_before(architecture: str) -> None:
+    from transformers import DynamicCache
+
+    model = make_model(architecture)
+    cache = DynamicCache()  # without the model's configuration, so that no layer slides
+    model(torch.tensor([[5, 6, 7, 8]]), past_key_values=cache)
+    layers: Any = cache.layers
+    held = sum(4 * (layer.keys.numel() + layer.values.numel()) for layer in layers)
+    assert cache_bytes_per_token(model) * 4 == held

@@ -1,0 +1,205 @@
+"""A language model as a policy: text is the truth, and a stranger's text is nothing but text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny import CHATML, CPU, add_marker, make_lm, make_model, make_policy, make_question, make_tokenizer
+
+from shoal.errors import UserError
+from shoal.policy import language
+from shoal.policy.decode import Sampled, Sampling, sample
+from shoal.policy.language import LanguagePolicy
+from shoal.policy.loading import LanguageModel
+from shoal.rollout import Completion, FinishReason, Part, Rollout
+
+POLICY = make_policy(max_completion_length=10_000)
+CHAT_POLICY = make_policy(chat=True, max_completion_length=10_000)
+QUESTIONS = [make_question(text) for text in ("2 + 2 =", "the lazy dog jumps over the quick fox", "yes?")]
+
+
+@given(st.text())
+def test_any_text_comes_back_from_its_tokens(text: str) -> None:
+    for policy in (POLICY, CHAT_POLICY):
+        *ids, end = policy.completion_ids(Completion.of(text))
+        assert end == policy.lm.eos_id
+        assert policy.lm.tokenizer.decode(ids) == text
+        assert policy._completion([*ids, end], stopped=True).text == text
+
+
+MARKERS = ["<pad>", "<eos>", "<|im_start|>", "<|im_end|>"]
+
+
+@given(st.lists(st.sampled_from([*MARKERS, "<", "|", ">", "user\n", "é", " "])).map("".join))
+def test_markers_in_a_strangers_text_are_inert(text: str) -> None:
+    for policy in (POLICY, CHAT_POLICY):
+        tokenizer: Any = policy.lm.tokenizer
+        ids = policy.completion_ids(Completion.of(text, "length"))
+        assert not set(ids) & set(tokenizer.all_special_ids)
+        assert tokenizer.decode(ids, skip_special_tokens=True) == text
+
+
+def test_markers_are_tokens_where_the_template_writes_them() -> None:
+    assert CHAT_POLICY.lm.tokenizer.encode("<|im_end|>") == [CHAT_POLICY.lm.eos_id]
+
+
+def policy_that_stops_at_a_plain_marker() -> LanguagePolicy:
+    tokenizer = make_tokenizer()
+    marker = add_marker(tokenizer, "<end>")
+    lm = LanguageModel("m", make_model(vocab_size=len(tokenizer)), tokenizer, frozenset([1, marker]), marker, 0)
+    return LanguagePolicy(lm, Sampling(max_completion_length=100_000), CPU)
+
+
+@pytest.mark.parametrize("text", ["a<end>b", "<end>", "<end><end>", "<<end>end>", "é <end>\n", "<end>" * 3000])
+def test_stop_tokens_that_the_tokenizer_does_not_call_special_are_inert_too(text: str) -> None:
+    policy = policy_that_stops_at_a_plain_marker()
+    ids = policy.completion_ids(Completion.of(text, "length"))
+    assert not set(ids) & policy.lm.stop_ids
+    assert policy.lm.tokenizer.decode(ids) == text
+
+
+def test_the_end_is_appended_to_what_ended_by_itself_and_only_there() -> None:
+    ended = POLICY.completion_ids(Completion.of("4", "stop"))
+    cut = POLICY.completion_ids(Completion.of("4", "length"))
+    assert ended == [*cut, POLICY.lm.eos_id]
+    assert POLICY.completion_ids(Completion.of("", "stop")) == [POLICY.lm.eos_id]
+    assert POLICY.completion_ids(Completion.of("", "length")) == []
+
+
+def test_the_end_is_the_one_of_the_chat_template() -> None:
+    assert CHAT_POLICY.completion_ids(Completion.of("4"))[-1] == CHAT_POLICY.lm.tokenizer.convert_tokens_to_ids(
+        "<|im_end|>"
+    )
+
+
+def test_foreign_completions_are_no_longer_than_own_ones() -> None:
+    policy = make_policy(max_completion_length=5)
+    assert len(policy.completion_ids(Completion.of("x" * 1000))) == 5
+
+
+def test_own_completions_keep_the_tokens_that_were_sampled() -> None:
+    sampled = (50, 51, 52, POLICY.lm.eos_id)  # letters that the tokenizer itself would have merged or not
+    assert POLICY.completion_ids(Completion((Part("foo"),), FinishReason.stop, sampled)) == list(sampled)
+
+
+def test_prompt_and_completion_do_not_merge() -> None:
+    """What a completion begins with is tokenised the same after any prompt."""
+    assert POLICY.completion_ids(Completion.of("he", "length")) == POLICY.lm.tokenizer.encode("he")
+
+
+def test_a_prompt_without_template_is_plain_lines() -> None:
+    ids = POLICY.prompt_ids(make_question("2 + 2 =  ", system="Be brief."))
+    assert POLICY.lm.tokenizer.decode(ids) == "Be brief.\n2 + 2 =\n"
+
+
+def test_a_prompt_does_not_end_by_an_end_that_its_tokenizer_appends() -> None:
+    from tokenizers.processors import TemplateProcessing
+
+    lm = make_lm()
+    tokenizer: Any = lm.tokenizer
+    plain = LanguagePolicy(lm, Sampling(), CPU).prompt_ids(QUESTIONS[0])
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing("$A <eos>", special_tokens=[("<eos>", 1)])
+    assert tokenizer.encode("a")[-1] == 1
+    assert LanguagePolicy(lm, Sampling(), CPU).prompt_ids(QUESTIONS[0]) == plain
+
+
+def test_an_empty_question_is_a_prompt_nevertheless() -> None:
+    assert len(POLICY.prompt_ids(make_question(""))) > 0
+
+
+def test_a_prompt_is_in_the_chat_template() -> None:
+    ids = CHAT_POLICY.prompt_ids(make_question("2 + 2 =", system="Be brief."))
+    expected = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n2 + 2 =<|im_end|>\n<|im_start|>assistant\n"
+    assert CHAT_POLICY.lm.tokenizer.decode(ids) == expected
+    assert ids[0] == CHAT_POLICY.lm.tokenizer.convert_tokens_to_ids("<|im_start|>")
+
+
+def test_a_template_that_refuses_a_system_message_has_it_before_the_question() -> None:
+    lm = make_lm(chat=True)
+    refuse = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+    lm.tokenizer.chat_template = refuse + CHATML
+    policy = LanguagePolicy(lm, Sampling(), CPU)
+    text = lm.tokenizer.decode(policy.prompt_ids(make_question("2 + 2 =", system="Be brief.")))
+    assert text == "<|im_start|>user\nBe brief.\n\n2 + 2 =<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_completions_say_how_they_ended_and_hold_what_was_sampled() -> None:
+    policy = make_policy(max_completion_length=8)
+    lm = policy.lm
+    often = LanguageModel(lm.name, lm.model, lm.tokenizer, frozenset(range(1, 300, 8)), lm.eos_id, lm.pad_id)
+    groups = LanguagePolicy(often, policy.sampling, CPU).generate(QUESTIONS, 16, seed=0)
+    assert [len(group) for group in groups] == [16] * 3
+    reasons = set()
+    for completion in (c for group in groups for c in group):
+        assert completion.token_ids
+        stopped = completion.token_ids[-1] in often.stop_ids
+        reasons.add(completion.finish_reason)
+        assert completion.finish_reason == (FinishReason.stop if stopped else FinishReason.length)
+        assert stopped or len(completion.token_ids) == 8
+        body = completion.token_ids[:-1] if stopped else completion.token_ids
+        assert completion.text == lm.tokenizer.decode(list(body), skip_special_tokens=True)
+    assert reasons == {FinishReason.stop, FinishReason.length}
+
+
+def test_what_is_shared_holds_no_tokens() -> None:
+    policy = make_policy()
+    question = QUESTIONS[0]
+    (group,) = policy.generate([question], 2, seed=0)
+    received = Rollout.decode(Rollout(question.id, question.hash, group, "ada", 0).encode())
+    assert [c.token_ids for c in received.completions] == [None, None]
+    assert [c.text for c in received.completions] == [c.text for c in group]
+
+
+def test_the_same_seed_gives_the_same_completions() -> None:
+    policy = make_policy()
+    assert policy.generate(QUESTIONS, 4, seed=1) == policy.generate(QUESTIONS, 4, seed=1)
+    assert policy.generate(QUESTIONS, 4, seed=1) != policy.generate(QUESTIONS, 4, seed=2)
+
+
+def test_completions_of_one_question_differ() -> None:
+    (group,) = make_policy().generate(QUESTIONS[:1], 8, seed=0)
+    assert len(set(group)) > 1
+
+
+def test_more_questions_than_fit_are_decoded_in_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = make_policy(temperature=1e-4)
+    whole = policy.generate(QUESTIONS, 2, seed=0)
+    batches: list[int] = []
+
+    def count(model: Any, prompts: list[list[int]], *rest: Any) -> list[list[Sampled]]:
+        batches.append(len(prompts))
+        return sample(model, prompts, *rest)
+
+    monkeypatch.setattr(language, "CACHE_BYTES", 1)
+    monkeypatch.setattr(language, "sample", count)
+    assert policy.generate(QUESTIONS, 2, seed=0) == whole
+    assert batches == [1, 1, 1]
+
+
+def test_no_questions_have_no_answers() -> None:
+    assert make_policy().generate([], 4, seed=0) == []
+
+
+def test_a_question_longer_than_the_model_reads_is_an_error_of_one_line() -> None:
+    with pytest.raises(UserError, match="reads 128 tokens") as caught:
+        make_policy().generate([make_question("x " * 200)], 1, seed=0)
+    assert "\n" not in str(caught.value)
+
+
+def test_dropout_is_off() -> None:
+    policy = make_policy("gpt2", resid_pdrop=0.5, embd_pdrop=0.5, attn_pdrop=0.5)
+    policy.lm.model.train()
+    lm = LanguagePolicy(policy.lm, policy.sampling, CPU).lm
+    assert not any(module.training for module in lm.model.modules())
+
+
+def test_generating_keeps_no_graph() -> None:
+    policy = make_policy()
+    before = torch.is_grad_enabled()
+    policy.generate(QUESTIONS, 2, seed=0)
+    assert torch.is_grad_enabled() == before
+    assert all(p.grad is None and not p.is_inference() for p in policy.lm.model.parameters())
