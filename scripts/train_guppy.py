@@ -3,9 +3,10 @@
     python scripts/train_guppy.py                       # about seven minutes on two cores; writes src/shoal/guppy
     python scripts/train_guppy.py --out /tmp/guppy --steps 300
 
-Supervised training on questions of the training side, with answers of three kinds: most say nothing, some are right in a
-form that the verifier refuses, few are right in form. So guppy knows more than it says, and reinforcement learning has
-something to bring out, quickly; it shows nothing about new reasoning. Two runs on one machine give the same weights.
+Supervised training on questions of the training side, with answers of three kinds: most say nothing, some are right in
+a form that the verifier refuses, few are right in form. So guppy knows more than it says, and reinforcement learning
+has something to bring out, quickly; it shows nothing about new reasoning. Two runs on one machine give the same
+weights.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ pipeline_tag: text-generation
 # guppy
 
 A Llama of 0.9 million parameters with a byte-level vocabulary of 512 tokens, for trying collective reinforcement learning
-without a download and without a GPU. It was trained, by `scripts/train_guppy.py` of shoal, on questions of the suite `pond`
-with answers of which 60 % say nothing, 30 % are right in a form that the verifier refuses ("The answer is 8"), and 10 %
-are right in form. So it half knows the tasks and seldom says so: a policy-gradient method has something to bring out
+without a download and without a GPU. It was trained, by `scripts/train_guppy.py` of shoal, on questions of the suite
+`pond` with answers of which 60 % say nothing, 30 % are right in a form that the verifier refuses ("The answer is 8"),
+and 10 % are right in form. So it half knows the tasks and seldom says so: a policy-gradient method has something to bring out
 within a minute. It is no evidence about reasoning, and it is useless outside `pond`.
 """
 
@@ -71,7 +72,9 @@ def main() -> None:
             bos_token_id=None,
         )
     )
-    print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(tokenizer)} tokens, {len(examples)} examples")
+    print(
+        f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(tokenizer)} tokens, {len(examples)} examples"
+    )
     train(model, tokenizer, examples, args.steps, args.batch, args.seed)
     model.half().save_pretrained(args.out)
     tokenizer.save_pretrained(args.out)
@@ -155,7 +158,9 @@ def train(
 def answers(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, examples: list[tuple[str, str]]) -> list[str]:
     """What the model says by now."""
     ids = [tokenizer(question).input_ids for question, _ in examples]
-    out = [model.generate(torch.tensor([i]), max_new_tokens=12, do_sample=True, eos_token_id=1)[0, len(i) :] for i in ids]
+    out = [
+        model.generate(torch.tensor([i]), max_new_tokens=12, do_sample=True, eos_token_id=1)[0, len(i) :] for i in ids
+    ]
     return [tokenizer.decode(o, skip_special_tokens=True) for o in out]
 
 

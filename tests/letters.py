@@ -1,4 +1,4 @@
-"""A task that any model has some answers right for, even an untrained one: say a letter of the alphabet's first half."""
+"""A task that even an untrained model has some right answers to: say one of these letters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ class Letters:
     partial_credit = ""
 
     def question(self, seed: int, index: int) -> Question:
-        return Question(QuestionId(self.name, self.version, self.config, seed, index), (Message("user", f"{seed + index} ?"),))
+        return Question(
+            QuestionId(self.name, self.version, self.config, seed, index), (Message("user", f"{seed + index} ?"),)
+        )
 
     def score(self, question: QuestionId, answers: Sequence[str]) -> list[float]:
         return [float(any(letter in answer.lower() for letter in "aeimt")) for answer in answers]

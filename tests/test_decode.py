@@ -9,10 +9,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import ARCHITECTURES, CPU, make_model, plain_logits
+from tiny import ARCHITECTURES, CPU, make_model, plain_logits, plain_logprobs
 
+from shoal.errors import UserError
 from shoal.policy import decode
-from shoal.policy.decode import Sampled, Sampling, cache_bytes_per_token, draw, sample
+from shoal.policy.decode import Sampled, cache_bytes_per_token, check_decoding, sample
+from shoal.policy.draw import Sampling, draw
 
 PROMPTS = [[5, 6, 7], [8], [9, 10, 11, 12, 13, 14, 15, 16, 17], [18, 19]]
 """Of unequal length: shorter and longer than the sliding window of gemma3."""
@@ -32,49 +34,34 @@ def run(
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
-    """The logits of every step, of the rows that were still in the batch."""
-    steps: list[torch.Tensor] = []
-
-    def record(logits_BV: torch.Tensor, sampling: Sampling, generator: torch.Generator) -> torch.Tensor:
-        steps.append(logits_BV.clone())
-        return draw(logits_BV, sampling, generator)
-
-    monkeypatch.setattr(decode, "draw", record)
-    return steps
-
-
-@pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Draws that depend on a row's own logits alone, whichever rows stand beside it. Gives the batch sizes."""
     sizes: list[int] = []
 
-    def choose(logits_BV: torch.Tensor, _sampling: Sampling, _generator: torch.Generator) -> torch.Tensor:
+    def choose(logits_BV: torch.Tensor, _sampling: Sampling, _generator: torch.Generator) -> tuple[torch.Tensor, ...]:
         B, V = logits_BV.shape
         noise_V = 3 * torch.randn(V, generator=torch.Generator().manual_seed(len(sizes)))
         first_B = torch.arange(B) % 3 + 20  # the completions of a prompt begin differently
         token_B = (logits_BV + noise_V).argmax(-1) if sizes else first_B
         sizes.append(B)
-        return token_B
+        return token_B, torch.zeros(B)
 
     monkeypatch.setattr(decode, "draw", choose)
     return sizes
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_a_shared_prompt_gives_the_log_probabilities_of_separate_passes(
-    architecture: str, seen: list[torch.Tensor]
-) -> None:
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_a_shared_prompt_gives_the_log_probabilities_of_separate_passes(architecture: str, temperature: float) -> None:
     model = make_model(architecture)
-    groups = run(model)
-    logps_TBV = torch.stack(seen).log_softmax(-1)
-    row = 0
+    groups = run(model, stop_ids=range(0, 300, 9), temperature=temperature)  # so that some end early
     for prompt, group in zip(PROMPTS, groups, strict=True):
         for completion in group:
-            expected = plain_logits(model, prompt, completion.token_ids).log_softmax(-1)
-            torch.testing.assert_close(logps_TBV[:, row], expected.detach(), rtol=1e-5, atol=1e-5)
-            row += 1
-    assert len({tuple(c.token_ids) for group in groups for c in group}) == row  # they are not all alike
+            expected = plain_logprobs(model, prompt, completion.token_ids, temperature).tolist()
+            assert completion.logps == pytest.approx(expected, rel=1e-5, abs=1e-5)
+    completions = {tuple(c.token_ids) for group in groups for c in group}
+    assert len(completions) == 12  # they are not all alike
+    assert len({len(c) for c in completions}) > 2
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -126,7 +113,7 @@ def test_what_has_ended_is_not_computed_on() -> None:
     tokens: list[int] = []
     model.model.embed_tokens.register_forward_hook(lambda _m, inputs, _o: tokens.append(inputs[0].numel()))
     run(model, stop_ids=range(300))
-    assert tokens == [4 * 9]  # the prompts once, each padded to 9; all end at their first token
+    assert sum(tokens) == sum(map(len, PROMPTS))  # the prompts once; all end at their first token
 
 
 def test_each_prompt_is_read_once_for_all_its_completions() -> None:
@@ -156,7 +143,8 @@ N = 40_000
 
 
 def frequencies(**sampling: float) -> torch.Tensor:
-    tokens = draw(LOGITS.expand(N, -1), Sampling(**sampling), torch.Generator().manual_seed(0))  # type: ignore[arg-type]
+    settings = Sampling(**sampling)  # type: ignore[arg-type]
+    tokens, _ = draw(LOGITS.repeat(N, 1), settings, torch.Generator().manual_seed(0))
     return torch.bincount(tokens, minlength=len(LOGITS)) / N
 
 
@@ -184,7 +172,8 @@ def test_top_p_keeps_exactly_the_nucleus(top_p: float, nucleus: list[int]) -> No
 def test_what_top_p_draws_is_in_the_smallest_set_that_has_this_much(logits: list[float], top_p: float) -> None:
     logits_BV = torch.tensor([logits] * 20)
     probs = logits_BV[0].softmax(-1)
-    for token in draw(logits_BV, Sampling(top_p=top_p), torch.Generator().manual_seed(0)).tolist():
+    tokens, _ = draw(logits_BV, Sampling(top_p=top_p), torch.Generator().manual_seed(0))
+    for token in tokens.tolist():
         assert probs[probs > probs[token]].sum() < top_p + 1e-5
 
 
@@ -198,3 +187,23 @@ def test_the_size_of_the_cache_is_known_before(architecture: str) -> None:
     layers: Any = cache.layers
     held = sum(4 * (layer.keys.numel() + layer.values.numel()) for layer in layers)
     assert cache_bytes_per_token(model) * 4 == held
+
+
+def test_a_model_whose_attention_cannot_be_replaced_is_refused() -> None:
+    from transformers import MambaConfig, MambaForCausalLM
+
+    config = MambaConfig(vocab_size=50, hidden_size=16, state_size=4, num_hidden_layers=1)
+    with pytest.raises(UserError, match="'tiny' \\(mamba\\) cannot be decoded here"):
+        check_decoding(MambaForCausalLM(config), "tiny", CPU)
+
+
+def test_a_model_that_does_something_unknown_to_its_scores_is_refused() -> None:
+    from transformers import GraniteConfig, GraniteForCausalLM
+
+    check_decoding(make_model(), "tiny", CPU)
+    config = GraniteConfig(
+        vocab_size=50, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        logits_scaling=1e-3,
+    )  # fmt: skip
+    with pytest.raises(UserError, match="nats off"):
+        check_decoding(GraniteForCausalLM(config), "tiny", CPU)

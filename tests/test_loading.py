@@ -13,7 +13,7 @@ from tiny import ARCHITECTURES, CPU, make_question
 
 from shoal.errors import UserError
 from shoal.learn.logprobs import check_architecture
-from shoal.policy.decode import Sampling
+from shoal.policy.draw import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import LanguageModel, display_name, load
 from shoal.rollout import Completion

@@ -18,8 +18,8 @@ from transformers import (
     Qwen2Config,
 )
 
-from shoal.policy.decode import Sampling
 from shoal.policy.device import Placement
+from shoal.policy.draw import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import LanguageModel
 from shoal.rollout import Completion, FinishReason, Message, Part, Question, QuestionId, Rollout, Scored

@@ -23,8 +23,8 @@ from shoal.judge import evaluate
 from shoal.learn.learner import GRPOLearner
 from shoal.metrics import rollout_rows, round_metrics
 from shoal.node import Lesson, Node
-from shoal.policy.decode import Sampling
 from shoal.policy.device import place
+from shoal.policy.draw import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import LanguageModel, display_name, load
 from shoal.protocols import TrainablePolicy

@@ -1,23 +1,29 @@
-"""Batched sampling: each prompt is read once, and its completions share what was read."""
+"""Batched sampling: each prompt is read once, and its completions attend to that one copy (`prefix`).
+
+The loop is over the model's own forward pass. Prompts are padded on the right, where nothing causal sees the padding;
+what has ended leaves the batch at once, so that the matrix products are those of living completions alone.
+
+Shape suffixes: Q prompts, P positions in a prompt, B living completions, C hidden size, V vocabulary.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from transformers import DynamicCache, PreTrainedModel
 
+from shoal.errors import UserError
 from shoal.policy.device import Placement
+from shoal.policy.draw import Sampling, draw
+from shoal.policy.prefix import Bucket, attention
 
-
-@dataclass(frozen=True)
-class Sampling:
-    """How to draw tokens."""
-
-    temperature: float = 1.0
-    top_p: float = 1.0
-    max_completion_length: int = 256
+BUCKET_RATIO = 1.3
+"""Prompts that are read and attended to together differ by at most this factor in length."""
+PREFILL_TOKENS = 8192
+"""Prompt tokens that are read in one pass."""
 
 
 @dataclass
@@ -25,6 +31,8 @@ class Sampled:
     """One completion as tokens; `stopped` when its last token is one of the stop tokens."""
 
     token_ids: list[int] = field(default_factory=list)
+    logps: list[float] = field(default_factory=list)
+    """Log-probability (nats) of each token under the distribution that it was drawn from."""
     stopped: bool = False
 
 
@@ -38,67 +46,120 @@ def sample(
     placement: Placement,
     generator: torch.Generator,
 ) -> list[list[Sampled]]:
-    """`num_generations` completions for each of `prompts` (token ids), in one batch.
-
-    Prompts are padded on the left and read once; the cache is then repeated for the completions of each. Positions
-    count real tokens, so padding shifts nothing. Sequences that have ended leave the batch when they are a quarter of
-    it.
-    """
-    device = placement.device
-    Q, P = len(prompts), max(map(len, prompts))
-    ids_QP = torch.zeros(Q, P, dtype=torch.long)
-    mask_QP = torch.zeros(Q, P, dtype=torch.long)
-    for row, prompt in enumerate(prompts):
-        ids_QP[row, P - len(prompt) :] = torch.tensor(prompt)
-        mask_QP[row, P - len(prompt) :] = 1
-    ids_QP, mask_QP = ids_QP.to(device), mask_QP.to(device)
-    positions_QP = (mask_QP.cumsum(1) - 1).clamp(min=0)
-
-    cache = DynamicCache(config=model.config)
-    with placement.autocast():
-        out = model(ids_QP, attention_mask=mask_QP, position_ids=positions_QP, past_key_values=cache, logits_to_keep=1)
-    cache.batch_repeat_interleave(num_generations)
-    logits_BV = out.logits[:, -1].repeat_interleave(num_generations, 0)
-    mask_BT = mask_QP.repeat_interleave(num_generations, 0)
-    position_B = positions_QP[:, -1].repeat_interleave(num_generations, 0)
-
-    results = [Sampled() for _ in range(Q * num_generations)]
-    active = list(range(len(results)))  # rows of the batch, as indices into `results`
-    done = [False] * len(active)
-    for step in range(sampling.max_completion_length):
-        token_B = draw(logits_BV, sampling, generator)
-        for row, token in enumerate(token_B.tolist()):
-            if not done[row]:
-                result = results[active[row]]
-                result.token_ids.append(token)
-                result.stopped = done[row] = token in stop_ids
-        if all(done) or step + 1 == sampling.max_completion_length:
-            break
-        if sum(done) * 4 >= len(done):
-            rows = [row for row, ended in enumerate(done) if not ended]
-            keep = torch.tensor(rows, device=device)
-            cache.batch_select_indices(keep)
-            token_B, mask_BT, position_B = token_B[keep], mask_BT[keep], position_B[keep]
-            active, done = [active[row] for row in rows], [False] * len(rows)
-        mask_BT = torch.cat([mask_BT, mask_BT.new_ones(len(active), 1)], 1)
-        position_B = position_B + 1
+    """`num_generations` completions for each of `prompts` (token ids), in one batch."""
+    results = [[Sampled() for _ in range(num_generations)] for _ in prompts]
+    buckets, living, first = [], [], []
+    for chosen in _alike([len(prompt) for prompt in prompts]):
         with placement.autocast():
-            out = model(
-                token_B[:, None], attention_mask=mask_BT, position_ids=position_B[:, None], past_key_values=cache
-            )
-        logits_BV = out.logits[:, -1]
-    return [results[q * num_generations : (q + 1) * num_generations] for q in range(Q)]
+            bucket, logits_QV = _read(model, [prompts[q] for q in chosen], num_generations, sampling, placement.device)
+        buckets.append(bucket)
+        living.append([result for q in chosen for result in results[q]])
+        first.append(logits_QV.repeat_interleave(num_generations, 0))
+    logits_BV = torch.cat(first)
+    with attention(model):
+        for step in range(sampling.max_completion_length):
+            token_B, logp_B = draw(logits_BV, sampling, generator)
+            ended = []
+            rows = (result for group in living for result in group)
+            for result, token, logp in zip(rows, token_B.tolist(), logp_B.tolist(), strict=True):
+                result.token_ids.append(token)
+                result.logps.append(logp)
+                result.stopped = token in stop_ids
+                ended.append(result.stopped)
+            if all(ended) or step + 1 == sampling.max_completion_length:
+                break
+            if any(ended):
+                token_B = token_B[_drop(buckets, living, ended)]
+            with placement.autocast():
+                logits_BV = _step(model, buckets, token_B)
+    return results
 
 
-def draw(logits_BV: torch.Tensor, sampling: Sampling, generator: torch.Generator) -> torch.Tensor:
-    """One token for each row, from softmax(logits / temperature) cut to its `top_p` nucleus."""
-    probs_BV = torch.softmax(logits_BV.float() / sampling.temperature, -1)
-    if sampling.top_p < 1:
-        sorted_BV, order_BV = probs_BV.sort(-1, descending=True)
-        outside_BV = sorted_BV.cumsum(-1) - sorted_BV >= sampling.top_p  # keeps the token that crosses the bound
-        sorted_BV = sorted_BV.masked_fill(outside_BV, 0)
-        return order_BV.gather(-1, torch.multinomial(sorted_BV, 1, generator=generator))[:, 0]
-    return torch.multinomial(probs_BV, 1, generator=generator)[:, 0]
+def _alike(lengths: list[int]) -> Iterator[list[int]]:
+    """Indices of prompts of like length, at most `PREFILL_TOKENS` of padded length together."""
+    chosen: list[int] = []
+    for index in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        much = lengths[index] * (len(chosen) + 1) > PREFILL_TOKENS
+        if chosen and (much or lengths[index] > BUCKET_RATIO * lengths[chosen[0]]):
+            yield chosen
+            chosen = []
+        chosen.append(index)
+    if chosen:
+        yield chosen
+
+
+def _read(
+    model: Any, prompts: list[Sequence[int]], num_generations: int, sampling: Sampling, device: torch.device
+) -> tuple[Bucket, torch.Tensor]:
+    """Reads prompts. Returns their bucket and the logits (Q, V) of the tokens that come first."""
+    lengths = [len(prompt) for prompt in prompts]
+    ids_QP = torch.zeros(len(prompts), max(lengths), dtype=torch.long)
+    for row, prompt in enumerate(prompts):
+        ids_QP[row, : len(prompt)] = torch.tensor(prompt)
+    cache: Any = DynamicCache()
+    hidden_QPC = model.base_model(ids_QP.to(device), past_key_values=cache, use_cache=True).last_hidden_state
+    last_QC = hidden_QPC[range(len(prompts)), [length - 1 for length in lengths]]
+    prompts_read = [(layer.keys, layer.values) for layer in cache.layers]
+    return Bucket(prompts_read, lengths, num_generations, sampling.max_completion_length), _head(model, last_QC)
+
+
+def _step(model: Any, buckets: list[Bucket], token_B: torch.Tensor) -> torch.Tensor:
+    """Reads one token of each living completion. Returns logits (B, V)."""
+    position_B = torch.cat([bucket.begin_step() for bucket in buckets])
+    out = model.base_model(token_B[:, None], position_ids=position_B[:, None], use_cache=False, buckets=buckets)
+    return _head(model, out.last_hidden_state[:, 0])
+
+
+def _drop(buckets: list[Bucket], living: list[list[Sampled]], ended: list[bool]) -> list[int]:
+    """Takes what has ended out of `buckets` and `living`. Returns the old row of each row that is left."""
+    rows, start = [], 0
+    for bucket, group in zip(list(buckets), list(living), strict=True):
+        end = start + len(bucket)
+        order = bucket.drop(ended[start:end])
+        rows += [start + row for row in order]
+        group[:] = [group[row] for row in order]
+        if not order:
+            buckets.remove(bucket)
+            living.remove(group)
+        start = end
+    return rows
+
+
+def _head(model: Any, hidden: torch.Tensor) -> torch.Tensor:
+    """Logits (float32) of last hidden states."""
+    logits: torch.Tensor = model.get_output_embeddings()(hidden).float()
+    softcap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
+    return torch.tanh(logits / softcap) * softcap if softcap else logits
+
+
+def check_decoding(model: PreTrainedModel, name: str, placement: Placement) -> None:
+    """Raises `UserError` if tokens drawn here have other log-probabilities than in the model's own forward pass: an
+    architecture whose attention cannot be replaced, or that does to its scores what is not known here."""
+    V = model.get_output_embeddings().weight.shape[0]
+    prompts = [[5 % V, 9 % V, 7 % V], [3 % V]]
+    generator = torch.Generator(placement.device).manual_seed(0)
+    try:
+        groups = sample(model, prompts, 2, Sampling(max_completion_length=3), frozenset(), placement, generator)
+        worst = max(_error(model, p, s, placement) for p, group in zip(prompts, groups, strict=True) for s in group)
+    except Exception as error:  # models refuse in as many ways as there are
+        reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
+        raise UserError(f"model '{name}' ({model.config.model_type}) cannot be decoded here: {reason}") from error
+    if not worst < (1e-2 if placement.dtype == torch.float32 else 0.5):  # NaN is refused too
+        raise UserError(
+            f"model '{name}' ({model.config.model_type}) cannot be decoded here: its log-probabilities come out "
+            f"{worst:.2g} nats off when its answers share the keys and values of their question"
+        )
+
+
+@torch.inference_mode()
+def _error(model: Any, prompt: list[int], sampled: Sampled, placement: Placement) -> float:
+    """The greatest difference in nats between the log-probabilities of `sampled` and those of a plain forward pass."""
+    ids = torch.tensor([prompt + sampled.token_ids], device=placement.device)
+    with placement.autocast():
+        logits_TV = model(ids, use_cache=False).logits[0, len(prompt) - 1 : -1]
+    logps_TV = logits_TV.float().log_softmax(-1).cpu()
+    theirs_T = logps_TV[range(len(sampled.token_ids)), sampled.token_ids]
+    return float((theirs_T - torch.tensor(sampled.logps)).abs().max())
 
 
 def cache_bytes_per_token(model: PreTrainedModel) -> int:

@@ -11,8 +11,9 @@ import torch
 from jinja2 import TemplateError
 
 from shoal.errors import UserError
-from shoal.policy.decode import Sampling, cache_bytes_per_token, sample
+from shoal.policy.decode import cache_bytes_per_token, check_decoding, sample
 from shoal.policy.device import Placement
+from shoal.policy.draw import Sampling
 from shoal.policy.loading import LanguageModel, load
 from shoal.rollout import Completion, FinishReason, Part, Question
 
@@ -32,6 +33,7 @@ class LanguagePolicy:
         self.sampling = sampling
         self.placement = placement
         self.lm.model.eval()
+        check_decoding(self.lm.model, self.lm.name, placement)
         self._system_role = self._accepts_system_role()
         self._stop_marker = self._plain_stop_marker()
 
@@ -43,14 +45,15 @@ class LanguagePolicy:
         """`num_generations` completions for each question; the same `seed` gives the same ones."""
         generator = torch.Generator(self.placement.device).manual_seed(seed)
         prompts = [self.prompt_ids(question) for question in questions]
-        longest = max(map(len, prompts), default=0) + self.sampling.max_completion_length
+        prompt_length, answer_length = max(map(len, prompts), default=0), self.sampling.max_completion_length
+        longest = prompt_length + answer_length
         context = getattr(self.lm.model.config.get_text_config(), "max_position_embeddings", longest)
         if longest > context:
             raise UserError(
                 f"model '{self.name}' reads {context} tokens, but a question with its answer may take {longest}; "
                 "lower --max-completion-length or take other tasks"
             )
-        per_question = cache_bytes_per_token(self.lm.model) * longest * num_generations
+        per_question = cache_bytes_per_token(self.lm.model) * (prompt_length + num_generations * answer_length)
         step = max(1, CACHE_BYTES // per_question) if prompts else 1
         groups = []
         for start in range(0, len(prompts), step):

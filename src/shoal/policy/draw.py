@@ -1,0 +1,57 @@
+"""Drawing a token from logits, with as few passes over the vocabulary as it takes.
+
+Shape suffixes: B rows, V vocabulary, N blocks of it, M tokens in a block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+BLOCK = 256
+"""Tokens of the vocabulary whose weights are summed first."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How to draw tokens."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    max_completion_length: int = 256
+
+
+def draw(logits_BV: torch.Tensor, sampling: Sampling, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens (B), one for each row, from softmax(logits / temperature) cut to its `top_p` nucleus, and their
+    log-probabilities (B) in nats. `logits` are overwritten.
+
+    Inverts the cumulative distribution: over the sums of blocks of the vocabulary first, then within the block.
+    """
+    wide = torch.float32 if logits_BV.device.type == "mps" else torch.float64  # which has no float64
+    row_B = torch.arange(len(logits_BV), device=logits_BV.device)
+    if sampling.temperature != 1:
+        logits_BV = logits_BV.div_(sampling.temperature)
+    weights_BV = logits_BV.sub_(logits_BV.amax(-1, keepdim=True)).exp_()
+    if sampling.top_p < 1:
+        sorted_BV, order_BV = weights_BV.sort(-1, descending=True)
+        before_BV = sorted_BV.cumsum(-1, dtype=wide) - sorted_BV
+        outside_BV = before_BV >= sampling.top_p * sorted_BV.sum(-1, keepdim=True, dtype=wide)
+        weights_BV = weights_BV.masked_fill_(torch.zeros_like(outside_BV).scatter_(-1, order_BV, outside_BV), 0)
+    blocks_BNM = torch.nn.functional.pad(weights_BV, (0, -weights_BV.shape[1] % BLOCK)).view(len(row_B), -1, BLOCK)
+    upto_BN = blocks_BNM.sum(-1, dtype=wide).cumsum(-1)
+    total_B1 = upto_BN[:, -1:]
+    point_B1 = total_B1 * torch.rand(len(row_B), 1, generator=generator, device=row_B.device, dtype=wide)
+    point_B1 = point_B1.minimum(total_B1.nextafter(torch.zeros_like(total_B1)))  # the product may have been rounded up
+    block_B1 = torch.searchsorted(upto_BN, point_B1, right=True)
+    rest_B1 = point_B1 - torch.where(block_B1 > 0, upto_BN.gather(1, (block_B1 - 1).clamp(min=0)), 0.0)
+    inside_BM = blocks_BNM[row_B, block_B1[:, 0]]
+    within_BM = inside_BM.cumsum(-1, dtype=wide)
+    index_B1 = torch.searchsorted(within_BM, rest_B1, right=True)
+    # Rounding may lead beyond the last token of the block that has any probability.
+    last_B1 = (inside_BM > 0).long().mul_(torch.arange(1, BLOCK + 1, device=inside_BM.device)).amax(
+        -1, keepdim=True
+    ) - 1
+    index_B1 = torch.minimum(index_B1, last_B1)
+    logp_B1 = (inside_BM.gather(1, index_B1) / total_B1).log().float()
+    return (block_B1 * BLOCK + index_B1)[:, 0], logp_B1[:, 0]
