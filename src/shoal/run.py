@@ -67,8 +67,9 @@ class Run:
         config = self.config
         if self.round == 0:
             self.watch.status("asking held-out questions")
+            figures = [self._evaluate(node) for node in self.nodes]
             now = time.time()
-            rows = [{"round": 0, "node": node.name, "time": now, **self._evaluate(node)} for node in self.nodes]
+            rows = [{"round": 0, "node": n.name, "time": now, **f} for n, f in zip(self.nodes, figures, strict=True)]
             self._write_down(rows, [])
             self.folder.checkpoint(0, self._save)
         while self.round < config.rounds and not stop.is_set():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 from dataclasses import dataclass
 from importlib.resources import files
@@ -44,9 +46,12 @@ def load(name: str, device: torch.device) -> LanguageModel:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     source, options = _source(name)
+    # Reading a GGUF file draws a bar of its own, which nothing turns off; downloads of others should show theirs.
+    silence = contextlib.redirect_stderr(io.StringIO()) if "gguf_file" in options else contextlib.nullcontext()
     try:
-        tokenizer: Any = AutoTokenizer.from_pretrained(source, **options)
-        model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, **options)
+        with silence:
+            tokenizer: Any = AutoTokenizer.from_pretrained(source, **options)
+            model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, **options)
     except MemoryError as error:
         raise UserError(f"model '{name}' does not fit into this machine's memory; take a smaller one") from error
     except Exception as error:  # loaders raise whatever their parsers do
