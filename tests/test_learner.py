@@ -23,6 +23,7 @@ from tiny import (
     plain_logprobs,
     weights,
 )
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from shoal.config import LearnerConfig
 from shoal.learn.learner import GRPOLearner
@@ -187,6 +188,25 @@ def test_the_token_budget_changes_nothing(budget: int) -> None:
         found.append(steps)
     for actual, expected in zip(*found, strict=True):
         assert_same(actual, expected, 1e-6)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_gradient_checkpointing_changes_nothing_but_what_is_kept(architecture: str) -> None:
+    policy = make_policy(architecture, double=True)
+    found, calls = [], []
+    for wanted in (True, False):
+        learner = make_learner(clone(policy), gradient_checkpointing=wanted)
+        count: list[int] = []
+        last = [m for m in learner.model.modules() if isinstance(m, GradientCheckpointingLayer)][-1]
+        norm = next(m for m in last.modules() if "norm" in type(m).__name__.lower())
+        norm.register_forward_hook(lambda *_, count=count: count.append(1))
+        steps = record(learner)
+        learner.update(rollouts())
+        found.append(steps)
+        calls.append(len(count))
+    for actual, expected in zip(*found, strict=True):
+        assert_same(actual, expected, 1e-9)
+    assert calls[0] == 2 * calls[1]
 
 
 def test_a_swarm_of_one_is_plain_grpo() -> None:

@@ -105,6 +105,9 @@ class LearnerConfig(Section):
     """Leave completions that were cut at the longest length out of the loss."""
     tokens_per_micro_batch: int = Field(2048, ge=1)
     """Upper bound of tokens in one forward and backward pass: it bounds memory, and changes nothing else."""
+    gradient_checkpointing: bool | Literal["auto"] = "auto"
+    """Keep only what each layer gets, and compute the rest again in the backward pass: less memory, a third more
+    arithmetic. auto: for models of more than 50 million parameters."""
 
 
 class SwarmConfig(Section):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import random
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from shoal.config import LearnerConfig
 from shoal.learn.advantages import group_advantages
@@ -17,6 +19,9 @@ from shoal.learn.logprobs import check_architecture, token_logprobs
 from shoal.learn.losses import clipped_surrogate, kl_k3, token_weights
 from shoal.protocols import TrainablePolicy
 from shoal.rollout import Completion, FinishReason, Scored
+
+LARGE = 50_000_000
+"""Parameters from which gradient checkpointing is the default."""
 
 
 class GRPOLearner:
@@ -32,8 +37,12 @@ class GRPOLearner:
         self.model: Any = policy.lm.model
         check_architecture(self.model, policy.name)
         self.optimizer = torch.optim.AdamW(
-            [p for p in self.model.parameters() if p.requires_grad], lr=learning_rate, weight_decay=config.weight_decay
+            [p for p in self.model.parameters() if p.requires_grad],
+            lr=learning_rate,
+            weight_decay=config.weight_decay,
+            fused=True,
         )
+        self.checkpointed = self._checkpointed_layers()
         self.reference = copy.deepcopy(self.model).requires_grad_(False) if config.beta else None
         self.skipped_steps = 0
 
@@ -85,8 +94,10 @@ class GRPOLearner:
         config = self.config
         self.optimizer.zero_grad(set_to_none=True)
         for batch in self._micro_batches(rows):
+            self._checkpointing(True)
             with self.policy.placement.autocast():
                 logps_T, entropy_T = token_logprobs(self.model, batch, self.policy.sampling.temperature)
+            self._checkpointing(False)
             old_T = logps_T.detach() if old_logps is None else old_logps[batch.slots_T]
             loss_T = clipped_surrogate(logps_T, old_T, batch.advantages_T, config.epsilon, config.epsilon_high)
             if ref_logps is not None:
@@ -117,6 +128,23 @@ class GRPOLearner:
             with self.policy.placement.autocast():
                 logps[batch.slots_T], _ = token_logprobs(model, batch, self.policy.sampling.temperature)
         return logps
+
+    def _checkpointed_layers(self) -> list[GradientCheckpointingLayer]:
+        """The layers that keep nothing but their input for the backward pass."""
+        wanted = self.config.gradient_checkpointing
+        if wanted == "auto":
+            wanted = self.model.num_parameters() > LARGE
+        if not wanted:
+            return []
+        with warnings.catch_warnings():  # transformers 5.2x renames it, and 5.0 has the old name alone
+            warnings.simplefilter("ignore", FutureWarning)
+            self.model.gradient_checkpointing_enable({"use_reentrant": False})
+        return [m for m in self.model.modules() if isinstance(m, GradientCheckpointingLayer)]
+
+    def _checkpointing(self, on: bool) -> None:
+        """transformers takes a layer's `training` for the switch; what is in the layer stays in evaluation mode."""
+        for layer in self.checkpointed:
+            layer.training = on
 
     def _micro_batches(self, rows: list[Row]) -> Iterator[MicroBatch]:
         return micro_batches(rows, self.config.tokens_per_micro_batch, self.policy.placement.device)
