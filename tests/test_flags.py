@@ -38,7 +38,7 @@ def another(field: FieldInfo) -> tuple[str, Any]:
         return str(get_args(kind)[-1]), get_args(kind)[-1]
     if get_origin(kind) is list:
         return "other", ["other"]
-    if kind is bool:
+    if kind is bool or "bool" in str(kind):
         return "true", True
     if kind is str:
         return "other", "other"

@@ -19,7 +19,7 @@ from shoal.errors import UserError
 
 CONFIG_VERSION: Final = 1
 GUPPY = "guppy"
-KINDS = {"int", "float"}
+KINDS = {"int", "float", "bool"}
 """What pydantic adds to the name of a setting of several types."""
 
 
