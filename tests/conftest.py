@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from shoal.policy.loading import LanguageModel
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+settings.register_profile("shoal", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shoal")  # a busy machine is no error
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 MODELS = Path(__file__).parent.parent / "models"

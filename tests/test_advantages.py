@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.learn.advantages import group_advantages
+from shoal.learn.advantages import advantages, group_advantages, leave_one_out
 
 rewards = st.lists(st.floats(0, 1), min_size=1, max_size=16)
 
@@ -21,6 +21,33 @@ def test_with_scaling_they_are_over_the_standard_deviation_of_the_group() -> Non
     # the sample variance of 1, 0, 0, 0 is (0.75² + 3 · 0.25²) / 3 = 0.25
     expected = [0.75 / 0.5001, *[-0.25 / 0.5001] * 3]
     assert group_advantages([1, 0, 0, 0], "group") == pytest.approx(expected)
+
+
+def test_against_the_others_nobody_is_compared_with_himself() -> None:
+    assert leave_one_out([1, 0, 0, 0.5]) == pytest.approx([1 - 0.5 / 3, -1.5 / 3, -1.5 / 3, 0.5 - 1 / 3])
+    assert leave_one_out([1.0]) == [0.0]
+
+
+@given(rewards)
+def test_against_the_others_is_group_advantage_made_greater(group: list[float]) -> None:
+    n = len(group)
+    expected = [a * n / max(n - 1, 1) for a in group_advantages(group)]
+    assert advantages([group], "rloo", "none") == [pytest.approx(expected, abs=1e-9)]
+
+
+@pytest.mark.parametrize(("baseline", "factor"), [("group", 1.0), ("rloo", 2.0)])
+def test_with_batch_scaling_all_groups_have_one_divisor(baseline: str, factor: float) -> None:
+    # the sample variance of 1, 0, 1, 1 is (0.25² · 3 + 0.75²) / 3 = 0.25
+    scaled = advantages([[1, 0], [1, 1]], baseline, "batch")
+    expected = factor * 0.5 / 0.5001
+    assert scaled == [pytest.approx([expected, -expected]), pytest.approx([0, 0])]
+
+
+@pytest.mark.parametrize("baseline", ["group", "rloo"])
+@pytest.mark.parametrize("scale", ["none", "group", "batch"])
+def test_lonely_rewards_and_none_at_all_are_no_advantage(baseline: str, scale: str) -> None:
+    assert advantages([[0.7]], baseline, scale) == [[0.0]]
+    assert advantages([], baseline, scale) == []
 
 
 @pytest.mark.parametrize("scale", ["none", "group"])

@@ -37,6 +37,7 @@ def test_every_trained_token_is_predicted_from_the_one_before_it() -> None:
     assert batch.advantages_T.tolist() == [1, 1, 1, 2, 3, 3]
     assert batch.weights_T.tolist() == [0.5, 0.5, 0.5, 1, 1.5, 1.5]
     assert batch.slots_T.tolist() == [0, 1, 2, 3, 4, 5]
+    assert batch.sequences_T.tolist() == [0, 0, 0, 1, 2, 2]
 
 
 def test_a_completion_sees_its_prompt_and_itself_and_no_other() -> None:
@@ -98,11 +99,13 @@ def test_every_token_is_trained_once_and_passes_keep_to_the_budget(
 ) -> None:
     rows: list[Row] = []
     slot = 0
+    ends = []
     for prompt_length, group in groups:
         sequences = []
         for length in group:
             sequences.append(Trained(list(range(slot, slot + length)), 0.0, 0.0, slot))
             slot += length
+            ends.append(slot)
         rows += make_rows([0] * prompt_length, sequences, budget)
     assert all(len(row) <= budget or len(row.sequences) == 1 for row in rows)
     seen = []
@@ -110,4 +113,7 @@ def test_every_token_is_trained_once_and_passes_keep_to_the_budget(
         assert batch.input_ids_RS.numel() <= budget or len(batch.input_ids_RS) == 1
         assert torch.equal(batch.targets_T, batch.slots_T)
         seen += batch.slots_T.tolist()
+        for number in set(batch.sequences_T.tolist()):  # each is here with its first token, its last, and no other's
+            slots = batch.slots_T[batch.sequences_T == number].tolist()
+            assert (slots[0] in {0, *ends}, slots[-1] + 1) == (True, min(end for end in ends if end > slots[0]))
     assert sorted(seen) == list(range(slot))

@@ -106,7 +106,10 @@ def test_resolved_leaves_nothing_to_resolve(settings: dict[str, Any]) -> None:
     left = autos(resolved)
     models = {name == "guppy" for name in config.policy.model}
     mixed = {"learner.learning_rate"} if len(models) == 2 else set()
-    assert left - {"policy.device", "policy.dtype", "learner.gradient_checkpointing"} <= mixed
+    assert (
+        left - {"policy.device", "policy.dtype", "learner.gradient_checkpointing", "learner.tokens_per_micro_batch"}
+        <= mixed
+    )
     for name in dict(settings_of(Config)):
         if name not in autos(config):
             assert value_of(resolved, name) == value_of(config, name)
@@ -182,7 +185,9 @@ def test_unknown_settings_without_a_likeness(name: str) -> None:
         ({"policy": {"model": "guppy"}}, "policy.model = 'guppy': input should be a valid list"),
         ({"policy": {"max_completion_length": 0}}, "policy.max_completion_length = 0"),
         ({"policy": {"max_completion_length": "long"}}, "policy.max_completion_length = 'long'"),
-        ({"learner": {"loss_type": "sapo"}}, "learner.loss_type = 'sapo': input should be 'grpo', 'dr_grpo' or 'dapo'"),
+        ({"learner": {"loss_type": "sapo"}}, "learner.loss_type = 'sapo': input should be 'grpo', 'dr_grpo', "),
+        ({"learner": {"loss_type": "cispo"}}, "learner: epsilon_high = 0.28 would cut every ratio of cispo"),
+        ({"learner": {"advantage": "gae", "scale_rewards": "group"}}, "learner: scale_rewards = 'group' has no"),
         ({"learner": {"learning_rate": -1.0}}, "learner.learning_rate = -1.0"),
         ({"learner": {"learning_rate": float("nan")}}, "learner.learning_rate = nan"),
         ({"evaluation": {"questions": 0}}, "evaluation.questions = 0"),

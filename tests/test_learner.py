@@ -70,6 +70,7 @@ class ByHand:
         shares = [order[i :: self.config.num_minibatches] for i in range(self.config.num_minibatches)]
         with torch.no_grad():
             old = [[self.logps(self.model, s, c) for s in share for c in s.rollout.completions] for share in shares]
+        self.tokens_per_step = sum(len(logp) for share in old for logp in share) / len(shares)
         for _ in range(self.config.num_iterations):
             for share, old_of_share in zip(shares, old, strict=True):
                 self.optimizer.zero_grad()
@@ -86,30 +87,41 @@ class ByHand:
         prompt = self.policy.lm.tokenizer.encode(scored.question.text + "\n")
         return plain_logprobs(model, prompt, ids, self.policy.sampling.temperature) if ids else torch.zeros(0)
 
+    def advantages(self, scored: Scored) -> torch.Tensor:
+        rewards = torch.tensor(scored.rewards, dtype=torch.float64)
+        advantages = rewards - rewards.mean()
+        if self.config.advantage == "rloo":
+            others = [torch.cat([rewards[:i], rewards[i + 1 :]]).mean() for i in range(len(rewards))]
+            advantages = rewards - torch.stack(others)
+        if self.config.scale_rewards == "group":
+            advantages = advantages / (rewards.std(correction=1) + 1e-4)
+        return advantages
+
     def loss(self, share: list[Scored], old: list[torch.Tensor]) -> torch.Tensor:
         c, losses = self.config, []
         olds = iter(old)
         for s in share:
-            rewards = torch.tensor(s.rewards, dtype=torch.float64)
-            advantages = rewards - rewards.mean()
-            if c.scale_rewards == "group":
-                advantages = advantages / (rewards.std(correction=1) + 1e-4)
-            for completion, A in zip(s.rollout.completions, advantages, strict=True):
+            for completion, A in zip(s.rollout.completions, self.advantages(s), strict=True):
                 logp = self.logps(self.model, s, completion)
-                ratio = (logp - next(olds)).exp()
+                difference = logp - next(olds)
+                ratio = (difference.mean().expand(len(logp)) if c.loss_type == "gspo" else difference).exp()
                 clipped = ratio.clip(1 - c.epsilon, 1 + c.epsilon_high)
                 objective = torch.where(ratio * A < clipped * A, ratio * A, clipped * A)
+                if c.loss_type == "cispo":
+                    objective = ratio.detach().clip(max=c.epsilon_high) * A * logp
                 if c.beta:
                     with torch.no_grad():
                         d = self.logps(self.reference, s, completion)
                     objective = objective - c.beta * ((d - logp).exp() - (d - logp) - 1)
                 losses.append(-objective)
         N, longest = len(losses), self.policy.sampling.max_completion_length
-        if c.loss_type == "grpo":
+        if c.loss_type in ("grpo", "gspo"):
             return torch.stack([loss.mean() for loss in losses if len(loss)]).sum() / N
         if c.loss_type == "dr_grpo":
             return torch.cat(losses).sum() / (N * longest)
-        return torch.cat(losses).mean()
+        if c.loss_type == "bnpo":
+            return torch.cat(losses).mean()
+        return torch.cat(losses).sum() / self.tokens_per_step
 
 
 def make_learner(policy: LanguagePolicy, lr: float = 1e-2, sgd: bool = False, **settings: Any) -> GRPOLearner:
@@ -150,11 +162,28 @@ def check_gradients(policy: LanguagePolicy, lr: float = 1e-2, **settings: Any) -
     return metrics
 
 
+LOSSES: dict[str, dict[str, Any]] = {
+    "grpo": {},
+    "dr_grpo": {},
+    "dapo": {},
+    "bnpo": {},
+    "gspo": {"epsilon": 0.02, "epsilon_high": 0.03},
+    "cispo": {"epsilon_high": 1.1},
+}
+"""Every `loss_type`, with the clip range at which the tests' ratios are clipped."""
+
+
 @pytest.mark.parametrize("beta", [0.0, 0.3])
 @pytest.mark.parametrize("scale_rewards", ["none", "group"])
-@pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo", "dapo"])
+@pytest.mark.parametrize("loss_type", LOSSES)
 def test_gradient_equals_that_by_hand(loss_type: str, scale_rewards: str, beta: float) -> None:
-    check_gradients(make_policy(double=True), loss_type=loss_type, scale_rewards=scale_rewards, beta=beta)
+    settings = {"loss_type": loss_type, **LOSSES[loss_type], "scale_rewards": scale_rewards, "beta": beta}
+    check_gradients(make_policy(double=True), **settings)
+
+
+@pytest.mark.parametrize("scale_rewards", ["none", "group"])
+def test_gradient_equals_that_by_hand_against_the_others_in_the_group(scale_rewards: str) -> None:
+    check_gradients(make_policy(double=True), advantage="rloo", scale_rewards=scale_rewards, num_minibatches=2)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -163,26 +192,32 @@ def test_gradient_equals_that_by_hand_in_every_architecture(architecture: str) -
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.3])
-@pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo", "dapo"])
+@pytest.mark.parametrize("loss_type", LOSSES)
 def test_gradients_equal_those_by_hand_where_ratios_are_clipped(loss_type: str, beta: float) -> None:
     """With gpt2, all of whose arithmetic stays in float64, since large steps amplify what is lost in one."""
-    policy = make_policy("gpt2", double=True)
-    metrics = check_gradients(policy, 0.1, loss_type=loss_type, beta=beta, num_iterations=3, num_minibatches=2)
-    assert metrics["clip_ratio/low_mean"] > 0
+    settings = {"loss_type": loss_type, **LOSSES[loss_type], "beta": beta, "num_iterations": 3, "num_minibatches": 2}
+    metrics = check_gradients(make_policy("gpt2", double=True), 0.1, **settings)
+    assert (metrics["clip_ratio/low_mean"] > 0) == (loss_type != "cispo")  # which has no least ratio
     assert metrics["clip_ratio/high_mean"] > 0
 
 
 def test_gradient_equals_that_by_hand_without_truncated_completions() -> None:
-    for loss_type in ("grpo", "dr_grpo", "dapo"):
-        check_gradients(make_policy(double=True), loss_type=loss_type, mask_truncated_completions=True)
+    for loss_type, clip in LOSSES.items():
+        settings = {"loss_type": loss_type, **clip, "mask_truncated_completions": True, "num_minibatches": 2}
+        check_gradients(make_policy(double=True), **settings)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"loss_type": "gspo", "epsilon": 0.02, "num_iterations": 2}, {"advantage": "gae", "scale_rewards": "batch"}],
+)
 @pytest.mark.parametrize("budget", [1, 25, 60])
-def test_the_token_budget_changes_nothing(budget: int) -> None:
-    policy = make_policy(double=True)
+def test_the_token_budget_changes_nothing(budget: int, settings: dict[str, Any]) -> None:
+    policy = make_policy("gpt2" if settings else "llama", double=True)
     found = []
     for tokens in (budget, 10_000):
-        learner = make_learner(clone(policy), beta=0.1, tokens_per_micro_batch=tokens, num_minibatches=2)
+        each = {"beta": 0.1, "tokens_per_micro_batch": tokens, "num_minibatches": 2, **settings}
+        learner = make_learner(clone(policy), **each)
         steps = record(learner)
         learner.update(rollouts())
         found.append(steps)
@@ -290,12 +325,12 @@ def test_groups_without_advantage_cost_nothing() -> None:
     assert sizes == alone * 2
 
 
-@pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo", "dapo"])
+@pytest.mark.parametrize("loss_type", LOSSES)
 def test_groups_without_advantage_count_in_the_averages(loss_type: str) -> None:
     policy = make_policy(double=True)
     found = []
     for scored in ([LIVE], [LIVE, DEAD]):
-        learner = make_learner(clone(policy), loss_type=loss_type)
+        learner = make_learner(clone(policy), loss_type=loss_type, **LOSSES[loss_type])
         steps = record(learner)
         learner.update(scored)
         found += steps
@@ -346,10 +381,12 @@ def test_one_bad_minibatch_does_not_take_the_other_with_it() -> None:
     assert all(w.isfinite().all() for w in weights(policy.lm.model).values())
 
 
-@pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo", "dapo"])
-def test_an_update_with_nothing_in_it_does_nothing(loss_type: str) -> None:
+@pytest.mark.parametrize("advantage", ["group", "rloo", "gae"])
+@pytest.mark.parametrize("loss_type", LOSSES)
+def test_an_update_with_nothing_in_it_does_nothing(loss_type: str, advantage: str) -> None:
     policy = make_policy()
-    learner = make_learner(policy, loss_type=loss_type, num_iterations=2, beta=0.1)
+    settings = {"loss_type": loss_type, **LOSSES[loss_type], "advantage": advantage, "num_iterations": 2, "beta": 0.1}
+    learner = make_learner(policy, **settings)
     before = weights(policy.lm.model)
     empty = Completion.of("", "length")
     for scored in ([], [make_scored("q", [empty, empty], [1, 0])]):
@@ -361,10 +398,11 @@ def test_more_minibatches_than_groups_are_as_many_as_there_are() -> None:
     assert make_learner(make_policy(), num_minibatches=8).update([LIVE, LIVE])["learner/steps"] == 2
 
 
+@pytest.mark.parametrize("advantage", ["group", "gae"])
 @pytest.mark.parametrize("beta", [0.0, 0.2])
-def test_a_saved_learner_goes_on_exactly(tmp_path: Path, beta: float) -> None:
+def test_a_saved_learner_goes_on_exactly(tmp_path: Path, beta: float, advantage: str) -> None:
     policy = make_policy()
-    settings: dict[str, Any] = {"beta": beta, "num_minibatches": 2, "num_iterations": 2}
+    settings: dict[str, Any] = {"beta": beta, "num_minibatches": 2, "num_iterations": 2, "advantage": advantage}
     learner = make_learner(policy, **settings)
     learner.update(rollouts(), seed=1)
     learner.skipped_steps = 3

@@ -9,7 +9,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.learn.losses import clipped_surrogate, kl_k3, token_weights
+from shoal.learn.losses import (
+    cispo,
+    clipped_surrogate,
+    clipped_value_loss,
+    gspo,
+    kl_k3,
+    policy_loss,
+    token_weights,
+)
 
 LOW, HIGH = 0.2, 0.28
 
@@ -44,6 +52,55 @@ def test_surrogate_clips_only_what_has_gone_far_enough(
     assert surrogate(ratio, advantage) == pytest.approx((value, slope))
 
 
+def doubles(*values: float) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def test_gspo_clips_whole_sequences_by_the_geometric_mean_of_their_ratios() -> None:
+    # ratios 2 and 1/2 make 1, 1.5 and 1.5 make 1.5, 0.9 alone is itself
+    logps = doubles(2, 0.5, 1.5, 1.5, 0.9).log().requires_grad_()
+    sequences = torch.tensor([0, 0, 1, 1, 2])
+    loss = gspo(logps, doubles(*[0] * 5), doubles(3, 3, 1, 1, -1), sequences, LOW, HIGH)
+    torch.testing.assert_close(loss.detach(), doubles(-3, -3, -1.28, -1.28, 0.9))
+    loss.sum().backward()
+    torch.testing.assert_close(logps.grad, doubles(-3, -3, 0, 0, 0.9))
+
+
+def test_cispo_keeps_a_gradient_of_bounded_weight() -> None:
+    ratios, old = doubles(0.1, 1.0, 4.0, 9.0, 9.0), doubles(-3, -2, -2, -3, -3)
+    logps = (ratios.log() + old).requires_grad_()
+    advantages = doubles(2, 1, 1, 1, -1)
+    loss = cispo(logps, old, advantages, 5.0)
+    weights = doubles(0.1, 1, 4, 5, 5)
+    torch.testing.assert_close(loss, -weights * advantages * logps)
+    loss.sum().backward()
+    torch.testing.assert_close(logps.grad, -weights * advantages)
+
+
+def test_what_is_clipped_is_told() -> None:
+    logps, advantages = doubles(0.5, 0.5, 1.5, 1.5, 1).log(), doubles(-1, 1, 1, -1, 1)
+    rest = (doubles(*[0] * 5), advantages, torch.tensor([0, 1, 2, 3, 4]))
+    for loss_type in ("dr_grpo", "gspo"):
+        _, low, high = policy_loss(loss_type, logps, *rest, LOW, HIGH)
+        assert low.tolist() == [True, False, False, False, False]
+        assert high.tolist() == [False, False, True, False, False]
+    _, low, high = policy_loss("cispo", logps, *rest, LOW, 1.4)
+    assert not low.any()
+    assert high.tolist() == [False, False, True, False, False]
+    one = torch.zeros(5, dtype=torch.long)  # all of one sequence, of mean ratio (0.5 0.5 1.5 1.5)^(1/5)
+    _, low, high = policy_loss("gspo", logps, rest[0], advantages, one, 0.1, HIGH)
+    assert low.tolist() == [True, False, False, True, False]
+    assert not high.any()
+
+
+def test_the_critics_loss_is_the_worse_of_the_free_and_the_held() -> None:
+    values = doubles(0.1, 0.5, 0.5, -0.5).requires_grad_()
+    loss = clipped_value_loss(values, doubles(0, 0, 0, 0), doubles(1, 1, 0, 1), 0.2)
+    torch.testing.assert_close(loss, doubles(0.9**2, 0.8**2, 0.5**2, 1.5**2) / 2)
+    loss.sum().backward()
+    torch.testing.assert_close(values.grad, doubles(-0.9, 0, 0.5, -1.5))
+
+
 def test_surrogate_at_the_old_policy_is_the_policy_gradient() -> None:
     logps = torch.tensor([-0.1, -2.0, -7.0], requires_grad=True)
     advantages = torch.tensor([0.5, -1.5, 0.0])
@@ -72,10 +129,17 @@ def test_weights_average_as_the_papers_do() -> None:
     lengths = [3, 1, 6]
     assert token_weights(lengths, "grpo", 10) == pytest.approx([1 / 9, 1 / 3, 1 / 18])
     assert token_weights(lengths, "dr_grpo", 10) == pytest.approx([1 / 30] * 3)
-    assert token_weights(lengths, "dapo", 10) == pytest.approx([1 / 10] * 3)
+    assert token_weights(lengths, "gspo", 10) == token_weights(lengths, "grpo", 10)
+    for loss_type in ("dapo", "bnpo", "cispo"):
+        assert token_weights(lengths, loss_type, 10) == pytest.approx([1 / 10] * 3)
 
 
-@pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo", "dapo"])
+def test_tokens_of_unequal_steps_count_alike_in_dapo_and_cispo_alone() -> None:
+    for loss_type, weight in {"dapo": 1 / 12, "cispo": 1 / 12, "bnpo": 1 / 10, "dr_grpo": 1 / 30}.items():
+        assert token_weights([3, 1, 6], loss_type, 10, 12.0) == pytest.approx([weight] * 3)
+
+
+@pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo", "dapo", "bnpo", "gspo", "cispo"])
 def test_weights_of_empty_completions_are_finite(loss_type: str) -> None:
     assert all(map(math.isfinite, token_weights([0, 0], loss_type, 10)))
     assert token_weights([], loss_type, 10) == []

@@ -161,8 +161,10 @@ arguments, folder, chance = sys.argv[2:], sys.argv[1], random.Random(int(os.envi
 kill = lambda: os.kill(os.getpid(), signal.SIGKILL)
 
 def live(life):
-    '''One life of the run; killed at a random step on the disk, or after a random time.'''
-    step, delay = chance.randrange(1, 30), chance.uniform(0.2, 2)
+    '''One life of the run; killed at a random step on the disk, or after a random time, later and later, so that a
+    slow machine comes to the end as well.'''
+    longer = 1 + life / 20
+    step, delay = int(longer * chance.randrange(1, 30)), longer * chance.uniform(0.2, 2)
     pid = os.fork()
     if pid:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

@@ -19,6 +19,7 @@ and learns from its own rollouts and from the others'.
   shoal run                                   four guppies on easy tasks, a minute or two
   shoal run --model HuggingFaceTB/SmolLM2-135M-Instruct --suite paper --nodes 2
   shoal run --model A --model B               nodes with different models
+  shoal run --model guppy --model http://localhost:8080/v1    the second answers and never learns
   shoal run --config runs/one/config.toml     the same again, elsewhere
   shoal run --resume runs/one                 goes on where a run ended or was killed
 
@@ -29,6 +30,11 @@ EVAL_HELP = """Asks a model held-out questions: pass@1 and pass@k for each task,
   shoal eval guppy
   shoal eval HuggingFaceTB/SmolLM2-135M-Instruct --suite paper --samples 8
   shoal eval runs/one/checkpoints/round-000060/node-1 --task chain_sum --task gcd --json"""
+
+MERGE_HELP = """Adds LoRA adapters to the weights of their base and writes an ordinary Hugging Face model folder.
+
+  shoal merge runs/one/checkpoints/round-000060/node-1 merged
+  shoal eval merged"""
 
 RESUMABLE = {"rounds", "threads", "checkpoint_every"}
 """Settings that may be changed on the way."""
@@ -63,14 +69,20 @@ def _parser() -> Parser:
     run.add_argument("--quiet", action="store_true", help="print the result alone")
     add_settings(run)
 
+    merge = commands.add_parser("merge", help="merge LoRA adapters into their model", description=MERGE_HELP)
+    merge.set_defaults(command=_merge)
+    merge.add_argument("folder", type=Path, metavar="FOLDER", help="a node's folder in a checkpoint, or any of peft's")
+    merge.add_argument("out", type=Path, metavar="OUT", help="the folder to write: new or empty")
+
     evaluate = commands.add_parser("eval", help="measure a model on held-out questions", description=EVAL_HELP)
     evaluate.set_defaults(command=_eval)
-    evaluate.add_argument("model", metavar="MODEL", help="a Hugging Face name, a model folder, a GGUF file, or guppy")
+    evaluate.add_argument("model", metavar="MODEL", help="a name on the Hub, folder, GGUF file, endpoint or guppy")
     evaluate.add_argument("--task", action="append", metavar="NAME", help="a task of reasoning-gym; may be repeated")
     evaluate.add_argument("--k", action="append", type=int, metavar="K", help="pass@K (default: all samples)")
     evaluate.add_argument("--json", action="store_true", help="print one JSON object")
     settings = ["seed", "threads", "tasks.suite", "tasks.held_out", "evaluation.questions", "evaluation.samples"]
     decoding = ["max_completion_length", "temperature", "top_p", "device", "dtype"]
+    decoding += ["engine", "endpoint_timeout", "endpoint_requests", "vllm_gpu_memory_utilization"]
     add_settings(evaluate, [*settings, *(f"policy.{name}" for name in decoding)])
     return parser
 
@@ -99,6 +111,14 @@ def _eval(args: argparse.Namespace) -> int:
     from shoal.session import eval_session
 
     return eval_session(make_config(settings, "the command line"), args.model, args.k, args.json)
+
+
+def _merge(args: argparse.Namespace) -> int:
+    from shoal.policy.lora import merge  # torch, only now
+
+    merge(args.folder, args.out)
+    print(args.out)
+    return 0
 
 
 def _config(file: Path | None, given: dict[str, Any]) -> Config:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import difflib
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
 from shoal.errors import UserError
@@ -63,7 +63,10 @@ class PolicyConfig(Section):
     """What answers, and how it decodes."""
 
     model: list[str] = Field([GUPPY], min_length=1)
-    """A Hugging Face name, a model folder or a GGUF file; give several and the nodes take them in turn."""
+    """A Hugging Face name, a model folder, a GGUF file or the address of an OpenAI-compatible endpoint (http://HOST/v1
+    or http://HOST/v1#MODEL), which answers but never learns; give several and the nodes take them in turn."""
+    engine: Literal["transformers", "vllm"] = "transformers"
+    """What decodes: transformers, or vLLM in this process (CUDA, `shoal[vllm]`)."""
     num_generations: int = Field(8, ge=1)
     """G: completions for each question."""
     max_completion_length: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
@@ -76,38 +79,82 @@ class PolicyConfig(Section):
     """auto, cpu, mps, cuda, cuda:1, ..."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of matrix products; weights stay float32. auto: bfloat16 on a GPU that has it in hardware, float32 elsewhere."""
+    endpoint_timeout: float = Field(120.0, gt=0, allow_inf_nan=False)
+    """Seconds after which a request to an endpoint has failed."""
+    endpoint_requests: int = Field(4, ge=1)
+    """Requests that an endpoint gets at a time."""
+    vllm_gpu_memory_utilization: float = Field(0.3, gt=0, lt=1)
+    """The share of the GPU's memory that vLLM takes for its copy of the weights and its cache."""
+    lora_r: int = Field(0, ge=0)
+    """Rank of LoRA adapters, which are then all that is trained and saved; 0: all weights are. Needs `shoal[lora]`."""
+    lora_alpha: int = Field(32, ge=1)
+    """What adapters add is multiplied by this over their rank."""
+    lora_dropout: float = Field(0.0, ge=0, lt=1)
+    """The share of an adapter's input that is dropped in training, at random; never when answering."""
+    lora_target_modules: list[str] = Field(["all-linear"], min_length=1)
+    """Layers that get adapters, by the end of their names (q_proj); all-linear: every linear one but the output's."""
 
 
 class LearnerConfig(Section):
     """How a node learns from its rollouts and others'."""
 
     learning_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["auto"] = "auto"
-    """Of AdamW. auto: 2e-4 for guppy, 1e-6 for other models."""
+    """Of the optimiser. auto: 2e-4 for guppy, 1e-6 for other models; ten times that for LoRA adapters."""
+    optim: Literal["adamw", "adafactor", "adamw_8bit"] = "adamw"
+    """AdamW, with 8 bytes of states a parameter; Adafactor, with next to none; AdamW with 2 (CUDA, `shoal[8bit]`)."""
     weight_decay: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Of AdamW."""
-    loss_type: Literal["grpo", "dr_grpo", "dapo"] = "dr_grpo"
-    """How token losses are averaged: each sequence first (grpo), over a constant (dr_grpo), over all tokens (dapo)."""
-    scale_rewards: Literal["none", "group"] = "none"
-    """Divide advantages by the standard deviation of their group, or not."""
+    """Of the optimiser: each step takes this share, times the learning rate, off the weights."""
+    loss_type: Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo", "gspo"] = "dr_grpo"
+    """How token losses are averaged: each sequence first (grpo), over a constant (dr_grpo), over the tokens of a pass
+    (dapo) or of a step (bnpo). gspo: one ratio for each sequence. cispo: the ratio is a weight, cut from above."""
+    advantage: Literal["group", "rloo", "gae"] = "group"
+    """What a reward is compared with: its group's mean (group), the mean of the others in it (rloo), or what a critic
+    expected (gae), which makes it PPO."""
+    scale_rewards: Literal["none", "group", "batch"] = "none"
+    """Divide advantages by the standard deviation of rewards in their group or in the batch, or not. With gae, batch
+    gives all tokens' advantages mean 0 and variance 1."""
     epsilon: float = Field(0.2, gt=0)
-    """Lower clip range of the probability ratio."""
+    """Lower clip range of the probability ratio. gspo's paper has 3e-4."""
     epsilon_high: float = Field(0.28, gt=0)
-    """Upper clip range of the probability ratio."""
+    """Upper clip range of the probability ratio. gspo's paper has 4e-4. For cispo the greatest ratio itself, as 5.0."""
     beta: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Weight of the KL divergence (k3) to the policy as it was at the start; 0 keeps no copy of it."""
+    """Weight of the KL divergence (k3) to the policy as it was at the start; 0 keeps no copy of it.
+    With LoRA there is none either: the base is that policy."""
     num_iterations: int = Field(1, ge=1)
     """Passes over each round's rollouts."""
     num_minibatches: int = Field(1, ge=1)
     """Optimiser steps in each pass."""
+    gamma: float = Field(1.0, ge=0, le=1)
+    """Discount for each token (gae)."""
+    lam: float = Field(0.95, ge=0, le=1)
+    """How far ahead the critic looks past its own estimates: 0 one token, 1 to the end (gae)."""
+    vf_coef: float = Field(0.1, ge=0, allow_inf_nan=False)
+    """Weight of the critic's loss (gae)."""
+    cliprange_value: float = Field(0.2, gt=0)
+    """How far an estimate may move from what it was before the round and still lower the critic's loss (gae)."""
+    critic_learning_rate: float = Field(1e-2, ge=0, allow_inf_nan=False)
+    """Of the critic's own weights (gae)."""
     max_grad_norm: float = Field(1.0, gt=0)
     """Longest gradient (2-norm) that is applied; a longer one is scaled down."""
     mask_truncated_completions: bool = False
     """Leave completions that were cut at the longest length out of the loss."""
-    tokens_per_micro_batch: int = Field(2048, ge=1)
-    """Upper bound of tokens in one forward and backward pass: it bounds memory, and changes nothing else."""
+    tokens_per_micro_batch: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """Upper bound of tokens in one forward and backward pass: it bounds memory, and changes nothing else. auto: 1024,
+    on a GPU 16384."""
     gradient_checkpointing: bool | Literal["auto"] = "auto"
     """Keep only what each layer gets, and compute the rest again in the backward pass: less memory, a third more
     arithmetic. auto: for models of more than 50 million parameters."""
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if self.loss_type == "cispo" and self.epsilon_high < 1:
+            raise ValueError(
+                f"epsilon_high = {self.epsilon_high} would cut every ratio of cispo, of which it is the greatest; "
+                "5.0 is usual"
+            )
+        if self.advantage == "gae" and self.scale_rewards == "group":
+            raise ValueError("scale_rewards = 'group' has no meaning with gae, which knows no groups; take 'batch'")
+        return self
 
 
 class SwarmConfig(Section):
@@ -165,13 +212,26 @@ class Config(Section):
             config.evaluation.questions = 16 if pond else 4
         if config.evaluation.samples == "auto":
             config.evaluation.samples = 4 if pond else 1
-        guppies = [name == GUPPY for name in config.policy.model]
-        if config.learner.learning_rate == "auto" and all(guppies) == any(guppies):
-            config.learner.learning_rate = 2e-4 if all(guppies) else 1e-6
+        learning = [name for name in config.policy.model if not is_endpoint(name)]
+        rates = {default_learning_rate(name, config.policy.lora_r) for name in learning}
+        if config.learner.learning_rate == "auto" and len(rates) == 1:
+            config.learner.learning_rate = rates.pop()
         return config
 
     def to_toml(self) -> str:
         return "# A run of shoal; `shoal run --config THIS_FILE` repeats it.\n" + tomli_w.dumps(self.model_dump())
+
+
+def is_endpoint(model: str) -> bool:
+    """Whether a model's name is the address of a server."""
+    return model.startswith(("http://", "https://"))
+
+
+def default_learning_rate(model: str, lora_r: int) -> float:
+    """What `auto` means for a model: guppy learns steadily with 2e-4, pretrained models with TRL's 1e-6; adapters take
+    ten times as much (Schulman, LoRA Without Regret, 2025)."""
+    full = (2e-4, 2e-3) if model == GUPPY else (1e-6, 1e-5)
+    return full[lora_r > 0]
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -213,6 +273,8 @@ def _explain(error: Any) -> str:
     name = ".".join(part for part in where if not part.startswith(("literal[", "constrained-")) and part not in KINDS)
     if error["type"] == "missing":
         return f"the setting '{name}' is missing"
+    if error["type"] == "value_error":  # settings that do not agree: the message names them
+        return f"{name}: {error['ctx']['error']}"
     return f"{name} = {error['input']!r}: {error['msg'][:1].lower()}{error['msg'][1:]}"
 
 

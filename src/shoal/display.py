@@ -273,7 +273,7 @@ def cells(row: Row, held_out: Sequence[float], arrow: str) -> list[str]:
         count("rollouts/shared"),
         taken,
         count("rollouts/pool"),
-        short(tokens / seconds) if seconds else "",
+        short(tokens / seconds) if seconds and row.get("tokens/generated") is not None else "",
     ]
 
 

@@ -26,6 +26,8 @@ class Evaluation:
 
     samples: int
     correct: dict[str, list[int]]
+    unanswered: int = 0
+    """Questions left out, since fewer than `samples` answers came: endpoints may fail."""
 
     def pass_at(self, k: int, task: str | None = None) -> Estimate:
         """The chance that at least one of `k` answers is right, for one task or over the questions of all.
@@ -58,5 +60,6 @@ def evaluate(
     asked = [question for group in questions.values() for question in group]
     answers = policy.generate(asked, samples, seed)
     rewards = iter(verifier.score([(q.id, [c.text for c in group]) for q, group in zip(asked, answers, strict=True)]))
-    right = {task: [sum(reward >= 1 for reward in next(rewards)) for _ in group] for task, group in questions.items()}
-    return Evaluation(samples, right)
+    scored = {task: [next(rewards) for _ in group] for task, group in questions.items()}
+    right = {task: [sum(r >= 1 for r in rs) for rs in each if len(rs) == samples] for task, each in scored.items()}
+    return Evaluation(samples, right, len(asked) - sum(map(len, right.values())))

@@ -16,25 +16,28 @@ from shoal.rollout import FinishReason, Scored
 
 
 def round_metrics(node: Node, lesson: Lesson) -> dict[str, Any]:
-    """The line of `node` for the round that gave it `lesson`. Means over nothing are null."""
+    """The line of `node` for the round that gave it `lesson`. Means over nothing are null, and so is what a node has no
+    part in: training where it has no learner, tokens where an endpoint keeps them to itself."""
     completions = [completion for scored in lesson.own for completion in scored.rollout.completions]
-    lengths = [len(completion.token_ids or ()) for completion in completions]
+    lengths = [len(c.token_ids) for c in completions if c.token_ids is not None]
+    learns = node.learner is not None
     return {
         "round": node.round,
         "node": node.name,
         "time": time.time(),
         "reward/local": _mean_reward(lesson.own),
         "reward/external": _mean_reward(lesson.foreign),
-        "reward/trained_on": _mean_reward(lesson.own + lesson.foreign),
+        "reward/trained_on": _mean_reward(lesson.own + lesson.foreign) if learns else None,
         "rollouts/live_local": sum(scored.live for scored in lesson.own),
         "rollouts/shared": len(node.tried),
-        "rollouts/sampled": len(lesson.foreign),
-        "rollouts/wanted": node.external,
-        "rollouts/pool": len(node.pool),
+        "rollouts/sampled": len(lesson.foreign) if learns else None,
+        "rollouts/wanted": node.external if learns else None,
+        "rollouts/pool": len(node.pool) if learns else None,
         "rollouts/refused": node.refused,
         "completions/mean_length": _mean(lengths),
         "completions/truncated": _mean([c.finish_reason == FinishReason.length for c in completions]),
-        "tokens/generated": sum(lengths),
+        "completions/missing": node.local * node.num_generations - len(completions),
+        "tokens/generated": sum(lengths) if lengths or not completions else None,
         **{f"seconds/{name}": seconds for name, seconds in node.seconds.items()},
         **lesson.update,
     }

@@ -26,7 +26,7 @@ class Lesson:
     own: list[Scored]
     foreign: list[Scored]
     update: dict[str, float]
-    """Metrics of the update."""
+    """Metrics of the update; none of a node without a learner."""
 
 
 @dataclass
@@ -38,7 +38,8 @@ class Node:
     tasks: Tasks
     verifier: Verifier
     policy: Policy
-    learner: Learner
+    learner: Learner | None
+    """Without one the node only contributes: it answers, shares and scores its own."""
     swarm: Swarm
     sampler: Sampler
     pool: Pool
@@ -63,6 +64,7 @@ class Node:
         self.tried = [
             Rollout(question.id, question.hash, completions, self.name, self.round)
             for question, completions in zip(questions, groups, strict=True)
+            if completions  # an endpoint may fail
         ]
         self.swarm.share(self.tried)
 
@@ -70,7 +72,10 @@ class Node:
         """Scores own and foreign rollouts alike, and learns from I of the one and J of the other."""
         with self._timed("score"):
             own = self.score(self.tried)
-            self.pool.add(self.score(self.swarm.receive()), self.round)
+            received = self.swarm.receive()
+            if self.learner is None:
+                return Lesson(own, [], {})
+            self.pool.add(self.score(received), self.round)
         foreign = self.sampler.sample(self.pool.candidates(), self.external, self._seed("sample"))
         self.pool.remove(foreign)
         with self._timed("learn"):
@@ -90,13 +95,15 @@ class Node:
         """Writes all that `load` needs to go on as if nothing had happened. Nothing random is kept: see `_seed`."""
         folder.mkdir()
         self.policy.save(folder)
-        self.learner.save(folder)
+        if self.learner:
+            self.learner.save(folder)
         self.pool.save(folder)
         (folder / "node.json").write_text(json.dumps({"round": self.round, "refused": self.refused}))
 
     def load(self, folder: Path) -> None:
         """Takes up what `save` wrote; the policy has been made from the same folder."""
-        self.learner.load(folder)
+        if self.learner:
+            self.learner.load(folder)
         self.pool.load(folder)
         state = json.loads((folder / "node.json").read_text())
         self.round, self.refused = state["round"], state["refused"]

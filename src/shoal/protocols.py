@@ -41,7 +41,8 @@ class Policy(Protocol):
     """What answers."""
 
     def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
-        """`num_generations` completions for each question; the same `seed` gives the same ones."""
+        """`num_generations` completions for each question; the same `seed` gives the same ones. A policy that may fail
+        (an endpoint) gives fewer, or none."""
         ...
 
     def save(self, folder: Path) -> None:

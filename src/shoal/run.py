@@ -17,16 +17,19 @@ from typing import Any, Protocol
 
 import torch
 
-from shoal.config import GUPPY, Config
+from shoal.config import Config, default_learning_rate, is_endpoint
 from shoal.folder import RunFolder, ensure_space
 from shoal.judge import evaluate
 from shoal.learn.learner import GRPOLearner
+from shoal.learn.optim import STATE_BYTES
 from shoal.metrics import rollout_rows, round_metrics
 from shoal.node import Lesson, Node
-from shoal.policy.device import place
+from shoal.policy.device import Placement, place
 from shoal.policy.draw import Sampling
+from shoal.policy.endpoint import EndpointPolicy
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import LanguageModel, display_name, load
+from shoal.policy.lora import add_adapters, base_name, load_base, restore_adapters
 from shoal.protocols import TrainablePolicy
 from shoal.rollout import seed_of
 from shoal.sampling import UniformSampler
@@ -89,34 +92,56 @@ class Run:
     def close(self) -> None:
         self.verifier.close()
 
-    def _policies(self, names: Sequence[str], checkpoint: Path | None) -> list[LanguagePolicy]:
+    def _policies(self, names: Sequence[str], checkpoint: Path | None) -> list[LanguagePolicy | EndpointPolicy]:
         config = self.config.policy
         models: dict[str, LanguageModel] = {}
-        policies = []
+        policies: list[LanguagePolicy | EndpointPolicy] = []
         for number, name in enumerate(names):
             source = config.model[number % len(config.model)]
-            if checkpoint:
+            if is_endpoint(source):
+                self.watch.status(f"asking {source}")
+                policies.append(endpoint_policy(self.config, source))
+                continue
+            if config.lora_r:
+                self.watch.status(f"loading {display_name(source)}")
+                loaded = self._adapted(name, source, checkpoint, models)
+            elif checkpoint:
                 loaded = dataclasses.replace(load(str(checkpoint / name), self.placement.device), name=source)
             elif source in models:
                 loaded = _copy(models[source])
             else:
                 self.watch.status(f"loading {display_name(source)}")
                 loaded = models[source] = load(source, self.placement.device)
-            policies.append(LanguagePolicy(loaded, sampling_of(self.config), self.placement))
+            policies.append(language_policy(self.config, loaded, self.placement))
         return policies
 
-    def _node(self, name: str, policy: LanguagePolicy) -> Node:
+    def _adapted(
+        self, name: str, source: str, checkpoint: Path | None, bases: dict[str, LanguageModel]
+    ) -> LanguageModel:
+        """A node's own adapters on one of `bases`, which the nodes share; what is missing there is loaded."""
+        config, device = self.config, self.placement.device
+        folder = checkpoint / name if checkpoint else None
+        wanted = base_name(folder) if folder else source
+        if wanted not in bases:
+            bases[wanted] = load_base(folder, device) if folder else load(wanted, device)
+        if folder:
+            loaded = restore_adapters(bases[wanted], config.policy, folder)
+        else:
+            loaded = add_adapters(bases[wanted], config.policy, seed_of(config.seed, name, "adapters"))
+        return dataclasses.replace(loaded, name=source)
+
+    def _node(self, name: str, policy: LanguagePolicy | EndpointPolicy) -> Node:
         config = self.config
         rate = config.learner.learning_rate
         if rate == "auto":
-            rate = default_learning_rate(policy.name)
+            rate = default_learning_rate(policy.name, config.policy.lora_r)
         return Node(
             name=name,
             seed=config.seed,
             tasks=self.tasks,
             verifier=self.verifier,
             policy=policy,
-            learner=GRPOLearner(policy, config.learner, rate),
+            learner=None if isinstance(policy, EndpointPolicy) else GRPOLearner(policy, config.learner, rate),
             swarm=self.swarm.join(name),
             sampler=UniformSampler(),
             pool=Pool(config.swarm.pool_size, config.swarm.max_age),
@@ -144,11 +169,17 @@ class Run:
         self.watch.update(rows, self.round)
 
     def _tell(self, lessons: Sequence[Lesson]) -> None:
-        fewest, wanted = min(len(lesson.foreign) for lesson in lessons), self.config.swarm.external
+        wanted = self.config.swarm.external
+        taken = [len(lesson.foreign) for node, lesson in zip(self.nodes, lessons, strict=True) if node.learner]
+        fewest = min(taken, default=wanted)
+        notes = [
+            f"{node.name} gives fewer rollouts: {trouble}"
+            for node in self.nodes
+            if (trouble := getattr(node.policy, "trouble", ""))  # of an endpoint
+        ]
         if fewest < wanted and len(self.nodes) > 1:
-            self.watch.note(f"fewer live rollouts in a pool than J = {wanted}: {fewest}; the round goes on with those")
-        else:
-            self.watch.note("")
+            notes.append(f"fewer live rollouts in a pool than J = {wanted}: {fewest}; the round goes on with those")
+        self.watch.note("; ".join(notes))
 
     def _save(self, folder: Path) -> None:
         for node in self.nodes:
@@ -165,11 +196,26 @@ class Watcher(Protocol):
     def update(self, rows: Sequence[Mapping[str, Any]], round: int) -> None: ...
 
 
-def build_policy(config: Config, model: str) -> LanguagePolicy:
+def build_policy(config: Config, model: str) -> LanguagePolicy | EndpointPolicy:
     """A policy of its own, placed and decoding as `config` says."""
+    if is_endpoint(model):
+        return endpoint_policy(config, model)
     use_threads(config)
-    placement = place(config.policy.device, config.policy.dtype)
+    return language_policy(config, model, place(config.policy.device, config.policy.dtype))
+
+
+def language_policy(config: Config, model: str | LanguageModel, placement: Placement) -> LanguagePolicy:
+    """A policy with the engine that `config` names."""
+    if config.policy.engine == "vllm":
+        from shoal.policy.vllm import VLLMPolicy  # heavy, and rarely there
+
+        return VLLMPolicy(model, sampling_of(config), placement, config.policy.vllm_gpu_memory_utilization)
     return LanguagePolicy(model, sampling_of(config), placement)
+
+
+def endpoint_policy(config: Config, url: str) -> EndpointPolicy:
+    policy = config.policy
+    return EndpointPolicy(url, sampling_of(config), policy.endpoint_timeout, policy.endpoint_requests)
 
 
 def sampling_of(config: Config) -> Sampling:
@@ -178,20 +224,17 @@ def sampling_of(config: Config) -> Sampling:
     return Sampling(policy.temperature, policy.top_p, _number(policy.max_completion_length))
 
 
-def checkpoint_bytes(policies: Sequence[TrainablePolicy], config: Config) -> int:
-    """About what a checkpoint takes: weights, AdamW's two moments and, with `beta`, the reference, in float32."""
-    copies = 4 if config.learner.beta else 3
-    weights: int = sum(weight.numel() for policy in policies for weight in policy.lm.model.parameters())
-    return 4 * copies * weights
+def checkpoint_bytes(policies: Sequence[TrainablePolicy | EndpointPolicy], config: Config) -> int:
+    """About what a checkpoint takes: trained weights, the optimiser's states and, with `beta`, the reference's copy."""
+    learning = (policy for policy in policies if not isinstance(policy, EndpointPolicy))
+    weights = (weight for policy in learning for weight in policy.lm.model.parameters())
+    trained: int = sum(weight.numel() for weight in weights if weight.requires_grad)
+    reference = 4 if config.learner.beta and not config.policy.lora_r else 0
+    return round((4 + STATE_BYTES[config.learner.optim] + reference) * trained)
 
 
 def use_threads(config: Config) -> None:
     torch.set_num_threads(config.threads or os.cpu_count() or 1)
-
-
-def default_learning_rate(model: str) -> float:
-    """What `auto` means for a model: guppy learns steadily with 2e-4, pretrained models with TRL's 1e-6."""
-    return 2e-4 if model == GUPPY else 1e-6
 
 
 def _copy(loaded: LanguageModel) -> LanguageModel:

@@ -20,7 +20,7 @@ from shoal.config import Config
 from shoal.curves import draw_curves
 from shoal.display import Display, make_display
 from shoal.errors import UserError
-from shoal.folder import CONFIG, CURVES, RunFolder, write_atomically
+from shoal.folder import CONFIG, CURVES, RunFolder, clean, write_atomically
 from shoal.judge import Estimate, Evaluation, evaluate
 from shoal.rollout import seed_of
 
@@ -71,8 +71,13 @@ def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: 
         policy = build_policy(config, model)
         with Verifier(config.tasks) as verifier:
             result = evaluate(policy, verifier, questions, samples, seed_of(config.seed, "evaluate"))
+    if result.unanswered:  # of an endpoint
+        lost = f"{result.unanswered} questions were not answered and are left out ({getattr(policy, 'trouble', '')})"
+        if not any(result.correct.values()):
+            raise UserError(lost)
+        console.print(lost, soft_wrap=True, highlight=False, markup=False)
     if as_json:
-        print(json.dumps(_evaluation_object(result, ks, model, config)))
+        print(json.dumps(clean(_evaluation_object(result, ks, model, config))))
     else:
         console.print(_evaluation_table(result, ks, model))
     return 0
@@ -106,7 +111,7 @@ def _new_folder() -> Path:
 
 def _title(config: Config) -> str:
     tasks = "own tasks" if config.tasks.tasks else config.tasks.suite
-    models = " + ".join(Path(name).name for name in config.policy.model)
+    models = " + ".join(Path(name.partition("://")[2] or name).name for name in config.policy.model)
     return f"{config.swarm.nodes} nodes of {models} on {tasks}, I = {config.swarm.local}, J = {config.swarm.external}"
 
 
@@ -116,10 +121,10 @@ def _print_gains(console: Console, folder: RunFolder, placement: object) -> None
     evaluated = [row["round"] for row in rows if row.get("eval/pass@1") is not None]
     rounds = max((row["round"] for row in rows), default=0)
     if rounds and evaluated:
-        first, last = (_mean(rows, "eval/pass@1", at, at) for at in (min(evaluated), max(evaluated)))
+        first, last = _means(rows, "eval/pass@1", (min(evaluated),) * 2, (max(evaluated),) * 2)
         times = f", {last / first:.1f} times" if first else ""
         tenth = max(1, rounds // 10)
-        early, late = _mean(rows, "reward/local", 1, tenth), _mean(rows, "reward/local", rounds - tenth + 1, rounds)
+        early, late = _means(rows, "reward/local", (1, tenth), (rounds - tenth + 1, rounds))
         console.print(f"held-out pass@1  {first:.3f} -> {last:.3f}{times} (round {min(evaluated)} to {max(evaluated)})")
         console.print(f"local reward     {early:.3f} -> {late:.3f} (first and last {tenth} rounds)")
         console.print(f"{rounds} rounds on {placement}")
@@ -127,9 +132,13 @@ def _print_gains(console: Console, folder: RunFolder, placement: object) -> None
     console.print(f"curves  {folder.path / CURVES}", soft_wrap=True, highlight=False)
 
 
-def _mean(rows: Sequence[Mapping[str, Any]], key: str, first: int, last: int) -> float:
-    values = [row[key] for row in rows if first <= row["round"] <= last and row.get(key) is not None]
-    return fmean(values) if values else 0.0
+def _means(rows: Sequence[Mapping[str, Any]], key: str, *spans: tuple[int, int]) -> list[float]:
+    """The mean in each span of rounds, over the nodes that have a value in all: an endpoint that died has none."""
+    known = [row for row in rows if row.get(key) is not None]
+    within = [[row for row in known if first <= row["round"] <= last] for first, last in spans]
+    nodes = set.intersection(*({row["node"] for row in span} for span in within))
+    values = ([row[key] for row in span if row["node"] in nodes] for span in within)
+    return [fmean(figures) if figures else 0.0 for figures in values]
 
 
 def _evaluation_object(result: Evaluation, ks: Sequence[int], model: str, config: Config) -> dict[str, Any]:
@@ -143,6 +152,7 @@ def _evaluation_object(result: Evaluation, ks: Sequence[int], model: str, config
         "seed": config.seed,
         "samples": result.samples,
         "interval": "Wilson 95 %, over questions",
+        "unanswered": result.unanswered,
         "all": {"questions": sum(map(len, result.correct.values())), **estimates(None)},
         "tasks": {task: {"questions": len(c), **estimates(task)} for task, c in result.correct.items()},
     }

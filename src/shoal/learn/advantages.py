@@ -1,9 +1,12 @@
-"""Advantages within a group."""
+"""Advantages by comparison within a group. Those by a critic are in `critic`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean, stdev
+
+FLOOR = 1e-4
+"""Added to standard deviations, as in TRL."""
 
 
 def group_advantages(rewards: Sequence[float], scale_rewards: str = "none") -> list[float]:
@@ -13,9 +16,35 @@ def group_advantages(rewards: Sequence[float], scale_rewards: str = "none") -> l
     arXiv 2402.03300, section 4.1.2), with one degree of freedom taken off and 1e-4 added, as in TRL. Equal rewards give
     zeros.
     """
+    return advantages([rewards], "group", scale_rewards)[0]
+
+
+def leave_one_out(rewards: Sequence[float]) -> list[float]:
+    """r less the mean of the others' rewards (RLOO, arXiv 2402.14740, as in TRL's `RLOOTrainer`): with n
+    completions n / (n - 1) times r - mean(r), so that no completion is compared with itself. One alone gets 0."""
+    n = len(rewards)
+    if n < 2:
+        return [0.0] * n
     mean = fmean(rewards)
-    centred = [reward - mean for reward in rewards]
-    if scale_rewards == "none" or len(centred) < 2:
-        return centred
-    deviation = stdev(rewards) + 1e-4
-    return [value / deviation for value in centred]
+    return [(reward - mean) * n / (n - 1) for reward in rewards]
+
+
+def advantages(groups: Sequence[Sequence[float]], baseline: str, scale_rewards: str) -> list[list[float]]:
+    """The advantages in every group of rewards of an update, against the `baseline` "group" (`group_advantages`) or
+    "rloo" (`leave_one_out`).
+
+    `scale_rewards`: "batch" divides by the standard deviation of all groups' rewards together (arXiv 2508.08221, as in
+    TRL's GRPOTrainer; its RLOOTrainer divides by that of the advantages).
+    """
+    everything = [reward for rewards in groups for reward in rewards]
+    scaled = []
+    for rewards in groups:
+        if baseline == "rloo":
+            centred = leave_one_out(rewards)
+        else:
+            mean = fmean(rewards)
+            centred = [reward - mean for reward in rewards]
+        scope = {"group": rewards, "batch": everything}.get(scale_rewards, ())
+        deviation = stdev(scope) + FLOOR if len(scope) > 1 else 1.0
+        scaled.append([value / deviation for value in centred])
+    return scaled

@@ -25,6 +25,8 @@ class Trained:
     """What each of its tokens counts in the loss (`losses.token_weights`)."""
     slot: int
     """Where its tokens begin in the flat tensors of the whole update (old and reference log-probabilities)."""
+    reward: float = 0.0
+    """Of the whole completion, for a critic."""
 
     @property
     def last_slot(self) -> int:
@@ -58,6 +60,8 @@ class MicroBatch:
     advantages_T: torch.Tensor
     weights_T: torch.Tensor
     slots_T: torch.Tensor
+    sequences_T: torch.Tensor
+    """Which completion of this batch each token is of: 0, 1, ... None is ever split over batches."""
 
     def mask_RSS(self, window: int | None = None) -> torch.Tensor:
         """True where a position (second index) may see another (third): earlier ones of its prompt and its own segment,
@@ -106,6 +110,7 @@ def _tensors(rows: Sequence[Row], device: torch.device) -> MicroBatch:
     advantages: list[float] = []
     weights: list[float] = []
     slots: list[int] = []
+    lengths: list[int] = []
     for r, row in enumerate(rows):
         P = len(row.prompt_ids)
         input_ids[r, :P] = torch.tensor(row.prompt_ids)
@@ -124,6 +129,7 @@ def _tensors(rows: Sequence[Row], device: torch.device) -> MicroBatch:
             advantages += [sequence.advantage] * length
             weights += [sequence.weight] * length
             slots += range(sequence.slot, sequence.slot + length)
+            lengths.append(length)
             start = end
     return MicroBatch(
         input_ids_RS=input_ids.to(device),
@@ -135,4 +141,5 @@ def _tensors(rows: Sequence[Row], device: torch.device) -> MicroBatch:
         advantages_T=torch.tensor(advantages, dtype=torch.float32, device=device),
         weights_T=torch.tensor(weights, dtype=torch.float32, device=device),
         slots_T=torch.tensor(slots, device=device),
+        sequences_T=torch.tensor([i for i, length in enumerate(lengths) for _ in range(length)], device=device),
     )

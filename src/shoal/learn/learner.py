@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import random
 import warnings
 from collections.abc import Iterator, Sequence
@@ -13,10 +12,13 @@ import torch
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from shoal.config import LearnerConfig
-from shoal.learn.advantages import group_advantages
+from shoal.learn.adapters import Reference, adapter_dropouts, dropping_out
+from shoal.learn.advantages import advantages
 from shoal.learn.batch import MicroBatch, Row, Trained, make_rows, micro_batches
-from shoal.learn.logprobs import check_architecture, token_logprobs
-from shoal.learn.losses import clipped_surrogate, kl_k3, token_weights
+from shoal.learn.critic import Critic, Judgement, judge
+from shoal.learn.logprobs import check_architecture, token_logprobs, trained_hidden
+from shoal.learn.losses import clipped_value_loss, kl_k3, policy_loss, token_weights
+from shoal.learn.optim import make_optimizer
 from shoal.protocols import TrainablePolicy
 from shoal.rollout import Completion, FinishReason, Scored
 
@@ -29,6 +31,9 @@ class GRPOLearner:
 
     One call of `update` is one round: `num_iterations` passes over its rollouts in `num_minibatches` steps each. Groups
     without advantage count in the averages, as in TRL, but are not computed (unless `beta` asks for their divergence).
+
+    With `advantage = "gae"` it is PPO (arXiv 1707.06347): a critic says what each token was worth, and learns from all
+    groups, those of equal rewards too. Its loss is averaged as the policy's.
     """
 
     def __init__(self, policy: TrainablePolicy, config: LearnerConfig, learning_rate: float) -> None:
@@ -36,49 +41,57 @@ class GRPOLearner:
         self.config = config
         self.model: Any = policy.lm.model
         check_architecture(self.model, policy.name)
-        self.optimizer = torch.optim.AdamW(
-            [p for p in self.model.parameters() if p.requires_grad],
-            lr=learning_rate,
-            weight_decay=config.weight_decay,
-            fused=True,
-        )
+        self.optimizer = make_optimizer(self.model.parameters(), config, learning_rate, policy.placement.device)
         self.checkpointed = self._checkpointed_layers()
-        self.reference = copy.deepcopy(self.model).requires_grad_(False) if config.beta else None
+        self.reference = Reference(self.model) if config.beta else None
+        self.dropouts = adapter_dropouts(self.model)
+        self.critic = self._critic() if config.advantage == "gae" else None
         self.skipped_steps = 0
+        budget = config.tokens_per_micro_batch
+        self.token_budget = (16_384 if policy.placement.device.type == "cuda" else 1024) if budget == "auto" else budget
 
     def update(self, scored: Sequence[Scored], seed: int = 0) -> dict[str, float]:
-        """Learns from `scored` and returns the update's metrics, in TRL's names. `seed` shuffles minibatches."""
+        """Learns from `scored` and returns the update's metrics, in TRL's names. `seed`: of minibatches and dropout."""
         metrics = _Sums()
         minibatches = self._minibatches(scored, seed)
         slots = 1 + max((s.last_slot for rows in minibatches for row in rows for s in row.sequences), default=-1)
         rows_of_all = [row for rows in minibatches for row in rows]
         several_steps = self.config.num_iterations * len(minibatches) > 1
-        old_logps = self._logprobs(self.model, rows_of_all, slots) if several_steps else None
-        ref_logps = self._logprobs(self.reference, rows_of_all, slots) if self.reference is not None else None
-        for _ in range(self.config.num_iterations):
-            for rows in minibatches:
-                self._step(rows, old_logps, ref_logps, metrics)
-        return metrics.means(self.skipped_steps)
+        old_logps = self._logprobs(self.model, rows_of_all, slots) if several_steps or self.dropouts else None
+        ref_logps = None
+        if self.reference is not None:
+            with self.reference.restored() as model:
+                ref_logps = self._logprobs(model, rows_of_all, slots)
+        judged = self._judge(rows_of_all, slots) if self.critic is not None and rows_of_all else None
+        with dropping_out(self.dropouts, seed, self.policy.placement.device):
+            for _ in range(self.config.num_iterations):
+                for rows in minibatches:
+                    self._step(rows, old_logps, ref_logps, judged, metrics)
+        return metrics.means(self.skipped_steps) | (judged.metrics() if judged is not None else {})
 
     def _minibatches(self, scored: Sequence[Scored], seed: int) -> list[list[Row]]:
         """The rollouts as packed rows, in as many shares as there are steps, less those with nothing to learn."""
         config, order = self.config, list(scored)
         random.Random(seed).shuffle(order)
         count = max(1, min(config.num_minibatches, len(order)))
+        groups = [[self._trained_ids(c) for c in s.rollout.completions] for s in order]
+        tokens_per_step = sum(len(ids) for group in groups for ids in group) / count
+        compared = advantages([s.rewards for s in order], config.advantage, config.scale_rewards)
+        everything = list(zip(order, groups, compared, strict=True))
         slot, minibatches = 0, []
-        for share in (order[i::count] for i in range(count)):
-            groups = [[self._trained_ids(c) for c in s.rollout.completions] for s in share]
-            lengths = [len(ids) for group in groups for ids in group]
-            weights = iter(token_weights(lengths, config.loss_type, self.policy.sampling.max_completion_length))
+        for share in (everything[i::count] for i in range(count)):
+            lengths = [len(ids) for _, group, _ in share for ids in group]
+            longest = self.policy.sampling.max_completion_length
+            weights = iter(token_weights(lengths, config.loss_type, longest, tokens_per_step))
             rows: list[Row] = []
-            for s, group in zip(share, groups, strict=True):
+            for s, group, advantages_of_group in share:
                 sequences = []
-                for ids, advantage in zip(group, group_advantages(s.rewards, config.scale_rewards), strict=True):
+                for ids, advantage, reward in zip(group, advantages_of_group, s.rewards, strict=True):
                     weight = next(weights)
-                    if ids and (s.live or config.beta):
-                        sequences.append(Trained(ids, advantage, weight, slot))
+                    if ids and (s.live or config.beta or self.critic is not None):
+                        sequences.append(Trained(ids, advantage, weight, slot, reward))
                         slot += len(ids)
-                rows += make_rows(self.policy.prompt_ids(s.question), sequences, config.tokens_per_micro_batch)
+                rows += make_rows(self.policy.prompt_ids(s.question), sequences, self.token_budget)
             minibatches.append(rows)
         return [rows for rows in minibatches if rows]
 
@@ -88,36 +101,61 @@ class GRPOLearner:
         return self.policy.completion_ids(completion)
 
     def _step(
-        self, rows: list[Row], old_logps: torch.Tensor | None, ref_logps: torch.Tensor | None, metrics: _Sums
+        self,
+        rows: list[Row],
+        old_logps: torch.Tensor | None,
+        ref_logps: torch.Tensor | None,
+        judged: Judgement | None,
+        metrics: _Sums,
     ) -> None:
         """One optimiser step on `rows`; none, but a count, if the gradient is not finite."""
         config = self.config
-        self.optimizer.zero_grad(set_to_none=True)
+        self._zero_grad()
         for batch in self._micro_batches(rows):
             self._checkpointing(True)
             with self.policy.placement.autocast():
-                logps_T, entropy_T = token_logprobs(self.model, batch, self.policy.sampling.temperature)
+                hidden_TD = trained_hidden(self.model, batch)
+                logps_T, entropy_T = token_logprobs(self.model, batch, self.policy.sampling.temperature, hidden_TD)
             self._checkpointing(False)
             old_T = logps_T.detach() if old_logps is None else old_logps[batch.slots_T]
-            loss_T = clipped_surrogate(logps_T, old_T, batch.advantages_T, config.epsilon, config.epsilon_high)
+            advantages_T = batch.advantages_T if judged is None else judged.advantages_T[batch.slots_T]
+            loss_T, low_T, high_T = policy_loss(
+                config.loss_type,
+                logps_T,
+                old_T,
+                advantages_T,
+                batch.sequences_T,
+                config.epsilon,
+                config.epsilon_high,
+            )
             if ref_logps is not None:
                 kl_T = kl_k3(logps_T, ref_logps[batch.slots_T])
                 loss_T = loss_T + config.beta * kl_T
                 metrics.add(kl=kl_T.sum())
+            if self.critic is not None and judged is not None:
+                old_values_T, returns_T = judged.values_T[batch.slots_T], judged.returns_T[batch.slots_T]
+                value_T = clipped_value_loss(self.critic(hidden_TD), old_values_T, returns_T, config.cliprange_value)
+                loss_T = loss_T + config.vf_coef * value_T
+                metrics.add(value_loss=value_T.sum())
             loss = (loss_T * batch.weights_T).sum()
             loss.backward()
-            ratio_T = torch.exp(logps_T.detach() - old_T)
-            low_T = (ratio_T < 1 - config.epsilon) & (batch.advantages_T < 0)
-            high_T = (ratio_T > 1 + config.epsilon_high) & (batch.advantages_T > 0)
             metrics.add(len(loss_T), loss=loss, entropy=entropy_T.sum(), low=low_T.sum(), high=high_T.sum())
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
+        critic = [] if self.critic is None else list(self.critic.parameters())
+        norm = torch.nn.utils.clip_grad_norm_([*self.model.parameters(), *critic], config.max_grad_norm)
         if torch.isfinite(norm):
             self.optimizer.step()
+            if self.critic is not None:
+                self.critic.optimizer.step()
             metrics.steps += 1
             metrics.add(grad_norm=norm)
         else:
             self.skipped_steps += 1
+        self._zero_grad()
+
+    def _zero_grad(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
+        if self.critic is not None:
+            self.critic.optimizer.zero_grad(set_to_none=True)
 
     @torch.no_grad()
     def _logprobs(self, model: Any, rows: list[Row], slots: int) -> torch.Tensor:
@@ -128,6 +166,22 @@ class GRPOLearner:
             with self.policy.placement.autocast():
                 logps[batch.slots_T], _ = token_logprobs(model, batch, self.policy.sampling.temperature)
         return logps
+
+    def _critic(self) -> Critic:
+        size = self.model.get_output_embeddings().weight.shape[1]
+        return Critic(size, self.config.critic_learning_rate, self.policy.placement.device, self.model.dtype)
+
+    @torch.no_grad()
+    def _judge(self, rows: list[Row], slots: int) -> Judgement:
+        """What the critic says before the first step, at the slots of the tokens."""
+        assert self.critic is not None
+        values_T = self.critic.head.weight.new_zeros(slots)
+        for batch in self._micro_batches(rows):
+            with self.policy.placement.autocast():
+                hidden_TD = trained_hidden(self.model, batch)
+            values_T[batch.slots_T] = self.critic(hidden_TD)
+        sequences = [sequence for row in rows for sequence in row.sequences]
+        return judge(values_T, sequences, self.config)
 
     def _checkpointed_layers(self) -> list[GradientCheckpointingLayer]:
         """The layers that keep nothing but their input for the backward pass."""
@@ -147,13 +201,15 @@ class GRPOLearner:
             layer.training = on
 
     def _micro_batches(self, rows: list[Row]) -> Iterator[MicroBatch]:
-        return micro_batches(rows, self.config.tokens_per_micro_batch, self.policy.placement.device)
+        return micro_batches(rows, self.token_budget, self.policy.placement.device)
 
     def save(self, folder: Path) -> None:
         """Writes the optimiser's state; the weights are the policy's to save."""
         state = {"optimizer": self.optimizer.state_dict(), "skipped_steps": self.skipped_steps}
         if self.reference is not None:
             state["reference"] = self.reference.state_dict()
+        if self.critic is not None:
+            state["critic"] = self.critic.state()
         torch.save(state, folder / "learner.pt")
 
     def load(self, folder: Path) -> None:
@@ -162,6 +218,8 @@ class GRPOLearner:
         self.skipped_steps = state["skipped_steps"]
         if self.reference is not None:
             self.reference.load_state_dict(state["reference"])
+        if self.critic is not None:
+            self.critic.restore(state["critic"])
 
 
 class _Sums:
@@ -190,4 +248,4 @@ class _Sums:
             "learner/steps": self.steps,
             "learner/skipped_steps": skipped_steps,
         }
-        return metrics | ({"kl": sums["kl"] / tokens} if "kl" in sums else {})
+        return metrics | {name: sums[name] / tokens for name in ("kl", "value_loss") if name in sums}

@@ -18,10 +18,17 @@ CHUNK_ELEMENTS = 2**24
 """Logits held at a time: 64 MiB in float32."""
 
 
-def token_logprobs(model: PreTrainedModel, batch: MicroBatch, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
+def trained_hidden(model: PreTrainedModel, batch: MicroBatch) -> torch.Tensor:
+    """The last hidden state (T, D) before each trained token: what predicts it."""
+    return _hidden(model, batch)[batch.rows_T, batch.columns_T]
+
+
+def token_logprobs(
+    model: PreTrainedModel, batch: MicroBatch, temperature: float, hidden_TD: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(logps_T, entropy_T) in nats, in float32 at least: of each trained token under softmax(logits / temperature), and
-    the entropy of that distribution (without gradient)."""
-    hidden_TD = _hidden(model, batch)[batch.rows_T, batch.columns_T]
+    the entropy of that distribution (without gradient). `hidden_TD`: `trained_hidden`, where it is at hand."""
+    hidden_TD = trained_hidden(model, batch) if hidden_TD is None else hidden_TD
     rows = max(1, CHUNK_ELEMENTS // model.get_output_embeddings().weight.shape[0])
     chunks = list(zip(hidden_TD.split(rows), batch.targets_T.split(rows), strict=True))
     parts = [
@@ -102,7 +109,30 @@ def _head(
     softcap = getattr(config, "final_logit_softcapping", None)
     if softcap:
         logits_TV = torch.tanh(logits_TV / softcap) * softcap
-    logps_TV = torch.log_softmax(logits_TV / temperature, -1)
-    with torch.no_grad():
-        entropy_T = -(logps_TV.exp() * logps_TV).sum(-1)
-    return logps_TV.gather(-1, targets_T[:, None])[:, 0], entropy_T
+    if temperature != 1:
+        logits_TV = logits_TV / temperature
+    logps_T, entropy_T = _Selected.apply(logits_TV, targets_T)
+    return logps_T, entropy_T
+
+
+class _Selected(torch.autograd.Function):
+    """log_softmax(logits_TV)[targets_T] and the entropy of that distribution (without gradient).
+
+    The gradient is written down: (one-hot - softmax) times that of the log-probability. Left to autograd it would take
+    five more tensors of the size of the logits.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits_TV: torch.Tensor, targets_T: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        total_T = torch.logsumexp(logits_TV, -1)
+        probs_TV = torch.exp(logits_TV - total_T[:, None])
+        entropy_T = total_T - torch.linalg.vecdot(probs_TV, logits_TV)
+        ctx.save_for_backward(probs_TV, targets_T)
+        ctx.mark_non_differentiable(entropy_T)
+        return logits_TV.gather(-1, targets_T[:, None])[:, 0] - total_T, entropy_T
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        probs_TV, targets_T = ctx.saved_tensors
+        gradient_T1 = gradients[0][:, None]
+        return (probs_TV * -gradient_T1).scatter_add_(-1, targets_T[:, None], gradient_T1), None

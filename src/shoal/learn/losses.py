@@ -25,6 +25,79 @@ def clipped_surrogate(
     return -torch.min(ratio_T * advantages_T, clipped_T * advantages_T)
 
 
+def gspo(
+    logps_T: torch.Tensor,
+    old_logps_T: torch.Tensor,
+    advantages_T: torch.Tensor,
+    sequences_T: torch.Tensor,
+    epsilon: float,
+    epsilon_high: float,
+) -> torch.Tensor:
+    """The clipped surrogate with one ratio for each sequence: exp of the mean of logps - old_logps over its tokens, so
+    that all of it is clipped or none (GSPO, arXiv 2507.18071, eqs. 5 and 7). Each token has its sequence's loss.
+
+    `sequences_T`: which sequence a token is of, all of whose tokens must be here. TRL: `importance_sampling_level =
+    "sequence"`. The ratio is close to 1, and the paper clips it at 1 - 3e-4 and 1 + 4e-4.
+    """
+    log_ratio_T = sequence_mean(logps_T - old_logps_T, sequences_T)
+    return clipped_surrogate(log_ratio_T, torch.zeros_like(log_ratio_T), advantages_T, epsilon, epsilon_high)
+
+
+def cispo(
+    logps_T: torch.Tensor, old_logps_T: torch.Tensor, advantages_T: torch.Tensor, epsilon_high: float
+) -> torch.Tensor:
+    """-min(ratio, epsilon_high) A logps for each token, with no gradient through the ratio: what has gone far keeps a
+    gradient, of bounded weight (CISPO, MiniMax-M1, arXiv 2506.13585, eqs. 4 and 5).
+
+    As in TRL, and unlike elsewhere, `epsilon_high` is the greatest weight itself (the paper's 1 + epsilon_high), and
+    there is no least one. 5.0 is usual (ScaleRL, arXiv 2510.13786).
+    """
+    weight_T = torch.exp(logps_T - old_logps_T).clamp(max=epsilon_high).detach()
+    return -weight_T * advantages_T * logps_T
+
+
+def policy_loss(
+    loss_type: str,
+    logps_T: torch.Tensor,
+    old_logps_T: torch.Tensor,
+    advantages_T: torch.Tensor,
+    sequences_T: torch.Tensor,
+    epsilon: float,
+    epsilon_high: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(loss_T, low_T, high_T): what `loss_type` makes of each token, and where it was clipped, below and above."""
+    with torch.no_grad():
+        log_ratio_T = logps_T - old_logps_T
+        ratio_T = torch.exp(sequence_mean(log_ratio_T, sequences_T) if loss_type == "gspo" else log_ratio_T)
+        low_T = (ratio_T < 1 - epsilon) & (advantages_T < 0) & (loss_type != "cispo")
+        high_T = (ratio_T > (epsilon_high if loss_type == "cispo" else 1 + epsilon_high)) & (advantages_T > 0)
+    if loss_type == "cispo":
+        loss_T = cispo(logps_T, old_logps_T, advantages_T, epsilon_high)
+    elif loss_type == "gspo":
+        loss_T = gspo(logps_T, old_logps_T, advantages_T, sequences_T, epsilon, epsilon_high)
+    else:
+        loss_T = clipped_surrogate(logps_T, old_logps_T, advantages_T, epsilon, epsilon_high)
+    return loss_T, low_T, high_T
+
+
+def sequence_mean(values_T: torch.Tensor, sequences_T: torch.Tensor) -> torch.Tensor:
+    """For each token the mean of `values_T` over the tokens of its sequence."""
+    zeros_N = torch.zeros_like(values_T)  # there are no more sequences than tokens
+    sums_N = zeros_N.index_add(0, sequences_T, values_T)
+    counts_N = zeros_N.index_add(0, sequences_T, torch.ones_like(values_T))
+    return (sums_N / counts_N.clamp(min=1))[sequences_T]
+
+
+def clipped_value_loss(
+    values_T: torch.Tensor, old_values_T: torch.Tensor, returns_T: torch.Tensor, cliprange_value: float
+) -> torch.Tensor:
+    """max((V - R)^2, (clip(V, V_old - cliprange_value, V_old + cliprange_value) - R)^2) / 2 for each token: a critic
+    gains nothing by moving farther than the range in one round (PPO as OpenAI's baselines and TRL's PPOTrainer have it;
+    arXiv 2005.12729, section 3, item 1)."""
+    clipped_T = torch.clamp(values_T, old_values_T - cliprange_value, old_values_T + cliprange_value)
+    return torch.max((values_T - returns_T) ** 2, (clipped_T - returns_T) ** 2) / 2
+
+
 def kl_k3(logps_T: torch.Tensor, ref_logps_T: torch.Tensor) -> torch.Tensor:
     """exp(d) - d - 1 with d = ref_logps - logps: an unbiased, never negative estimate of KL(policy || reference) for
     each token (Schulman's k3; GRPO, arXiv 2402.03300, eq. 4)."""
@@ -32,19 +105,28 @@ def kl_k3(logps_T: torch.Tensor, ref_logps_T: torch.Tensor) -> torch.Tensor:
     return torch.exp(difference_T) - difference_T - 1
 
 
-def token_weights(lengths: list[int], loss_type: str, max_completion_length: int) -> list[float]:
+def token_weights(
+    lengths: list[int], loss_type: str, max_completion_length: int, tokens_per_step: float | None = None
+) -> list[float]:
     """What one token of each sequence counts, so that the loss is the weighted sum over all tokens.
 
-    `lengths`: trained tokens of every sequence of the update, those without advantage included. With N sequences:
-    `grpo` 1 / (N length), the mean of sequence means (arXiv 2402.03300, eq. 3);
+    `lengths`: trained tokens of every sequence of an optimiser step, those without advantage included.
+    `tokens_per_step`: the mean of their sum over the steps of a pass; without it there is one step. With N sequences:
+    `grpo`, `gspo` 1 / (N length), the mean of sequence means (arXiv 2402.03300, eq. 3; arXiv 2507.18071, eq. 5);
     `dr_grpo` 1 / (N max_completion_length), a constant (arXiv 2503.20783);
-    `dapo` 1 / (sum of lengths), the mean over tokens (arXiv 2503.14476, eq. 8). As in TRL.
+    `dapo`, `cispo` 1 / tokens_per_step, so that all tokens of a pass count alike (arXiv 2503.14476, eq. 8; arXiv
+    2506.13585, eq. 4);
+    `bnpo` 1 / (sum of lengths), the mean over the tokens of the step.
+
+    As in TRL 1.16, but for one thing: its `bnpo` is the mean over each micro-batch, and the mean of those. Here micro-
+    batches only bound memory, and the two agree where TRL accumulates no gradients.
     """
     count = max(len(lengths), 1)
-    if loss_type == "grpo":
+    if loss_type in ("grpo", "gspo"):
         return [1 / (count * max(length, 1)) for length in lengths]
     if loss_type == "dr_grpo":
         return [1 / (count * max_completion_length)] * len(lengths)
-    if loss_type == "dapo":
-        return [1 / max(sum(lengths), 1)] * len(lengths)
+    if loss_type in ("dapo", "cispo", "bnpo"):
+        tokens = sum(lengths) if loss_type == "bnpo" or tokens_per_step is None else tokens_per_step
+        return [1 / max(tokens, 1)] * len(lengths)
     raise ValueError(f"unknown loss_type {loss_type!r}")

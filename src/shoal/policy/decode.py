@@ -44,35 +44,47 @@ def sample(
     sampling: Sampling,
     stop_ids: frozenset[int],
     placement: Placement,
-    generator: torch.Generator,
+    seeds: Sequence[int],
 ) -> list[list[Sampled]]:
-    """`num_generations` completions for each of `prompts` (token ids), in one batch."""
-    results = [[Sampled() for _ in range(num_generations)] for _ in prompts]
+    """`num_generations` completions for each of `prompts` (token ids), in one batch.
+
+    What is drawn for a prompt depends on its own of the `seeds` alone, whatever else is in the batch.
+    """
+    G = num_generations
+    results = [Sampled() for _ in range(len(prompts) * G)]
+    chance_RT = _chances(seeds, G, sampling.max_completion_length)
     buckets, living, first = [], [], []
     for chosen in _alike([len(prompt) for prompt in prompts]):
         with placement.autocast():
-            bucket, logits_QV = _read(model, [prompts[q] for q in chosen], num_generations, sampling, placement.device)
+            bucket, logits_QV = _read(model, [prompts[q] for q in chosen], G, sampling, placement.device)
         buckets.append(bucket)
-        living.append([result for q in chosen for result in results[q]])
-        first.append(logits_QV.repeat_interleave(num_generations, 0))
+        living.append([q * G + g for q in chosen for g in range(G)])
+        first.append(logits_QV.repeat_interleave(G, 0))
     logits_BV = torch.cat(first)
     with attention(model):
         for step in range(sampling.max_completion_length):
-            token_B, logp_B = draw(logits_BV, sampling, generator)
-            ended = []
-            rows = (result for group in living for result in group)
-            for result, token, logp in zip(rows, token_B.tolist(), logp_B.tolist(), strict=True):
-                result.token_ids.append(token)
-                result.logps.append(logp)
-                result.stopped = token in stop_ids
-                ended.append(result.stopped)
+            rows = [row for group in living for row in group]
+            token_B, logp_B = draw(logits_BV, sampling, chance_RT[rows, step])
+            for row, token, logp in zip(rows, token_B.tolist(), logp_B.tolist(), strict=True):
+                results[row].token_ids.append(token)
+                results[row].logps.append(logp)
+                results[row].stopped = token in stop_ids
+            ended = [results[row].stopped for row in rows]
             if all(ended) or step + 1 == sampling.max_completion_length:
                 break
             if any(ended):
                 token_B = token_B[_drop(buckets, living, ended)]
             with placement.autocast():
                 logits_BV = _step(model, buckets, token_B)
-    return results
+    return [results[q * G : (q + 1) * G] for q in range(len(prompts))]
+
+
+def _chances(seeds: Sequence[int], num_generations: int, length: int) -> torch.Tensor:
+    """A number in [0, 1) for each token of each completion, made where every machine makes the same."""
+    generator = torch.Generator()
+    return torch.cat(
+        [torch.rand(num_generations, length, generator=generator.manual_seed(s), dtype=torch.float64) for s in seeds]
+    )
 
 
 def _alike(lengths: list[int]) -> Iterator[list[int]]:
@@ -110,7 +122,7 @@ def _step(model: Any, buckets: list[Bucket], token_B: torch.Tensor) -> torch.Ten
     return _head(model, out.last_hidden_state[:, 0])
 
 
-def _drop(buckets: list[Bucket], living: list[list[Sampled]], ended: list[bool]) -> list[int]:
+def _drop(buckets: list[Bucket], living: list[list[int]], ended: list[bool]) -> list[int]:
     """Takes what has ended out of `buckets` and `living`. Returns the old row of each row that is left."""
     rows, start = [], 0
     for bucket, group in zip(list(buckets), list(living), strict=True):
@@ -137,9 +149,8 @@ def check_decoding(model: PreTrainedModel, name: str, placement: Placement) -> N
     architecture whose attention cannot be replaced, or that does to its scores what is not known here."""
     V = model.get_output_embeddings().weight.shape[0]
     prompts = [[5 % V, 9 % V, 7 % V], [3 % V]]
-    generator = torch.Generator(placement.device).manual_seed(0)
     try:
-        groups = sample(model, prompts, 2, Sampling(max_completion_length=3), frozenset(), placement, generator)
+        groups = sample(model, prompts, 2, Sampling(max_completion_length=3), frozenset(), placement, [0, 1])
         worst = max(_error(model, p, s, placement) for p, group in zip(prompts, groups, strict=True) for s in group)
     except Exception as error:  # models refuse in as many ways as there are
         reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"

@@ -22,11 +22,12 @@ class Sampling:
     max_completion_length: int = 256
 
 
-def draw(logits_BV: torch.Tensor, sampling: Sampling, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+def draw(logits_BV: torch.Tensor, sampling: Sampling, chance_B: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Tokens (B), one for each row, from softmax(logits / temperature) cut to its `top_p` nucleus, and their
     log-probabilities (B) in nats. `logits` are overwritten.
 
-    Inverts the cumulative distribution: over the sums of blocks of the vocabulary first, then within the block.
+    Inverts the cumulative distribution at `chance_B`, uniform in [0, 1): over the sums of blocks of the vocabulary
+    first, then within the block.
     """
     wide = torch.float32 if logits_BV.device.type == "mps" else torch.float64  # which has no float64
     row_B = torch.arange(len(logits_BV), device=logits_BV.device)
@@ -41,7 +42,7 @@ def draw(logits_BV: torch.Tensor, sampling: Sampling, generator: torch.Generator
     blocks_BNM = torch.nn.functional.pad(weights_BV, (0, -weights_BV.shape[1] % BLOCK)).view(len(row_B), -1, BLOCK)
     upto_BN = blocks_BNM.sum(-1, dtype=wide).cumsum(-1)
     total_B1 = upto_BN[:, -1:]
-    point_B1 = total_B1 * torch.rand(len(row_B), 1, generator=generator, device=row_B.device, dtype=wide)
+    point_B1 = total_B1 * chance_B[:, None].to(row_B.device, wide)
     point_B1 = point_B1.minimum(total_B1.nextafter(torch.zeros_like(total_B1)))  # the product may have been rounded up
     block_B1 = torch.searchsorted(upto_BN, point_B1, right=True)
     rest_B1 = point_B1 - torch.where(block_B1 > 0, upto_BN.gather(1, (block_B1 - 1).clamp(min=0)), 0.0)

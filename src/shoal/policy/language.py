@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from jinja2 import TemplateError
 
 from shoal.errors import UserError
@@ -15,7 +14,7 @@ from shoal.policy.decode import cache_bytes_per_token, check_decoding, sample
 from shoal.policy.device import Placement
 from shoal.policy.draw import Sampling
 from shoal.policy.loading import LanguageModel, load
-from shoal.rollout import Completion, FinishReason, Part, Question
+from shoal.rollout import Completion, FinishReason, Part, Question, seed_of
 
 CACHE_BYTES = 2**30
 """Keys and values of one decoding batch; more questions than fit are decoded in several batches."""
@@ -43,7 +42,6 @@ class LanguagePolicy:
 
     def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
         """`num_generations` completions for each question; the same `seed` gives the same ones."""
-        generator = torch.Generator(self.placement.device).manual_seed(seed)
         prompts = [self.prompt_ids(question) for question in questions]
         prompt_length, answer_length = max(map(len, prompts), default=0), self.sampling.max_completion_length
         longest = prompt_length + answer_length
@@ -64,7 +62,7 @@ class LanguagePolicy:
                 self.sampling,
                 self.lm.stop_ids,
                 self.placement,
-                generator,
+                [seed_of(seed, number) for number in range(start, min(start + step, len(prompts)))],
             )
         return [tuple(self._completion(s.token_ids, s.stopped) for s in group) for group in groups]
 

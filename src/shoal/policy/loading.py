@@ -1,4 +1,5 @@
-"""Bringing a model and its tokenizer into memory: the embedded guppy, a folder, a GGUF file, or a name on the Hub."""
+"""Bringing a model and its tokenizer into memory: the embedded guppy, a folder (of a model, or of adapters to one), a
+GGUF file, or a name on the Hub."""
 
 from __future__ import annotations
 
@@ -10,12 +11,16 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import torch
 import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from shoal.config import GUPPY
 from shoal.errors import UserError
+
+ADAPTER_CONFIG = "adapter_config.json"
+"""The file by which a folder of adapters is known."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,12 @@ def load(name: str, device: torch.device) -> LanguageModel:
     architecture that is unknown, no end-of-sequence token.
     """
     transformers.logging.set_verbosity_error()
+    huggingface_hub.logging.set_verbosity_error()  # it would tell of each retry
     transformers.logging.disable_progress_bar()
+    if name != GUPPY and (Path(name).expanduser() / ADAPTER_CONFIG).is_file():
+        from shoal.policy.lora import load_merged
+
+        return load_merged(Path(name).expanduser(), device)
     source, options = _source(name)
     # Reading a GGUF file draws a bar of its own, which nothing turns off; downloads of others should show theirs.
     silence = contextlib.redirect_stderr(io.StringIO()) if "gguf_file" in options else contextlib.nullcontext()
@@ -96,7 +106,7 @@ def _reason(name: str, error: Exception) -> str:
     if name.endswith(".gguf"):
         return (
             "the GGUF file is damaged, cut short or of an architecture that transformers does not read "
-            f"({_first_line(error)})"
+            f"({first_line(error)})"
         )
     if isinstance(error, OSError) and not Path(name).exists():
         offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
@@ -104,10 +114,11 @@ def _reason(name: str, error: Exception) -> str:
             f"no folder of this name here, and the Hugging Face Hub did not give it{offline}; "
             "check the name and the network"
         )
-    return _first_line(error)
+    return first_line(error)
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """What kind of error it is, and the beginning of what it says."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
 

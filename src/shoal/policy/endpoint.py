@@ -1,0 +1,181 @@
+"""Any OpenAI-compatible server as a policy that only contributes: it answers and shares, and never learns.
+
+    policy = EndpointPolicy("http://localhost:8080/v1#qwen3", Sampling(temperature=0.8))
+
+llama.cpp, Ollama, MLX, vLLM, `transformers serve` and clouds speak this protocol. Behind `#` stands the model's name;
+it may be left out where the server has one model. The key is the environment variable OPENAI_API_KEY.
+
+A server that fails stops nobody: `generate` then gives fewer completions, or none, and `trouble` says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from shoal.errors import UserError
+from shoal.policy.chat import ATTEMPTS, ChatClient, ChatError, Choice
+from shoal.policy.draw import Sampling
+from shoal.rollout import Completion, FinishReason, Message, Question, seed_of
+
+TRIAL = (Message("user", "Say yes."),)
+"""What is asked to see whether the server answers."""
+TRIAL_TOKENS = 16
+TRIAL_TIMEOUT = 15.0
+"""Seconds that a server which gave nothing at all the last time has to show that it is back."""
+
+
+class EndpointPolicy:
+    """Answers questions by asking a server. Its tokens and weights stay there: completions are text alone."""
+
+    def __init__(self, url: str, sampling: Sampling, timeout: float = 120.0, requests: int = 4) -> None:
+        """Raises `UserError` unless the server answers. `requests`: how many it gets at a time."""
+        self.name = url
+        self.sampling = sampling
+        self.trouble = ""
+        """Why the last `generate` gave fewer completions than it was asked for; "" if it gave all."""
+        self._base, _, self._model = _checked(url).partition("#")
+        self._timeout, self._requests = timeout, requests
+        self._down = False  # whether the last call gave nothing at all
+        self._several = True  # whether the server gives several answers to one request
+        self._longest = "max_tokens"  # the name that this server has for it
+        asyncio.run(self._reach())
+
+    def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
+        """`num_generations` completions for each question, or as many as the server gives. Whether the same `seed`
+        gives the same ones is the server's affair."""
+        return asyncio.run(self._generate(questions, num_generations, seed))
+
+    def save(self, folder: Path) -> None:
+        """There is nothing to keep."""
+
+    async def _generate(self, questions: Sequence[Question], n: int, seed: int) -> list[tuple[Completion, ...]]:
+        self.trouble = ""
+        if self._down and not await self._is_back():
+            return [() for _ in questions]
+        async with ChatClient(self._base, self._timeout, self._requests) as client:
+            groups = await asyncio.gather(
+                *(self._group(client, question, n, seed_of(seed, number)) for number, question in enumerate(questions))
+            )
+        self._down = bool(questions) and not any(groups)
+        return [tuple(map(_completion, group)) for group in groups]
+
+    async def _group(self, client: ChatClient, question: Question, n: int, seed: int) -> list[Choice]:
+        """At most `n` answers to `question`. Some servers give one whatever is asked; then each is a request."""
+        found: list[Choice] = []
+        if self._several:
+            found = await self._tried(self._ask(client, question.prompt, n, seed))
+            if not found:
+                return []
+            self._several = len(found) >= n
+        rest = (self._ask(client, question.prompt, 1, seed_of(seed, at)) for at in range(len(found), n))
+        for more in await asyncio.gather(*map(self._tried, rest)):
+            found += more
+        return found
+
+    async def _tried(self, asking: Coroutine[Any, Any, list[Choice]]) -> list[Choice]:
+        try:
+            return await asking
+        except ChatError as fault:
+            self.trouble = self.trouble or f"{self._base}: {fault.reason}"
+            return []
+
+    async def _ask(
+        self,
+        client: ChatClient,
+        prompt: Sequence[Message],
+        n: int,
+        seed: int,
+        longest: int | None = None,
+        attempts: int = ATTEMPTS,
+    ) -> list[Choice]:
+        """At most `n` answers. Raises `ChatError`. What a server refuses to be asked, it is asked in another way."""
+        longest = longest or self.sampling.max_completion_length
+        name = self._longest
+        body = {
+            "model": self._model,
+            "messages": [{"role": message.role, "content": message.content} for message in prompt],
+            "temperature": self.sampling.temperature,
+            "top_p": self.sampling.top_p,
+            name: longest,
+            "n": n,
+            "seed": seed % 2**31,
+        }
+        limit = 2**20 + 64 * n * longest  # far more than so many tokens take
+        try:
+            return (await client.complete(body, limit, attempts))[:n]
+        except ChatError as fault:
+            if fault.status not in (400, 422):
+                raise
+            if name == "max_tokens" and "max_completion_tokens" in fault.reason:
+                self._longest = "max_completion_tokens"
+            elif n > 1:
+                n = 1
+            else:
+                raise
+            return await self._ask(client, prompt, n, seed, longest, attempts)
+
+    async def _reach(self) -> None:
+        """Finds out the model's name where none is given, and whether it answers."""
+        async with ChatClient(self._base, self._timeout, 1) as client:
+            try:
+                if not self._model:
+                    self._model = _the_one(await client.models(), self._base)
+                await self._ask(client, TRIAL, 1, 0, TRIAL_TOKENS, attempts=2)
+                return
+            except ChatError as fault:
+                fault_now = fault
+        known = await self._known() if fault_now.status in (400, 404, 422) else ""
+        advice = "; set OPENAI_API_KEY" if fault_now.status in (401, 403) else known
+        model = f" with model '{self._model}'" if self._model else ""
+        raise UserError(f"the endpoint {self._base} does not answer{model}: {fault_now.reason}{advice}")
+
+    async def _known(self) -> str:
+        """The server's models, as advice."""
+        async with ChatClient(self._base, TRIAL_TIMEOUT, 1) as client:
+            try:
+                return f"; its models are {_some(await client.models())}"
+            except ChatError:
+                return ""
+
+    async def _is_back(self) -> bool:
+        async with ChatClient(self._base, min(TRIAL_TIMEOUT, self._timeout), 1) as client:
+            return bool(await self._tried(self._ask(client, TRIAL, 1, 0, TRIAL_TOKENS, attempts=1)))
+
+
+def _completion(choice: Choice) -> Completion:
+    """Only what ended by itself is given an end: "length", "content_filter" and all else count as cut."""
+    reason = FinishReason.stop if choice.finish_reason == "stop" else FinishReason.length
+    return Completion.of(choice.message.content or "", reason)
+
+
+def _checked(url: str) -> str:
+    """`url` without a slash at its end. Raises `UserError` for what is none, and for one that would carry a secret."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise UserError(f"'{url}' is no address of an endpoint: {error}") from None
+    if parts.query or parts.username or parts.password:  # it would stand in config.toml
+        raise UserError("the address of an endpoint holds no user, password or query: the key is OPENAI_API_KEY")
+    if not host or not url.isascii() or not url.isprintable() or " " in url:
+        raise UserError(f"'{url}' is no address of an endpoint: give http://HOST:PORT/v1 or http://HOST:PORT/v1#MODEL")
+    base, mark, model = url.partition("#")
+    return base.rstrip("/") + mark + model
+
+
+def _the_one(models: Sequence[str], base: str) -> str:
+    models = [name for name in models if name.isprintable()]
+    if len(models) == 1:
+        return models[0]
+    if not models:
+        raise UserError(f"the endpoint {base} names no models: give {base}#MODEL")
+    raise UserError(f"the endpoint {base} has several models: give {base}#MODEL, one of {_some(models)}")
+
+
+def _some(models: Sequence[str]) -> str:
+    names = [name[:80] for name in models if name.isprintable()]
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

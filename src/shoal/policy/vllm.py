@@ -1,0 +1,120 @@
+"""A language model that vLLM decodes, in this process: its weights are handed over before each batch of questions.
+
+    policy = VLLMPolicy("Qwen/Qwen2.5-0.5B-Instruct", Sampling(), place("cuda"), gpu_memory_utilization=0.3)
+
+Training stays with transformers; vLLM has a copy of the weights, in the precision of matrix products. Nodes of one
+process with the same model share one engine. Written after vLLM's documentation ("Layerwise reloading",
+https://docs.vllm.ai/en/latest/training/layerwise/) and not yet run: docs/engines.md says what has been.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal.errors import UserError
+from shoal.policy.device import Placement
+from shoal.policy.draw import Sampling
+from shoal.policy.language import LanguagePolicy
+from shoal.policy.loading import LanguageModel
+from shoal.rollout import Completion, Question
+
+
+@dataclass(frozen=True)
+class Engine:
+    """vLLM with one architecture, and the folder that it was started from."""
+
+    llm: Any
+    folder: tempfile.TemporaryDirectory[str]
+
+
+_engines: dict[str, Engine] = {}
+"""For each model's name; they last as long as the process."""
+
+
+class VLLMPolicy(LanguagePolicy):
+    """`LanguagePolicy` with another decoder; a learner trains `lm` as ever."""
+
+    def __init__(
+        self, model: str | LanguageModel, sampling: Sampling, placement: Placement, gpu_memory_utilization: float
+    ) -> None:
+        """Raises `UserError` where vLLM or a CUDA device is missing."""
+        self._vllm = _import_vllm(placement)
+        super().__init__(model, sampling, placement)
+        if hasattr(self.lm.model, "peft_config"):
+            raise UserError(
+                "--engine vllm does not decode with LoRA adapters: take --engine transformers or --lora-r 0"
+            )
+        if self.name not in _engines:
+            _engines[self.name] = self._start(gpu_memory_utilization)
+        self._llm = _engines[self.name].llm
+        self.logprobs: list[list[list[float]]] = []
+        """Log-probabilities, by vLLM, of the tokens of the last `generate`: questions, completions, tokens. To be
+        compared with the learner's own, which are what it learns with."""
+
+    def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
+        """`num_generations` completions for each question."""
+        if not questions:
+            return []
+        self._hand_over()
+        sampling = self._vllm.SamplingParams(
+            n=num_generations,
+            temperature=self.sampling.temperature,
+            top_p=self.sampling.top_p,
+            max_tokens=self.sampling.max_completion_length,
+            seed=seed % 2**31,
+            stop_token_ids=sorted(self.lm.stop_ids),
+            logprobs=0,  # of the sampled token alone
+        )
+        prompts = [{"prompt_token_ids": self.prompt_ids(question)} for question in questions]
+        answers = self._llm.generate(prompts, sampling, use_tqdm=False)
+        self.logprobs = [
+            [
+                [at[token].logprob for token, at in zip(output.token_ids, output.logprobs, strict=True)]
+                for output in answer.outputs
+            ]
+            for answer in answers
+        ]
+        return [tuple(map(self._from_output, answer.outputs)) for answer in answers]
+
+    def _from_output(self, output: Any) -> Completion:
+        """vLLM keeps the stop token among the tokens and out of the text; so do we."""
+        ids = list(output.token_ids)
+        stopped = output.finish_reason == "stop"
+        if stopped and (not ids or ids[-1] not in self.lm.stop_ids):
+            ids.append(self.lm.eos_id)
+        return self._completion(ids, stopped)
+
+    def _hand_over(self) -> None:
+        """Has the engine decode with this policy's weights as they are now. Always: whether they have changed since the
+        last time is not told by torch for optimisers with kernels of their own."""
+        weights = [(name, weight.detach()) for name, weight in self.lm.model.named_parameters()]
+        self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
+        self._llm.reset_prefix_cache()  # it was computed with other weights
+
+    def _start(self, gpu_memory_utilization: float) -> Engine:
+        """An engine for what `lm` is by now, whether it came from the Hub, a folder or a GGUF file."""
+        folder = tempfile.TemporaryDirectory(prefix="shoal-vllm-")
+        self.lm.save(Path(folder.name))
+        llm = self._vllm.LLM(
+            model=folder.name,
+            dtype=str(self.placement.dtype).removeprefix("torch."),
+            gpu_memory_utilization=gpu_memory_utilization,
+            generation_config="vllm",  # none of the model's own sampling settings
+        )
+        return Engine(llm, folder)
+
+
+def _import_vllm(placement: Placement) -> Any:
+    if placement.device.type != "cuda":
+        raise UserError(f"vLLM decodes on CUDA devices, and this is {placement.device}: take --engine transformers")
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # so that weights are handed over within the process
+    try:
+        import vllm
+    except ImportError as error:
+        raise UserError("--engine vllm needs vLLM: pip install 'shoal[vllm]', or take --engine transformers") from error
+    return vllm
