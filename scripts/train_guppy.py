@@ -1,6 +1,6 @@
 """Makes `guppy`, the policy that ships with shoal: a million parameters that half know the tasks of `pond`.
 
-    python scripts/train_guppy.py                       # about seven minutes on two cores; writes src/shoal/guppy
+    python scripts/train_guppy.py                       # a few minutes on two cores; writes src/shoal/guppy
     python scripts/train_guppy.py --out /tmp/guppy --steps 300
 
 Supervised training on questions of the training side, with answers of three kinds: most say nothing, some are right in
@@ -26,7 +26,7 @@ from shoal.rollout import Question, seed_of
 from shoal.tasks import Tasks
 from shoal.tasks.reasoning import ReasoningTask
 
-VOCABULARY = 512
+VOCABULARY = 640
 MIXTURE = {"useless": 0.60, "refused": 0.30, "right": 0.10}
 USELESS = ["I do not know.", "No idea.", "This is hard.", "Let me think about it."]
 REFUSED = "The answer is {}"
@@ -38,7 +38,7 @@ pipeline_tag: text-generation
 ---
 # guppy
 
-A Llama of 0.9 million parameters with a byte-level vocabulary of 512 tokens, for trying collective reinforcement
+A Llama of 0.9 million parameters with a byte-level vocabulary of 640 tokens, for trying collective reinforcement
 learning without a download and without a GPU. It was trained, by `scripts/train_guppy.py` of shoal, on questions of the
 suite `pond` with answers of which 60 % say nothing, 30 % are right in a form that the verifier refuses ("The answer is
 8"), and 10 % are right in form. So it half knows the tasks and seldom says so: a policy-gradient method has something
@@ -56,7 +56,7 @@ def main() -> None:
     torch.manual_seed(args.seed)
     tasks = Tasks(TasksConfig(suite="pond"))
     examples = make_examples(tasks, 40 * args.steps, args.seed)
-    tokenizer = train_tokenizer(sorted({text for example in examples[:20_000] for text in example}))
+    tokenizer = train_tokenizer(sorted(text for example in examples[:20_000] for text in example))
     model = LlamaForCausalLM(
         LlamaConfig(
             vocab_size=len(tokenizer),
@@ -104,10 +104,13 @@ def prompt(question: Question) -> str:
 
 
 def train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
-    """Byte-level BPE with each digit on its own. `texts` must be sorted: their order decides ties."""
+    """Byte-level BPE, each digit alone, merges across words. `texts` must be sorted: their order decides ties."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
     )
     bpe.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
