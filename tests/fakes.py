@@ -24,7 +24,8 @@ from shoal.rollout import (
     seed_of,
 )
 from shoal.sampling import UniformSampler
-from shoal.swarm.memory import MemorySwarm
+from shoal.scoring import Scorer
+from shoal.swarm.memory import MemoryLink, MemorySwarm
 from shoal.swarm.pool import Pool
 
 RIGHT, WRONG = "right", "wrong"
@@ -135,15 +136,24 @@ class Student:
         self.learned = Counter(json.loads((folder / "student.json").read_text()))
 
 
-def make_node(name: str = "ada", swarm: MemorySwarm | None = None, **parts: Any) -> Node:
+def make_scorer(right: str = RIGHT) -> Scorer:
+    return Scorer(Sayings(), Exact(right))
+
+
+def join(swarm: MemorySwarm, name: str = "listener") -> MemoryLink:
+    """A place in `swarm` for somebody who is no node."""
+    return swarm.join(name, make_scorer())
+
+
+def make_node(name: str = "ada", swarm: MemorySwarm | None = None, right: str = RIGHT, **parts: Any) -> Node:
     """A node of fakes, I = 2, J = 2, G = 4; `parts` replace its own."""
+    scorer = make_scorer(right)
     usual: dict[str, Any] = {
         "seed": 7,
-        "tasks": Sayings(),
-        "verifier": Exact(),
+        "scorer": scorer,
         "policy": Parrot(),
         "learner": Student(),
-        "swarm": (swarm or MemorySwarm()).join(name),
+        "swarm": (swarm or MemorySwarm(7)).join(name, scorer),
         "sampler": UniformSampler(),
         "pool": Pool(16, 2),
         "local": 2,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import RIGHT, WRONG, Exact, Parrot, make_node, question, rollout
+from fakes import RIGHT, WRONG, Exact, Parrot, join, make_node, question, rollout
 from servers import Reply, Server, chat, free_url, good, serving
 
 from shoal.cli import main
@@ -70,9 +70,9 @@ def test_a_node_without_a_learner_contributes_and_takes_nothing(tmp_path: Path) 
 
 def test_a_question_without_answers_is_no_rollout() -> None:
     swarm = MemorySwarm()
-    ada, listener = make_node("ada", swarm, learner=None, policy=Endpoint(numbers=(0, 3))), swarm.join("listener")
+    ada, listener = make_node("ada", swarm, learner=None, policy=Endpoint(numbers=(0, 3))), join(swarm, "listener")
     ada.act()
-    assert [len(r.completions) for r in listener.receive()] == [3]
+    assert [len(s.rollout.completions) for s in listener.receive()] == [3]
     row = round_metrics(ada, ada.learn())
     assert row["rollouts/shared"] == 1
     assert row["completions/missing"] == 5
@@ -87,7 +87,7 @@ def test_a_question_without_answers_is_no_rollout() -> None:
 
 def test_rollouts_that_come_to_a_node_without_a_learner_do_not_pile_up() -> None:
     swarm = MemorySwarm()
-    ada, bob = make_node("ada", swarm, learner=None), swarm.join("bob")
+    ada, bob = make_node("ada", swarm, learner=None), join(swarm, "bob")
     bob.share([rollout(question(6))])
     ada.act()
     ada.learn()

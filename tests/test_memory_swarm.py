@@ -2,41 +2,45 @@
 
 from __future__ import annotations
 
-from fakes import question, rollout
+from fakes import join, question, rollout
 
 from shoal.rollout import Completion, FinishReason, Part, Rollout
-from shoal.swarm.memory import MemorySwarm
+from shoal.swarm.memory import MemoryLink, MemorySwarm
+
+
+def received(link: MemoryLink) -> list[Rollout]:
+    return [scored.rollout for scored in link.receive()]
 
 
 def test_everybody_else_gets_it_once_and_in_order() -> None:
     swarm = MemorySwarm()
-    ada, bob, eve = (swarm.join(name) for name in ("ada", "bob", "eve"))
+    ada, bob, eve = (join(swarm, name) for name in ("ada", "bob", "eve"))
     first, second = rollout(question(1), node="ada"), rollout(question(2), node="ada")
     ada.share([first])
     ada.share([second])
     bob.share([rollout(node="bob")])
-    assert ada.receive() == [rollout(node="bob")]
-    assert bob.receive() == [first, second]
-    assert eve.receive() == [first, second, rollout(node="bob")]
-    assert ada.receive() == bob.receive() == eve.receive() == []
+    assert received(ada) == [rollout(node="bob")]
+    assert received(bob) == [first, second]
+    assert received(eve) == [first, second, rollout(node="bob")]
+    assert received(ada) == received(bob) == received(eve) == []
 
 
 def test_alone_and_late() -> None:
     swarm = MemorySwarm()
-    ada = swarm.join("ada")
+    ada = join(swarm, "ada")
     ada.share([rollout(node="ada")])
-    assert ada.receive() == []
-    bob = swarm.join("bob")
-    assert bob.receive() == []
+    assert received(ada) == []
+    bob = join(swarm, "bob")
+    assert received(bob) == []
     ada.share([])
-    assert bob.receive() == []
+    assert received(bob) == []
 
 
 def test_text_alone_crosses() -> None:
     swarm = MemorySwarm()
-    ada, bob = swarm.join("ada"), swarm.join("bob")
+    ada, bob = join(swarm, "ada"), join(swarm, "bob")
     own = Completion((Part("4"),), FinishReason.length, (52, 1))
-    ada.share([Rollout(question(1).id, "h", (own,), "ada", 1)])
-    [received] = bob.receive()
-    assert received.completions == (Completion.of("4", "length"),)
+    ada.share([Rollout(question(1).id, question(1).hash, (own,), "ada", 1)])
+    [got] = received(bob)
+    assert got.completions == (Completion.of("4", "length"),)
     assert own.token_ids == (52, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from fakes import RIGHT, WRONG, Parrot, make_node, question, rollout
+from fakes import RIGHT, WRONG, Parrot, join, make_node, question, rollout
 
 from shoal.folder import SCHEMA
 from shoal.metrics import rollout_rows, round_metrics
@@ -17,7 +17,7 @@ from shoal.swarm.pool import Pool
 def test_the_line_of_a_round() -> None:
     swarm = MemorySwarm()
     policy = Parrot(RIGHT, WRONG, WRONG, WRONG)
-    ada, bob = make_node("ada", swarm, policy=policy, external=3, pool=Pool(8, 4)), swarm.join("bob")
+    ada, bob = make_node("ada", swarm, policy=policy, external=3, pool=Pool(8, 4)), join(swarm, "bob")
     live, dead, held_out = rollout(question(6)), rollout(question(7), [RIGHT, RIGHT]), rollout(question(5))
     bob.share([live, dead, held_out])
     ada.act()
@@ -53,7 +53,7 @@ def test_means_over_nothing_are_null() -> None:
 
 def test_rows_are_own_completions_with_the_columns_of_the_folder() -> None:
     swarm = MemorySwarm()
-    ada, bob = make_node("ada", swarm), swarm.join("bob")
+    ada, bob = make_node("ada", swarm), join(swarm, "bob")
     bob.share([rollout(question(6))])
     ada.act()
     lesson = ada.learn()

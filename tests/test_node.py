@@ -6,21 +6,17 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from fakes import RIGHT, WRONG, Exact, Parrot, Student, make_node, question, rollout
+from fakes import RIGHT, WRONG, Exact, Parrot, Student, join, make_node, question, rollout
 
 from shoal.node import Node
 from shoal.rollout import Completion, Rollout
-from shoal.swarm.memory import MemoryLink, MemorySwarm
+from shoal.swarm.memory import MemorySwarm
 from shoal.swarm.pool import Pool
 
 
 def student(node: Node) -> Student:
     assert isinstance(node.learner, Student)
     return node.learner
-
-
-def listen(swarm: MemorySwarm, name: str = "listener") -> MemoryLink:
-    return swarm.join(name)
 
 
 def test_a_round() -> None:
@@ -39,21 +35,21 @@ def test_a_round() -> None:
         assert lesson.update == {"loss": 0.5, "learner/steps": 1.0}
         assert set(ada.seconds) == {"generate", "score", "learn"}
         bob.learn()
-    assert len(ada.tasks.draw(2, 1)) == 2
-    assert ada.refused == 0
+    assert len(ada.scorer.tasks.draw(2, 1)) == 2
+    assert ada.swarm.refused == 0
 
 
 def test_it_shares_text_alone() -> None:
     swarm = MemorySwarm()
-    ada, listener = make_node("ada", swarm), listen(swarm)
+    ada, listener = make_node("ada", swarm), join(swarm)
     ada.act()
-    shared = listener.receive()
+    shared = [scored.rollout for scored in listener.receive()]
     assert [(r.node, r.round, len(r.completions)) for r in shared] == [("ada", 1, 4)] * 2
     assert [[c.text for c in r.completions] for r in shared] == [[RIGHT, WRONG, RIGHT, WRONG]] * 2
     assert all(c.token_ids is None for r in shared for c in r.completions)
     assert all(c.token_ids is not None for r in ada.tried for c in r.completions)
-    assert all(ada.tasks.question(r.question).hash == r.question_hash for r in shared)
-    assert not any(ada.tasks.is_held_out(ada.tasks.question(r.question)) for r in shared)
+    assert all(ada.scorer.tasks.question(r.question).hash == r.question_hash for r in shared)
+    assert not any(ada.scorer.tasks.is_held_out(ada.scorer.tasks.question(r.question)) for r in shared)
 
 
 def without_completions(sent: Rollout) -> Rollout:
@@ -75,13 +71,13 @@ def without_completions(sent: Rollout) -> Rollout:
 )
 def test_what_is_not_a_training_question_is_dropped_and_counted(bad: Rollout) -> None:
     swarm = MemorySwarm()
-    ada, bob = make_node("ada", swarm), swarm.join("bob")
+    ada, bob = make_node("ada", swarm), join(swarm, "bob")
     bob.share([bad, rollout(question(6)), bad])
     ada.act()
     lesson = ada.learn()
-    assert ada.refused == 2
+    assert ada.swarm.refused == 2
     assert [s.question.id.index for s in lesson.foreign] == [6]
-    verifier = ada.verifier
+    verifier = ada.scorer.verifier
     assert isinstance(verifier, Exact)
     assert [id.index for id, _ in verifier.asked][2:] == [6]
     assert len(ada.pool) == 0
@@ -90,8 +86,8 @@ def test_what_is_not_a_training_question_is_dropped_and_counted(bad: Rollout) ->
 def test_a_stranger_s_prompt_and_rewards_are_not_taken() -> None:
     """The question is the node's own, system prompt included; what is right is its own verifier's to say."""
     swarm = MemorySwarm()
-    ada = make_node("ada", swarm, verifier=Exact(right="42"))
-    swarm.join("bob").share([rollout(question(6), answers=["42", RIGHT])])
+    ada = make_node("ada", swarm, right="42")
+    join(swarm, "bob").share([rollout(question(6), answers=["42", RIGHT])])
     ada.act()
     lesson = ada.learn()
     assert lesson.foreign[0].question == question(6)
@@ -112,7 +108,7 @@ def test_an_empty_pool_stops_nobody() -> None:
 
 def test_j_zero_takes_nothing_and_shares_all_the_same() -> None:
     swarm = MemorySwarm()
-    ada, listener, bob = make_node("ada", swarm, external=0), listen(swarm), swarm.join("bob")
+    ada, listener, bob = make_node("ada", swarm, external=0), join(swarm), join(swarm, "bob")
     bob.share([rollout(question(6))])
     ada.act()
     assert ada.learn().foreign == []
@@ -122,7 +118,7 @@ def test_j_zero_takes_nothing_and_shares_all_the_same() -> None:
 def test_i_zero_learns_from_others_alone() -> None:
     swarm = MemorySwarm()
     ada = make_node("ada", swarm, local=0)
-    swarm.join("bob").share([rollout(question(6))])
+    join(swarm, "bob").share([rollout(question(6))])
     ada.act()
     lesson = ada.learn()
     assert lesson.own == ada.tried == []
@@ -132,7 +128,7 @@ def test_i_zero_learns_from_others_alone() -> None:
 def test_rollouts_that_teach_nothing_are_left_in_the_pool_until_they_are_old() -> None:
     swarm = MemorySwarm()
     ada = make_node("ada", swarm, pool=Pool(8, max_age=1))
-    swarm.join("bob").share([rollout(question(6), answers=[WRONG, WRONG])])
+    join(swarm, "bob").share([rollout(question(6), answers=[WRONG, WRONG])])
     sizes = []
     for _ in range(3):
         ada.act()
@@ -192,7 +188,7 @@ def test_a_loaded_node_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> Non
         bob.learn()
 
     swarm, ada, bob = swarm_of_two()
-    swarm.join("eve").share([rollout(question(5))])  # held out
+    join(swarm, "eve").share([rollout(question(5))])  # held out
     play(ada, bob)
     play(ada, bob)
     for node in (ada, bob):
@@ -202,21 +198,21 @@ def test_a_loaded_node_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> Non
     _, again, other = swarm_of_two()
     for node in (again, other):
         node.load(tmp_path / node.name)
-    assert (again.round, again.refused) == (2, 1)
+    assert (again.round, again.swarm.refused) == (2, 1)
     assert len(again.pool) == 2
     play(again, other)
     assert again.tried == ada.tried
     assert student(again).lessons[-1] == student(ada).lessons[-1]
     assert student(again).learned == student(ada).learned
     assert again.pool.candidates() == ada.pool.candidates()
-    assert (again.round, again.refused) == (ada.round, ada.refused)
+    assert (again.round, again.swarm.refused) == (ada.round, ada.swarm.refused)
 
 
 def test_a_rollout_with_one_completion_teaches_nothing_and_breaks_nothing() -> None:
     swarm = MemorySwarm()
     ada = make_node("ada", swarm)
     one = msgspec.structs.replace(rollout(question(6)), completions=(Completion.of(RIGHT),))
-    swarm.join("bob").share([one])
+    join(swarm, "bob").share([one])
     ada.act()
     assert ada.learn().foreign == []
-    assert ada.refused == 0
+    assert ada.swarm.refused == 0

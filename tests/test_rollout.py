@@ -65,9 +65,9 @@ def test_the_bytes_stay_the_same() -> None:
     sent = Rollout(identity, "ab", (Completion.of("4"), Completion.of("5", "length")), "ada", 3)
     assert sent.schema_version == 1
     assert sent.encode() == (
-        b"\x86\xa8question\x85\xa4task\xa9chain_sum\xa7version\xa11\xa6config\xa6c0ffee\xa4seed\x07\xa5index\x00"
+        b"\x87\xa8question\x85\xa4task\xa9chain_sum\xa7version\xa11\xa6config\xa6c0ffee\xa4seed\x07\xa5index\x00"
         b"\xadquestion_hash\xa2ab\xabcompletions\x92\x81\xa5parts\x91\x81\xa4text\xa14"
-        b"\x82\xa5parts\x91\x81\xa4text\xa15\xadfinish_reason\xa6length\xa4node\xa3ada\xa5round\x03"
+        b"\x82\xa5parts\x91\x81\xa4text\xa15\xadfinish_reason\xa6length\xa4node\xa3ada\xa5round\x03\xa4slot\x00"
         b"\xaeschema_version\x01"
     )
 

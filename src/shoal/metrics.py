@@ -33,7 +33,7 @@ def round_metrics(node: Node, lesson: Lesson) -> dict[str, Any]:
         "rollouts/sampled": len(lesson.foreign) if learns else None,
         "rollouts/wanted": node.external if learns else None,
         "rollouts/pool": len(node.pool) if learns else None,
-        "rollouts/refused": node.refused,
+        "rollouts/refused": node.swarm.refused,
         "completions/mean_length": _mean(lengths),
         "completions/truncated": _mean([c.finish_reason == FinishReason.length for c in completions]),
         "completions/missing": node.local * node.num_generations - len(completions),

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shoal.protocols import Learner, Policy, Sampler, Swarm, Tasks, Verifier
-from shoal.rollout import Question, Rollout, Scored, seed_of
+from shoal.protocols import Learner, Policy, Sampler, Swarm
+from shoal.rollout import Rollout, Scored, seed_of
+from shoal.scoring import Scorer
 from shoal.swarm.pool import Pool
 
 
@@ -35,8 +36,7 @@ class Node:
 
     name: str
     seed: int
-    tasks: Tasks
-    verifier: Verifier
+    scorer: Scorer
     policy: Policy
     learner: Learner | None
     """Without one the node only contributes: it answers, shares and scores its own."""
@@ -50,8 +50,6 @@ class Node:
     num_generations: int
     """G: completions for each question."""
     round: int = 0
-    refused: int = 0
-    """Foreign rollouts about anything but a training question of this node's tasks."""
     tried: list[Rollout] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -59,11 +57,11 @@ class Node:
         """Answers own questions and shares the answers."""
         self.round += 1
         with self._timed("generate"):
-            questions = self.tasks.draw(self.local, self.seed, self.name, self.round)
+            questions = self.scorer.tasks.draw(self.local, *self.swarm.series, self.round)
             groups = self.policy.generate(questions, self.num_generations, self._seed("generate"))
         self.tried = [
-            Rollout(question.id, question.hash, completions, self.name, self.round)
-            for question, completions in zip(questions, groups, strict=True)
+            Rollout(question.id, question.hash, completions, self.name, self.round, slot)
+            for slot, (question, completions) in enumerate(zip(questions, groups, strict=True))
             if completions  # an endpoint may fail
         ]
         self.swarm.share(self.tried)
@@ -71,25 +69,16 @@ class Node:
     def learn(self) -> Lesson:
         """Scores own and foreign rollouts alike, and learns from I of the one and J of the other."""
         with self._timed("score"):
-            own = self.score(self.tried)
+            own = self.scorer.score(self.tried)
             received = self.swarm.receive()
-            if self.learner is None:
-                return Lesson(own, [], {})
-            self.pool.add(self.score(received), self.round)
+        if self.learner is None:
+            return Lesson(own, [], {})
+        self.pool.add(received, self.round)
         foreign = self.sampler.sample(self.pool.candidates(), self.external, self._seed("sample"))
         self.pool.remove(foreign)
         with self._timed("learn"):
             update = self.learner.update(own + foreign, self._seed("learn"))
         return Lesson(own, foreign, update)
-
-    def score(self, rollouts: Sequence[Rollout]) -> list[Scored]:
-        """Rewards by this node's own verifier. Nobody's word is taken for the question either: it is made again from
-        its id, and a rollout about another question, or a held-out one, is dropped and counted."""
-        asked = [(rollout, self._question(rollout)) for rollout in rollouts]
-        known = [(rollout, question) for rollout, question in asked if question is not None]
-        self.refused += len(asked) - len(known)
-        rewards = self.verifier.score([(r.question, [c.text for c in r.completions]) for r, _ in known])
-        return [Scored(r, question, tuple(values)) for (r, question), values in zip(known, rewards, strict=True)]
 
     def save(self, folder: Path) -> None:
         """Writes all that `load` needs to go on as if nothing had happened. Nothing random is kept: see `_seed`."""
@@ -98,23 +87,16 @@ class Node:
         if self.learner:
             self.learner.save(folder)
         self.pool.save(folder)
-        (folder / "node.json").write_text(json.dumps({"round": self.round, "refused": self.refused}))
+        self.swarm.save(folder)
+        (folder / "node.json").write_text(json.dumps({"round": self.round}))
 
     def load(self, folder: Path) -> None:
         """Takes up what `save` wrote; the policy has been made from the same folder."""
         if self.learner:
             self.learner.load(folder)
         self.pool.load(folder)
-        state = json.loads((folder / "node.json").read_text())
-        self.round, self.refused = state["round"], state["refused"]
-
-    def _question(self, rollout: Rollout) -> Question | None:
-        try:
-            question = self.tasks.question(rollout.question)
-        except ValueError:
-            return None
-        honest = rollout.completions and rollout.question_hash == question.hash and not self.tasks.is_held_out(question)
-        return question if honest else None
+        self.swarm.load(folder)
+        self.round = json.loads((folder / "node.json").read_text())["round"]
 
     def _seed(self, purpose: str) -> int:
         """A function of run, node and round, so that a resumed node needs no random state."""

@@ -84,9 +84,23 @@ class Swarm(Protocol):
         """Sends own rollouts to whoever listens."""
         ...
 
-    def receive(self) -> list[Rollout]:
-        """Other nodes' rollouts that came since the last call."""
+    def receive(self) -> list[Scored]:
+        """Other nodes' rollouts that came since the last call, admitted and scored by this node."""
         ...
+
+    @property
+    def series(self) -> tuple[str | int, ...]:
+        """What this node's questions are drawn with, beside the round: no other node's are the same."""
+        ...
+
+    @property
+    def refused(self) -> int:
+        """Other nodes' rollouts that were not admitted."""
+        ...
+
+    def save(self, folder: Path) -> None: ...
+
+    def load(self, folder: Path) -> None: ...
 
 
 class Sampler(Protocol):

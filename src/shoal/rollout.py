@@ -104,6 +104,8 @@ class Rollout(msgspec.Struct, frozen=True):
     node: str
     round: int
     """The round of the node that made it. Rounds of different nodes are not comparable."""
+    slot: int = 0
+    """Which of the questions of that round it is: with its maker's key and the round, where its seed comes from."""
     schema_version: int = SCHEMA_VERSION
 
     def encode(self) -> bytes:

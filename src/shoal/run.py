@@ -33,6 +33,7 @@ from shoal.policy.lora import add_adapters, base_name, load_base, restore_adapte
 from shoal.protocols import TrainablePolicy
 from shoal.rollout import seed_of
 from shoal.sampling import UniformSampler
+from shoal.scoring import Scorer
 from shoal.swarm.memory import MemorySwarm
 from shoal.swarm.pool import Pool
 from shoal.tasks import Tasks, Verifier
@@ -51,7 +52,7 @@ class Run:
         self.tasks = Tasks(config.tasks)
         self.verifier = Verifier(config.tasks)
         self.held_out = self.tasks.held_out(_number(self.config.evaluation.questions), config.seed)
-        self.swarm = MemorySwarm()
+        self.swarm = MemorySwarm(config.seed)
         names = [f"node-{number}" for number in range(1, config.swarm.nodes + 1)]
         policies = self._policies(names, checkpoint)
         ensure_space(folder.path, checkpoint_bytes(policies, config) * (1 if checkpoint else 2))  # the old and the new
@@ -135,14 +136,14 @@ class Run:
         rate = config.learner.learning_rate
         if rate == "auto":
             rate = default_learning_rate(policy.name, config.policy.lora_r)
+        scorer = Scorer(self.tasks, self.verifier)
         return Node(
             name=name,
             seed=config.seed,
-            tasks=self.tasks,
-            verifier=self.verifier,
+            scorer=scorer,
             policy=policy,
             learner=None if isinstance(policy, EndpointPolicy) else GRPOLearner(policy, config.learner, rate),
-            swarm=self.swarm.join(name),
+            swarm=self.swarm.join(name, scorer),
             sampler=UniformSampler(),
             pool=Pool(config.swarm.pool_size, config.swarm.max_age),
             local=config.swarm.local,

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 
-from shoal.rollout import Rollout
+from shoal.rollout import Rollout, Scored
+from shoal.scoring import Scorer
 
 
 class MemorySwarm:
     """Carries rollouts between the nodes of one process, as the same bytes that would cross a network."""
 
-    def __init__(self) -> None:
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
         self._inboxes: dict[str, list[bytes]] = {}
 
-    def join(self, node: str) -> MemoryLink:
-        """A place in the swarm for `node`."""
+    def join(self, node: str, scorer: Scorer) -> MemoryLink:
+        """A place in the swarm for `node`, which scores what it receives by `scorer`."""
         self._inboxes[node] = []
-        return MemoryLink(node, self._inboxes)
+        return MemoryLink(node, self.seed, self._inboxes, scorer)
 
 
 class MemoryLink:
     """One node's end of a `MemorySwarm`."""
 
-    def __init__(self, node: str, inboxes: dict[str, list[bytes]]) -> None:
+    def __init__(self, node: str, seed: int, inboxes: dict[str, list[bytes]], scorer: Scorer) -> None:
         self._node = node
         self._inboxes = inboxes
+        self._scorer = scorer
+        self.series = (seed, node)
+
+    @property
+    def refused(self) -> int:
+        return self._scorer.refused
 
     def share(self, rollouts: Sequence[Rollout]) -> None:
         messages = [rollout.encode() for rollout in rollouts]
@@ -32,8 +42,14 @@ class MemoryLink:
             if node != self._node:
                 inbox += messages
 
-    def receive(self) -> list[Rollout]:
+    def receive(self) -> list[Scored]:
         inbox = self._inboxes[self._node]
         rollouts = [Rollout.decode(message) for message in inbox]
         inbox.clear()
-        return rollouts
+        return self._scorer.score(rollouts)
+
+    def save(self, folder: Path) -> None:
+        (folder / "swarm.json").write_text(json.dumps({"refused": self.refused}))
+
+    def load(self, folder: Path) -> None:
+        self._scorer.refused = json.loads((folder / "swarm.json").read_text())["refused"]
