@@ -145,6 +145,10 @@ class LearnerConfig(Section):
     """Keep only what each layer gets, and compute the rest again in the backward pass: less memory, a third more
     arithmetic. auto: for models of more than 50 million parameters."""
 
+    fsdp: bool = False
+    """Under torchrun: shard weights, gradients and the optimiser's states over the ranks (FSDP2), for models that one
+    GPU cannot hold. Otherwise every rank holds all of them."""
+
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if self.loss_type == "cispo" and self.epsilon_high < 1:
@@ -170,6 +174,58 @@ class SwarmConfig(Section):
     """Rollouts a node keeps for sampling; the oldest go first."""
     max_age: int = Field(4, ge=0)
     """Rounds of its own after which a node drops a rollout that it has not used."""
+
+
+class NetworkConfig(Section):
+    """How a node of `shoal join` reaches its swarm."""
+
+    swarm: str = "reef"
+    """Name of the swarm: letters, digits, - _ . (up to 64)."""
+    connect: list[str] = []
+    """Relays or nodes to reach: HOST:PORT, tcp/HOST:PORT or tls/HOST:PORT. Without any, nodes of the same network are
+    found."""
+    listen: list[str] = []
+    """Addresses where other nodes may reach this one (tcp/0.0.0.0:7447). Without any, a free port is taken."""
+    lan: bool = True
+    """Find nodes on the local network by multicast; without effect where `connect` says whom to reach."""
+    secret_file: str = ""
+    """A file with the secret of a private swarm, the same for all its nodes."""
+    tls_ca: str = ""
+    """Certificate (PEM) of the authority that signed the relay's, where the system does not know it."""
+    tls_certificate: str = ""
+    """This node's own certificate (PEM), for relays that ask for one (mutual TLS)."""
+    tls_key: str = ""
+    """The key (PEM) of `tls_certificate`."""
+    peers: int = Field(8, ge=2, le=32)
+    """Nodes to listen to at the start; then as many as it takes to have J live rollouts."""
+    history: int = Field(16, ge=0, le=1024)
+    """Own rollouts that are kept for nodes that come later."""
+    share_logprobs: bool = False
+    """Send the log-probability of each token along."""
+
+
+class AdmissionConfig(Section):
+    """What a node takes from strangers. Whatever is more, older or larger is refused and counted."""
+
+    max_bytes: int = Field(262_144, ge=1024)
+    """Of one message."""
+    link_rate: float = Field(200.0, gt=0, allow_inf_nan=False)
+    """Messages in a second from one link, before anything in them is looked at."""
+    peer_rate: float = Field(40.0, gt=0, allow_inf_nan=False)
+    """Rollouts in a second that one key may send."""
+    newcomer_rate: float = Field(20.0, gt=0, allow_inf_nan=False)
+    """Rollouts in a second of all keys together that have had fewer than 16 admitted, so that many fresh keys cannot
+    crowd out those that are known."""
+    max_seconds: float = Field(900.0, gt=0, allow_inf_nan=False)
+    """Age of a rollout by its maker's clock."""
+    max_generations: int = Field(64, ge=1)
+    """Completions in a rollout."""
+    max_slots: int = Field(64, ge=1, le=64)
+    """Questions that one key may answer in one of its rounds."""
+    max_characters: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """Characters in a completion. auto: 16 for each token of `max_completion_length`."""
+    mute_seconds: float = Field(600.0, gt=0, allow_inf_nan=False)
+    """How long nothing is taken from a key that broke the rules five times; each time it is twice as long."""
 
 
 class EvaluationConfig(Section):
@@ -200,6 +256,8 @@ class Config(Section):
     policy: PolicyConfig = PolicyConfig()
     learner: LearnerConfig = LearnerConfig()
     swarm: SwarmConfig = SwarmConfig()
+    network: NetworkConfig = NetworkConfig()
+    admission: AdmissionConfig = AdmissionConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 
     def resolved(self) -> Config:
@@ -208,6 +266,8 @@ class Config(Section):
         pond = config.tasks.suite == "pond" and not config.tasks.tasks
         if config.policy.max_completion_length == "auto":
             config.policy.max_completion_length = 16 if pond else 256
+        if config.admission.max_characters == "auto":
+            config.admission.max_characters = 16 * config.policy.max_completion_length
         if config.evaluation.questions == "auto":
             config.evaluation.questions = 16 if pond else 4
         if config.evaluation.samples == "auto":

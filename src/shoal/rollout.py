@@ -84,6 +84,8 @@ class Completion(msgspec.Struct, frozen=True, omit_defaults=True):
     finish_reason: FinishReason = FinishReason.stop
     token_ids: tuple[int, ...] | None = None
     """The tokens as they were sampled, end-of-sequence included. Known to the node that made it; never shared."""
+    logprobs: tuple[float, ...] | None = None
+    """Log-probability (nats) of each of those tokens when it was sampled. A receiver can do without."""
 
     @classmethod
     def of(cls, text: str, finish_reason: FinishReason | str = FinishReason.stop) -> Completion:
@@ -110,8 +112,15 @@ class Rollout(msgspec.Struct, frozen=True):
 
     def encode(self) -> bytes:
         """The rollout as MessagePack, without what only its maker may know (`token_ids`)."""
-        public = tuple(msgspec.structs.replace(completion, token_ids=None) for completion in self.completions)
-        return _encoder.encode(msgspec.structs.replace(self, completions=public))
+        return _encoder.encode(self.public())
+
+    def public(self, logprobs: bool = False) -> Rollout:
+        """The rollout without what only its maker may know; with log-probabilities if they are to be shared."""
+        completions = tuple(
+            msgspec.structs.replace(c, token_ids=None, logprobs=c.logprobs if logprobs else None)
+            for c in self.completions
+        )
+        return msgspec.structs.replace(self, completions=completions)
 
     @staticmethod
     def decode(data: bytes) -> Rollout:
@@ -132,6 +141,8 @@ class Scored(msgspec.Struct, frozen=True):
     question: Question
     rewards: tuple[float, ...]
     """Rewards, one for each completion, by this node's own verifier."""
+    weight: float = 1.0
+    """At most 1: how readily it is sampled, by what its maker has done before."""
 
     @property
     def live(self) -> bool:

@@ -12,5 +12,6 @@ class UniformSampler:
     """The paper's sampler (arXiv 2509.08721, section 5): rollouts without advantage are dropped, the rest are equal."""
 
     def sample(self, candidates: Sequence[Scored], n: int, seed: int) -> list[Scored]:
-        live = [scored for scored in candidates if scored.live]
-        return random.Random(seed).sample(live, min(n, len(live)))
+        rng = random.Random(seed)
+        live = [s for s in candidates if s.live and (s.weight >= 1 or rng.random() < s.weight)]
+        return rng.sample(live, min(n, len(live)))

@@ -90,6 +90,19 @@ class Tasks:
         """Whether the question is kept for evaluation: by its text alone, so that all nodes and tasks agree."""
         return int(hash_of(("side", canonical(question.text)))[:16], 16) / 2**64 < self.config.held_out
 
+    def is_drawn(self, identity: QuestionId, slot: int, *key: str | int) -> bool:
+        """Whether `identity` is what the draw with `key` gives in `slot` of its task: the first training question there.
+
+        Raises `UnknownQuestion` if it is none of these tasks'.
+        """
+        task, _ = self.lookup(identity)
+        before = (self._question(task, identity.seed, index) for index in range(min(identity.index, MAX_INDEX)))
+        return (
+            0 <= identity.index < MAX_INDEX
+            and identity.seed == slot_seed(key, slot, identity.task)
+            and all(self.is_held_out(question) for question in before)
+        )
+
     def _draw(self, slot: int, key: tuple[str | int, ...]) -> Question:
         weights = [spec.weight for spec in self.specs]
         task = Random(seed_of(*key, slot)).choices(self.tasks, weights)[0]

@@ -1,0 +1,70 @@
+"""Matrix products by oneDNN where the library that torch takes for them is slow.
+
+On x86-64 torch multiplies float32 matrices by Intel's MKL. On AMD's processors that reaches a half to a quarter of what
+oneDNN reaches, which torch has on board too and takes for bfloat16 (docs/performance.md has the figures).
+"""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+
+SMALL = 1_500_000
+"""Multiplications in a product below which oneDNN's start costs more than it saves."""
+
+
+def use_fast_products(model: torch.nn.Module, device: torch.device) -> None:
+    """Has the linear layers of `model` multiply by oneDNN, where that is faster. Their weights stay where they are."""
+    if device.type != "cpu" or not is_amd() or not torch.backends.mkldnn.is_available():
+        return
+    for module in model.modules():
+        if type(module) is torch.nn.Linear:
+            module.__class__ = FastLinear
+
+
+def is_amd() -> bool:
+    """Whether the processor is one of AMD's."""
+    cpuinfo = Path("/proc/cpuinfo")
+    return "AuthenticAMD" in (platform.processor() + (cpuinfo.read_text() if cpuinfo.exists() else ""))
+
+
+class FastLinear(torch.nn.Linear):
+    """A linear layer that multiplies float32 matrices by oneDNN."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        weight = self.weight
+        small = input.numel() * len(weight) < SMALL
+        if small or not input.dtype == weight.dtype == torch.float32 or torch.is_autocast_enabled("cpu"):
+            return super().forward(input)
+        out: torch.Tensor = _Linear.apply(input, weight, self.bias)
+        return out
+
+
+class _Linear(torch.autograd.Function):
+    """`torch.nn.functional.linear` and its gradient, as three products."""
+
+    @staticmethod
+    def forward(ctx: Any, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        ctx.save_for_backward(input, weight)
+        ctx.biased = bias is not None
+        return _product(input, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        input, weight = ctx.saved_tensors
+        of_input, of_weight, of_bias = ctx.needs_input_grad
+        dy, x = gradients[0].flatten(0, -2), input.flatten(0, -2)
+        return (
+            _product(dy, weight.t()).view_as(input) if of_input else None,
+            _product(dy.t(), x.t()) if of_weight else None,
+            dy.sum(0) if of_bias and ctx.biased else None,
+        )
+
+
+def _product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """x weight^T + bias."""
+    out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return out
