@@ -43,7 +43,7 @@ class Clock:
 
 def gate(clock: Clock | None = None, **settings: Any) -> Admission:
     config = AdmissionConfig(**{"max_characters": 200, **settings})
-    return Admission(SWARM, Scorer(TASKS, Half()), config, clock or Clock())
+    return Admission(SWARM, Scorer(TASKS, Half()), TASKS, config, clock or Clock())
 
 
 def drawn(maker: Identity, round: int = 1, slot: int = 0) -> Question:

@@ -29,6 +29,14 @@ class Tasks(Protocol):
         ...
 
 
+class DrawnTasks(Tasks, Protocol):
+    """Tasks that know their own draws, for swarms of strangers."""
+
+    def is_drawn(self, identity: QuestionId, slot: int, *key: str | int) -> bool:
+        """Whether the draw with `key` gives this question in `slot`. Raises `ValueError` as `question` does."""
+        ...
+
+
 class Verifier(Protocol):
     """Scores answers, guarded: whatever stands in them, it returns."""
 

@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from shoal.config import AdmissionConfig
+from shoal.protocols import DrawnTasks
 from shoal.rollout import Question, Rollout, Scored, hash_of
 from shoal.scoring import Scorer
 from shoal.swarm.identity import name_of
@@ -91,6 +92,7 @@ class Admission:
         self,
         swarm: str,
         scorer: Scorer,
+        tasks: DrawnTasks,
         config: AdmissionConfig,
         clock: Callable[[], float] = time.time,
         context: bytes = b"",
@@ -99,6 +101,7 @@ class Admission:
         self.swarm = swarm
         self.context = context
         self.scorer = scorer
+        self.tasks = tasks
         self.config = config
         self.clock = clock
         self.refused: Counter[str] = Counter()
@@ -171,7 +174,7 @@ class Admission:
 
     def examine(self, statement: Statement) -> Question:
         """The question of a rollout, made again, if the rollout is what it must be."""
-        rollout, config, tasks = statement.rollout, self.config, self.scorer.tasks
+        rollout, config, tasks = statement.rollout, self.config, self.tasks
         _require(rollout.node == name_of(statement.key), Reason.name)
         try:
             drawn = tasks.is_drawn(rollout.question, rollout.slot, self.swarm, statement.key.hex(), rollout.round)

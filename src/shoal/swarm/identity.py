@@ -1,24 +1,24 @@
-"""Who a node is: an Ed25519 key, made on first use, and a readable name that follows from it.
+"""Who a node is: an Ed25519 key of its own, made on first use and kept in a file that nobody else may read.
 
-    identity = Identity.load_or_create()
-    identity.name                        # brave-otter-3f2a19
-    signature = identity.sign(data)
-    verify(identity.public, signature, data)   # True
+    identity = Identity.load_or_create(identity_path())
+    identity.name                                  # brave-otter-3f2a
+    verify(identity.public, identity.sign(data), data)
 
-The key is the identity. The name is for people: it has 36 bits of the key's hash, so that two strangers hardly ever
-share one by chance, but somebody with patience could make a key with a given name.
+The key is the identity: questions are bound to it and rollouts signed with it. The name is for people.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
+import contextlib
 import hashlib
 import json
 import os
+import secrets
 import stat
-import sys
+from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Self
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -31,159 +31,246 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from shoal.errors import UserError
+from shoal.swarm.words import ADJECTIVES, ANIMALS
 
-HELP = """Shows who this node is in a swarm, or takes its key elsewhere.
-
-  shoal id                                    its name and public key
-  shoal id --export me.pem --passphrase-file secret
-  shoal id --import me.pem --passphrase-file secret"""
-
-FIRST = """able agile alert amber azure blue bold brave brief bright brisk calm clear clever cool coral crisp deep deft
-dusky eager early fair fast fine fleet fond free fresh gentle glad golden grand green happy hardy jade jolly keen kind
-light lively lucid lunar merry mild neat nimble noble pale plain polar proud quick quiet rapid ruby silver sleek steady
-sunny swift tidal warm wise""".split()
-SECOND = """anchovy bass bream carp char cisco cod coral crab dab dace darter dolphin dory drum eel egret flounder fluke
-gannet garfish goby grouper guppy haddock hake halibut heron herring kelp koi krill lamprey ling loach mackerel manta
-marlin minnow mullet mussel narwhal octopus orca oscar osprey otter oyster perch pike plaice puffin ray remora roach
-salmon sardine seal shad shrimp smelt sole squid""".split()
+HELP = "show, export or import this machine's identity in swarms"
+FILE = "identity"
+LARGEST = 1 << 16
+"""Bytes of a key file; a real one has about 120."""
 
 
 class Identity:
-    """A key pair."""
+    """A private key. Nothing prints or pickles it."""
 
-    def __init__(self, key: Ed25519PrivateKey) -> None:
-        self._key = key
-        self.public = key.public_key().public_bytes_raw()
-        """32 bytes."""
-        self.id = self.public.hex()
-        self.name = name_of(self.public)
+    def __init__(self, private: Ed25519PrivateKey) -> None:
+        self._private = private
+        self.public: bytes = private.public_key().public_bytes_raw()
+        """The 32 bytes by which others know it."""
 
     @classmethod
-    def generate(cls) -> Identity:
+    def generate(cls) -> Self:
+        """A new one, kept nowhere."""
         return cls(Ed25519PrivateKey.generate())
 
     @classmethod
-    def load_or_create(cls, path: Path | None = None) -> Identity:
-        """The identity in `path` (default: `default_path()`), made now if there is none. Raises `UserError`."""
-        path = path or default_path()
-        if not path.exists():
-            identity = cls.generate()
-            _write(path, identity.pem())
-            return identity
-        if sys.platform != "win32" and stat.S_IMODE(path.stat().st_mode) & 0o077:
-            raise UserError(f"others may read the key in {path}: chmod 600 {path}, or make another by moving it away")
-        return cls.read(path)
+    def load_or_create(cls, path: Path) -> Self:
+        """The identity in the file, which is made if there is none.
+
+        Raises `UserError` if others may read the file, if it holds no Ed25519 key, or if it cannot be read or written.
+        """
+        if not os.path.exists(path):  # unlike Path.exists it does not raise for folders that may not be entered
+            with contextlib.suppress(FileExistsError):  # another process was faster
+                write_new(path, cls.generate().to_pem())
+        return cls.load(path)
 
     @classmethod
-    def read(cls, path: Path, passphrase: bytes | None = None) -> Identity:
-        """The identity in a PEM file. Raises `UserError`."""
+    def load(cls, path: Path, passphrase: bytes | None = None) -> Self:
+        """The identity in the file. Raises `UserError` as `load_or_create` does."""
+        data = _read_private(path)
+        encrypted = b"ENCRYPTED" in data
+        if encrypted and passphrase is None:
+            raise UserError(f"{path} is encrypted: give its passphrase by --passphrase-file")
         try:
-            key = load_pem_private_key(path.read_bytes(), passphrase)
-        except OSError as error:
-            raise UserError(f"cannot read {path}: {error.strerror}") from error
-        except TypeError:
-            need = "needs its passphrase (--passphrase-file)" if passphrase is None else "has no passphrase"
-            raise UserError(f"the key in {path} {need}") from None
-        except (ValueError, UnsupportedAlgorithm):
-            wrong = "the passphrase is wrong, or " if passphrase else ""
-            raise UserError(f"{wrong}{path} holds no private key (PEM)") from None
-        if not isinstance(key, Ed25519PrivateKey):
-            raise UserError(f"the key in {path} is not an Ed25519 key")
-        return cls(key)
+            private = load_pem_private_key(data, passphrase if encrypted else None)
+        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+            why = "the passphrase is another, or the file is damaged" if encrypted else "the file is damaged"
+            raise UserError(f"{path} holds no key that can be read: {why}; put a copy back or remove it") from error
+        if not isinstance(private, Ed25519PrivateKey):
+            raise UserError(f"{path} holds a key of another kind: shoal's are Ed25519")
+        return cls(private)
+
+    @property
+    def id(self) -> str:
+        """The public key in hex, 64 digits."""
+        return self.public.hex()
+
+    @cached_property
+    def name(self) -> str:
+        """Its readable name (`name_of`)."""
+        return name_of(self.public)
 
     def sign(self, data: bytes) -> bytes:
-        """64 bytes."""
-        return self._key.sign(data)
+        """The signature (64 bytes) of `data`."""
+        return self._private.sign(data)
 
-    def pem(self, passphrase: bytes | None = None) -> bytes:
-        """The private key in PKCS #8, encrypted if there is a passphrase."""
-        how = BestAvailableEncryption(passphrase) if passphrase else NoEncryption()
-        return self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, how)
+    def to_pem(self, passphrase: bytes | None = None) -> bytes:
+        """The private key as PKCS #8 in PEM, encrypted if there is a passphrase."""
+        protection = BestAvailableEncryption(passphrase) if passphrase else NoEncryption()
+        return self._private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, protection)
 
 
-@functools.lru_cache(maxsize=8192)
 def name_of(public: bytes) -> str:
-    """The readable name of a public key."""
-    digest = hashlib.blake2b(public, digest_size=8, person=b"shoal name").digest()
-    return f"{FIRST[digest[0] % len(FIRST)]}-{SECOND[digest[1] % len(SECOND)]}-{digest[2:5].hex()}"
+    """A name for a public key, as `brave-otter-3f2a`: two words and four hex digits of its hash.
+
+    It has 32 bits. Two of 10,000 nodes share one with a probability of 1 %, and a given one can be had on purpose by
+    trying some four thousand million keys: compare keys where it matters.
+    """
+    digest = hashlib.blake2b(public, digest_size=4, person=b"shoal name").digest()
+    return f"{ADJECTIVES[digest[0]]}-{ANIMALS[digest[1]]}-{digest[2:].hex()}"
 
 
 def verify(public: bytes, signature: bytes, data: bytes) -> bool:
-    """Whether the holder of `public` signed `data`. What is no key or no signature verifies nothing."""
+    """Whether `signature` is that of `data` by the key `public`. False for what is no key or signature at all."""
     try:
-        Ed25519PublicKey.from_public_bytes(public).verify(signature, data)
+        _public_key(public).verify(signature, data)
     except (InvalidSignature, ValueError):
         return False
     return True
 
 
-def default_path() -> Path:
-    """`$SHOAL_HOME/identity.pem`, or in the user's configuration folder."""
-    home = os.environ.get("SHOAL_HOME")
-    config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    return (Path(home) if home else config / "shoal") / "identity.pem"
+@lru_cache(maxsize=1024)
+def _public_key(public: bytes) -> Ed25519PublicKey:
+    return Ed25519PublicKey.from_public_bytes(public)
+
+
+def identity_path() -> Path:
+    """`$SHOAL_HOME/identity`, or that in the folder for settings: `$XDG_CONFIG_HOME/shoal`, `~/.config/shoal`."""
+    home, settings = os.environ.get("SHOAL_HOME"), os.environ.get("XDG_CONFIG_HOME", "")
+    if home:
+        return Path(home).expanduser() / FILE
+    if Path(settings).is_absolute():  # others are invalid by the XDG specification
+        return Path(settings) / "shoal" / FILE
+    try:
+        return Path.home() / ".config" / "shoal" / FILE
+    except RuntimeError as error:
+        raise UserError("there is no home folder for the identity: set SHOAL_HOME to a folder") from error
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """Makes a file for its owner alone, whole from the moment that it is there. Raises `FileExistsError` if there is
+    one, and `UserError` if it cannot be written."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _write(temporary, data)
+        try:
+            os.link(temporary, path)  # unlike a rename it never replaces
+        except FileExistsError:
+            raise
+        except OSError:  # a disk without links
+            _write(path, data)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        with contextlib.suppress(OSError):  # it would hide what went wrong before
+            temporary.unlink()
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Has the file hold `data`, whole at any instant and for its owner alone. Raises `UserError`."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        _write(temporary, data)
+        temporary.replace(path)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        with contextlib.suppress(OSError):  # it would hide what went wrong before
+            temporary.unlink()
+
+
+def _write(path: Path, data: bytes) -> None:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _read_private(path: Path) -> bytes:
+    """The content of a key file. Raises `UserError` if others may read it: they may have."""
+    try:
+        with path.open("rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            data = file.read(LARGEST)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+    if os.name == "posix" and mode & 0o077 and b"ENCRYPTED" not in data:
+        raise UserError(f"others may read the key in {path} (mode {mode:o}): if none has, chmod 600 {path}")
+    return data
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--identity", type=Path, metavar="FILE", help=f"the key (default: {default_path()})")
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--export", type=Path, metavar="FILE", help="write the key there, for another machine")
-    what.add_argument("--import", type=Path, metavar="FILE", dest="take", help="take the key in this file")
-    parser.add_argument("--passphrase-file", type=Path, metavar="FILE", help="what the exported key is encrypted with")
-    parser.add_argument("--force", action="store_true", help="import over another identity, which is kept beside it")
+    """The flags of `shoal id`."""
+    parser.description = "Shows this machine's identity in swarms, which is made on first use."
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--export", type=Path, metavar="FILE", help="write the private key to a new file")
+    action.add_argument("--import", type=Path, metavar="FILE", dest="source", help="take the private key in a file")
+    parser.add_argument(
+        "--passphrase-file", type=Path, metavar="FILE", help="encrypt what is exported, decrypt what is imported"
+    )
+    parser.add_argument("--force", action="store_true", help="import over another identity, of which a copy is kept")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def command(args: argparse.Namespace) -> int:
     """`shoal id`."""
-    path = args.identity or default_path()
-    passphrase = _passphrase(args.passphrase_file)
-    identity = _take(args.take, path, passphrase, args.force) if args.take else Identity.load_or_create(path)
+    path = identity_path()
+    passphrase = _passphrase(args.passphrase_file) if args.passphrase_file else None
+    done: dict[str, str] = {}
+    if args.source:
+        backup = _import(Identity.load(args.source, passphrase), path, args.force)
+        if backup:
+            done["backup"] = str(backup)
+    identity = Identity.load_or_create(path)
     if args.export:
-        if args.export.exists():
-            raise UserError(f"{args.export} exists already: choose another file")
-        _write(args.export, identity.pem(passphrase))
-    if args.json:
-        print(json.dumps({"name": identity.name, "public": identity.id, "file": str(path)}))
-    else:
-        print(f"name    {identity.name}\npublic  {identity.id}\nfile    {path}")
-        if args.export:
-            print(f"wrote   {args.export}" + ("" if passphrase else " (not encrypted: who has it is this node)"))
+        try:
+            write_new(args.export, identity.to_pem(passphrase))
+        except FileExistsError:
+            raise UserError(f"{args.export} exists: choose another file") from None
+        done["exported"] = str(args.export)
+    facts = {"name": identity.name, "key": identity.id, "file": str(path), **done}
+    print(json.dumps(facts) if args.json else "\n".join(f"{label:<8}  {value}" for label, value in facts.items()))
     return 0
 
 
-def _take(source: Path, path: Path, passphrase: bytes | None, force: bool) -> Identity:
-    """Has `path` hold the identity in `source`; another one that is there is moved aside, if `force` allows it."""
-    identity = Identity.read(source, passphrase)
-    if path.exists():
-        before = Identity.load_or_create(path)
-        if before.public == identity.public:
-            return identity
-        if not force:
-            raise UserError(f"{path} holds another identity ({before.name}): --force moves it aside")
-        path.rename(path.with_name(f"{path.name}.{before.name}"))
-    _write(path, identity.pem())
-    return identity
-
-
-def _passphrase(file: Path | None) -> bytes | None:
-    if file is None:
+def _import(identity: Identity, path: Path, force: bool) -> Path | None:
+    """Has `path` hold `identity`; the copy of another one that was there, if there was one."""
+    pem = identity.to_pem()
+    try:
+        write_new(path, pem)
         return None
+    except FileExistsError:
+        pass
+    name = "unreadable"
     try:
-        text = file.read_bytes().strip()
-    except OSError as error:
-        raise UserError(f"cannot read {file}: {error.strerror}") from error
-    if not text:
-        raise UserError(f"the passphrase in {file} is empty")
-    return text
+        present = Identity.load(path)
+        if present.public == identity.public:
+            return None
+        name = present.name
+    except UserError:
+        if not force:
+            raise
+    if not force:
+        raise UserError(f"{path} holds another identity, {name}: --force replaces it and keeps a copy")
+    backup = _backup(path, name)
+    replace(path, pem)
+    return backup
 
 
-def _write(path: Path, pem: bytes) -> None:
-    """Writes a key that nobody else may read, from its first byte on."""
+def _backup(path: Path, name: str) -> Path:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(pem)
+        data = path.read_bytes()
     except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from error
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+    for number in range(1000):
+        copy = path.with_name(f"{path.name}.{name}{f'-{number}' if number else ''}.bak")
+        try:
+            write_new(copy, data)
+            return copy
+        except FileExistsError:
+            if copy.read_bytes() == data:
+                return copy
+    raise UserError(f"{path.parent} holds a thousand copies of {name}: remove some")
+
+
+def _passphrase(path: Path) -> bytes:
+    """The first line of the file. Raises `UserError`."""
+    try:
+        line = path.read_bytes().partition(b"\n")[0].rstrip(b"\r")
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+    if not line:
+        raise UserError(f"{path} has no passphrase in its first line")
+    return line

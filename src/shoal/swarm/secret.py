@@ -34,7 +34,8 @@ def read_secret(path: Path, swarm: str) -> Secret:
         raise UserError(f"cannot read the secret in {path}: {error}") from error
     if len(text) < SHORTEST:
         raise UserError(
-            f"the secret in {path} has {len(text)} characters, and {SHORTEST} are the least; `openssl rand -hex 16` makes one"
+            f"the secret in {path} has {len(text)} characters, and {SHORTEST} are the least; "
+            "`openssl rand -hex 16` makes one"
         )
     key = hashlib.scrypt(text.encode(), salt=b"shoal swarm " + swarm.encode(), n=2**14, r=8, p=1, dklen=40)
     return Secret(key[:8].hex(), key[8:])

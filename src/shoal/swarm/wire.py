@@ -1,81 +1,108 @@
-"""What crosses the network: a rollout, who says it, and a signature over just those bytes.
+"""What crosses the network: a signed rollout. docs/wire-format.md says it for other languages.
 
     data = seal(rollout, identity, "reef", time.time())
-    statement, envelope = open_envelope(data)          # Malformed or NewerVersion, and nothing else, is raised
-    check_signature(envelope, statement)               # True
+    statement, envelope = open_envelope(data)      # whatever the bytes: this, Malformed or NewerVersion
+    check_signature(envelope, statement)           # whether statement.key has signed it
 
-    envelope  = [statement: bytes, signature: 64 bytes]              MessagePack array
-    statement = {schema_version, swarm, key, time, rollout, ...}     MessagePack map
-
-The signature is over the statement's bytes as they stand, so that nobody ever has to encode something anew to check
-it. docs/wire-format.md has it all.
+An envelope holds its statement as bytes, and these are what is signed: nobody has to encode anything again, in the same
+order and form, to verify it. Opening comes before verifying, as the key stands inside; it costs time and memory in
+proportion to the message, whatever sizes and depths the message claims.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
-from shoal.rollout import SCHEMA_VERSION, Rollout
+from shoal.rollout import SCHEMA_VERSION as ROLLOUT_VERSION
+from shoal.rollout import Completion, Rollout
 from shoal.swarm.identity import Identity, verify
 
-PREFIX = b"shoal rollout v1\0"
-"""Signed along, so that no signature made for another purpose passes for one of a rollout."""
+SCHEMA_VERSION = 1
+"""Of the statement and all within it."""
+DOMAIN = b"shoal rollout v1\0"
+"""Is signed in front of a statement, so that no signature made for another purpose is one for a rollout."""
+MAX_BYTES = 1 << 20
+"""Of an envelope. Nodes take less by default (`admission.max_bytes`), and relays carry less."""
+MAX_FIELDS = 64
+"""Keys of a map, unknown ones included."""
+MAX_NAME = 256
+"""Characters of `model` and `tokenizer`."""
+
+Kind = Literal["model", "human", "program"]
+Name = Annotated[str, Meta(max_length=MAX_NAME)]
 
 
-class Malformed(ValueError):  # noqa: N818
-    """Not a message of this format."""
+class Malformed(ValueError):  # noqa: N818 (it is what a stranger sent, not a fault)
+    """The bytes are no envelope of this version. The message says why."""
 
 
-class NewerVersion(Exception):  # noqa: N818 (it is a fact about a message, not a fault)
-    """A message of a later version of the format."""
+class NewerVersion(Exception):  # noqa: N818
+    """The statement is of a later version of the format, which this program cannot read."""
 
     def __init__(self, version: int) -> None:
-        super().__init__(f"version {version} of the wire format; this is {SCHEMA_VERSION}")
+        super().__init__(f"version {version} of the wire format; this program reads up to {SCHEMA_VERSION}")
         self.version = version
 
 
 class SamplingSettings(msgspec.Struct, frozen=True):
-    """How the completions were drawn."""
+    """How the completions were sampled."""
 
-    temperature: float
-    top_p: float
-    max_completion_length: int
+    temperature: Annotated[float, Meta(ge=0, le=1e6)]
+    top_p: Annotated[float, Meta(gt=0, le=1)]
+    max_completion_length: Annotated[int, Meta(ge=1)]
+    """In tokens of its maker."""
 
 
 class Statement(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is signed. The fields with defaults are optional, and never needed."""
+    """What its maker says, and signs. The optional fields are for curiosity and statistics: none is ever needed."""
 
     schema_version: int
-    swarm: str
-    key: Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
+    swarm: Annotated[str, Meta(min_length=1, max_length=64)]
+    key: Annotated[bytes, Meta(min_length=32, max_length=32)]
     """Ed25519 public key of the maker."""
-    time: float
-    """Seconds since 1970 by the maker's clock."""
+    time: Annotated[float, Meta(ge=0, le=2**53)]
+    """Seconds since 1970 by the maker's clock when it was sealed."""
     rollout: Rollout
-    model: Annotated[str, msgspec.Meta(max_length=200)] | None = None
-    tokenizer: Annotated[str, msgspec.Meta(max_length=64)] | None = None
-    """A fingerprint of the maker's tokenizer: whose is the same may align `logprobs` with tokens."""
+    model: Name | None = None
+    tokenizer: Name | None = None
+    """A fingerprint."""
     sampling: SamplingSettings | None = None
-    kind: Literal["model", "human", "program"] = "model"
+    kind: Kind = "model"
+    """What answered."""
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A statement's bytes exactly as they were signed, and the signature. No version ever changes this."""
+
     statement: bytes
-    signature: Annotated[bytes, msgspec.Meta(min_length=64, max_length=64)]
+    signature: Annotated[bytes, Meta(min_length=64, max_length=64)]
 
 
-class _Version(msgspec.Struct):
+class _Head(msgspec.Struct):
+    """What every version of a statement has."""
+
     schema_version: int
 
 
-_encode = msgspec.msgpack.Encoder(order="deterministic").encode
-_envelope = msgspec.msgpack.Decoder(Envelope)
-_statement = msgspec.msgpack.Decoder(Statement)
-_version = msgspec.msgpack.Decoder(_Version)
+class _Key:
+    """A key of a map that equals no other, so that a dict keeps those that repeat."""
+
+    def __init__(self, _: type, name: str) -> None:
+        self.name = name
+
+
+_encoder = msgspec.msgpack.Encoder()
+_envelopes = msgspec.msgpack.Decoder(Envelope)
+_heads = msgspec.msgpack.Decoder(_Head)
+_statements = msgspec.msgpack.Decoder(Statement)
+_maps = msgspec.msgpack.Decoder(dict[_Key, msgspec.Raw], dec_hook=_Key)
+_lists = msgspec.msgpack.Decoder(list[msgspec.Raw])
+
+_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def seal(
@@ -84,59 +111,111 @@ def seal(
     swarm: str,
     now: float,
     *,
+    context: bytes = b"",
     model: str | None = None,
     tokenizer: str | None = None,
     sampling: SamplingSettings | None = None,
-    kind: Literal["model", "human", "program"] = "model",
-    context: bytes = b"",
+    kind: Kind = "model",
 ) -> bytes:
-    """The bytes that cross the network. `token_ids` stay at home; log-probabilities go along if `rollout` has them.
-    `context`: what a private swarm signs along without sending it."""
-    public = rollout.public(logprobs=True)
-    statement = _encode(
-        Statement(SCHEMA_VERSION, swarm, identity.public, now, public, model, tokenizer, sampling, kind)
+    """The envelope of `rollout`, signed. Its `token_ids` stay here; its log-probabilities go along if it has any.
+
+    `context` is what a private swarm signs along without sending it: empty or 32 bytes (`secret.Secret`). Names that
+    are too long are cut. Raises `ValueError` for more than `MAX_BYTES`, and for text that is no Unicode.
+    """
+    statement = Statement(
+        schema_version=SCHEMA_VERSION,
+        swarm=swarm,
+        key=identity.public,
+        time=now,
+        rollout=msgspec.structs.replace(rollout, completions=tuple(map(_shareable, rollout.completions))),
+        model=model and model[:MAX_NAME],
+        tokenizer=tokenizer and tokenizer[:MAX_NAME],
+        sampling=sampling,
+        kind=kind,
     )
-    return _encode(Envelope(statement, identity.sign(signed(statement, context))))
+    body = _encoder.encode(statement)
+    data = _encoder.encode(Envelope(body, identity.sign(DOMAIN + context + body)))
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"a rollout of {len(data)} bytes: {MAX_BYTES} are the most that can be sent")
+    return data
 
 
 def open_envelope(data: bytes) -> tuple[Statement, Envelope]:
-    """What a message says, whoever says it. Raises `Malformed` or `NewerVersion`."""
+    """The statement in `data`, strictly typed and within bounds, and its envelope. Its signature is not checked.
+
+    Raises `NewerVersion` for a statement of a later version, `Malformed` for anything else that is none, and nothing
+    else, whatever the bytes.
+    """
+    if len(data) > MAX_BYTES:
+        raise Malformed(f"{len(data)} bytes, of at most {MAX_BYTES}")
     try:
-        envelope = _envelope.decode(data)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, OverflowError) as error:
+        envelope = _envelopes.decode(data)
+        # This walks over all of the statement and keeps nothing: sizes that it claims and has not are found here,
+        # before anything is allocated for them.
+        version = _heads.decode(envelope.statement).schema_version
+        if version > SCHEMA_VERSION:
+            raise NewerVersion(version)
+        statement = _statements.decode(envelope.statement)
+        _check(statement)
+        # What comes back byte for byte repeats no key. Other encodings are as good, and cost a closer look.
+        if _encoder.encode(statement) != envelope.statement:
+            _check_keys(envelope.statement)
+    except _UNDECODABLE as error:
         raise Malformed(str(error)) from None
-    try:
-        statement = _statement.decode(envelope.statement)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, OverflowError) as error:
-        _refuse_newer(envelope.statement)
-        raise Malformed(str(error)) from None
-    if statement.schema_version != SCHEMA_VERSION or statement.rollout.schema_version != SCHEMA_VERSION:
-        _refuse_newer(envelope.statement)
-        raise Malformed("no such version")
-    if not math.isfinite(statement.time):
-        raise Malformed("no such time")
-    for completion in statement.rollout.completions:
-        if completion.token_ids is not None:
-            raise Malformed("token_ids are never shared")
-        if not all(math.isfinite(logprob) and logprob <= 0 for logprob in completion.logprobs or ()):
-            raise Malformed("no such log-probability")
     return statement, envelope
 
 
 def check_signature(envelope: Envelope, statement: Statement, context: bytes = b"") -> bool:
-    """Whether the holder of the statement's key, and of a private swarm's secret, signed it."""
-    return verify(statement.key, envelope.signature, signed(envelope.statement, context))
+    """Whether the key in `statement` has signed the bytes in `envelope`, along with `context`."""
+    return verify(statement.key, envelope.signature, DOMAIN + context + envelope.statement)
 
 
-def signed(statement: bytes, context: bytes) -> bytes:
-    """What the signature is over."""
-    return PREFIX + hashlib.blake2b(context, digest_size=32).digest() + statement
+def _shareable(completion: Completion) -> Completion:
+    """`completion` as others may have it. Log-probabilities that rounding brought above 0 are 0."""
+    logprobs = completion.logprobs
+    if logprobs is not None:
+        logprobs = tuple(min(0.0, value) for value in logprobs) if all(map(math.isfinite, logprobs)) else None
+    return msgspec.structs.replace(completion, token_ids=None, logprobs=logprobs)
 
 
-def _refuse_newer(statement: bytes) -> None:
-    try:
-        version = _version.decode(statement).schema_version
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, OverflowError):
-        return
-    if version > SCHEMA_VERSION:
-        raise NewerVersion(version)
+def _check(statement: Statement) -> None:
+    """What the types do not say."""
+    rollout = statement.rollout
+    if statement.schema_version != SCHEMA_VERSION or rollout.schema_version != ROLLOUT_VERSION:
+        raise Malformed(f"versions {statement.schema_version} and {rollout.schema_version}")
+    for completion in rollout.completions:
+        if completion.token_ids is not None:
+            raise Malformed("token_ids are never shared")
+        # A sum is NaN or -inf if a term is, and does not take strangers' time as a loop does.
+        logprobs = completion.logprobs
+        if logprobs and not (max(logprobs) <= 0 and sum(logprobs) > -math.inf):
+            raise Malformed("log-probabilities must be finite and at most 0")
+
+
+def _check_keys(data: bytes) -> None:
+    """Raises `Malformed` if a map of a statement that has been decoded repeats a key: decoders differ in which they
+    take."""
+    statement = _fields(data)
+    if "sampling" in statement and statement["sampling"] != _NIL:
+        _fields(statement["sampling"])
+    rollout = _fields(statement["rollout"])
+    _fields(rollout["question"])
+    for completion in _lists.decode(rollout["completions"]):
+        for part in _lists.decode(_fields(completion)["parts"]):
+            _fields(part)
+
+
+_NIL = b"\xc0"
+
+
+def _fields(data: msgspec.Raw | bytes) -> dict[str, msgspec.Raw]:
+    """The values of a map that has been decoded before, by key; `Malformed` if a key repeats or there are too many."""
+    view = memoryview(data)
+    first = view[0]
+    size = first & 15 if first < 0x90 else int.from_bytes(view[1 : 3 if first == 0xDE else 5], "big")
+    if size > MAX_FIELDS:
+        raise Malformed(f"a map of {size} keys, of at most {MAX_FIELDS}")
+    fields = {key.name: value for key, value in _maps.decode(data).items()}
+    if len(fields) < size:
+        raise Malformed("a key repeats in a map")
+    return fields

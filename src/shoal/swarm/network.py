@@ -1,0 +1,503 @@
+"""A node's place in a networked swarm, on Eclipse Zenoh.
+
+    link = NetworkLink(TransportOptions(connect=("relay.example.org:7447",)), "reef", identity, seal, admission)
+    link.share(rollouts)         # at once: a thread of its own signs and sends
+    link.receive()               # at once: what another thread has admitted since the last call
+    link.need(live, wanted)      # once a round: more neighbours if the pool runs dry
+    link.close()
+
+    share() -> outbox -> sender: seal, put -> Zenoh
+    Zenoh -> inbox -> reader: admit -> received -> receive()
+    keeper: opens the session, looks for peers, subscribes to some of them
+
+Every queue is bounded and loses its oldest, which is counted: the trainer never waits for the network, nor the network
+for the trainer. Without a link a node is a silo, and takes up sharing when the link comes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any, Generic, Protocol, TypeVar
+
+import zenoh
+from zenoh import ext
+
+from shoal.rollout import Rollout, Scored
+from shoal.swarm.identity import name_of
+from shoal.swarm.neighbours import (
+    CROWD,
+    ENOUGH,
+    MOST,
+    Keys,
+    Neighbours,
+    find_region,
+    peer_of,
+    random_branch,
+    shard_of,
+    tag_of,
+)
+from shoal.swarm.transport import TransportOptions, Unreachable, open_session
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+OUTBOX = 256
+"""Own rollouts that wait for a link."""
+CACHE = 64
+"""Own rollouts kept for those who join late or missed some."""
+HISTORY = 16
+"""Rollouts that a new neighbour is asked for."""
+HEARTBEAT = 2.0
+"""Seconds between two words of how many there are, so that others notice that they missed the last."""
+RECEIVED = 1024
+"""Admitted rollouts that wait for `receive`."""
+BATCH = 64
+"""Messages that are admitted at a time, at most."""
+WINDOW = 10
+"""Seconds that rates are taken over."""
+TICK = 1.0
+"""Seconds between two looks at neighbours and region, if nothing happens."""
+PAUSE = 10.0
+"""Seconds between two searches for a region, at least."""
+RETRY = (0.5, 15.0)
+"""Seconds until the first and between later attempts to reach a relay at start-up."""
+FAREWELL = 2.0
+"""Seconds that `close` waits for each of its threads."""
+
+
+class Identity(Protocol):
+    """Who a node is: a key pair."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def public(self) -> bytes: ...
+
+    @property
+    def id(self) -> str: ...
+
+
+class Admitting(Protocol):
+    """What stands between messages and the pool (`admission.Admission`). `admit` may take seconds."""
+
+    @property
+    def refused(self) -> Mapping[str, int]: ...
+
+    def admit(self, messages: Sequence[tuple[str, bytes]]) -> list[Scored]: ...
+
+    def save(self, folder: Path) -> None: ...
+
+    def load(self, folder: Path) -> None: ...
+
+
+class Newest(Generic[T]):
+    """A queue of the newest `size` items: nobody waits to put something in, and the oldest are lost."""
+
+    def __init__(self, size: int) -> None:
+        self.lost = 0
+        self._items: deque[T] = deque(maxlen=size)
+        self._size = size
+        self._came = threading.Condition()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def put(self, items: Sequence[T]) -> None:
+        with self._came:
+            self.lost += max(0, len(self._items) + len(items) - self._size)
+            self._items.extend(items)
+            self._came.notify()
+
+    def take(self, timeout: float = 0.0) -> list[T]:
+        """All there are, oldest first; waits up to `timeout` seconds for the first."""
+        with self._came:
+            if timeout:
+                self._came.wait_for(lambda: bool(self._items), timeout)
+            items = list(self._items)
+            self._items.clear()
+            return items
+
+
+class Inbox:
+    """Messages that wait for admission: at most `each` of one neighbour and `size` bytes in all. The oldest are lost,
+    of whom has most there, so that a neighbour that floods displaces nobody but itself."""
+
+    def __init__(self, each: int = 128, size: int = 32 << 20) -> None:
+        self.lost = 0
+        self._each = each
+        self._size = size
+        self._queues: dict[str, deque[tuple[str, bytes]]] = {}
+        self._bytes: Counter[str] = Counter()
+        self._came = threading.Condition()
+
+    def put(self, peer: str, link: str, data: bytes) -> None:
+        with self._came:
+            queue = self._queues.setdefault(peer, deque())
+            queue.append((link, data))
+            self._bytes[peer] += len(data)
+            if len(queue) > self._each:
+                self._lose(peer)
+            while self._bytes.total() > self._size:
+                self._lose(max(self._bytes, key=lambda peer: self._bytes[peer]))
+            self._came.notify()
+
+    def take(self, timeout: float) -> list[tuple[str, bytes]]:
+        """Up to `BATCH` messages, of each neighbour in turn, oldest first; waits up to `timeout` seconds for one."""
+        batch: list[tuple[str, bytes]] = []
+        with self._came:
+            self._came.wait_for(lambda: bool(self._queues), timeout)
+            while self._queues and len(batch) < BATCH:
+                for peer in list(self._queues):
+                    batch.append(self._pop(peer))
+        return batch
+
+    def _lose(self, peer: str) -> None:
+        self._pop(peer)
+        self.lost += 1
+
+    def _pop(self, peer: str) -> tuple[str, bytes]:
+        message = self._queues[peer].popleft()
+        self._bytes[peer] -= len(message[1])
+        if not self._queues[peer]:
+            del self._queues[peer], self._bytes[peer]
+        return message
+
+
+class Meter:
+    """Counts messages and bytes, in all and for each of the last seconds."""
+
+    def __init__(self) -> None:
+        self.messages = self.bytes = 0
+        self.last: float | None = None
+        self._seconds: deque[list[int]] = deque(maxlen=WINDOW + 1)
+        self._lock = threading.Lock()
+
+    def count(self, size: int) -> None:
+        with self._lock:
+            self.messages += 1
+            self.bytes += size
+            self.last = time.time()
+            second = int(time.monotonic())
+            if not self._seconds or self._seconds[-1][0] != second:
+                self._seconds.append([second, 0, 0])
+            self._seconds[-1][1] += 1
+            self._seconds[-1][2] += size
+
+    def status(self) -> dict[str, Any]:
+        with self._lock:
+            since = int(time.monotonic()) - WINDOW
+            recent = [entry for entry in self._seconds if entry[0] > since]
+            return {
+                "messages": self.messages,
+                "bytes": self.bytes,
+                "messages_per_second": sum(entry[1] for entry in recent) / WINDOW,
+                "bytes_per_second": sum(entry[2] for entry in recent) / WINDOW,
+                "last": self.last,
+            }
+
+
+class NetworkLink:
+    """One node's end of a networked swarm: a `Swarm`, and `need`, `status`, `other_tags` and `close`.
+
+    Raises `UserError` for endpoints that cannot be used. That nobody answers there is no error.
+    """
+
+    def __init__(
+        self,
+        options: TransportOptions,
+        swarm: str,
+        identity: Identity,
+        seal: Callable[[Rollout], bytes],
+        admission: Admitting,
+        *,
+        tag: str = "open",
+        max_bytes: int = 262_144,
+        neighbours: Neighbours | None = None,
+    ) -> None:
+        """`seal` makes the signed bytes of an own rollout, on a thread of the link. `tag` sets a private swarm apart
+        from others of its name. Messages of more than `max_bytes` are not looked at."""
+        self.keys = Keys(swarm, tag)
+        self.identity = identity
+        self.dropped: Counter[str] = Counter()
+        """Messages that were not even given to the admission, by reason: `size`."""
+        self.faults = 0
+        """Errors of this program's own in the threads of the link."""
+        self._options = options
+        self._seal = seal
+        self._admission = admission
+        self._max_bytes = max_bytes
+        self._random = Random()  # whom one listens to is no part of what a seed makes repeatable
+        self._neighbours = neighbours or Neighbours(identity.id, self._random)
+        self._outbox: Newest[Rollout] = Newest(OUTBOX)
+        self._inbox = Inbox()
+        self._received: Newest[Scored] = Newest(RECEIVED)
+        self._sent, self._came = Meter(), Meter()
+        self._trouble = ""
+        self._alone_since: float | None = time.time()
+        self._lock = threading.Lock()  # of `_neighbours` and `dropped`, which callbacks, threads and the trainer touch
+        self._wake = threading.Event()
+        self._ready = threading.Event()
+        self._closed = threading.Event()
+        self._subscribers: dict[str, ext.AdvancedSubscriber[None]] = {}
+        self._presence: zenoh.Subscriber[None] | None = None
+        self._searched = -PAUSE
+        # A client waits for its relay on the keeper's thread; a peer opens at once, or not at all.
+        self._session = None if options.mode == "client" else open_session(options)
+        self._threads = [
+            threading.Thread(target=work, name=f"shoal-{work.__name__.strip('_')}", daemon=True)
+            for work in (self._keep, self._send, self._read)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def series(self) -> tuple[str | int, ...]:
+        return self.keys.swarm, self.identity.id
+
+    @property
+    def refused(self) -> int:
+        return sum(self._admission.refused.values()) + self.dropped.total() + self._inbox.lost
+
+    def share(self, rollouts: Sequence[Rollout]) -> None:
+        self._outbox.put(rollouts)
+
+    def receive(self) -> list[Scored]:
+        return self._received.take()
+
+    def need(self, live: int, wanted: int) -> None:
+        """Once a round: the pool has `live` rollouts with a gradient, and an update can use `wanted` (J)."""
+        with self._lock:
+            self._neighbours.need(live, wanted)
+        self._wake.set()
+
+    def save(self, folder: Path) -> None:
+        self._admission.save(folder)
+
+    def load(self, folder: Path) -> None:
+        self._admission.load(folder)
+
+    def status(self) -> dict[str, Any]:
+        """How it stands, as plain data. Times are seconds since 1970."""
+        links = len(self._session.info.links()) if self._session else 0
+        self._note_company(links)
+        with self._lock:
+            present, wanted, region = len(self._neighbours.present), self._neighbours.wanted, self._neighbours.prefix
+            neighbours = sorted(self._neighbours.chosen.keys() & self._neighbours.present)
+        return {
+            "swarm": self.keys.swarm,
+            "tag": self.keys.tag,
+            "id": self.identity.id,
+            "name": self.identity.name,
+            "mode": self._options.mode,
+            "shard": shard_of(self.identity.id),
+            "region": region,
+            "peers": present,
+            "neighbours": [{"id": id, "name": name_of(bytes.fromhex(id))} for id in neighbours],
+            "wanted": wanted,
+            "links": links,
+            "silo": self._alone_since is not None,
+            "silo_since": self._alone_since,
+            "note": self._note(links),
+            "sent": {**self._sent.status(), "overflow": self._outbox.lost, "waiting": len(self._outbox)},
+            "received": {**self._came.status(), "overflow": self._inbox.lost + self._received.lost},
+            "dropped": dict(self.dropped),
+            "refused": dict(self._admission.refused),
+            "faults": self.faults,
+        }
+
+    def other_tags(self, timeout: float = 2.0) -> set[str]:
+        """Tags, other than the own, that nodes of this swarm's name have: their secret is another. Waits for up to
+        `timeout` seconds and looks at 256 nodes at most."""
+        if self._session is None or self._session.is_closed():
+            return set()
+        return {tag_of(key) for key in _tokens(self._session, self.keys.all_tags, 256, timeout)} - {self.keys.tag}
+
+    def close(self) -> None:
+        """Sends what waits, for up to two seconds, and leaves."""
+        self._closed.set()
+        self._wake.set()
+        for thread in self._threads:
+            thread.join(FAREWELL)
+        if self._session is not None:
+            self._session.close()
+
+    # The keeper: the session, presence and whom to listen to.
+
+    def _keep(self) -> None:
+        pause = RETRY[0]
+        while not self._closed.is_set():
+            try:
+                if self._session is None:
+                    self._session = open_session(self._options)
+                if not self._ready.is_set():
+                    self._enter(self._session)
+                self._tend(self._session)
+            except Unreachable as error:
+                self._trouble = str(error)
+                self._closed.wait(pause)
+                pause = min(2 * pause, RETRY[1])
+            except Exception:
+                self._fault("looking for peers")
+                self._closed.wait(TICK)
+            else:
+                self._wake.wait(TICK)
+                self._wake.clear()
+                self._closed.wait(0.02)  # many come and go at once
+
+    def _enter(self, session: zenoh.Session) -> None:
+        """Declares what this node publishes, and then that it is there."""
+        self._publisher = ext.declare_advanced_publisher(
+            session,
+            self.keys.rollouts(self.identity.id),
+            # BLOCK would let one slow reader hold up everybody, relays included; what is dropped is recovered.
+            congestion_control=zenoh.CongestionControl.DROP,
+            cache=ext.CacheConfig(
+                CACHE, replies_config=ext.RepliesConfig(congestion_control=zenoh.CongestionControl.DROP)
+            ),
+            # Not the sporadic one: Zenoh sends it with BLOCK, and one stopped reader then stalls all for five seconds.
+            sample_miss_detection=ext.MissDetectionConfig(heartbeat=HEARTBEAT, sporadic_heartbeat=None),
+            publisher_detection=True,
+        )
+        self._token = session.liveliness().declare_token(self.keys.presence(self.identity.id))
+        self._ready.set()
+
+    def _tend(self, session: zenoh.Session) -> None:
+        links = len(session.info.links())
+        self._note_company(links)
+        now = time.monotonic()
+        with self._lock:
+            search = self._presence is None or self._neighbours.stale
+        # Without a link there is nobody to ask, and the region would seem to be empty.
+        if search and links and now - self._searched >= PAUSE:
+            self._searched = now
+            self._search(session)
+        with self._lock:
+            chosen = self._neighbours.choose(now)
+        for id in self._subscribers.keys() - chosen:
+            self._subscribers.pop(id).undeclare()
+        for id in chosen - self._subscribers.keys():
+            self._subscribers[id] = self._subscribe(session, id)
+
+    def _search(self, session: zenoh.Session) -> None:
+        """Finds a region, and is told from then on who comes and goes there."""
+
+        def ask(prefix: str) -> set[str]:
+            keys = _tokens(session, self.keys.region(prefix), CROWD * MOST, timeout=5.0)
+            return {id for id in map(peer_of, keys) if id} - {self.identity.id}
+
+        prefix, peers = find_region(ask, random_branch(self._random), ENOUGH * self._neighbours.wanted)
+        with self._lock:
+            self._neighbours.enter(prefix, peers)
+        old, region = self._presence, self.keys.region(prefix)
+        self._presence = session.liveliness().declare_subscriber(region, self._seen, history=True)
+        if old is not None:
+            old.undeclare()
+
+    def _seen(self, sample: zenoh.Sample) -> None:
+        """Zenoh's callback: somebody came or left."""
+        id = peer_of(str(sample.key_expr))
+        if id is None:
+            return
+        with self._lock:
+            if sample.kind == zenoh.SampleKind.PUT:
+                self._neighbours.came(id)
+            else:
+                self._neighbours.left(id)
+        self._wake.set()
+
+    def _subscribe(self, session: zenoh.Session, id: str) -> ext.AdvancedSubscriber[None]:
+        return ext.declare_advanced_subscriber(
+            session,
+            self.keys.rollouts(id),
+            lambda sample: self._arrived(id, sample),
+            history=ext.HistoryConfig(detect_late_publishers=True, max_samples=HISTORY),
+            recovery=ext.RecoveryConfig(periodic_queries=None, heartbeat=True),
+        )
+
+    def _note_company(self, links: int) -> None:
+        with self._lock:
+            alone = not links or not self._neighbours.present
+        if not alone:
+            self._alone_since, self._trouble = None, ""
+        elif self._alone_since is None:
+            self._alone_since = time.time()
+
+    def _note(self, links: int) -> str:
+        if self._alone_since is None:
+            return ""
+        if links:
+            reason = "no peer is reachable"
+        elif self._options.connect:
+            reason = self._trouble or f"none of {', '.join(self._options.connect)} answers"
+        else:
+            reason = "nobody is connected"
+        return f"alone: {reason}; training goes on"
+
+    # The sender and the reader.
+
+    def _send(self) -> None:
+        while not self._closed.is_set() or (self._ready.is_set() and self._outbox):
+            if not self._ready.wait(0.2):
+                continue
+            for rollout in self._outbox.take(0.2):
+                try:
+                    data = self._seal(rollout)
+                    self._publisher.put(data)
+                    self._sent.count(len(data))
+                except Exception:
+                    self._fault("sending a rollout")
+
+    def _arrived(self, peer: str, sample: zenoh.Sample) -> None:
+        """Zenoh's callback: a message under the key of `peer`. Anybody may write under any key, and make up the source
+        that he tells: both serve for fairness between links only, and whose it is the signature says."""
+        size = len(sample.payload)
+        self._came.count(size)
+        if size > self._max_bytes:
+            with self._lock:
+                self.dropped["size"] += 1
+            return
+        source = sample.source_info
+        self._inbox.put(peer, str(source.source_id.zid) if source else peer, sample.payload.to_bytes())
+
+    def _read(self) -> None:
+        while not self._closed.is_set():
+            messages = self._inbox.take(0.2)
+            if not messages:
+                continue
+            try:
+                admitted = self._admission.admit(messages)
+            except Exception:
+                self._fault("admitting rollouts")
+                continue
+            usable = Counter(scored.rollout.node for scored in admitted if scored.live)
+            with self._lock:
+                for id in self._neighbours.chosen:
+                    self._neighbours.credit(id, usable[name_of(bytes.fromhex(id))])
+            self._received.put(admitted)
+
+    def _fault(self, doing: str) -> None:
+        """An error of this program's own must not stop the training: it is told once, and counted."""
+        if not self._closed.is_set():
+            self.faults += 1
+            if self.faults == 1:
+                logger.exception("%s failed; further such errors are counted only", doing)
+
+
+def _tokens(session: zenoh.Session, key: str, limit: int, timeout: float) -> set[str]:
+    """The keys of up to `limit` liveliness tokens that match `key`."""
+    cancel = zenoh.CancellationToken()
+    keys: set[str] = set()
+    for reply in session.liveliness().get(key, timeout=timeout, cancellation_token=cancel):
+        if reply.ok is not None:
+            keys.add(str(reply.ok.key_expr))
+        if len(keys) >= limit:
+            break
+    cancel.cancel()
+    return keys

@@ -1,0 +1,173 @@
+"""A relay: a Zenoh router that carries a swarm's messages between nodes that cannot reach each other.
+
+    shoal relay                                             # on a machine that others reach, port 7447
+    shoal relay --connect relay.example.org:7447            # another one, which knows the first
+    shoal run --connect relay.example.org:7447              # a node
+
+Anybody can host one. It reads nothing that it carries, keeps nothing, and is trusted with nothing: every rollout is
+signed by its author and checked by its reader. It carries keys of `shoal/**` only, and bounds sessions and sizes. Zenoh
+has no bound on the rate of one link that lets a round's rollouts, which come in one burst, through ("downsampling" let
+1 of 20 pass): nodes bound rates themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import zenoh
+from rich.console import Console
+from rich.text import Text
+
+from shoal.errors import UserError
+from shoal.swarm.transport import MAX_MESSAGE, TransportOptions, base_config, open_config
+
+HELP = "carry a swarm's messages between nodes that cannot reach each other"
+LISTEN = "tcp/0.0.0.0:7447"
+KEYS = ["shoal/**", "shoal/**/@adv/**"]
+"""What is carried; `**` alone does not match the chunks that begin with @, of history and recovery."""
+MESSAGES = [
+    "put",
+    "delete",
+    "declare_subscriber",
+    "query",
+    "declare_queryable",
+    "reply",
+    "liveliness_token",
+    "declare_liveliness_subscriber",
+    "liveliness_query",
+]
+
+
+@dataclass(frozen=True)
+class RelayOptions:
+    """What a relay is to do."""
+
+    transport: TransportOptions
+    max_sessions: int = 1000
+    """Nodes and relays that may be connected at a time."""
+    max_bytes: int = MAX_MESSAGE // 2
+    """Of one message."""
+    every: float = 5.0
+    """Seconds between status lines."""
+
+
+def relay_config(options: RelayOptions) -> dict[str, Any]:
+    """Zenoh's configuration for a relay."""
+    config = base_config(options.transport)
+    config["mode"] = "router"
+    config["transport"]["unicast"]["max_sessions"] = options.max_sessions
+    config["adminspace"] = {"enabled": False}
+    config["access_control"] = {
+        "enabled": True,
+        "default_permission": "deny",
+        "rules": [
+            {
+                "id": "shoal",
+                "permission": "allow",
+                "flows": ["ingress", "egress"],
+                "messages": MESSAGES,
+                "key_exprs": KEYS,
+            }
+        ],
+        "subjects": [{"id": "everybody"}],
+        "policies": [{"rules": ["shoal"], "subjects": ["everybody"]}],
+    }
+    config["low_pass_filter"] = [
+        {
+            "id": "size",
+            "flows": ["ingress"],
+            "messages": ["put", "delete", "query", "reply"],
+            "key_exprs": KEYS,
+            "size_limit": options.max_bytes,
+        }
+    ]
+    config["qos"] = {
+        "network": [
+            {
+                # Else a sender could ask that all wait for the slowest reader.
+                "messages": ["put", "delete", "query"],
+                "key_exprs": KEYS,
+                "flows": ["ingress"],
+                "overwrite": {"congestion_control": "drop"},
+            }
+        ]
+    }
+    return config
+
+
+def relay_session(options: RelayOptions) -> int:
+    """Runs a relay until SIGINT or SIGTERM; the exit code. Raises `UserError`, for an address in use for instance."""
+    stop = threading.Event()
+    previous = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    console = Console(highlight=False, soft_wrap=True)
+    try:
+        with open_config(relay_config(options)) as session:
+            console.print(Text(f"relay on {', '.join(options.transport.listen)}; stop with Ctrl-C"))
+            started = time.monotonic()
+            if console.is_interactive:
+                with console.status("") as line:
+                    while not stop.wait(min(options.every, 1.0)):
+                        line.update(Text(_status(session, started)))
+            else:
+                while not stop.wait(options.every):
+                    console.print(Text(_status(session, started)))
+            console.print(Text(f"stopped; {_status(session, started)}"))
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    return 0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `shoal relay`."""
+    parser.description = f"{HELP[0].upper()}{HELP[1:]}."
+    parser.add_argument(
+        "--listen", action="append", metavar="ENDPOINT", help=f"where nodes connect; may be repeated (default {LISTEN})"
+    )
+    parser.add_argument(
+        "--connect", action="append", default=[], metavar="ENDPOINT", help="another relay to know; may be repeated"
+    )
+    parser.add_argument("--certificate", type=Path, metavar="PEM", help="certificate of this relay, for tls/ and quic/")
+    parser.add_argument("--key", type=Path, metavar="PEM", help="private key of the certificate")
+    parser.add_argument(
+        "--ca", type=Path, metavar="PEM", help="certificate of the authority that others are checked by"
+    )
+    parser.add_argument("--mutual", action="store_true", help="let in only who shows a certificate of --ca")
+    parser.add_argument("--max-sessions", type=int, default=1000, help="connections at a time (default 1000)")
+    parser.add_argument(
+        "--max-bytes", type=int, default=MAX_MESSAGE // 2, help=f"of one message (default {MAX_MESSAGE // 2})"
+    )
+    parser.add_argument("--every", type=float, default=5.0, metavar="SECONDS", help="between status lines (default 5)")
+
+
+def command(args: argparse.Namespace) -> int:
+    """`shoal relay`."""
+    if args.max_sessions < 1 or not 1024 <= args.max_bytes <= MAX_MESSAGE or not args.every > 0:
+        raise UserError(f"--max-sessions and --every must be above 0, and --max-bytes from 1024 to {MAX_MESSAGE}")
+    transport = TransportOptions(
+        connect=tuple(args.connect),
+        listen=tuple(args.listen or [LISTEN]),
+        ca=args.ca,
+        certificate=args.certificate,
+        key=args.key,
+        mutual=args.mutual,
+    )
+    return relay_session(RelayOptions(transport, args.max_sessions, args.max_bytes, args.every))
+
+
+def _status(session: zenoh.Session, started: float) -> str:
+    kinds = [transport.whatami for transport in session.info.transports()]
+    relays = kinds.count(zenoh.WhatAmI.ROUTER)
+    up = timedelta(seconds=int(time.monotonic() - started))
+    return f"up {up}, {_counted(len(kinds) - relays, 'node')}, {_counted(relays, 'other relay')}"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

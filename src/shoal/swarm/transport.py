@@ -1,0 +1,203 @@
+"""Where a node or a relay connects to and listens, and the Zenoh session that comes of it.
+
+    options = TransportOptions(connect=("relay.example.org:7447",))
+    session = open_session(options)
+
+Measured on eclipse-zenoh 1.10.2, which settled the modes:
+
+- Beyond a LAN a node is a **client** of one relay of its list at a time. If that relay is killed, the session goes on
+  with the next at once, or with the same one when it is back. Relays know each other, so that one is enough. A *peer*
+  with links to two relays gets every message twice, or, with gossip, none.
+- A node that listens, or finds others by multicast on its LAN, is a **peer**: peers make a full mesh, and a listening
+  peer forwards between those who connect to it as clients.
+- A client does not open while no relay answers (`Unreachable`: try again later), and a peer does, and goes on trying.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import zenoh
+
+from shoal.errors import UserError
+
+MAX_MESSAGE = 1 << 20
+"""Bytes of the largest message that is put together from fragments; a larger one is dropped while it comes."""
+BATCHES = 16
+"""Of 64 KiB, that may wait on a link for each priority: the most that Zenoh allows."""
+PATIENCE = 500_000
+"""Microseconds that a node's sending thread waits for a congested link before it drops a message."""
+SECURE = {"tls", "quic"}
+
+_ENDPOINT = re.compile(r"(?:(tcp|tls|quic)/)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
+
+
+class Unreachable(Exception):  # noqa: N818 (it is a state of the network, not a fault)
+    """Nobody answers at the endpoints given. It may be otherwise in a moment."""
+
+
+@dataclass(frozen=True)
+class TransportOptions:
+    """Endpoints are `tcp/HOST:PORT`, `tls/HOST:PORT` or `quic/HOST:PORT`; `HOST:PORT` alone means tcp."""
+
+    connect: tuple[str, ...] = ()
+    """Relays, the preferred one first, or other nodes that listen."""
+    listen: tuple[str, ...] = ()
+    """Where others may connect. They must be able to reach it."""
+    lan: bool | None = None
+    """Whether to find others by multicast on the LAN. None: if neither `connect` nor `listen` is given."""
+    ca: Path | None = None
+    """Certificate (PEM) of the authority that others' certificates are checked by. None: the public authorities."""
+    certificate: Path | None = None
+    """Own certificate (PEM), which a TLS listener needs; it is also shown to a relay that asks for one."""
+    key: Path | None = None
+    """Private key (PEM) of `certificate`, without a password."""
+    mutual: bool = False
+    """Whether those who connect must show a certificate of `ca`."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "connect", tuple(parse_endpoint(text) for text in self.connect))
+        object.__setattr__(self, "listen", tuple(parse_endpoint(text, listen=True) for text in self.listen))
+        if self.lan is None:
+            object.__setattr__(self, "lan", not self.connect and not self.listen)
+        if self.lan and self.connect:
+            raise UserError("a node finds others on its LAN or connects to a relay, not both")
+        self._check_tls()
+
+    @property
+    def mode(self) -> str:
+        """Zenoh's mode of a node with these endpoints."""
+        return "client" if self.connect and not self.listen else "peer"
+
+    @property
+    def protocols(self) -> list[str]:
+        """Those in use; links of others are neither made nor accepted, whatever gossip tells."""
+        return sorted({endpoint.partition("/")[0] for endpoint in (*self.connect, *self.listen)} or {"tcp"})
+
+    def _check_tls(self) -> None:
+        secure = any(endpoint.partition("/")[0] in SECURE for endpoint in (*self.connect, *self.listen))
+        if not secure and (self.ca or self.certificate or self.key or self.mutual):
+            raise UserError("certificates are for tls/HOST:PORT and quic/HOST:PORT; these endpoints have no encryption")
+        if (self.certificate is None) != (self.key is None):
+            raise UserError("a certificate and its private key go together: give both or neither")
+        if self.certificate is None and any(endpoint.partition("/")[0] in SECURE for endpoint in self.listen):
+            raise UserError("to listen on tls/ or quic/ takes a certificate and its private key")
+        if self.mutual and self.ca is None:
+            raise UserError("to ask others for a certificate takes that of the authority (ca) to check it by")
+        for path in (self.ca, self.certificate, self.key):
+            if path is not None and not path.is_file():
+                raise UserError(f"{path}: no such file")
+        try:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            if self.ca:
+                context.load_verify_locations(self.ca)
+            if self.certificate and self.key:
+                context.load_cert_chain(self.certificate, self.key, password=lambda: "")
+        except (ssl.SSLError, OSError) as error:
+            given = ", ".join(str(path) for path in (self.ca, self.certificate, self.key) if path)
+            raise UserError(f"{given}: not usable as PEM certificates with a matching key ({error})") from None
+
+
+def parse_endpoint(text: str, listen: bool = False) -> str:
+    """`text` as Zenoh writes it. Raises `UserError`, which says what would be right."""
+    match = _ENDPOINT.fullmatch(text.strip())
+    port = int(match[3]) if match else -1
+    if match is None or not (0 if listen else 1) <= port <= 65535:
+        example = "tcp/0.0.0.0:7447" if listen else "tcp/relay.example.org:7447"
+        raise UserError(
+            f"'{text}' is no endpoint: write HOST:PORT, tcp/HOST:PORT, tls/HOST:PORT or quic/HOST:PORT, "
+            f"as {example} (IPv6: tcp/[::1]:7447)"
+        )
+    return f"{match[1] or 'tcp'}/{match[2]}:{port}"
+
+
+def node_config(options: TransportOptions) -> dict[str, Any]:
+    """Zenoh's configuration for a node."""
+    config = base_config(options)
+    config["mode"] = options.mode
+    config["transport"]["link"]["tx"]["queue"]["congestion_control"] = {
+        "drop": {"wait_before_drop": PATIENCE, "max_wait_before_drop_fragments": PATIENCE}
+    }
+    if options.mode == "client":
+        # The first attempt only: once open, the session comes back by itself.
+        config["connect"]["timeout_ms"] = 0
+    else:
+        config["listen"]["endpoints"] = list(options.listen) or [_any_address()]
+    return config
+
+
+def base_config(options: TransportOptions) -> dict[str, Any]:
+    """What nodes and relays have in common, above all the bounds on what others may cost."""
+    tls: dict[str, Any] = {
+        "enable_mtls": options.mutual or (options.mode == "client" and options.certificate is not None)
+    }
+    if options.ca:
+        tls["root_ca_certificate"] = str(options.ca)
+    if options.certificate:
+        for side in ("listen", "connect"):
+            tls[f"{side}_certificate"] = str(options.certificate)
+            tls[f"{side}_private_key"] = str(options.key)
+    return {
+        "connect": {
+            "endpoints": list(options.connect),
+            "retry": {"period_init_ms": 500, "period_max_ms": 4000, "period_increase_factor": 2},
+        },
+        "listen": {"endpoints": list(options.listen)},
+        "scouting": {"multicast": {"enabled": bool(options.lan)}, "gossip": {"enabled": True}},
+        "timestamping": {"enabled": True},  # history and recovery need it
+        "queries_default_timeout": 5000,
+        "transport": {
+            "unicast": {"accept_pending": 100},
+            "link": {
+                "protocols": options.protocols,
+                "rx": {"max_message_size": MAX_MESSAGE},
+                "tx": {"queue": {"size": {"data": BATCHES}}},
+                "tls": tls,
+            },
+            # A stranger on the same machine is still a stranger.
+            "shared_memory": {"enabled": False},
+        },
+    }
+
+
+def open_session(options: TransportOptions) -> zenoh.Session:
+    """A session for a node. A client may wait 10 seconds for a relay that swallows packets.
+
+    Raises `Unreachable` for a client without a relay, `UserError` for what the user can mend.
+    """
+    return open_config(node_config(options))
+
+
+def open_config(config: dict[str, Any]) -> zenoh.Session:
+    """A session of this configuration. Raises as `open_session` does."""
+    try:
+        return zenoh.open(zenoh.Config.from_json5(json.dumps(config)))
+    except zenoh.ZError as error:
+        # Zenoh adds where in its source it was.
+        reason = re.sub(r"\s*\[?\bat /\S*.*", "", str(error), flags=re.DOTALL)
+    endpoints = ", ".join(config["listen"]["endpoints"])
+    if "Unable to connect" in reason:
+        raise Unreachable(f"none of {', '.join(config['connect']['endpoints'])} answers")
+    if "already in use" in reason:
+        raise UserError(f"another program listens on {endpoints} already: choose another port")
+    if "assign requested address" in reason:
+        raise UserError(f"{endpoints} is no address of this machine: listen on 0.0.0.0 for all of its addresses")
+    if "ermission denied" in reason:
+        raise UserError(f"this user may not listen on {endpoints}: choose a port above 1023")
+    raise UserError(f"the network cannot be opened: {reason}")
+
+
+def _any_address() -> str:
+    """All addresses of this machine, on any free port; many containers have no IPv6."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::", 0))
+    except OSError:
+        return "tcp/0.0.0.0:0"
+    return "tcp/[::]:0"
