@@ -18,10 +18,13 @@ from typing import Any, Protocol
 import torch
 
 from shoal.config import Config, default_learning_rate, is_endpoint
+from shoal.errors import UserError
 from shoal.folder import RunFolder, ensure_space
 from shoal.judge import evaluate
 from shoal.learn.learner import GRPOLearner
+from shoal.learn.logprobs import check_architecture
 from shoal.learn.optim import STATE_BYTES
+from shoal.led import LedPolicy, LedVerifier
 from shoal.metrics import rollout_rows, round_metrics
 from shoal.node import Lesson, Node
 from shoal.policy.device import Placement, place
@@ -30,7 +33,8 @@ from shoal.policy.endpoint import EndpointPolicy
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import LanguageModel, display_name, load
 from shoal.policy.lora import add_adapters, base_name, load_base, restore_adapters
-from shoal.protocols import TrainablePolicy
+from shoal.protocols import Policy, TrainablePolicy
+from shoal.ranks import ALONE, Ranks
 from shoal.rollout import seed_of
 from shoal.sampling import UniformSampler
 from shoal.scoring import Scorer
@@ -42,24 +46,38 @@ from shoal.tasks import Tasks, Verifier
 class Run:
     """The nodes of a run and what they write down."""
 
-    def __init__(self, config: Config, folder: RunFolder, watch: Watcher, checkpoint: Path | None = None) -> None:
-        """Builds the nodes: from their models, or as they were in `checkpoint`."""
+    def __init__(
+        self,
+        config: Config,
+        folder: RunFolder | None,
+        watch: Watcher,
+        checkpoint: Path | None = None,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        """Builds the nodes: from their models, or as they were in `checkpoint`. `folder`: None where `ranks` has
+        another leader, who writes."""
         self.config = config.resolved()
         self.folder = folder
         self.watch = watch
-        use_threads(config)
-        self.placement = place(config.policy.device, config.policy.dtype)
+        self.ranks = ranks
+        self._kept = -1
+        """The round that has a checkpoint."""
+        use_threads(config, ranks)
+        self.placement = place_rank(config, ranks)
         self.tasks = Tasks(config.tasks)
-        self.verifier = Verifier(config.tasks)
+        self._own_verifier = Verifier(config.tasks)
+        self.verifier = self._own_verifier if ranks.size == 1 else LedVerifier(self._own_verifier, ranks)
         self.held_out = self.tasks.held_out(_number(self.config.evaluation.questions), config.seed)
         self.swarm = MemorySwarm(config.seed)
         names = [f"node-{number}" for number in range(1, config.swarm.nodes + 1)]
         policies = self._policies(names, checkpoint)
-        ensure_space(folder.path, checkpoint_bytes(policies, config) * (1 if checkpoint else 2))  # the old and the new
+        if folder is not None:  # for the old and the new
+            ensure_space(folder.path, checkpoint_bytes(policies, config) * (1 if checkpoint else 2))
         self.nodes = [self._node(name, policy) for name, policy in zip(names, policies, strict=True)]
         if checkpoint:
             for node in self.nodes:
                 node.load(checkpoint / node.name)
+            self._kept = self.round
 
     @property
     def round(self) -> int:
@@ -75,8 +93,8 @@ class Run:
             now = time.time()
             rows = [{"round": 0, "node": n.name, "time": now, **f} for n, f in zip(self.nodes, figures, strict=True)]
             self._write_down(rows, [])
-            self.folder.checkpoint(0, self._save)
-        while self.round < config.rounds and not stop.is_set():
+            self._checkpoint()
+        while self.round < config.rounds and not self.ranks.any(stop.is_set()):
             for node in self.nodes:
                 node.act()
             lessons = [node.learn() for node in self.nodes]
@@ -87,11 +105,11 @@ class Run:
             self._tell(lessons)
             self._write_down(rows, lessons)
             if self.round % config.checkpoint_every == 0:
-                self.folder.checkpoint(self.round, self._save)
-        self.folder.checkpoint(self.round, self._save)  # unless the round has one
+                self._checkpoint()
+        self._checkpoint()  # unless the round has one
 
     def close(self) -> None:
-        self.verifier.close()
+        self._own_verifier.close()
 
     def _policies(self, names: Sequence[str], checkpoint: Path | None) -> list[LanguagePolicy | EndpointPolicy]:
         config = self.config.policy
@@ -107,14 +125,21 @@ class Run:
                 self.watch.status(f"loading {display_name(source)}")
                 loaded = self._adapted(name, source, checkpoint, models)
             elif checkpoint:
-                loaded = dataclasses.replace(load(str(checkpoint / name), self.placement.device), name=source)
+                loaded = dataclasses.replace(load(str(checkpoint / name), self._loading_device), name=source)
             elif source in models:
                 loaded = _copy(models[source])
             else:
                 self.watch.status(f"loading {display_name(source)}")
-                loaded = models[source] = load(source, self.placement.device)
-            policies.append(language_policy(self.config, loaded, self.placement))
+                loaded = models[source] = load(source, self._loading_device)
+                if shards(self.config, self.ranks):
+                    del models[source]  # what is sharded cannot be copied
+            policies.append(language_policy(self.config, loaded, self.placement, self.ranks))
         return policies
+
+    @property
+    def _loading_device(self) -> torch.device:
+        """Where a model comes into being: what is to be sharded may be too large for where it computes."""
+        return torch.device("cpu") if shards(self.config, self.ranks) else self.placement.device
 
     def _adapted(
         self, name: str, source: str, checkpoint: Path | None, bases: dict[str, LanguageModel]
@@ -137,12 +162,19 @@ class Run:
         if rate == "auto":
             rate = default_learning_rate(policy.name, config.policy.lora_r)
         scorer = Scorer(self.tasks, self.verifier)
+        answers: Policy = policy
+        learner = None
+        if not isinstance(policy, EndpointPolicy):
+            several = (self.ranks, policy.sharded) if self.ranks.size > 1 else ()
+            learner = GRPOLearner(policy, config.learner, rate, *several)
+        elif self.ranks.size > 1:
+            answers = LedPolicy(policy, self.ranks)
         return Node(
             name=name,
             seed=config.seed,
             scorer=scorer,
-            policy=policy,
-            learner=None if isinstance(policy, EndpointPolicy) else GRPOLearner(policy, config.learner, rate),
+            policy=answers,
+            learner=learner,
             swarm=self.swarm.join(name, scorer),
             sampler=UniformSampler(),
             pool=Pool(config.swarm.pool_size, config.swarm.max_age),
@@ -165,8 +197,9 @@ class Run:
         }
 
     def _write_down(self, rows: Sequence[Mapping[str, Any]], lessons: Sequence[Lesson]) -> None:
-        self.folder.log(rows)
-        self.folder.save_rollouts(self.round, [row for lesson in lessons for row in rollout_rows(lesson)])
+        if self.folder is not None:
+            self.folder.log(rows)
+            self.folder.save_rollouts(self.round, [row for lesson in lessons for row in rollout_rows(lesson)])
         self.watch.update(rows, self.round)
 
     def _tell(self, lessons: Sequence[Lesson]) -> None:
@@ -181,6 +214,17 @@ class Run:
         if fewest < wanted and len(self.nodes) > 1:
             notes.append(f"fewer live rollouts in a pool than J = {wanted}: {fewest}; the round goes on with those")
         self.watch.note("; ".join(notes))
+
+    def _checkpoint(self) -> None:
+        """Keeps the state after this round, unless it is kept already."""
+        if self.folder is not None:
+            self.folder.checkpoint(self.round, self._save)
+        elif shards(self.config, self.ranks) and self._kept != self.round:
+            for node in self.nodes:  # to hand their shards to the leader, which writes
+                node.policy.save(Path(os.devnull))
+                if node.learner:
+                    node.learner.save(Path(os.devnull))
+        self._kept = self.round
 
     def _save(self, folder: Path) -> None:
         for node in self.nodes:
@@ -197,21 +241,55 @@ class Watcher(Protocol):
     def update(self, rows: Sequence[Mapping[str, Any]], round: int) -> None: ...
 
 
-def build_policy(config: Config, model: str) -> LanguagePolicy | EndpointPolicy:
+def build_policy(config: Config, model: str, ranks: Ranks = ALONE) -> Policy:
     """A policy of its own, placed and decoding as `config` says."""
     if is_endpoint(model):
-        return endpoint_policy(config, model)
-    use_threads(config)
-    return language_policy(config, model, place(config.policy.device, config.policy.dtype))
+        endpoint = endpoint_policy(config, model)
+        return LedPolicy(endpoint, ranks) if ranks.size > 1 else endpoint
+    use_threads(config, ranks)
+    return language_policy(config, model, place_rank(config, ranks), ranks)
 
 
-def language_policy(config: Config, model: str | LanguageModel, placement: Placement) -> LanguagePolicy:
+def language_policy(
+    config: Config, model: str | LanguageModel, placement: Placement, ranks: Ranks = ALONE
+) -> LanguagePolicy:
     """A policy with the engine that `config` names."""
     if config.policy.engine == "vllm":
+        if ranks.size > 1:
+            raise UserError("--engine vllm has one process for a GPU: start it without torchrun, or leave it away")
         from shoal.policy.vllm import VLLMPolicy  # heavy, and rarely there
 
         return VLLMPolicy(model, sampling_of(config), placement, config.policy.vllm_gpu_memory_utilization)
-    return LanguagePolicy(model, sampling_of(config), placement)
+    sharded = None
+    if shards(config, ranks):
+        if config.policy.lora_r:
+            raise UserError("--learner.fsdp shards whole models: take --lora-r 0, or leave fsdp away")
+        if config.learner.optim != "adamw":
+            raise UserError(f"--optim {config.learner.optim} does not know sharded weights: take adamw with fsdp")
+        model = load(model, torch.device("cpu")) if isinstance(model, str) else model
+        check_architecture(model.model, model.name)
+        from shoal.sharding import Sharded  # not every torch has it
+
+        sharded = Sharded(model.model, ranks, placement.device, placement.dtype)
+    return LanguagePolicy(model, sampling_of(config), placement, ranks, sharded)
+
+
+def shards(config: Config, ranks: Ranks) -> bool:
+    """Whether weights are sharded over ranks."""
+    return config.learner.fsdp and ranks.size > 1
+
+
+def place_rank(config: Config, ranks: Ranks) -> Placement:
+    """A rank's own GPU; without any, the processor, for ranks cannot talk over others."""
+    device = config.policy.device
+    if ranks.size > 1 and device in ("auto", "cuda"):
+        device = f"cuda:{ranks.local_rank}" if device == "cuda" or torch.cuda.is_available() else "cpu"
+    placement = place(device, config.policy.dtype)
+    if ranks.size > 1 and placement.device.type not in ("cpu", "cuda"):
+        raise UserError(f"several ranks need --device cuda or cpu, and this is {placement.device}")
+    if ranks.size > 1 and placement.device.type == "cuda":
+        torch.cuda.set_device(placement.device)
+    return placement
 
 
 def endpoint_policy(config: Config, url: str) -> EndpointPolicy:
@@ -234,8 +312,9 @@ def checkpoint_bytes(policies: Sequence[TrainablePolicy | EndpointPolicy], confi
     return round((4 + STATE_BYTES[config.learner.optim] + reference) * trained)
 
 
-def use_threads(config: Config) -> None:
-    torch.set_num_threads(config.threads or os.cpu_count() or 1)
+def use_threads(config: Config, ranks: Ranks = ALONE) -> None:
+    """All cores, divided among the ranks of this machine, unless `config` says how many."""
+    torch.set_num_threads(config.threads or max(1, (os.cpu_count() or 1) // ranks.local_size))
 
 
 def _copy(loaded: LanguageModel) -> LanguageModel:

@@ -22,34 +22,58 @@ from shoal.display import Display, make_display
 from shoal.errors import UserError
 from shoal.folder import CONFIG, CURVES, RunFolder, clean, write_atomically
 from shoal.judge import Estimate, Evaluation, evaluate
+from shoal.led import LedVerifier
+from shoal.ranks import Ranks, joined
 from shoal.rollout import seed_of
 
 
 def run_session(config: Config, out: Path | None, resume: Path | None, quiet: bool) -> int:
     """`shoal run`. Returns the exit code: 0, or 130 when it was stopped before its last round."""
+    with joined(config.policy.device) as ranks:
+        if ranks.leader:
+            return _lead(config, out, resume, quiet, ranks)
+        return _follow(config, ranks)
+
+
+def _lead(config: Config, out: Path | None, resume: Path | None, quiet: bool, ranks: Ranks) -> int:
+    """The rank that writes and shows: the only one, mostly."""
     console = Console()
     folder = RunFolder.open(resume) if resume else RunFolder.create(out or _new_folder(), config.resolved().to_toml())
     with folder:
-        checkpoint = folder.latest()
+        latest = folder.latest()
+        checkpoint = latest[1] if latest else None
         if resume:  # without a checkpoint, when it was killed before the first: from the beginning
-            folder.rewind(checkpoint[0] if checkpoint else -1)
+            folder.rewind(latest[0] if latest else -1)
             write_atomically(folder.path / CONFIG, config.to_toml().encode())
+        ranks.agreed(checkpoint)
         nodes = [f"node-{number}" for number in range(1, config.swarm.nodes + 1)]
         display = make_display(console, config.rounds, nodes, quiet, folder.metrics())
         with display:
             display.status("starting")
             from shoal.run import Run  # torch, only now
 
-            run = Run(config, folder, display, checkpoint[1] if checkpoint else None)
+            run = Run(config, folder, display, checkpoint, ranks)
             with closing(run), _stoppable(display) as stop:
                 run.go(stop)
         draw_curves(folder.metrics(), folder.path / CURVES, _title(config))
         done = run.round >= config.rounds
-        _print_gains(console, folder, run.placement)
+        _print_gains(console, folder, f"{run.placement}" + (f", {ranks.size} ranks" if ranks.size > 1 else ""))
         if not done:
             console.print(f"stopped after round {run.round} of {config.rounds}; to go on:")
             console.print(f"  shoal run --resume {folder.path}", soft_wrap=True, highlight=False)
     return 0 if done else 130
+
+
+def _follow(config: Config, ranks: Ranks) -> int:
+    """Any other rank: it computes its part, in silence."""
+    checkpoint = ranks.agreed(None)
+    silent = make_display(Console(quiet=True), config.rounds, [], True, [])
+    from shoal.run import Run
+
+    run = Run(config, None, silent, checkpoint, ranks)
+    with closing(run), _stoppable(silent) as stop:
+        run.go(stop)
+    return 0 if run.round >= config.rounds else 130
 
 
 def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: bool) -> int:
@@ -61,16 +85,20 @@ def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: 
     ks = sorted({1, *(ks or [samples])})
     if not 1 <= ks[0] <= ks[-1] <= samples:
         raise UserError(f"pass@{ks[-1] if ks[-1] > samples else ks[0]} needs --samples {max(ks)} or more, and K >= 1")
-    console = Console(stderr=as_json)
-    with console.status(f"asking {model}"):
-        from shoal.run import build_policy  # torch, only now
-        from shoal.tasks import Tasks, Verifier
+    with joined(config.policy.device) as ranks:
+        console = Console(stderr=as_json, quiet=not ranks.leader)
+        with console.status(f"asking {model}"):
+            from shoal.run import build_policy  # torch, only now
+            from shoal.tasks import Tasks, Verifier
 
-        tasks = Tasks(config.tasks)
-        questions = tasks.held_out(number, config.seed)
-        policy = build_policy(config, model)
-        with Verifier(config.tasks) as verifier:
-            result = evaluate(policy, verifier, questions, samples, seed_of(config.seed, "evaluate"))
+            tasks = Tasks(config.tasks)
+            questions = tasks.held_out(number, config.seed)
+            policy = build_policy(config, model, ranks)
+            with Verifier(config.tasks) as verifier:
+                scorer = LedVerifier(verifier, ranks)
+                result = evaluate(policy, scorer, questions, samples, seed_of(config.seed, "evaluate"))
+    if not ranks.leader:
+        return 0
     if result.unanswered:  # of an endpoint
         lost = f"{result.unanswered} questions were not answered and are left out ({getattr(policy, 'trouble', '')})"
         if not any(result.correct.values()):

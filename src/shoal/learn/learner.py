@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -18,12 +19,16 @@ from shoal.learn.batch import MicroBatch, Row, Trained, make_rows, micro_batches
 from shoal.learn.critic import Critic, Judgement, judge
 from shoal.learn.logprobs import check_architecture, token_logprobs, trained_hidden
 from shoal.learn.losses import clipped_value_loss, kl_k3, policy_loss, token_weights
+from shoal.learn.memory import worth_checkpointing
 from shoal.learn.optim import make_optimizer
 from shoal.protocols import TrainablePolicy
+from shoal.ranks import ALONE, Ranks
 from shoal.rollout import Completion, FinishReason, Scored
 
-LARGE = 50_000_000
-"""Parameters from which gradient checkpointing is the default."""
+if TYPE_CHECKING:
+    from shoal.sharding import Sharded, ShardedReference
+
+T = TypeVar("T")
 
 
 class GRPOLearner:
@@ -34,21 +39,35 @@ class GRPOLearner:
 
     With `advantage = "gae"` it is PPO (arXiv 1707.06347): a critic says what each token was worth, and learns from all
     groups, those of equal rewards too. Its loss is averaged as the policy's.
+
+    With several ranks each computes some of the rows, and gradients are summed: losses are weighted for the whole step
+    beforehand. All ranks then take the same step.
     """
 
-    def __init__(self, policy: TrainablePolicy, config: LearnerConfig, learning_rate: float) -> None:
+    def __init__(
+        self,
+        policy: TrainablePolicy,
+        config: LearnerConfig,
+        learning_rate: float,
+        ranks: Ranks = ALONE,
+        sharded: Sharded | None = None,
+    ) -> None:
+        """`sharded`: of the policy's model, where no rank holds all of it; its architecture has been checked before."""
         self.policy = policy
         self.config = config
+        self.ranks = ranks
+        self.sharded = sharded
         self.model: Any = policy.lm.model
-        check_architecture(self.model, policy.name)
+        if sharded is None:
+            check_architecture(self.model, policy.name)
         self.optimizer = make_optimizer(self.model.parameters(), config, learning_rate, policy.placement.device)
+        budget = config.tokens_per_micro_batch
+        self.token_budget = (16_384 if policy.placement.device.type == "cuda" else 1024) if budget == "auto" else budget
         self.checkpointed = self._checkpointed_layers()
-        self.reference = Reference(self.model) if config.beta else None
+        self.reference = self._reference() if config.beta else None
         self.dropouts = adapter_dropouts(self.model)
         self.critic = self._critic() if config.advantage == "gae" else None
         self.skipped_steps = 0
-        budget = config.tokens_per_micro_batch
-        self.token_budget = (16_384 if policy.placement.device.type == "cuda" else 1024) if budget == "auto" else budget
 
     def update(self, scored: Sequence[Scored], seed: int = 0) -> dict[str, float]:
         """Learns from `scored` and returns the update's metrics, in TRL's names. `seed`: of minibatches and dropout."""
@@ -63,10 +82,11 @@ class GRPOLearner:
             with self.reference.restored() as model:
                 ref_logps = self._logprobs(model, rows_of_all, slots)
         judged = self._judge(rows_of_all, slots) if self.critic is not None and rows_of_all else None
-        with dropping_out(self.dropouts, seed, self.policy.placement.device):
+        with dropping_out(self.dropouts, seed + self.ranks.rank, self.policy.placement.device):
             for _ in range(self.config.num_iterations):
                 for rows in minibatches:
                     self._step(rows, old_logps, ref_logps, judged, metrics)
+        metrics.gather(self.ranks)
         return metrics.means(self.skipped_steps) | (judged.metrics() if judged is not None else {})
 
     def _minibatches(self, scored: Sequence[Scored], seed: int) -> list[list[Row]]:
@@ -112,11 +132,11 @@ class GRPOLearner:
         config = self.config
         self._zero_grad()
         for batch in self._micro_batches(rows):
-            self._checkpointing(True)
-            with self.policy.placement.autocast():
-                hidden_TD = trained_hidden(self.model, batch)
-                logps_T, entropy_T = token_logprobs(self.model, batch, self.policy.sampling.temperature, hidden_TD)
-            self._checkpointing(False)
+            if batch is self._idle:
+                hidden_TD, logps_T, _ = self._forward(batch)
+                (0 * (logps_T.sum() + hidden_TD.sum())).backward()
+                continue
+            hidden_TD, logps_T, entropy_T = self._forward(batch)
             old_T = logps_T.detach() if old_logps is None else old_logps[batch.slots_T]
             advantages_T = batch.advantages_T if judged is None else judged.advantages_T[batch.slots_T]
             loss_T, low_T, high_T = policy_loss(
@@ -140,8 +160,7 @@ class GRPOLearner:
             loss = (loss_T * batch.weights_T).sum()
             loss.backward()
             metrics.add(len(loss_T), loss=loss, entropy=entropy_T.sum(), low=low_T.sum(), high=high_T.sum())
-        critic = [] if self.critic is None else list(self.critic.parameters())
-        norm = torch.nn.utils.clip_grad_norm_([*self.model.parameters(), *critic], config.max_grad_norm)
+        norm = self._clip()
         if torch.isfinite(norm):
             self.optimizer.step()
             if self.critic is not None:
@@ -151,6 +170,45 @@ class GRPOLearner:
         else:
             self.skipped_steps += 1
         self._zero_grad()
+
+    def _forward(self, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """hidden_TD, logps_T and entropy_T, to be trained on."""
+
+        def compute() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+            hidden_TD = trained_hidden(self.model, batch)
+            return hidden_TD, *token_logprobs(self.model, batch, self.policy.sampling.temperature, hidden_TD)
+
+        self._checkpointing(True)
+        found = self._pass(compute)
+        self._checkpointing(False)
+        return found
+
+    def _pass(self, compute: Callable[[], T]) -> T:
+        """`compute()`, which passes through the model once, wherever its weights are."""
+        with self.policy.placement.autocast():
+            return compute() if self.sharded is None else self.sharded(compute)
+
+    def _clip(self) -> torch.Tensor:
+        """Sums gradients over ranks, scales them to `max_grad_norm` if they are longer, and returns their norm."""
+        critic = [] if self.critic is None else list(self.critic.parameters())
+        weights, longest = list(self.model.parameters()), self.config.max_grad_norm
+        if self.sharded is not None:
+            self._sum_gradients(critic)
+            return self.sharded.clip(weights, critic, longest)
+        self._sum_gradients([*weights, *critic])
+        return torch.nn.utils.clip_grad_norm_([*weights, *critic], longest)
+
+    def _sum_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
+        """Over ranks, of which some may have had nothing to compute. What has no gradient anywhere gets none."""
+        if self.ranks.size == 1 or not parameters:
+            return
+        found = torch.tensor([float(p.grad is not None) for p in parameters], device=self.policy.placement.device)
+        self.ranks.add([found])
+        touched = [p for p, times in zip(parameters, found.tolist(), strict=True) if times]
+        for parameter in touched:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        self.ranks.add([parameter.grad for parameter in touched if parameter.grad is not None])
 
     def _zero_grad(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
@@ -163,9 +221,14 @@ class GRPOLearner:
         dtype = torch.promote_types(model.dtype, torch.float32)
         logps = torch.zeros(slots, dtype=dtype, device=self.policy.placement.device)
         for batch in self._micro_batches(rows):
-            with self.policy.placement.autocast():
-                logps[batch.slots_T], _ = token_logprobs(model, batch, self.policy.sampling.temperature)
+            logps_T, _ = self._pass(partial(token_logprobs, model, batch, self.policy.sampling.temperature))
+            if batch is not self._idle:
+                logps[batch.slots_T] = logps_T
+        self.ranks.add([logps])
         return logps
+
+    def _reference(self) -> Reference | ShardedReference:
+        return Reference(self.model) if self.sharded is None else self.sharded.reference()
 
     def _critic(self) -> Critic:
         size = self.model.get_output_embeddings().weight.shape[1]
@@ -177,17 +240,20 @@ class GRPOLearner:
         assert self.critic is not None
         values_T = self.critic.head.weight.new_zeros(slots)
         for batch in self._micro_batches(rows):
-            with self.policy.placement.autocast():
-                hidden_TD = trained_hidden(self.model, batch)
-            values_T[batch.slots_T] = self.critic(hidden_TD)
+            hidden_TD = self._pass(partial(trained_hidden, self.model, batch))
+            if batch is not self._idle:
+                values_T[batch.slots_T] = self.critic(hidden_TD)
+        self.ranks.add([values_T])
         sequences = [sequence for row in rows for sequence in row.sequences]
         return judge(values_T, sequences, self.config)
 
     def _checkpointed_layers(self) -> list[GradientCheckpointingLayer]:
         """The layers that keep nothing but their input for the backward pass."""
         wanted = self.config.gradient_checkpointing
-        if wanted == "auto":
-            wanted = self.model.num_parameters() > LARGE
+        if wanted == "auto":  # a model that is sharded is one that does not fit
+            wanted = self.sharded is not None or worth_checkpointing(
+                self.model, self.policy.placement, self.token_budget
+            )
         if not wanted:
             return []
         with warnings.catch_warnings():  # transformers 5.2x renames it, and 5.0 has the old name alone
@@ -201,20 +267,39 @@ class GRPOLearner:
             layer.training = on
 
     def _micro_batches(self, rows: list[Row]) -> Iterator[MicroBatch]:
-        return micro_batches(rows, self.token_budget, self.policy.placement.device)
+        """This rank's part of `rows`. With sharded weights, `_idle` as often as other ranks have more to compute."""
+        device = self.policy.placement.device
+        mine = micro_batches(self.ranks.deal(rows, len), self.token_budget, device)
+        if self.sharded is None:
+            return mine
+        batches = list(mine)
+        return iter([*batches, *[self._idle] * self.sharded.lag(len(batches))])
+
+    @cached_property
+    def _idle(self) -> MicroBatch:
+        """The least there is to compute, to no effect."""
+        row = Row([0], (Trained([0], 0.0, 0.0, 0),))
+        return next(micro_batches([row], 1, self.policy.placement.device))
 
     def save(self, folder: Path) -> None:
-        """Writes the optimiser's state; the weights are the policy's to save."""
-        state = {"optimizer": self.optimizer.state_dict(), "skipped_steps": self.skipped_steps}
+        """Writes the optimiser's state; the weights are the policy's to save. Ranks but the leader write nothing, and
+        have to call it only where weights are sharded."""
+        optimizer = self.optimizer.state_dict() if self.sharded is None else self.sharded.state_of(self.optimizer)
+        state = {"optimizer": optimizer, "skipped_steps": self.skipped_steps}
         if self.reference is not None:
             state["reference"] = self.reference.state_dict()
         if self.critic is not None:
             state["critic"] = self.critic.state()
-        torch.save(state, folder / "learner.pt")
+        if self.ranks.leader:
+            torch.save(state, folder / "learner.pt")
 
     def load(self, folder: Path) -> None:
-        state = torch.load(folder / "learner.pt", map_location=self.policy.placement.device, weights_only=True)
-        self.optimizer.load_state_dict(state["optimizer"])
+        where = self.policy.placement.device if self.sharded is None else "cpu"  # as a whole it may not fit there
+        state = torch.load(folder / "learner.pt", map_location=where, weights_only=True)
+        if self.sharded is None:
+            self.optimizer.load_state_dict(state["optimizer"])
+        else:
+            self.sharded.restore(self.optimizer, state["optimizer"])
         self.skipped_steps = state["skipped_steps"]
         if self.reference is not None:
             self.reference.load_state_dict(state["reference"])
@@ -228,12 +313,22 @@ class _Sums:
     def __init__(self) -> None:
         self.tokens = 0
         self.steps = 0
-        self.sums: dict[str, torch.Tensor] = {}
+        self.sums: dict[str, torch.Tensor | float] = {}
 
     def add(self, tokens: int = 0, **values: torch.Tensor) -> None:
         self.tokens += tokens
         for name, value in values.items():
             self.sums[name] = self.sums.get(name, torch.zeros_like(value)) + value.detach()
+
+    def gather(self, ranks: Ranks) -> None:
+        """Adds what the other ranks have summed. Gradients' norms are the same on all."""
+        if ranks.size == 1:
+            return
+        mine = {name: float(value) for name, value in self.sums.items()}
+        everyone = ranks.each((self.tokens, mine))
+        self.tokens = sum(tokens for tokens, _ in everyone)
+        for name in {name for _, sums in everyone for name in sums} - {"grad_norm"}:
+            self.sums[name] = sum(sums.get(name, 0.0) for _, sums in everyone)
 
     def means(self, skipped_steps: int) -> dict[str, float]:
         sums = {name: float(value) for name, value in self.sums.items()}

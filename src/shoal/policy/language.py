@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
 
@@ -14,7 +15,12 @@ from shoal.policy.decode import cache_bytes_per_token, check_decoding, sample
 from shoal.policy.device import Placement
 from shoal.policy.draw import Sampling
 from shoal.policy.loading import LanguageModel, load
+from shoal.policy.products import use_fast_products
+from shoal.ranks import ALONE, Ranks
 from shoal.rollout import Completion, FinishReason, Part, Question, seed_of
+
+if TYPE_CHECKING:
+    from shoal.sharding import Sharded
 
 CACHE_BYTES = 2**30
 """Keys and values of one decoding batch; more questions than fit are decoded in several batches."""
@@ -27,12 +33,24 @@ class LanguagePolicy:
     completion apart, so that no boundary merges and nothing in a completion can act as a special token.
     """
 
-    def __init__(self, model: str | LanguageModel, sampling: Sampling, placement: Placement) -> None:
+    def __init__(
+        self,
+        model: str | LanguageModel,
+        sampling: Sampling,
+        placement: Placement,
+        ranks: Ranks = ALONE,
+        sharded: Sharded | None = None,
+    ) -> None:
+        """`ranks`: among whom questions are divided; `sharded`: of `model`, where no rank holds all of it."""
         self.lm = load(model, placement.device) if isinstance(model, str) else model
         self.sampling = sampling
         self.placement = placement
+        self.ranks = ranks
+        self.sharded = sharded
         self.lm.model.eval()
-        check_decoding(self.lm.model, self.lm.name, placement)
+        use_fast_products(self.lm.model, placement.device)
+        with self._decoding():
+            check_decoding(self.lm.model, self.lm.name, placement)
         self._system_role = self._accepts_system_role()
         self._stop_marker = self._plain_stop_marker()
 
@@ -53,18 +71,21 @@ class LanguagePolicy:
             )
         per_question = cache_bytes_per_token(self.lm.model) * (prompt_length + num_generations * answer_length)
         step = max(1, CACHE_BYTES // per_question) if prompts else 1
+        mine = self.ranks.mine(list(enumerate(prompts)))
         groups = []
-        for start in range(0, len(prompts), step):
-            groups += sample(
-                self.lm.model,
-                prompts[start : start + step],
-                num_generations,
-                self.sampling,
-                self.lm.stop_ids,
-                self.placement,
-                [seed_of(seed, number) for number in range(start, min(start + step, len(prompts)))],
-            )
-        return [tuple(self._completion(s.token_ids, s.stopped) for s in group) for group in groups]
+        with self._decoding():
+            for batch in (mine[start : start + step] for start in range(0, len(mine), step)):
+                groups += sample(
+                    self.lm.model,
+                    [prompt for _, prompt in batch],
+                    num_generations,
+                    self.sampling,
+                    self.lm.stop_ids,
+                    self.placement,
+                    [seed_of(seed, number) for number, _ in batch],
+                )
+        answers = [tuple(self._completion(s.token_ids, s.stopped, s.logps) for s in group) for group in groups]
+        return self.ranks.together(answers)
 
     def prompt_ids(self, question: Question) -> list[int]:
         """The question in this model's own format: its chat template, or plain lines where it has none."""
@@ -94,7 +115,19 @@ class LanguagePolicy:
         return ids[: self.sampling.max_completion_length]
 
     def save(self, folder: Path) -> None:
-        self.lm.save(folder)
+        """Writes the model. Ranks but the leader write nothing, and have to call it only where weights are sharded."""
+        whole = None if self.sharded is None else self.sharded.whole()
+        if not self.ranks.leader:
+            return
+        if whole is None:
+            self.lm.save(folder)
+        else:
+            self.lm.model.save_pretrained(folder, state_dict=whole)
+            self.lm.tokenizer.save_pretrained(folder)
+
+    def _decoding(self) -> AbstractContextManager[None]:
+        """A time of passes through the model."""
+        return nullcontext() if self.sharded is None else self.sharded.decoding()
 
     def _accepts_system_role(self) -> bool:
         """Some chat templates refuse a system message; what it says then goes before the question."""
@@ -114,9 +147,9 @@ class LanguagePolicy:
         plain = [token.content for id, token in added if id in self.lm.stop_ids and not token.special]
         return re.compile("|".join(f"(?<={re.escape(m[0])})(?={re.escape(m[1:])})" for m in plain)) if plain else None
 
-    def _completion(self, token_ids: list[int], stopped: bool) -> Completion:
+    def _completion(self, token_ids: list[int], stopped: bool, logps: Sequence[float] | None = None) -> Completion:
         body = token_ids[:-1] if stopped else token_ids
         tokenizer: Any = self.lm.tokenizer
         text = tokenizer.decode(body, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         reason = FinishReason.stop if stopped else FinishReason.length
-        return Completion((Part(text),), reason, tuple(token_ids))
+        return Completion((Part(text),), reason, tuple(token_ids), None if logps is None else tuple(logps))
