@@ -94,6 +94,7 @@ class Parrot:
         self.answers = answers or (RIGHT, WRONG)
         self.seeds: list[int] = []
         self.name = "parrot"
+        self.trouble = ""
         weight = SimpleNamespace(numel=lambda: weights, requires_grad=True)
         self.lm: Any = SimpleNamespace(model=SimpleNamespace(parameters=lambda: [weight]))
         self._save = save

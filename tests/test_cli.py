@@ -458,7 +458,7 @@ def test_eval_as_json(judged: list[tuple[Config, str]], capsys: Capture) -> None
     assert result["tasks"].keys() == {"gcd", "lcm"}
     assert result["tasks"]["gcd"]["pass@2"]["value"] == pytest.approx(5 / 6)
     assert result["tasks"]["gcd"]["pass@1"]["low"] < 0.5 < result["tasks"]["gcd"]["pass@1"]["high"]
-    [(config, model)] = judged
+    [(config, model, _)] = judged
     assert model == "some/model"
     assert config.policy.model == ["some/model"]
 

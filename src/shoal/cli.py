@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from shoal import __version__
 from shoal.config import Config, make_config, read_config
 from shoal.errors import UserError
 from shoal.flags import Parser, add_settings, given_settings, merged
+from shoal.ranks import is_leader
 
 RUN_HELP = """Runs a swarm of language models in this process: each node answers questions, shares what it tried,
 and learns from its own rollouts and from the others'.
@@ -36,27 +38,57 @@ MERGE_HELP = """Adds LoRA adapters to the weights of their base and writes an or
   shoal merge runs/one/checkpoints/round-000060/node-1 merged
   shoal eval merged"""
 
+JOIN_HELP = """Runs one node of a swarm that spans processes and machines. It answers questions, shares what it tried
+under its own key (`shoal id`), and learns from its own rollouts and from those of nodes that it need not trust.
+
+  shoal join --swarm reef                              finds nodes on the local network
+  shoal join relay.example.org:7447 --swarm reef       reaches them through a relay (`shoal relay`)
+  shoal join HOST:PORT --swarm lab --secret-file FILE  a private swarm
+  shoal join --resume runs/one                         goes on where a node ended or was killed
+
+Training never waits for the network: alone, it trains alone. `shoal status` tells how it stands. Every setting below
+can also stand in a TOML file (--config FILE); flags go over the file."""
+
+STATUS_HELP = """Tells how a node of `shoal join` stands: peers, rates, what was refused and why, what the swarm gave.
+
+  shoal status                  of the node that runs in this folder
+  shoal status runs/one --json"""
+
 RESUMABLE = {"rounds", "threads", "checkpoint_every"}
 """Settings that may be changed on the way."""
+PARTS = {"relay": "shoal.swarm.relay", "id": "shoal.swarm.identity", "doctor": "shoal.doctor"}
+"""Commands with a module of their own: `HELP`, `add_arguments` and `command`."""
+PART_HELP = {
+    "relay": "carry a swarm between machines",
+    "id": "show, export or import this machine's identity",
+    "doctor": "tell what this machine can do, and what a run would take",
+}
+NETWORKED = ("network.", "admission.")
+"""Sections that are for `shoal join` alone."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program; returns its exit code: 0, 2 for what the user can mend, 130 when interrupted."""
     try:
-        args = _parser().parse(sys.argv[1:] if argv is None else argv)
+        words = list(sys.argv[1:] if argv is None else argv)
+        args = _parser(words).parse(words)
         code: int = args.command(args)
         return code
     except UserError as error:
+        if not is_leader():
+            return 2
         print(f"shoal: {' '.join(str(error).splitlines())}", file=sys.stderr)  # others' words may have several lines
         return 2
     except KeyboardInterrupt:
-        print("shoal: interrupted", file=sys.stderr)
+        if is_leader():
+            print("shoal: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
         return 0
 
 
-def _parser() -> Parser:
+def _parser(words: Sequence[str]) -> Parser:
+    """The parser; what only the command in `words` needs is imported for it alone."""
     parser = Parser(prog="shoal", description="Collective reinforcement learning of language models.")
     parser.add_argument("--version", action="version", version=f"shoal {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -67,7 +99,21 @@ def _parser() -> Parser:
     run.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in this folder")
     run.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: runs/DATE-TIME)")
     run.add_argument("--quiet", action="store_true", help="print the result alone")
-    add_settings(run)
+    add_settings(run, without=NETWORKED)
+
+    join = commands.add_parser("join", help="run one node of a swarm of many machines", description=JOIN_HELP)
+    join.set_defaults(command=_join)
+    join.add_argument("endpoints", nargs="*", metavar="ENDPOINT", help="whom to reach: HOST:PORT, tls/HOST:PORT")
+    join.add_argument("--config", type=Path, metavar="FILE", help="settings from a TOML file")
+    join.add_argument("--resume", type=Path, metavar="DIR", help="go on with the node in this folder")
+    join.add_argument("--out", type=Path, metavar="DIR", help="the node's folder (default: runs/DATE-TIME)")
+    join.add_argument("--quiet", action="store_true", help="print the result alone")
+    add_settings(join, without=("swarm.nodes", "network.connect"))
+
+    status = commands.add_parser("status", help="tell how a joined node stands", description=STATUS_HELP)
+    status.set_defaults(command=_status)
+    status.add_argument("folder", nargs="?", type=Path, metavar="DIR", help="its folder (default: the newest in runs/)")
+    status.add_argument("--json", action="store_true", help="print one JSON object")
 
     merge = commands.add_parser("merge", help="merge LoRA adapters into their model", description=MERGE_HELP)
     merge.set_defaults(command=_merge)
@@ -84,6 +130,14 @@ def _parser() -> Parser:
     decoding = ["max_completion_length", "temperature", "top_p", "device", "dtype"]
     decoding += ["engine", "endpoint_timeout", "endpoint_requests", "vllm_gpu_memory_utilization"]
     add_settings(evaluate, [*settings, *(f"policy.{name}" for name in decoding)])
+    for name, module in PARTS.items():
+        if name in words:
+            part = importlib.import_module(module)
+            command = commands.add_parser(name, help=PART_HELP[name], description=part.HELP)
+            command.set_defaults(command=part.command)
+            part.add_arguments(command)
+        else:
+            commands.add_parser(name, help=PART_HELP[name])
     return parser
 
 
@@ -102,6 +156,31 @@ def _run(args: argparse.Namespace) -> int:
     from shoal.session import run_session
 
     return run_session(config, args.out, args.resume, args.quiet)
+
+
+def _join(args: argparse.Namespace) -> int:
+    given = given_settings(args)
+    if args.endpoints:
+        given = merged(given, {"network": {"connect": args.endpoints}})
+    if args.resume:
+        if args.config or args.out:
+            raise UserError("--resume takes everything from its folder; leave --config and --out away")
+        fixed = sorted(set(given) - RESUMABLE - {"network", "admission"})
+        if fixed:
+            raise UserError(f"a resumed node keeps its settings, but for the network's; {fixed[0]} may not change")
+        source = args.resume / "config.toml"
+        config = _config(source, given) if source.exists() else Config()
+    else:
+        config = _config(args.config, merged(given, {"swarm": {"nodes": 1}}))
+    from shoal.session import join_session
+
+    return join_session(config, args.out, args.resume, args.quiet)
+
+
+def _status(args: argparse.Namespace) -> int:
+    from shoal.status import status_session
+
+    return status_session(args.folder, args.json)
 
 
 def _eval(args: argparse.Namespace) -> int:

@@ -170,6 +170,8 @@ class SwarmConfig(Section):
     """I: own rollouts in each update; also the questions that a node answers each round."""
     external: int = Field(4, ge=0)
     """J: other nodes' rollouts in each update, as far as the pool has live ones."""
+    stacked: bool | Literal["auto"] = "auto"
+    """Run the nodes of this process as one batched program. auto: on a GPU, where all have the same model."""
     pool_size: int = Field(256, ge=1)
     """Rollouts a node keeps for sampling; the oldest go first."""
     max_age: int = Field(4, ge=0)

@@ -29,6 +29,8 @@ HISTORY = 24
 """Rounds in a sparkline."""
 PAUSE = 5.0
 """Seconds between the lines of `PlainDisplay`, at least."""
+PANEL_PAUSE = 60.0
+"""Seconds between its accounts of the swarm, at least."""
 
 
 class Display(Protocol):
@@ -46,6 +48,9 @@ class Display(Protocol):
 
     def note(self, text: str) -> None:
         """Say what the user should know, until there is another note; "" takes it back."""
+
+    def panel(self, lines: Sequence[str]) -> None:
+        """Show how the swarm stands, in place of what was shown of it before."""
 
 
 def make_display(
@@ -76,6 +81,9 @@ class QuietDisplay:
     def note(self, text: str) -> None:
         pass
 
+    def panel(self, lines: Sequence[str]) -> None:
+        pass
+
 
 class LiveDisplay:
     """A table that is drawn again in place: a row for each node, and one for their mean."""
@@ -83,6 +91,7 @@ class LiveDisplay:
     def __init__(self, total_rounds: int, nodes: Sequence[str], console: Console, history: Sequence[Row] = ()) -> None:
         self._progress = Progress(total_rounds, nodes, history)
         self._status = self._note = ""
+        self._panel: list[str] = []
         self._lock = RLock()  # a thread of its own draws
         self._live = Live(self, console=console, refresh_per_second=4)
 
@@ -106,12 +115,18 @@ class LiveDisplay:
         with self._lock:
             self._note = text
 
+    def panel(self, lines: Sequence[str]) -> None:
+        with self._lock:
+            self._panel = list(lines)
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         with self._lock:
             yield self._header()
             yield Text()
-            yield self._table(options.max_width, console.size.height - 8, options.ascii_only)
+            yield self._table(options.max_width, console.size.height - 8 - len(self._panel), options.ascii_only)
             yield Text()
+            for line in self._panel:
+                yield plain(line, "dim")
             words = [(self._status, "cyan"), (self._note, "yellow")]
             yield Text("  ").join(plain(text, style) for text, style in words if text)
 
@@ -163,8 +178,9 @@ class PlainDisplay:
     def __init__(self, total_rounds: int, nodes: Sequence[str], console: Console, history: Sequence[Row] = ()) -> None:
         self._progress = Progress(total_rounds, nodes, history)
         self._console = console
-        self._note = ""
+        self._told: set[str] = set()
         self._next = 0.0
+        self._next_panel = time.monotonic() + PAUSE
 
     def __enter__(self) -> Self:
         return self
@@ -187,9 +203,15 @@ class PlainDisplay:
         self._print("  ".join([f"round {round}/{progress.total}", *figures, progress.times()]))
 
     def note(self, text: str) -> None:
-        if text not in ("", self._note):
+        if text and text not in self._told:  # it may come and go with every round
+            self._told.add(text)
             self._print(text)
-        self._note = text
+
+    def panel(self, lines: Sequence[str]) -> None:
+        if time.monotonic() >= self._next_panel:
+            self._next_panel = time.monotonic() + PANEL_PAUSE
+            for line in lines:
+                self._print(f"  {line}")
 
     def _print(self, text: str) -> None:
         self._console.print(plain(text), soft_wrap=True)

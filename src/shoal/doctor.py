@@ -152,11 +152,13 @@ def _measures(config: Config, policy: LanguagePolicy, tasks: Any, name: str) -> 
     from shoal.policy.language import CACHE_BYTES
 
     models, swarm, evaluation = config.policy.model, config.swarm, config.evaluation
+    samples = evaluation.samples
+    assert isinstance(samples, int)
     budget = _budget(config, policy.placement)
     wanted = config.learner.gradient_checkpointing
     rounds = [tasks.draw(swarm.local + swarm.external, config.seed, "node-1", r + 1) for r in range(ROUNDS)]
     held_out = [q for group in tasks.held_out(evaluation.questions, config.seed).values() for q in group]
-    asked = [(r[: swarm.local], config.policy.num_generations) for r in rounds] + [(held_out, evaluation.samples)]
+    asked = [(r[: swarm.local], config.policy.num_generations) for r in rounds] + [(held_out, samples)]
     length = policy.sampling.max_completion_length
     work = Work(
         nodes=sum(models[number % len(models)] == name for number in range(swarm.nodes)),
@@ -395,6 +397,7 @@ def _version(package: str) -> str | None:
 
 def show(console: Console, report: dict[str, Any]) -> None:
     """The report for people."""
+    from rich.markup import escape
     from rich.table import Table
 
     machine, run = report["machine"], report["run"]
@@ -419,7 +422,7 @@ def show(console: Console, report: dict[str, Any]) -> None:
     console.print(table)
     for model in report["models"]:
         console.print()
-        console.print(_model_table(grid(model["model"]), model))
+        console.print(_model_table(grid(escape(model["model"])), model))
     console.print()
     table = Table(title="Expected peak of a run", title_justify="left", title_style="bold", box=None, show_header=False)
     table.add_column(min_width=14)
@@ -457,7 +460,7 @@ def _model_table(table: Any, model: dict[str, Any]) -> Any:
 
 
 def _extra(name: str, found: str | None) -> str:
-    return f"{name} {found}" if found else f"no {name} (pip install 'shoal[{EXTRAS[name]}]')"
+    return f"{name} {found}" if found else f"no {name} (pip install 'shoal\\[{EXTRAS[name]}]')"  # no markup
 
 
 def _gb(size: float) -> str:

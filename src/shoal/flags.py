@@ -48,9 +48,11 @@ class Parser(argparse.ArgumentParser):
         return self
 
 
-def add_settings(parser: argparse.ArgumentParser, only: Sequence[str] = ()) -> None:
-    """Flags for the settings (all, or `only` those of these dotted names), a group for each section."""
-    settings = [s for s in settings_of(Config) if s[0] not in NOT_FLAGS and (not only or s[0] in only)]
+def add_settings(parser: argparse.ArgumentParser, only: Sequence[str] = (), without: tuple[str, ...] = ()) -> None:
+    """Flags for the settings (all, or `only` those of these dotted names), less those that begin as one of `without`, a
+    group for each section."""
+    every = [s for s in settings_of(Config) if s[0] not in NOT_FLAGS and not s[0].startswith(without)]
+    settings = [s for s in every if not only or s[0] in only]
     leaves = Counter(name.rpartition(".")[2] for name, _ in settings)
     groups: dict[str, Any] = {}
     for name, field in settings:

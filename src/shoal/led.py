@@ -33,7 +33,7 @@ class LedPolicy:
 
     @property
     def trouble(self) -> str:
-        return str(getattr(self.policy, "trouble", ""))  # of an endpoint
+        return self.policy.trouble
 
     def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
         answers = self.policy.generate(questions, num_generations, seed) if self.ranks.leader else []

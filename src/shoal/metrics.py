@@ -21,6 +21,8 @@ def round_metrics(node: Node, lesson: Lesson) -> dict[str, Any]:
     completions = [completion for scored in lesson.own for completion in scored.rollout.completions]
     lengths = [len(c.token_ids) for c in completions if c.token_ids is not None]
     learns = node.learner is not None
+    own = f"gradient/from/{node.name}"
+    pulled = any(name.startswith("gradient/from/") for name in lesson.update)
     return {
         "round": node.round,
         "node": node.name,
@@ -33,12 +35,14 @@ def round_metrics(node: Node, lesson: Lesson) -> dict[str, Any]:
         "rollouts/sampled": len(lesson.foreign) if learns else None,
         "rollouts/wanted": node.external if learns else None,
         "rollouts/pool": len(node.pool) if learns else None,
+        "rollouts/live_pool": sum(scored.live for scored in node.pool.candidates()) if learns else None,
         "rollouts/refused": node.swarm.refused,
         "completions/mean_length": _mean(lengths),
         "completions/truncated": _mean([c.finish_reason == FinishReason.length for c in completions]),
         "completions/missing": node.local * node.num_generations - len(completions),
         "tokens/generated": sum(lengths) if lengths or not completions else None,
         **{f"seconds/{name}": seconds for name, seconds in node.seconds.items()},
+        "gradient/external": 1 - lesson.update.get(own, 0.0) if pulled else None,
         **lesson.update,
     }
 

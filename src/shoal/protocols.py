@@ -53,6 +53,11 @@ class Policy(Protocol):
         (an endpoint) gives fewer, or none."""
         ...
 
+    @property
+    def trouble(self) -> str:
+        """Why the last call gave fewer than it was asked for, or nothing."""
+        ...
+
     def save(self, folder: Path) -> None:
         """Writes what it takes to go on."""
         ...

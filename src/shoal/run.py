@@ -11,9 +11,10 @@ import dataclasses
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -24,16 +25,19 @@ from shoal.judge import evaluate
 from shoal.learn.learner import GRPOLearner
 from shoal.learn.logprobs import check_architecture
 from shoal.learn.optim import STATE_BYTES
+from shoal.learn.stacked import StackedLearner
 from shoal.led import LedPolicy, LedVerifier
 from shoal.metrics import rollout_rows, round_metrics
 from shoal.node import Lesson, Node
+from shoal.policy.company import Company
 from shoal.policy.device import Placement, place
 from shoal.policy.draw import Sampling
 from shoal.policy.endpoint import EndpointPolicy
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import LanguageModel, display_name, load
 from shoal.policy.lora import add_adapters, base_name, load_base, restore_adapters
-from shoal.protocols import Policy, TrainablePolicy
+from shoal.policy.stacked import StackedPolicy, stack
+from shoal.protocols import Policy, Swarm, TrainablePolicy
 from shoal.ranks import ALONE, Ranks
 from shoal.rollout import seed_of
 from shoal.sampling import UniformSampler
@@ -41,6 +45,8 @@ from shoal.scoring import Scorer
 from shoal.swarm.memory import MemorySwarm
 from shoal.swarm.pool import Pool
 from shoal.tasks import Tasks, Verifier
+
+T = TypeVar("T")
 
 
 class Run:
@@ -53,9 +59,10 @@ class Run:
         watch: Watcher,
         checkpoint: Path | None = None,
         ranks: Ranks = ALONE,
+        member: Member | None = None,
     ) -> None:
         """Builds the nodes: from their models, or as they were in `checkpoint`. `folder`: None where `ranks` has
-        another leader, who writes."""
+        another leader, who writes. `member`: the one node of this process, where the swarm is elsewhere."""
         self.config = config.resolved()
         self.folder = folder
         self.watch = watch
@@ -69,10 +76,12 @@ class Run:
         self.verifier = self._own_verifier if ranks.size == 1 else LedVerifier(self._own_verifier, ranks)
         self.held_out = self.tasks.held_out(_number(self.config.evaluation.questions), config.seed)
         self.swarm = MemorySwarm(config.seed)
-        names = [f"node-{number}" for number in range(1, config.swarm.nodes + 1)]
+        self.member = member
+        names = [member.name] if member else node_names(config)
         policies = self._policies(names, checkpoint)
         if folder is not None:  # for the old and the new
             ensure_space(folder.path, checkpoint_bytes(policies, config) * (1 if checkpoint else 2))
+        self.company, policies = self._together(policies)
         self.nodes = [self._node(name, policy) for name, policy in zip(names, policies, strict=True)]
         if checkpoint:
             for node in self.nodes:
@@ -89,19 +98,19 @@ class Run:
         config = self.config
         if self.round == 0:
             self.watch.status("asking held-out questions")
-            figures = [self._evaluate(node) for node in self.nodes]
+            figures = self._each(partial(self._evaluate, node) for node in self.nodes)
             now = time.time()
             rows = [{"round": 0, "node": n.name, "time": now, **f} for n, f in zip(self.nodes, figures, strict=True)]
             self._write_down(rows, [])
             self._checkpoint()
         while self.round < config.rounds and not self.ranks.any(stop.is_set()):
-            for node in self.nodes:
-                node.act()
-            lessons = [node.learn() for node in self.nodes]
+            self._each(node.act for node in self.nodes)
+            lessons = self._each(node.learn for node in self.nodes)
             rows = [round_metrics(node, lesson) for node, lesson in zip(self.nodes, lessons, strict=True)]
             every = config.evaluation.every
             if self.round == config.rounds or (every and self.round % every == 0):
-                rows = [row | self._evaluate(node) for row, node in zip(rows, self.nodes, strict=True)]
+                figures = self._each(partial(self._evaluate, node) for node in self.nodes)
+                rows = [row | found for row, found in zip(rows, figures, strict=True)]
             self._tell(lessons)
             self._write_down(rows, lessons)
             if self.round % config.checkpoint_every == 0:
@@ -156,6 +165,37 @@ class Run:
             loaded = add_adapters(bases[wanted], config.policy, seed_of(config.seed, name, "adapters"))
         return dataclasses.replace(loaded, name=source)
 
+    def _together(self, policies: list[LanguagePolicy | EndpointPolicy]) -> tuple[Company | None, list[Any]]:
+        """The nodes' policies as one batched program, where that is wanted and can be."""
+        config, wanted = self.config, self.config.swarm.stacked
+        possible = (
+            len(policies) > 1
+            and self.ranks.size == 1
+            and config.policy.engine == "transformers"
+            and not config.policy.lora_r
+            and config.learner.advantage != "gae"
+            and config.learner.gradient_checkpointing is not True
+            and len(set(config.policy.model)) == 1
+            and not is_endpoint(config.policy.model[0])
+        )
+        if wanted is True and not possible:
+            raise UserError(
+                "swarm.stacked = true needs several nodes of one model in one process, without LoRA, gae, gradient "
+                "checkpointing, endpoints, vLLM or several ranks"
+            )
+        if possible and (wanted is True or (wanted == "auto" and self.placement.device.type == "cuda")):
+            company = Company()
+            try:
+                return company, list(stack([p for p in policies if isinstance(p, LanguagePolicy)], company))
+            except UserError:  # an architecture that it does not know
+                if wanted is True:
+                    raise
+        return None, list(policies)
+
+    def _each(self, calls: Iterable[Callable[[], T]]) -> list[T]:
+        """What all of `calls` give: one after the other, or meeting in joint batches."""
+        return self.company.together(list(calls)) if self.company else [call() for call in calls]
+
     def _node(self, name: str, policy: LanguagePolicy | EndpointPolicy) -> Node:
         config = self.config
         rate = config.learner.learning_rate
@@ -166,7 +206,8 @@ class Run:
         learner = None
         if not isinstance(policy, EndpointPolicy):
             several = (self.ranks, policy.sharded) if self.ranks.size > 1 else ()
-            learner = GRPOLearner(policy, config.learner, rate, *several)
+            kind = StackedLearner if isinstance(policy, StackedPolicy) else GRPOLearner
+            learner = kind(policy, config.learner, rate, *several)
         elif self.ranks.size > 1:
             answers = LedPolicy(policy, self.ranks)
         return Node(
@@ -175,7 +216,7 @@ class Run:
             scorer=scorer,
             policy=answers,
             learner=learner,
-            swarm=self.swarm.join(name, scorer),
+            swarm=self.member.swarm if self.member else self.swarm.join(name, scorer),
             sampler=UniformSampler(),
             pool=Pool(config.swarm.pool_size, config.swarm.max_age),
             local=config.swarm.local,
@@ -207,12 +248,10 @@ class Run:
         taken = [len(lesson.foreign) for node, lesson in zip(self.nodes, lessons, strict=True) if node.learner]
         fewest = min(taken, default=wanted)
         notes = [
-            f"{node.name} gives fewer rollouts: {trouble}"
-            for node in self.nodes
-            if (trouble := getattr(node.policy, "trouble", ""))  # of an endpoint
+            f"{node.name} gives fewer rollouts: {trouble}" for node in self.nodes if (trouble := node.policy.trouble)
         ]
-        if fewest < wanted and len(self.nodes) > 1:
-            notes.append(f"fewer live rollouts in a pool than J = {wanted}: {fewest}; the round goes on with those")
+        if fewest < wanted and (len(self.nodes) > 1 or self.member):
+            notes.append(f"fewer live rollouts in a pool than J = {wanted}: the round goes on with those")
         self.watch.note("; ".join(notes))
 
     def _checkpoint(self) -> None:
@@ -229,6 +268,14 @@ class Run:
     def _save(self, folder: Path) -> None:
         for node in self.nodes:
             node.save(folder / node.name)
+
+
+@dataclasses.dataclass(frozen=True)
+class Member:
+    """A node's name and place in a swarm that spans processes."""
+
+    name: str
+    swarm: Swarm
 
 
 class Watcher(Protocol):
@@ -310,6 +357,11 @@ def checkpoint_bytes(policies: Sequence[TrainablePolicy | EndpointPolicy], confi
     trained: int = sum(weight.numel() for weight in weights if weight.requires_grad)
     reference = 4 if config.learner.beta and not config.policy.lora_r else 0
     return round((4 + STATE_BYTES[config.learner.optim] + reference) * trained)
+
+
+def node_names(config: Config) -> list[str]:
+    """The names of the nodes of one process."""
+    return [f"node-{number}" for number in range(1, config.swarm.nodes + 1)]
 
 
 def use_threads(config: Config, ranks: Ranks = ALONE) -> None:

@@ -7,11 +7,11 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from statistics import fmean
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -22,9 +22,13 @@ from shoal.display import Display, make_display
 from shoal.errors import UserError
 from shoal.folder import CONFIG, CURVES, RunFolder, clean, write_atomically
 from shoal.judge import Estimate, Evaluation, evaluate
-from shoal.led import LedVerifier
+from shoal.led import LedSwarm, LedVerifier
 from shoal.ranks import Ranks, joined
 from shoal.rollout import seed_of
+
+if TYPE_CHECKING:
+    from shoal.run import Watcher
+    from shoal.swarm.identity import Identity
 
 
 def run_session(config: Config, out: Path | None, resume: Path | None, quiet: bool) -> int:
@@ -35,8 +39,25 @@ def run_session(config: Config, out: Path | None, resume: Path | None, quiet: bo
         return _follow(config, ranks)
 
 
-def _lead(config: Config, out: Path | None, resume: Path | None, quiet: bool, ranks: Ranks) -> int:
-    """The rank that writes and shows: the only one, mostly."""
+def join_session(config: Config, out: Path | None, resume: Path | None, quiet: bool) -> int:
+    """`shoal join`: one node in a swarm that spans processes. Returns the exit code as `run_session` does."""
+    from shoal.swarm.identity import Identity, identity_path  # the network, only now
+
+    with joined(config.policy.device) as ranks:
+        if ranks.leader:
+            return _lead(config, out, resume, quiet, ranks, Identity.load_or_create(identity_path()))
+        return _follow(config, ranks, ranks.agreed(""))
+
+
+def _lead(
+    config: Config,
+    out: Path | None,
+    resume: Path | None,
+    quiet: bool,
+    ranks: Ranks,
+    identity: Identity | None = None,
+) -> int:
+    """The rank that writes and shows: the only one, mostly. `identity`: of a node that joins others."""
     console = Console()
     folder = RunFolder.open(resume) if resume else RunFolder.create(out or _new_folder(), config.resolved().to_toml())
     with folder:
@@ -45,14 +66,32 @@ def _lead(config: Config, out: Path | None, resume: Path | None, quiet: bool, ra
         if resume:  # without a checkpoint, when it was killed before the first: from the beginning
             folder.rewind(latest[0] if latest else -1)
             write_atomically(folder.path / CONFIG, config.to_toml().encode())
+        nodes = [identity.name] if identity else [f"node-{n}" for n in range(1, config.swarm.nodes + 1)]
+        if checkpoint and not (checkpoint / nodes[0]).exists():
+            raise UserError(
+                f"{folder.path} has nothing of {nodes[0]}: go on with `shoal {'run' if identity else 'join'} --resume`"
+                + (", or with the identity that it was begun with (`shoal id`)" if identity else "")
+            )
+        if identity:
+            ranks.agreed(identity.name)
         ranks.agreed(checkpoint)
-        nodes = [f"node-{number}" for number in range(1, config.swarm.nodes + 1)]
         display = make_display(console, config.rounds, nodes, quiet, folder.metrics())
-        with display:
+        with ExitStack() as stack:
+            stack.enter_context(display)
             display.status("starting")
-            from shoal.run import Run  # torch, only now
+            watch: Watcher = display
+            member = None
+            from shoal.run import Member, Run  # torch, only now
 
-            run = Run(config, folder, display, checkpoint, ranks)
+            if identity:
+                from shoal.join import Joined, Lookout  # the network, only now
+
+                display.status(f"joining {config.network.swarm}")
+                place = stack.enter_context(closing(Joined(config, identity)))
+                watch = stack.enter_context(closing(Lookout(display, place, folder.path, config.swarm.external)))
+                swarm = LedSwarm(place.link, ranks) if ranks.size > 1 else place.link
+                member = Member(identity.name, swarm)
+            run = Run(config, folder, watch, checkpoint, ranks, member)
             with closing(run), _stoppable(display) as stop:
                 run.go(stop)
         draw_curves(folder.metrics(), folder.path / CURVES, _title(config))
@@ -60,17 +99,19 @@ def _lead(config: Config, out: Path | None, resume: Path | None, quiet: bool, ra
         _print_gains(console, folder, f"{run.placement}" + (f", {ranks.size} ranks" if ranks.size > 1 else ""))
         if not done:
             console.print(f"stopped after round {run.round} of {config.rounds}; to go on:")
-            console.print(f"  shoal run --resume {folder.path}", soft_wrap=True, highlight=False)
+            command = "join" if identity else "run"
+            console.print(f"  shoal {command} --resume {folder.path}", soft_wrap=True, highlight=False)
     return 0 if done else 130
 
 
-def _follow(config: Config, ranks: Ranks) -> int:
-    """Any other rank: it computes its part, in silence."""
+def _follow(config: Config, ranks: Ranks, name: str = "") -> int:
+    """Any other rank: it computes its part, in silence. `name`: of a node that joins others."""
     checkpoint = ranks.agreed(None)
     silent = make_display(Console(quiet=True), config.rounds, [], True, [])
-    from shoal.run import Run
+    from shoal.run import Member, Run
 
-    run = Run(config, None, silent, checkpoint, ranks)
+    member = Member(name, LedSwarm(None, ranks)) if name else None
+    run = Run(config, None, silent, checkpoint, ranks, member)
     with closing(run), _stoppable(silent) as stop:
         run.go(stop)
     return 0 if run.round >= config.rounds else 130
@@ -100,7 +141,7 @@ def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: 
     if not ranks.leader:
         return 0
     if result.unanswered:  # of an endpoint
-        lost = f"{result.unanswered} questions were not answered and are left out ({getattr(policy, 'trouble', '')})"
+        lost = f"{result.unanswered} questions were not answered and are left out ({policy.trouble})"
         if not any(result.correct.values()):
             raise UserError(lost)
         console.print(lost, soft_wrap=True, highlight=False, markup=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -68,6 +69,8 @@ class GRPOLearner:
         self.dropouts = adapter_dropouts(self.model)
         self.critic = self._critic() if config.advantage == "gae" else None
         self.skipped_steps = 0
+        self.pull: dict[str, float] = defaultdict(float)
+        """Of each node's rollouts in the last update: the sum of |advantage| times weight over their tokens."""
 
     def update(self, scored: Sequence[Scored], seed: int = 0) -> dict[str, float]:
         """Learns from `scored` and returns the update's metrics, in TRL's names. `seed`: of minibatches and dropout."""
@@ -87,7 +90,9 @@ class GRPOLearner:
                 for rows in minibatches:
                     self._step(rows, old_logps, ref_logps, judged, metrics)
         metrics.gather(self.ranks)
-        return metrics.means(self.skipped_steps) | (judged.metrics() if judged is not None else {})
+        total = sum(self.pull.values())
+        shares = {f"gradient/from/{node}": pull / total for node, pull in self.pull.items()} if total else {}
+        return metrics.means(self.skipped_steps) | (judged.metrics() if judged is not None else {}) | shares
 
     def _minibatches(self, scored: Sequence[Scored], seed: int) -> list[list[Row]]:
         """The rollouts as packed rows, in as many shares as there are steps, less those with nothing to learn."""
@@ -99,6 +104,7 @@ class GRPOLearner:
         compared = advantages([s.rewards for s in order], config.advantage, config.scale_rewards)
         everything = list(zip(order, groups, compared, strict=True))
         slot, minibatches = 0, []
+        self.pull.clear()
         for share in (everything[i::count] for i in range(count)):
             lengths = [len(ids) for _, group, _ in share for ids in group]
             longest = self.policy.sampling.max_completion_length
@@ -110,6 +116,7 @@ class GRPOLearner:
                     weight = next(weights)
                     if ids and (s.live or config.beta or self.critic is not None):
                         sequences.append(Trained(ids, advantage, weight, slot, reward))
+                        self.pull[s.rollout.node] += abs(advantage) * weight * len(ids)
                         slot += len(ids)
                 rows += make_rows(self.policy.prompt_ids(s.question), sequences, self.token_budget)
             minibatches.append(rows)

@@ -33,6 +33,9 @@ class LanguagePolicy:
     completion apart, so that no boundary merges and nothing in a completion can act as a special token.
     """
 
+    trouble = ""
+    """A model in this process gives all that it is asked for."""
+
     def __init__(
         self,
         model: str | LanguageModel,

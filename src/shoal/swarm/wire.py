@@ -29,6 +29,8 @@ MAX_BYTES = 1 << 20
 """Of an envelope. Nodes take less by default (`admission.max_bytes`), and relays carry less."""
 MAX_FIELDS = 64
 """Keys of a map, unknown ones included."""
+MAX_COMPLETIONS, MAX_PARTS = 1024, 4096
+"""Of a rollout, and of all its completions together. Nodes take fewer by default (`admission.max_generations`)."""
 MAX_NAME = 256
 """Characters of `model` and `tokenizer`."""
 
@@ -94,6 +96,8 @@ class _Key:
     def __init__(self, _: type, name: str) -> None:
         self.name = name
 
+
+NIL = b"\xc0"
 
 _encoder = msgspec.msgpack.Encoder()
 _envelopes = msgspec.msgpack.Decoder(Envelope)
@@ -183,6 +187,9 @@ def _check(statement: Statement) -> None:
     rollout = statement.rollout
     if statement.schema_version != SCHEMA_VERSION or rollout.schema_version != ROLLOUT_VERSION:
         raise Malformed(f"versions {statement.schema_version} and {rollout.schema_version}")
+    parts = sum(len(completion.parts) for completion in rollout.completions)
+    if len(rollout.completions) > MAX_COMPLETIONS or parts > MAX_PARTS:
+        raise Malformed(f"{len(rollout.completions)} completions of {parts} parts")
     for completion in rollout.completions:
         if completion.token_ids is not None:
             raise Malformed("token_ids are never shared")
@@ -196,16 +203,13 @@ def _check_keys(data: bytes) -> None:
     """Raises `Malformed` if a map of a statement that has been decoded repeats a key: decoders differ in which they
     take."""
     statement = _fields(data)
-    if "sampling" in statement and statement["sampling"] != _NIL:
+    if "sampling" in statement and bytes(statement["sampling"]) != NIL:
         _fields(statement["sampling"])
     rollout = _fields(statement["rollout"])
     _fields(rollout["question"])
     for completion in _lists.decode(rollout["completions"]):
         for part in _lists.decode(_fields(completion)["parts"]):
             _fields(part)
-
-
-_NIL = b"\xc0"
 
 
 def _fields(data: msgspec.Raw | bytes) -> dict[str, msgspec.Raw]:

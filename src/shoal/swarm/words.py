@@ -29,7 +29,7 @@ civet clam coati cobra cockatoo cod collie condor conger coot corgi cormorant co
 cricket crow cuckoo curlew cuttlefish dab dace damselfly darter deer dingo dolphin dormouse dory dove dragonfly duck
 dugong dunlin dunnock eagle echidna eel egret eider eland elephant elk emu ermine falcon fennec ferret finch firefly
 flamingo flounder fox frigatebird frog gannet gar gazelle gecko gerbil gibbon giraffe gnu goat goby godwit goldfinch
-goose gopher gorilla goshawk grayling grebe grouper grouse guillemot gull gurnard haddock hake halibut hamster hare
+goose gopher goshawk gosling grayling grebe grouper grouse guillemot gull gurnard haddock hake halibut hamster hare
 harrier hawk hedgehog heron herring hoopoe hornbill horse hound husky hyrax ibex ibis iguana impala jackal jackdaw
 jaguar jay jellyfish kestrel kingfisher kite kiwi koala koi krill kudu ladybird lamprey lapwing lark lemming lemur
 leopard limpet ling linnet lion lizard llama lobster loon loris lynx macaw mackerel magpie mallard manatee manta

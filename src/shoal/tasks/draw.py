@@ -91,7 +91,7 @@ class Tasks:
         return int(hash_of(("side", canonical(question.text)))[:16], 16) / 2**64 < self.config.held_out
 
     def is_drawn(self, identity: QuestionId, slot: int, *key: str | int) -> bool:
-        """Whether `identity` is what the draw with `key` gives in `slot` of its task: the first training question there.
+        """Whether the draw with `key` gives this in `slot`, if that is of its task: the first training question there.
 
         Raises `UnknownQuestion` if it is none of these tasks'.
         """

@@ -1,0 +1,124 @@
+"""What `shoal doctor` expects of a run's memory beside what it then takes: peak resident memory of fresh processes.
+
+    python benchmarks/memory.py [CASE ...] [--model MODEL] [--json OUT.json]
+
+A run is the real one, two rounds with two evaluations and its checkpoints, on questions of the suite. Only rewards are
+made up (every other completion is right), so that each group is learned from. Answers are kept short, to take minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+GGUF = Path(__file__).parents[1] / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+SMOL: dict[str, Any] = {
+    "tasks": {"suite": "paper"},
+    "policy": {"max_completion_length": 32},
+    "swarm": {"nodes": 1, "local": 2, "external": 0},
+    "evaluation": {"questions": 1},
+}
+
+
+def cases(model: str) -> dict[str, dict[str, Any]]:
+    """Settings of each case, less what all have."""
+
+    def smol(nodes: int = 1, lora_r: int = 0, **learner: Any) -> dict[str, Any]:
+        policy = SMOL["policy"] | {"model": [model], "lora_r": lora_r}
+        return SMOL | {"policy": policy, "learner": learner, "swarm": SMOL["swarm"] | {"nodes": nodes}}
+
+    found = {"guppy": {}}
+    for tokens in (512, 1024, 2048):
+        for again in (False, True):
+            name = f"smol-{tokens}" + "-checkpointing" * again
+            found[name] = smol(tokens_per_micro_batch=tokens, gradient_checkpointing=again)
+    return found | {"smol-lora": smol(lora_r=8), "smol-2-nodes": smol(nodes=2)}
+
+
+def measured(settings: dict[str, Any]) -> int:
+    """Peak resident bytes of this process, after a run."""
+    import shoal.run
+    from shoal.config import make_config
+    from shoal.curves import draw_curves
+    from shoal.folder import RunFolder
+
+    class Alternating:
+        """Every other completion is right."""
+
+        def __init__(self, _: Any) -> None: ...
+
+        def score(self, items: Any) -> list[list[float]]:
+            return [[float(number % 2) for number, _ in enumerate(answers)] for _, answers in items]
+
+        def close(self) -> None: ...
+
+    class Quiet:
+        def status(self, text: str) -> None: ...
+
+        def note(self, text: str) -> None: ...
+
+        def update(self, rows: Any, round: int) -> None: ...
+
+    config = make_config(settings, "the benchmark")
+    shoal.run.Verifier = Alternating  # type: ignore[misc,assignment]
+    with tempfile.TemporaryDirectory() as place:
+        out = Path(place) / "run"
+        with RunFolder.create(out, config.to_toml()) as folder:
+            shoal.run.Run(config, folder, Quiet()).go(threading.Event())
+            draw_curves(folder.metrics(), out / "curves.png", "memory")
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def expected(settings: dict[str, Any]) -> dict[str, int]:
+    """The estimate, by parts."""
+    from shoal.config import make_config
+    from shoal.doctor import expected as parts
+
+    return parts(make_config(settings, "the benchmark"))
+
+
+def apart(what: str, settings: dict[str, Any]) -> Any:
+    """The result of `what` in a process of its own."""
+    argv = [sys.executable, __file__, "--inside", what, "--settings", json.dumps(settings)]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("case", nargs="*", help=f"of {', '.join(cases(''))} (default: all)")
+    parser.add_argument("--model", default=str(GGUF), help="what stands for smol (default: the GGUF file of SmolLM2)")
+    parser.add_argument("--threads", type=int, default=0, help="0: one for each core")
+    parser.add_argument("--json", type=Path, metavar="OUT")
+    parser.add_argument("--inside", choices=("measured", "expected"), help=argparse.SUPPRESS)
+    parser.add_argument("--settings", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.inside:
+        print(json.dumps({"measured": measured, "expected": expected}[args.inside](json.loads(args.settings))))
+        return
+    rows = {}
+    print(f"{'case':24}{'expected':>10}{'measured':>10}{'error':>8}   GB")
+    known = cases(args.model)
+    for name in args.case or known:
+        settings = {"rounds": 2, "threads": args.threads, "evaluation": {}} | known[name]
+        settings["evaluation"] = {"every": 0, **settings["evaluation"]}
+        parts, peak = apart("expected", settings), apart("measured", settings)
+        total = sum(parts.values())
+        rows[name] = {"expected": total, "measured": peak, "error": total / peak - 1, "parts": parts}
+        print(f"{name:24}{total / 1e9:10.2f}{peak / 1e9:10.2f}{total / peak - 1:+8.1%}   ", end="")
+        print(", ".join(f"{part} {size / 1e9:.2f}" for part, size in parts.items() if size), flush=True)
+    if args.json:
+        args.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""One node in a swarm of strangers: what `shoal join` puts together.
+
+    identity, secret -> link (Zenoh) -> admission (own verifier, own thread) -> the node's pool
+
+Nothing here is waited for by training, and training is waited for by nothing here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from shoal.config import Config
+from shoal.display import Display
+from shoal.errors import UserError
+from shoal.folder import clean, write_atomically
+from shoal.rollout import Rollout
+from shoal.scoring import Scorer
+from shoal.status import STATUS, lines
+from shoal.swarm.admission import Admission
+from shoal.swarm.identity import Identity
+from shoal.swarm.neighbours import Neighbours
+from shoal.swarm.network import NetworkLink
+from shoal.swarm.secret import OPEN, read_secret
+from shoal.swarm.transport import TransportOptions
+from shoal.swarm.wire import seal
+from shoal.tasks import Tasks, Verifier
+
+EVERY = 2.0
+"""Seconds between two such writings."""
+PATIENCE = 3.0
+"""Seconds that a private swarm's node waits at its start to see nodes with another secret."""
+
+
+class Joined:
+    """A node's place in a networked swarm, with all that belongs to it. Close it."""
+
+    def __init__(self, config: Config, identity: Identity) -> None:
+        config = config.resolved()
+        network = config.network
+        self.config = config
+        self.identity = identity
+        secret = read_secret(Path(network.secret_file), network.swarm) if network.secret_file else OPEN
+        # A worker of its own: a stranger's answer that takes long to score holds up strangers' answers alone.
+        self.verifier = Verifier(config.tasks)
+        tasks = Tasks(config.tasks)
+        scorer = Scorer(tasks, self.verifier)
+        self.admission = Admission(network.swarm, scorer, tasks, config.admission, context=secret.context)
+        model = config.policy.model[0] if config.policy.model else None
+
+        def sealed(rollout: Rollout) -> bytes:
+            public = rollout.public(network.share_logprobs)
+            return seal(public, identity, network.swarm, time.time(), model=model, context=secret.context)
+
+        self.link = NetworkLink(
+            transport_options(config),
+            network.swarm,
+            identity,
+            sealed,
+            self.admission,
+            tag=secret.tag,
+            max_bytes=config.admission.max_bytes,
+            neighbours=Neighbours(identity.id, Random(), start=network.peers),
+        )
+        if network.secret_file:
+            self._refuse_other_secrets()
+
+    def status(self) -> dict[str, Any]:
+        return {"time": time.time(), **self.link.status(), "admission": self.admission.status()}
+
+    def close(self) -> None:
+        self.link.close()
+        self.verifier.close()
+
+    def _refuse_other_secrets(self) -> None:
+        """Nodes of the same swarm's name with another secret and none with this one: it is mistyped."""
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            if self.link.status()["peers"]:
+                return
+            time.sleep(0.2)
+        if self.link.other_tags():
+            self.close()
+            network = self.config.network
+            raise UserError(
+                f"the secret in {network.secret_file} is not that of the swarm '{network.swarm}': "
+                "its nodes have another, and none has this one"
+            )
+
+
+class Lookout:
+    """Stands between a run and its display: tells the link what the pool needs, shows how the swarm stands, and writes
+    it into the run's folder every few seconds, also while a round takes long."""
+
+    def __init__(self, display: Display, place: Joined, folder: Path, wanted: int) -> None:
+        self._display = display
+        self._place = place
+        self._folder = folder
+        self._note = ""
+        self._pool = {"rollouts": 0, "live": 0, "wanted": wanted}
+        self._share: float | None = None
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="shoal-lookout", daemon=True)
+        self._thread.start()
+
+    def status(self, text: str) -> None:
+        self._display.status(text)
+
+    def note(self, text: str) -> None:
+        self._note = text
+
+    def update(self, rows: Sequence[Mapping[str, Any]], round: int) -> None:
+        row = rows[0]
+        if row.get("rollouts/pool") is not None:
+            self._pool |= {"rollouts": row["rollouts/pool"], "live": row["rollouts/live_pool"]}
+            self._place.link.need(self._pool["live"], self._pool["wanted"])
+        self._share = row.get("gradient/external")
+        self._display.update(rows, round)
+        self._show()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._closed.wait(EVERY):
+            self._show()
+
+    def _show(self) -> None:
+        status = self._place.status() | {"pool": self._pool}
+        with contextlib.suppress(UserError):  # a full disk is the run's to tell
+            write_atomically(self._folder / STATUS, json.dumps(clean(status)).encode())
+        self._display.panel(lines(status, self._share))
+        self._display.note("; ".join(filter(None, (status["note"], self._note))))
+
+
+def transport_options(config: Config) -> TransportOptions:
+    network = config.network
+    return TransportOptions(
+        connect=tuple(network.connect),
+        listen=tuple(network.listen),
+        lan=None if network.lan else False,
+        ca=_path(network.tls_ca),
+        certificate=_path(network.tls_certificate),
+        key=_path(network.tls_key),
+    )
+
+
+def _path(text: str) -> Path | None:
+    return Path(text) if text else None
