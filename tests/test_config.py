@@ -95,6 +95,17 @@ def test_variations_come_back_from_a_file(settings: dict[str, Any]) -> None:
     assert make_config(tomllib.loads(tomli_w.dumps(settings)), "file") == config
 
 
+ON_THE_MACHINE = {
+    "policy.device",
+    "policy.dtype",
+    "learner.gradient_checkpointing",
+    "learner.tokens_per_micro_batch",
+    "swarm.stacked",
+    "swarm.workers",
+}
+"""Settings whose `auto` depends on where the run takes place."""
+
+
 @given(variations)
 def test_resolved_leaves_nothing_to_resolve(settings: dict[str, Any]) -> None:
     config = make_config(settings, "given")
@@ -106,10 +117,7 @@ def test_resolved_leaves_nothing_to_resolve(settings: dict[str, Any]) -> None:
     left = autos(resolved)
     models = {name == "guppy" for name in config.policy.model}
     mixed = {"learner.learning_rate"} if len(models) == 2 else set()
-    assert (
-        left - {"policy.device", "policy.dtype", "learner.gradient_checkpointing", "learner.tokens_per_micro_batch"}
-        <= mixed
-    )
+    assert left - ON_THE_MACHINE <= mixed
     for name in dict(settings_of(Config)):
         if name not in autos(config):
             assert value_of(resolved, name) == value_of(config, name)

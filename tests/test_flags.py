@@ -39,7 +39,8 @@ def another(field: FieldInfo) -> tuple[str, Any]:
     if get_origin(kind) is list:
         return "other", ["other"]
     if kind is bool or "bool" in str(kind):
-        return "true", True
+        value = field.default is not True
+        return str(value).lower(), value
     if kind is str:
         return "other", "other"
     return ("0.5", 0.5) if kind is float or "float" in str(kind) else ("3", 3)

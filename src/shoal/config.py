@@ -198,7 +198,7 @@ class NetworkConfig(Section):
     """This node's own certificate (PEM), for relays that ask for one (mutual TLS)."""
     tls_key: str = ""
     """The key (PEM) of `tls_certificate`."""
-    peers: int = Field(8, ge=2, le=32)
+    neighbours: int = Field(8, ge=2, le=32)
     """Nodes to listen to at the start; then as many as it takes to have J live rollouts."""
     history: int = Field(16, ge=0, le=1024)
     """Own rollouts that are kept for nodes that come later."""
@@ -209,7 +209,7 @@ class NetworkConfig(Section):
 class AdmissionConfig(Section):
     """What a node takes from strangers. Whatever is more, older or larger is refused and counted."""
 
-    max_bytes: int = Field(262_144, ge=1024)
+    max_bytes: int = Field(262_144, ge=1)
     """Of one message."""
     link_rate: float = Field(200.0, gt=0, allow_inf_nan=False)
     """Messages in a second from one link, before anything in them is looked at."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from shoal.config import Config
+from shoal.config import GUPPY, Config
 from shoal.display import Display
 from shoal.errors import UserError
 from shoal.folder import clean, write_atomically
@@ -52,7 +53,7 @@ class Joined:
         tasks = Tasks(config.tasks)
         scorer = Scorer(tasks, self.verifier)
         self.admission = Admission(network.swarm, scorer, tasks, config.admission, context=secret.context)
-        model = config.policy.model[0] if config.policy.model else None
+        model = public_name(config.policy.model[0])
 
         def sealed(rollout: Rollout) -> bytes:
             public = rollout.public(network.share_logprobs)
@@ -66,7 +67,7 @@ class Joined:
             self.admission,
             tag=secret.tag,
             max_bytes=config.admission.max_bytes,
-            neighbours=Neighbours(identity.id, Random(), start=network.peers),
+            neighbours=Neighbours(identity.id, Random(), start=network.neighbours),
         )
         if network.secret_file:
             self._refuse_other_secrets()
@@ -138,6 +139,12 @@ class Lookout:
             write_atomically(self._folder / STATUS, json.dumps(clean(status)).encode())
         self._display.panel(lines(status, self._share))
         self._display.note("; ".join(filter(None, (status["note"], self._note))))
+
+
+def public_name(model: str) -> str | None:
+    """A model's name as strangers may know it: of the Hub or built in, not a path or an address of this machine."""
+    on_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", model) and not Path(model).exists()
+    return model if on_hub or model == GUPPY else None
 
 
 def transport_options(config: Config) -> TransportOptions:

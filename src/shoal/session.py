@@ -67,7 +67,8 @@ def _lead(
             folder.rewind(latest[0] if latest else -1)
             write_atomically(folder.path / CONFIG, config.to_toml().encode())
         nodes = [identity.name] if identity else [f"node-{n}" for n in range(1, config.swarm.nodes + 1)]
-        if checkpoint and not (checkpoint / nodes[0]).exists():
+        kept = [path.name for path in checkpoint.iterdir() if path.is_dir()] if checkpoint else []
+        if kept and nodes[0] not in kept:
             raise UserError(
                 f"{folder.path} has nothing of {nodes[0]}: go on with `shoal {'run' if identity else 'join'} --resume`"
                 + (", or with the identity that it was begun with (`shoal id`)" if identity else "")
