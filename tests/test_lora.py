@@ -413,7 +413,7 @@ def test_adapters_on_a_gguf_file_are_saved_found_again_and_merged(smollm2: Path,
     learner.save(folder)
     assert base_name(folder) == str(smollm2.resolve())
     resumed = restore_adapters(load_base(folder, CPU.device), PolicyConfig(**SETTINGS), folder)
-    assert torch.equal(logits(resumed.model), logits(lm.model))
+    assert (logits(resumed.model) - logits(lm.model)).abs().max() < 1e-3  # the one may multiply by oneDNN
     merge(folder, tmp_path / "merged")
     merged = load(str(tmp_path / "merged"), CPU.device)
     assert (logits(merged.model) - logits(lm.model)).abs().max() < 1e-3

@@ -139,11 +139,11 @@ class LearnerConfig(Section):
     mask_truncated_completions: bool = False
     """Leave completions that were cut at the longest length out of the loss."""
     tokens_per_micro_batch: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """Upper bound of tokens in one forward and backward pass: it bounds memory, and changes nothing else. auto: 1024,
+    """Upper bound of tokens in one forward and backward pass: it bounds memory, and changes nothing else. auto: 768,
     on a GPU 16384."""
     gradient_checkpointing: bool | Literal["auto"] = "auto"
     """Keep only what each layer gets, and compute the rest again in the backward pass: less memory, a third more
-    arithmetic. auto: for models of more than 50 million parameters."""
+    arithmetic. auto: where one micro-batch would otherwise keep more than 2 GiB or a quarter of the free memory."""
 
     fsdp: bool = False
     """Under torchrun: shard weights, gradients and the optimiser's states over the ranks (FSDP2), for models that one

@@ -154,7 +154,7 @@ def _measures(config: Config, policy: LanguagePolicy, tasks: Any, name: str) -> 
     models, swarm, evaluation = config.policy.model, config.swarm, config.evaluation
     samples = evaluation.samples
     assert isinstance(samples, int)
-    budget = _budget(config, policy.placement)
+    budget = token_budget(config.learner.tokens_per_micro_batch, policy.placement.device)
     wanted = config.learner.gradient_checkpointing
     rounds = [tasks.draw(swarm.local + swarm.external, config.seed, "node-1", r + 1) for r in range(ROUNDS)]
     held_out = [q for group in tasks.held_out(evaluation.questions, config.seed).values() for q in group]
@@ -184,12 +184,6 @@ def _passes(
     rows = [row for question in questions for row in make_rows(policy.prompt_ids(question), answers, budget)]
     for batch in micro_batches(rows, budget, policy.placement.device):
         yield (*batch.input_ids_RS.shape, len(batch.targets_T))
-
-
-def _budget(config: Config, placement: Placement) -> int:
-    """As in `GRPOLearner`."""
-    budget = config.learner.tokens_per_micro_batch
-    return (16_384 if placement.device.type == "cuda" else 1024) if budget == "auto" else budget
 
 
 def _program(config: Config) -> int:

@@ -20,7 +20,7 @@ from shoal.learn.batch import MicroBatch, Row, Trained, make_rows, micro_batches
 from shoal.learn.critic import Critic, Judgement, judge
 from shoal.learn.logprobs import check_architecture, token_logprobs, trained_hidden
 from shoal.learn.losses import clipped_value_loss, kl_k3, policy_loss, token_weights
-from shoal.learn.memory import worth_checkpointing
+from shoal.learn.memory import token_budget, worth_checkpointing
 from shoal.learn.optim import make_optimizer
 from shoal.protocols import TrainablePolicy
 from shoal.ranks import ALONE, Ranks
@@ -62,8 +62,7 @@ class GRPOLearner:
         if sharded is None:
             check_architecture(self.model, policy.name)
         self.optimizer = make_optimizer(self.model.parameters(), config, learning_rate, policy.placement.device)
-        budget = config.tokens_per_micro_batch
-        self.token_budget = (16_384 if policy.placement.device.type == "cuda" else 1024) if budget == "auto" else budget
+        self.token_budget = token_budget(config.tokens_per_micro_batch, policy.placement.device)
         self.checkpointed = self._checkpointed_layers()
         self.reference = self._reference() if config.beta else None
         self.dropouts = adapter_dropouts(self.model)

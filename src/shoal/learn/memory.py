@@ -171,6 +171,13 @@ def _never(_: Any) -> torch.Tensor:
     raise RuntimeError("what is counted has no backward pass")
 
 
+def token_budget(setting: int | str, device: torch.device) -> int:
+    """What `tokens_per_micro_batch` means: `auto` keeps an update of a model of 135 million parameters within 5 GB."""
+    if isinstance(setting, int):
+        return setting
+    return 16_384 if device.type == "cuda" else 768
+
+
 def worth_checkpointing(model: Any, placement: Placement, token_budget: int) -> bool:
     """What `gradient_checkpointing = "auto"` means: one micro-batch, as a single row, would keep more than a quarter of
     the device's free memory, or more than 2 GiB."""
