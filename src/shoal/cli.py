@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal import __version__
-from shoal.config import Config, make_config, read_config
+from shoal.config import ENDLESS, Config, make_config, read_config
 from shoal.errors import UserError
 from shoal.flags import Parser, add_settings, given_settings, merged
 from shoal.ranks import is_leader
@@ -171,7 +171,8 @@ def _join(args: argparse.Namespace) -> int:
         source = args.resume / "config.toml"
         config = _config(source, given) if source.exists() else Config()
     else:
-        config = _config(args.config, merged(given, {"swarm": {"nodes": 1}}))
+        endless = {} if args.config else {"rounds": ENDLESS}
+        config = _config(args.config, merged(endless, merged(given, {"swarm": {"nodes": 1}})))
     from shoal.session import join_session
 
     return join_session(config, args.out, args.resume, args.quiet)

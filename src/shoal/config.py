@@ -19,6 +19,8 @@ from shoal.errors import UserError
 
 CONFIG_VERSION: Final = 1
 GUPPY = "guppy"
+ENDLESS: Final = 1_000_000
+"""Rounds of a node that goes on until it is stopped."""
 KINDS = {"int", "float", "bool"}
 """What pydantic adds to the name of a setting of several types."""
 
@@ -200,8 +202,6 @@ class NetworkConfig(Section):
     """The key (PEM) of `tls_certificate`."""
     neighbours: int = Field(8, ge=2, le=32)
     """Nodes to listen to at the start; then as many as it takes to have J live rollouts."""
-    history: int = Field(16, ge=0, le=1024)
-    """Own rollouts that are kept for nodes that come later."""
     share_logprobs: bool = False
     """Send the log-probability of each token along."""
 
@@ -249,7 +249,7 @@ class Config(Section):
     seed: int = Field(0, ge=0, lt=2**63)
     """Of everything random. The same seed gives the same figures on the same machine."""
     rounds: int = Field(100, ge=1)
-    """Rounds until the run ends."""
+    """Rounds until the run ends; 1000000 means until it is stopped, and is the default of `shoal join`."""
     checkpoint_every: int = Field(1, ge=1)
     """Rounds between checkpoints: what a kill may cost."""
     threads: int = Field(0, ge=0)

@@ -23,6 +23,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from shoal.config import ENDLESS
+
 Row = Mapping[str, Any]
 
 HISTORY = 24
@@ -136,7 +138,7 @@ class LiveDisplay:
         for ratio in (None, 1, None):
             grid.add_column(no_wrap=True, ratio=ratio)
         grid.add_row(
-            Text(f"round {progress.round}/{progress.total}", "bold"),
+            Text(progress.count(), "bold"),
             ProgressBar(progress.total, progress.round, complete_style="cyan", finished_style="cyan"),
             Text(progress.times(), "dim"),
         )
@@ -200,7 +202,7 @@ class PlainDisplay:
         names = ("reward", "held-out", "live", "given", "taken", "pool", "tokens/s")
         values = cells(progress.mean_row(), progress.mean_held_out(), "->")
         figures = [f"{name} {value}" for name, value in zip(names, values, strict=True) if value]
-        self._print("  ".join([f"round {round}/{progress.total}", *figures, progress.times()]))
+        self._print("  ".join([progress.count(), *figures, progress.times()]))
 
     def note(self, text: str) -> None:
         if text and text not in self._told:  # it may come and go with every round
@@ -267,11 +269,15 @@ class Progress:
         ends = (0, -1) if any(len(values) > 1 for values in known) else (0,)
         return [fmean(values[end] for values in known) for end in ends if known]
 
+    def count(self) -> str:
+        """The round, and of how many if there is an end."""
+        return f"round {self.round}" + (f"/{self.total}" if self.total < ENDLESS else "")
+
     def times(self) -> str:
         """How long it has taken and, by the pace since the first round seen, how long it will yet take."""
         now = time.monotonic()
         elapsed = f"{clock(now - self._start)} elapsed"
-        if self._first is None or not self._first[0] < self.round < self.total:
+        if self._first is None or not self._first[0] < self.round < self.total or self.total >= ENDLESS:
             return elapsed
         first, then = self._first
         return f"{elapsed}, {clock((now - then) / (self.round - first) * (self.total - self.round))} left"

@@ -148,7 +148,7 @@ def _adapted(config: Config, name: str, placement: Placement) -> LanguagePolicy:
 def _measures(config: Config, policy: LanguagePolicy, tasks: Any, name: str) -> tuple[Sizes, Work]:
     """The model's sizes, and what the run does with it: on the questions of its first rounds, with answers as long as
     they may get."""
-    from shoal.learn.memory import Sizes, Work, worth_checkpointing
+    from shoal.learn.memory import Sizes, Work, token_budget, worth_checkpointing
     from shoal.policy.language import CACHE_BYTES
 
     models, swarm, evaluation = config.policy.model, config.swarm, config.evaluation

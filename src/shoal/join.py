@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from shoal.config import GUPPY, Config
+from shoal.config import GUPPY, Config, is_endpoint
 from shoal.display import Display
 from shoal.errors import UserError
 from shoal.folder import clean, write_atomically
@@ -30,7 +30,7 @@ from shoal.swarm.neighbours import Neighbours
 from shoal.swarm.network import NetworkLink
 from shoal.swarm.secret import OPEN, read_secret
 from shoal.swarm.transport import TransportOptions
-from shoal.swarm.wire import seal
+from shoal.swarm.wire import SamplingSettings, seal
 from shoal.tasks import Tasks, Verifier
 
 EVERY = 2.0
@@ -54,10 +54,21 @@ class Joined:
         scorer = Scorer(tasks, self.verifier)
         self.admission = Admission(network.swarm, scorer, tasks, config.admission, context=secret.context)
         model = public_name(config.policy.model[0])
+        policy = config.policy
+        sampling = SamplingSettings(policy.temperature, policy.top_p, int(policy.max_completion_length))
 
         def sealed(rollout: Rollout) -> bytes:
             public = rollout.public(network.share_logprobs)
-            return seal(public, identity, network.swarm, time.time(), model=model, context=secret.context)
+            return seal(
+                public,
+                identity,
+                network.swarm,
+                time.time(),
+                model=model,
+                sampling=sampling,
+                kind="program" if is_endpoint(config.policy.model[0]) else "model",
+                context=secret.context,
+            )
 
         self.link = NetworkLink(
             transport_options(config),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from shoal.config import Config
+from shoal.config import ENDLESS, Config
 from shoal.curves import draw_curves
 from shoal.display import Display, make_display
 from shoal.errors import UserError
@@ -99,7 +99,8 @@ def _lead(
         done = run.round >= config.rounds
         _print_gains(console, folder, f"{run.placement}" + (f", {ranks.size} ranks" if ranks.size > 1 else ""))
         if not done:
-            console.print(f"stopped after round {run.round} of {config.rounds}; to go on:")
+            limit = f" of {config.rounds}" if config.rounds < ENDLESS else ""
+            console.print(f"stopped after round {run.round}{limit}; to go on:")
             command = "join" if identity else "run"
             console.print(f"  shoal {command} --resume {folder.path}", soft_wrap=True, highlight=False)
     return 0 if done else 130

@@ -83,7 +83,8 @@ def lines(status: Mapping[str, Any], share: float | None) -> list[str]:
     refused = reasons(status["admission"]["refused"], 3)
     region = f"{status['region']}*" if status["region"] else "all shards"
     parts = [
-        f"swarm {status['swarm']} as {status['name']}: {status['peers']} peers in {region}, "
+        f"swarm {status['swarm']} as {status['name']}: "
+        f"{status['peers']} peer{'s' * (status['peers'] != 1)} in {region}, "
         f"listening to {len(status['neighbours'])}",
         f"in {received['messages_per_second']:.1f}/s ({size(received['bytes_per_second'])}/s), "
         f"out {sent['messages_per_second']:.1f}/s; {status['admission']['admitted']} admitted"
