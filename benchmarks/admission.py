@@ -2,7 +2,7 @@
 
     python benchmarks/admission.py [--json]
 
-Up to signature and quota is what a flood costs a node: each message is refused there, or passes. "All but scoring" makes
+Up to signature and quota is what a flood costs a node: a message is refused there, or passes. "All but scoring" makes
 each question again, on the `paper` suite, as for an honest swarm of 8 nodes; nothing is cached between makers. Messages
 have 8 completions and about 10 KB. Medians of five.
 """

@@ -91,7 +91,9 @@ def main() -> None:
         runs: dict[str, Run] = {}
         for kind in seconds:
             folder = RunFolder.create(Path(scratch) / kind, config.resolved().to_toml())
-            runs[kind] = Run(config, folder, QuietDisplay())
+            chosen = config.model_copy(deep=True)
+            chosen.swarm.workers = 0 if kind == "plain" else "auto"
+            runs[kind] = Run(chosen, folder, QuietDisplay())
         for node in runs["plain"].nodes:
             node.policy = PlainPolicy(node.policy.lm, node.policy.sampling, node.policy.placement)
             node.learner = PlainLearner(node.policy, 2e-4)  # type: ignore[assignment]
@@ -100,10 +102,8 @@ def main() -> None:
                 torch.set_num_threads(1 if kind == "plain" else 2)
                 start = time.perf_counter()
                 for _round in range(ROUNDS):
-                    for node in run.nodes:
-                        node.act()
-                    for node in run.nodes:
-                        node.learn()
+                    run.each(node.act for node in run.nodes)
+                    run.each(node.learn for node in run.nodes)
                 seconds[kind].append((time.perf_counter() - start) / ROUNDS)
         for run in runs.values():
             run.close()

@@ -1,6 +1,6 @@
 """One GRPO step of TRL on the workload, in TRL's own environment: seconds to generate and to learn, peak memory.
 
-    python peer_trl.py WORKLOAD OUT.json [--memory]
+    python peer_trl.py WORKLOAD OUT.json [--memory] [--device cuda]
 
 Writes the batch that it learned from beside its figures. `--memory`: one micro-batch alone, with gradient
 checkpointing, to see TRL's smallest peak.
@@ -19,7 +19,7 @@ from datasets import Dataset
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-workload, out, memory = Path(sys.argv[1]), Path(sys.argv[2]), "--memory" in sys.argv
+workload, out, memory, cuda = Path(sys.argv[1]), Path(sys.argv[2]), "--memory" in sys.argv, "cuda" in sys.argv
 chats = json.loads((workload / "workload.json").read_text())["chats"]
 marks: dict[str, float] = {}
 batch: dict[str, list[list[int]]] = {}
@@ -60,8 +60,8 @@ trainer = Timed(
         num_generations=8,
         max_completion_length=32,
         gradient_checkpointing=memory,
-        use_cpu=True,
-        bf16=False,
+        use_cpu=not cuda,
+        bf16=cuda,
         model_init_kwargs={"dtype": "float32"},
         save_strategy="no",
         report_to="none",
@@ -79,6 +79,6 @@ trainer.train()
 figures = {
     "generate": marks["generated"] - marks["start"],
     "learn": marks["end"] - marks["generated"],
-    "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    "peak": torch.cuda.max_memory_allocated() if cuda else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
 }
 out.write_text(json.dumps({"figures": figures, "batch": batch}))

@@ -2,10 +2,12 @@
 
     python benchmarks/run.py                     # all of them: about an hour on two cores, most of it TRL and GenRL
     python benchmarks/run.py decode guppies      # these
-    python benchmarks/run.py --json              # one object of name to ratio
+    python benchmarks/run.py --json              # one object of name to ratio, null where it was not run
+    python benchmarks/run.py --device cuda       # on a GPU, in bfloat16
 
-TRL and GenRL are installed into environments of their own, in benchmarks/.peers/. A ratio is of medians within one run;
-TRL and GenRL run once, since a step takes them minutes.
+TRL, GenRL and vLLM are installed into environments of their own, in benchmarks/.peers/. A ratio is of medians within
+one run; TRL and GenRL run once, since a step takes them minutes. What cannot be installed is not run, which the table
+says.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,6 +28,7 @@ HERE = Path(__file__).parent
 PEERS = {
     "trl": ["torch==2.13.0", "trl==1.16.0", "transformers==5.23.0"],
     "genrl": ["torch==2.13.0", "gensyn-genrl==0.3.0"],
+    "vllm": ["vllm==0.33.0"],
 }
 WORKS = ["decode", "update", "round", "guppies"]
 ASKED = {
@@ -38,7 +42,13 @@ ASKED = {
     "peak memory of update (GB)": 5.0,
     "round of 8 guppies / plain loop": 4.0,
 }
-"""What each figure is to be at least, or, of memory, at most."""
+"""What each figure is to be at least, or, of memory, at most. Matrix products are those of torch by default."""
+Figures = dict[str, float | str]
+"""Numbers, or why there is none."""
+
+
+class NotRunError(Exception):
+    """A contender that is not there; says why."""
 
 
 def main() -> None:
@@ -47,46 +57,75 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--keep", type=Path, help="keep workload and raw figures here; what is there already is used")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = args.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        bench = Bench(folder, args.repeats)
-        figures: dict[str, float] = {}
-        for work in args.works or WORKS:
-            figures |= getattr(bench, work)()
+        figures: Figures = {}
+        if args.device == "cuda" and not has_cuda():
+            figures |= dict.fromkeys(args.works or WORKS, "not run: no CUDA device")
+        else:
+            bench = Bench(folder, args.repeats, args.device)
+            for work in args.works or WORKS:
+                figures |= getattr(bench, work)()
     if args.json:
-        print(json.dumps(figures))
+        print(json.dumps({name: None if isinstance(value, str) else value for name, value in figures.items()}))
         return
-    print(f"{platform.machine()}, {platform.python_version()}, torch {version('torch')}")
+    print(f"{platform.machine()}, {platform.python_version()}, torch {version('torch')}, {args.device}")
     for name, value in figures.items():
         asked = f"{'at most' if 'memory' in name else 'at least'} {ASKED[name]}" if name in ASKED else ""
-        print(f"{name:42} {value:8.2f}   {asked}")
+        label = name.replace("matrix products", "torch's products")
+        print(f"{label:44} {value if isinstance(value, str) else f'{value:8.2f}'}   {asked}")
+    if args.device == "cpu":
+        print("GPU rows were not run: --device cuda")
+
+
+def has_cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 class Bench:
     """Runs contenders, each in a process of its own."""
 
-    def __init__(self, folder: Path, repeats: int) -> None:
-        self.folder, self.repeats = folder, repeats
+    def __init__(self, folder: Path, repeats: int, device: str = "cpu") -> None:
+        self.folder, self.repeats, self.device = folder, repeats, device
         if not (folder / "workload.json").exists():
             self._call([sys.executable, HERE / "workload.py", folder])
 
-    def decode(self) -> dict[str, float]:
-        rates = self._ours("decode.py", "decode")
-        return {
-            "decode / transformers generate": rates["ours"] / rates["theirs"],
-            "decode / bound of matrix products": rates["ours"] / rates["bound"],
+    def decode(self) -> Figures:
+        rates = self._ours("decode.py", "decode", "--device", self.device)
+        bounds = {
+            "memory bound": "decode / bound of memory bandwidth",
+            "bound": "decode / bound of matrix products",
+            "own bound": "decode / bound of shoal's own products",
+        }
+        figures: Figures = {"decode / transformers generate": rates["ours"] / rates["theirs"]}
+        figures |= {name: rates["ours"] / rates[bound] for bound, name in bounds.items() if bound in rates}
+        if self.device == "cuda":
+            try:
+                figures["decode / vLLM"] = rates["ours"] / self._peer("vllm", "vllm")["tokens_per_second"]
+            except NotRunError as error:
+                figures["decode / vLLM"] = f"not run: {error}"
+        return figures | {
             "decode, shoal (tokens/s)": rates["ours"],
             "decode, transformers generate (tokens/s)": rates["theirs"],
         }
 
-    def update(self) -> dict[str, float]:
-        trl, small = self._peer("trl", "trl"), self._peer("trl", "trl-memory", "--memory")
-        ours = self._ours("ours.py", "ours-update", "--batch", self.folder / "trl.json")["figures"]
+    def update(self) -> Figures:
+        try:
+            trl, small = self._peer("trl", "trl"), self._peer("trl", "trl-memory", "--memory")
+        except NotRunError as error:
+            return {"update / TRL": f"not run: {error}"}
+        ours = self._ours("ours.py", "ours-update", "--batch", self.folder / "trl.json", "--device", self.device)[
+            "figures"
+        ]
         return {
             "update / TRL": trl["learn"] / ours["learn"],
             "update / bound of matrix products": ours["bound"] / ours["learn"],
+            "update / bound of shoal's own products": ours["own bound"] / ours["learn"],
             "peak memory of update / TRL": ours["peak"] / trl["peak"],
             "peak memory of update / TRL checkpointing": ours["peak"] / small["peak"],
             "peak memory of update (GB)": ours["peak"] / 1e9,
@@ -94,15 +133,24 @@ class Bench:
             "update, TRL (s)": trl["learn"],
         }
 
-    def round(self) -> dict[str, float]:
-        ours = self._ours("ours.py", "ours-round")["figures"]
-        peers = {"TRL": self._peer("trl", "trl"), "GenRL": self._peer("genrl", "genrl")}
+    def round(self) -> Figures:
+        ours = self._ours("ours.py", "ours-round", "--device", self.device)["figures"]
         mine = ours["generate"] + ours["learn"]
-        ratios = {f"round / {name}": (peer["generate"] + peer["learn"]) / mine for name, peer in peers.items()}
-        seconds = {f"round, {name} (s)": peer["generate"] + peer["learn"] for name, peer in peers.items()}
-        return {**ratios, "round, shoal (s)": mine, **seconds}
+        ratios: Figures = {}
+        seconds: Figures = {"round, shoal (s)": mine}
+        for name in ("TRL", "GenRL"):
+            try:
+                peer = self._peer(name.lower(), name.lower())
+            except NotRunError as error:
+                ratios[f"round / {name}"] = f"not run: {error}"
+                continue
+            seconds[f"round, {name} (s)"] = peer["generate"] + peer["learn"]
+            ratios[f"round / {name}"] = (peer["generate"] + peer["learn"]) / mine
+        return ratios | seconds
 
-    def guppies(self) -> dict[str, float]:
+    def guppies(self) -> Figures:
+        if self.device == "cuda":
+            return {"round of 8 guppies / plain loop": "not run: it is about the cores of a processor"}
         seconds = self._ours("guppies.py", "guppies")
         return {
             "round of 8 guppies / plain loop": seconds["plain"] / seconds["ours"],
@@ -118,7 +166,8 @@ class Bench:
     def _peer(self, peer: str, name: str, *options: object) -> Any:
         out = self.folder / f"{name}.json"
         if not out.exists():
-            self._call([self._environment(peer), HERE / f"peer_{peer}.py", self.folder, out, *options])
+            script = HERE / f"peer_{peer}.py"
+            self._call([self._environment(peer), script, self.folder, out, *options, "--device", self.device])
         return json.loads(out.read_text())["figures"]
 
     def _environment(self, peer: str) -> Path:
@@ -126,8 +175,12 @@ class Bench:
         folder = HERE / ".peers" / peer
         python = folder / "bin/python"
         if not python.exists():
-            self._call([sys.executable, "-m", "venv", folder])
-            self._call([python, "-m", "pip", "install", "--quiet", *PEERS[peer]])
+            try:
+                self._call([sys.executable, "-m", "venv", folder])
+                self._call([python, "-m", "pip", "install", "--quiet", *PEERS[peer]])
+            except subprocess.CalledProcessError as error:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise NotRunError(f"{peer} cannot be installed here") from error
         return python
 
     def _call(self, command: Sequence[object]) -> None:

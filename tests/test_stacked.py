@@ -369,7 +369,10 @@ def test_a_run_of_stacked_nodes_is_a_run_of_separate_ones(tmp_path: Path) -> Non
     from shoal.folder import RunFolder
     from shoal.run import Run
 
-    settings = {"swarm": {"nodes": 3, "local": 2, "external": 2}, "evaluation": {"questions": 1, "samples": 1}}
+    settings = {
+        "swarm": {"nodes": 3, "local": 2, "external": 2, "workers": 0},
+        "evaluation": {"questions": 1, "samples": 1},
+    }
     config = make_config({**settings, "policy": {"num_generations": 4, "dtype": "float32", "device": "cpu"}}, "test")
     runs = [Run(config, RunFolder.create(tmp_path / n, config.to_toml()), QuietDisplay()) for n in ("a", "b")]
     ours, theirs = runs

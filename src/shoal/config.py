@@ -174,6 +174,9 @@ class SwarmConfig(Section):
     """J: other nodes' rollouts in each update, as far as the pool has live ones."""
     stacked: bool | Literal["auto"] = "auto"
     """Run the nodes of this process as one batched program. auto: on a GPU, where all have the same model."""
+    workers: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
+    """Processes that keep the models of this run's nodes, each some of them; 0: none but this one. auto: on a processor
+    one for each core, where models have at most 20 million parameters and the run is not over at once."""
     pool_size: int = Field(256, ge=1)
     """Rollouts a node keeps for sampling; the oldest go first."""
     max_age: int = Field(4, ge=0)

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from shoal.config import Config, default_learning_rate, is_endpoint
 from shoal.errors import UserError
@@ -35,9 +37,10 @@ from shoal.policy.draw import Sampling
 from shoal.policy.endpoint import EndpointPolicy
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import LanguageModel, display_name, load
+from shoal.policy.loading import _source as source_of
 from shoal.policy.lora import add_adapters, base_name, load_base, restore_adapters
 from shoal.policy.stacked import StackedPolicy, stack
-from shoal.protocols import Policy, Swarm, TrainablePolicy
+from shoal.protocols import Learner, Policy, Swarm
 from shoal.ranks import ALONE, Ranks
 from shoal.rollout import seed_of
 from shoal.sampling import UniformSampler
@@ -45,8 +48,15 @@ from shoal.scoring import Scorer
 from shoal.swarm.memory import MemorySwarm
 from shoal.swarm.pool import Pool
 from shoal.tasks import Tasks, Verifier
+from shoal.workers import RemoteLearner, RemotePolicy, Workers
 
 T = TypeVar("T")
+AnyPolicy = LanguagePolicy | EndpointPolicy | RemotePolicy
+
+SMALL: Final = 20_000_000
+"""Parameters up to which nodes gain by workers: a larger model keeps all cores busy by itself."""
+WORTH_WORKERS: Final = 2_000
+"""Completions of all nodes in a run below which it is over before workers would have paid for their start."""
 
 
 class Run:
@@ -69,23 +79,32 @@ class Run:
         self.ranks = ranks
         self._kept = -1
         """The round that has a checkpoint."""
+        self.member = member
+        self.workers: Workers | None = None
+        self._own_verifier = Verifier(config.tasks)
+        try:
+            self._build(config, ranks, checkpoint)
+        except BaseException:
+            self.close()
+            raise
+
+    def _build(self, config: Config, ranks: Ranks, checkpoint: Path | None) -> None:
         use_threads(config, ranks)
         self.placement = place_rank(config, ranks)
+        names = [self.member.name] if self.member else node_names(config)
+        policies = self._policies(names, checkpoint)  # first, since workers start meanwhile
         self.tasks = Tasks(config.tasks)
-        self._own_verifier = Verifier(config.tasks)
         self.verifier = self._own_verifier if ranks.size == 1 else LedVerifier(self._own_verifier, ranks)
         self.held_out = self.tasks.held_out(_number(self.config.evaluation.questions), config.seed)
         self.swarm = MemorySwarm(config.seed)
-        self.member = member
-        names = [member.name] if member else node_names(config)
-        policies = self._policies(names, checkpoint)
-        if folder is not None:  # for the old and the new
-            ensure_space(folder.path, checkpoint_bytes(policies, config) * (1 if checkpoint else 2))
+        if self.workers:
+            self.workers.wait_ready(self.watch.status)
+        if self.folder is not None:  # for the old and the new
+            ensure_space(self.folder.path, checkpoint_bytes(policies, config) * (1 if checkpoint else 2))
         self.company, policies = self._together(policies)
         self.nodes = [self._node(name, policy) for name, policy in zip(names, policies, strict=True)]
         if checkpoint:
-            for node in self.nodes:
-                node.load(checkpoint / node.name)
+            self.each(partial(node.load, checkpoint / node.name) for node in self.nodes)
             self._kept = self.round
 
     @property
@@ -98,18 +117,18 @@ class Run:
         config = self.config
         if self.round == 0:
             self.watch.status("asking held-out questions")
-            figures = self._each(partial(self._evaluate, node) for node in self.nodes)
+            figures = self.each(partial(self._evaluate, node) for node in self.nodes)
             now = time.time()
             rows = [{"round": 0, "node": n.name, "time": now, **f} for n, f in zip(self.nodes, figures, strict=True)]
             self._write_down(rows, [])
             self._checkpoint()
         while self.round < config.rounds and not self.ranks.any(stop.is_set()):
-            self._each(node.act for node in self.nodes)
-            lessons = self._each(node.learn for node in self.nodes)
+            self.each(node.act for node in self.nodes)
+            lessons = self.each(node.learn for node in self.nodes)
             rows = [round_metrics(node, lesson) for node, lesson in zip(self.nodes, lessons, strict=True)]
             every = config.evaluation.every
             if self.round == config.rounds or (every and self.round % every == 0):
-                figures = self._each(partial(self._evaluate, node) for node in self.nodes)
+                figures = self.each(partial(self._evaluate, node) for node in self.nodes)
                 rows = [row | found for row, found in zip(rows, figures, strict=True)]
             self._tell(lessons)
             self._write_down(rows, lessons)
@@ -119,54 +138,29 @@ class Run:
 
     def close(self) -> None:
         self._own_verifier.close()
+        if self.workers:
+            self.workers.close()
 
-    def _policies(self, names: Sequence[str], checkpoint: Path | None) -> list[LanguagePolicy | EndpointPolicy]:
-        config = self.config.policy
-        models: dict[str, LanguageModel] = {}
-        policies: list[LanguagePolicy | EndpointPolicy] = []
-        for number, name in enumerate(names):
-            source = config.model[number % len(config.model)]
-            if is_endpoint(source):
-                self.watch.status(f"asking {source}")
-                policies.append(endpoint_policy(self.config, source))
-                continue
-            if config.lora_r:
-                self.watch.status(f"loading {display_name(source)}")
-                loaded = self._adapted(name, source, checkpoint, models)
-            elif checkpoint:
-                loaded = dataclasses.replace(load(str(checkpoint / name), self._loading_device), name=source)
-            elif source in models:
-                loaded = _copy(models[source])
-            else:
-                self.watch.status(f"loading {display_name(source)}")
-                loaded = models[source] = load(source, self._loading_device)
-                if shards(self.config, self.ranks):
-                    del models[source]  # what is sharded cannot be copied
-            policies.append(language_policy(self.config, loaded, self.placement, self.ranks))
-        return policies
+    def _policies(self, names: Sequence[str], checkpoint: Path | None) -> list[AnyPolicy]:
+        """The nodes' policies. Those in workers are on their way: nothing was waited for."""
+        config = self.config
+        sources = {name: config.policy.model[number % len(config.policy.model)] for number, name in enumerate(names)}
+        learning = {name: source for name, source in sources.items() if not is_endpoint(source)}
+        count = count_workers(config, learning, self.placement, self.ranks, self.member is not None)
+        if not count:
+            return list(make_policies(config, sources, checkpoint, self.placement, self.ranks, self.watch.status))
+        self.watch.status(f"starting {count} worker processes")
+        threads = config.threads or max(1, (os.cpu_count() or 1) // count)
+        self.workers = Workers(learning, count, config, checkpoint, threads)
+        return [
+            RemotePolicy(self.workers, name) if name in learning else endpoint_policy(config, source)
+            for name, source in sources.items()
+        ]
 
-    @property
-    def _loading_device(self) -> torch.device:
-        """Where a model comes into being: what is to be sharded may be too large for where it computes."""
-        return torch.device("cpu") if shards(self.config, self.ranks) else self.placement.device
-
-    def _adapted(
-        self, name: str, source: str, checkpoint: Path | None, bases: dict[str, LanguageModel]
-    ) -> LanguageModel:
-        """A node's own adapters on one of `bases`, which the nodes share; what is missing there is loaded."""
-        config, device = self.config, self.placement.device
-        folder = checkpoint / name if checkpoint else None
-        wanted = base_name(folder) if folder else source
-        if wanted not in bases:
-            bases[wanted] = load_base(folder, device) if folder else load(wanted, device)
-        if folder:
-            loaded = restore_adapters(bases[wanted], config.policy, folder)
-        else:
-            loaded = add_adapters(bases[wanted], config.policy, seed_of(config.seed, name, "adapters"))
-        return dataclasses.replace(loaded, name=source)
-
-    def _together(self, policies: list[LanguagePolicy | EndpointPolicy]) -> tuple[Company | None, list[Any]]:
-        """The nodes' policies as one batched program, where that is wanted and can be."""
+    def _together(self, policies: list[AnyPolicy]) -> tuple[Company | None, list[Any]]:
+        """The nodes' policies as one batched program, where that is wanted and can be, or in workers that meet."""
+        if self.workers:
+            return self.workers.company, list(policies)
         config, wanted = self.config, self.config.swarm.stacked
         possible = (
             len(policies) > 1
@@ -192,22 +186,19 @@ class Run:
                     raise
         return None, list(policies)
 
-    def _each(self, calls: Iterable[Callable[[], T]]) -> list[T]:
+    def each(self, calls: Iterable[Callable[[], T]]) -> list[T]:
         """What all of `calls` give: one after the other, or meeting in joint batches."""
         return self.company.together(list(calls)) if self.company else [call() for call in calls]
 
-    def _node(self, name: str, policy: LanguagePolicy | EndpointPolicy) -> Node:
+    def _node(self, name: str, policy: AnyPolicy) -> Node:
         config = self.config
-        rate = config.learner.learning_rate
-        if rate == "auto":
-            rate = default_learning_rate(policy.name, config.policy.lora_r)
         scorer = Scorer(self.tasks, self.verifier)
         answers: Policy = policy
-        learner = None
-        if not isinstance(policy, EndpointPolicy):
-            several = (self.ranks, policy.sharded) if self.ranks.size > 1 else ()
-            kind = StackedLearner if isinstance(policy, StackedPolicy) else GRPOLearner
-            learner = kind(policy, config.learner, rate, *several)
+        learner: Learner | None = None
+        if isinstance(policy, RemotePolicy):
+            learner = RemoteLearner(policy.workers, name)
+        elif not isinstance(policy, EndpointPolicy):
+            learner = make_learner(config, policy, self.ranks)
         elif self.ranks.size > 1:
             answers = LedPolicy(policy, self.ranks)
         return Node(
@@ -266,8 +257,7 @@ class Run:
         self._kept = self.round
 
     def _save(self, folder: Path) -> None:
-        for node in self.nodes:
-            node.save(folder / node.name)
+        self.each(partial(node.save, folder / node.name) for node in self.nodes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -286,6 +276,121 @@ class Watcher(Protocol):
     def note(self, text: str) -> None: ...
 
     def update(self, rows: Sequence[Mapping[str, Any]], round: int) -> None: ...
+
+
+def count_workers(config: Config, learning: Mapping[str, str], placement: Placement, ranks: Ranks, joined: bool) -> int:
+    """How many worker processes keep the models of the nodes in `learning`; 0: this one does."""
+    wanted, stacked = config.swarm.workers, config.swarm.stacked
+    possible = (
+        len(learning) > 0
+        and placement.device.type == "cpu"
+        and ranks.size == 1
+        and not joined
+        and config.policy.engine == "transformers"
+        and stacked is not True
+    )
+    if wanted != "auto":
+        if wanted and not possible:
+            raise UserError(
+                "swarm.workers needs nodes that learn in one process of `shoal run`, with --device cpu and without "
+                "stacked nodes, vLLM or several ranks; take --workers 0 or auto"
+            )
+        return min(wanted, len(learning))
+    count = min(len(learning), (os.cpu_count() or 1) // max(1, config.threads))
+    completions = config.rounds * len(learning) * config.swarm.local * config.policy.num_generations
+    if not possible or count < 2 or completions < WORTH_WORKERS:
+        return 0
+    return count if all(parameters(source) <= SMALL for source in set(learning.values())) else 0
+
+
+def parameters(model: str) -> float:
+    """How many a model has, by its configuration, or by the size of a GGUF file of 4 bits each; infinite where that
+    does not say."""
+    try:
+        source, options = source_of(model)
+        if "gguf_file" in options:
+            size: int = (Path(source) / options["gguf_file"]).stat().st_size
+            return 2.0 * size
+        with torch.device("meta"):
+            found: Any = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source, **options))
+    except Exception:  # whatever is wrong with it is told where it is loaded
+        return math.inf
+    return float(sum(weight.numel() for weight in found.parameters()))
+
+
+def make_nodes(
+    config: Config, sources: Mapping[str, str], checkpoint: Path | None, threads: int, status: Callable[[str], None]
+) -> dict[str, tuple[LanguagePolicy, Learner]]:
+    """What a worker keeps of its nodes, by their names."""
+    torch.set_num_threads(threads)
+    policies = make_policies(config, sources, checkpoint, place_rank(config, ALONE), ALONE, status)
+    kept = {n: p for n, p in zip(sources, policies, strict=True) if isinstance(p, LanguagePolicy)}
+    return {name: (policy, make_learner(config, policy)) for name, policy in kept.items()}
+
+
+def make_policies(
+    config: Config,
+    sources: Mapping[str, str],
+    checkpoint: Path | None,
+    placement: Placement,
+    ranks: Ranks,
+    status: Callable[[str], None],
+) -> list[LanguagePolicy | EndpointPolicy]:
+    """Policies of nodes that are named, from their models (`sources`), or as they were in `checkpoint`."""
+    # What is to be sharded may be too large for where it computes, and cannot be copied.
+    sharded = shards(config, ranks)
+    device = torch.device("cpu") if sharded else placement.device
+    models: dict[str, LanguageModel] = {}
+    policies: list[LanguagePolicy | EndpointPolicy] = []
+    for name, source in sources.items():
+        if is_endpoint(source):
+            status(f"asking {source}")
+            policies.append(endpoint_policy(config, source))
+            continue
+        if config.policy.lora_r:
+            status(f"loading {display_name(source)}")
+            loaded: LanguageModel = _adapted(config, name, source, checkpoint, models, placement.device)
+        elif checkpoint:
+            loaded = dataclasses.replace(load(str(checkpoint / name), device), name=source)
+        elif source in models:
+            loaded = _copy(models[source])
+        else:
+            status(f"loading {display_name(source)}")
+            loaded = models[source] = load(source, device)
+            if sharded:
+                del models[source]
+        policies.append(language_policy(config, loaded, placement, ranks))
+    return policies
+
+
+def _adapted(
+    config: Config,
+    name: str,
+    source: str,
+    checkpoint: Path | None,
+    bases: dict[str, LanguageModel],
+    device: torch.device,
+) -> LanguageModel:
+    """A node's own adapters on one of `bases`, which the nodes share; what is missing there is loaded."""
+    folder = checkpoint / name if checkpoint else None
+    wanted = base_name(folder) if folder else source
+    if wanted not in bases:
+        bases[wanted] = load_base(folder, device) if folder else load(wanted, device)
+    if folder:
+        loaded = restore_adapters(bases[wanted], config.policy, folder)
+    else:
+        loaded = add_adapters(bases[wanted], config.policy, seed_of(config.seed, name, "adapters"))
+    return dataclasses.replace(loaded, name=source)
+
+
+def make_learner(config: Config, policy: LanguagePolicy, ranks: Ranks = ALONE) -> Learner:
+    """What trains the model of `policy`."""
+    rate = config.learner.learning_rate
+    if rate == "auto":
+        rate = default_learning_rate(policy.name, config.policy.lora_r)
+    several = (ranks, policy.sharded) if ranks.size > 1 else ()
+    kind = StackedLearner if isinstance(policy, StackedPolicy) else GRPOLearner
+    return kind(policy, config.learner, rate, *several)
 
 
 def build_policy(config: Config, model: str, ranks: Ranks = ALONE) -> Policy:
@@ -350,11 +455,12 @@ def sampling_of(config: Config) -> Sampling:
     return Sampling(policy.temperature, policy.top_p, _number(policy.max_completion_length))
 
 
-def checkpoint_bytes(policies: Sequence[TrainablePolicy | EndpointPolicy], config: Config) -> int:
+def checkpoint_bytes(policies: Sequence[AnyPolicy], config: Config) -> int:
     """About what a checkpoint takes: trained weights, the optimiser's states and, with `beta`, the reference's copy."""
-    learning = (policy for policy in policies if not isinstance(policy, EndpointPolicy))
-    weights = (weight for policy in learning for weight in policy.lm.model.parameters())
-    trained: int = sum(weight.numel() for weight in weights if weight.requires_grad)
+    remote = [policy for policy in policies if isinstance(policy, RemotePolicy)]
+    here = (policy for policy in policies if not isinstance(policy, EndpointPolicy | RemotePolicy))
+    weights = (weight for policy in here for weight in policy.lm.model.parameters())
+    trained: int = sum(weight.numel() for weight in weights if weight.requires_grad) + sum(p.trained for p in remote)
     reference = 4 if config.learner.beta and not config.policy.lora_r else 0
     return round((4 + STATE_BYTES[config.learner.optim] + reference) * trained)
 

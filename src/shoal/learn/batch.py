@@ -92,14 +92,14 @@ def micro_batches(rows: Sequence[Row], token_budget: int, device: torch.device) 
     pending: list[Row] = []
     for row in sorted(rows, key=len):
         if pending and len(row) * (len(pending) + 1) > token_budget:
-            yield _tensors(pending, device)
+            yield tensors(pending, device)
             pending = []
         pending.append(row)
     if pending:
-        yield _tensors(pending, device)
+        yield tensors(pending, device)
 
 
-def _tensors(rows: Sequence[Row], device: torch.device) -> MicroBatch:
+def tensors(rows: Sequence[Row], device: torch.device) -> MicroBatch:
     R, S = len(rows), max(map(len, rows))
     input_ids = torch.zeros(R, S, dtype=torch.long)
     positions = torch.zeros(R, S, dtype=torch.long)

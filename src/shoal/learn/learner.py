@@ -69,11 +69,11 @@ class GRPOLearner:
         self.critic = self._critic() if config.advantage == "gae" else None
         self.skipped_steps = 0
         self.pull: dict[str, float] = defaultdict(float)
-        """Of each node's rollouts in the last update: the sum of |advantage| times weight over their tokens."""
+        """Of each node's rollouts in the last update: that sum over their tokens (`shares`)."""
 
     def update(self, scored: Sequence[Scored], seed: int = 0) -> dict[str, float]:
         """Learns from `scored` and returns the update's metrics, in TRL's names. `seed`: of minibatches and dropout."""
-        metrics = _Sums()
+        metrics = Sums()
         minibatches = self._minibatches(scored, seed)
         slots = 1 + max((s.last_slot for rows in minibatches for row in rows for s in row.sequences), default=-1)
         rows_of_all = [row for rows in minibatches for row in rows]
@@ -89,9 +89,12 @@ class GRPOLearner:
                 for rows in minibatches:
                     self._step(rows, old_logps, ref_logps, judged, metrics)
         metrics.gather(self.ranks)
+        return metrics.means(self.skipped_steps) | (judged.metrics() if judged is not None else {}) | self.shares()
+
+    def shares(self) -> dict[str, float]:
+        """Each node's share of the last update's gradient: of the sum of |advantage| times weight over all tokens."""
         total = sum(self.pull.values())
-        shares = {f"gradient/from/{node}": pull / total for node, pull in self.pull.items()} if total else {}
-        return metrics.means(self.skipped_steps) | (judged.metrics() if judged is not None else {}) | shares
+        return {f"gradient/from/{node}": pull / total for node, pull in self.pull.items()} if total else {}
 
     def _minibatches(self, scored: Sequence[Scored], seed: int) -> list[list[Row]]:
         """The rollouts as packed rows, in as many shares as there are steps, less those with nothing to learn."""
@@ -132,7 +135,7 @@ class GRPOLearner:
         old_logps: torch.Tensor | None,
         ref_logps: torch.Tensor | None,
         judged: Judgement | None,
-        metrics: _Sums,
+        metrics: Sums,
     ) -> None:
         """One optimiser step on `rows`; none, but a count, if the gradient is not finite."""
         config = self.config
@@ -313,7 +316,7 @@ class GRPOLearner:
             self.critic.restore(state["critic"])
 
 
-class _Sums:
+class Sums:
     """Metrics summed over micro-batches; read from the device once, at the end."""
 
     def __init__(self) -> None:

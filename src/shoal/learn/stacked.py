@@ -22,8 +22,8 @@ from torch.utils.checkpoint import checkpoint
 from shoal.config import LearnerConfig
 from shoal.errors import UserError
 from shoal.learn.adapters import has_adapters
-from shoal.learn.batch import MicroBatch, Row, _tensors
-from shoal.learn.learner import GRPOLearner, _Sums
+from shoal.learn.batch import MicroBatch, Row, tensors
+from shoal.learn.learner import GRPOLearner, Sums
 from shoal.learn.logprobs import CHUNK_ELEMENTS, token_logprobs, trained_hidden
 from shoal.learn.losses import kl_k3, policy_loss
 from shoal.rollout import Scored
@@ -56,7 +56,7 @@ class StackedLearner(GRPOLearner):
             return super().update(scored, seed)
         minibatches = self._minibatches(scored, seed)
         metrics: dict[str, float] = self.stack.company.ask(_update, self.stack, self.policy.number, minibatches)  # type: ignore[attr-defined]
-        return metrics
+        return metrics | self.shares()
 
 
 def _update(stack: Any, works: dict[int, list[list[Row]]]) -> dict[int, dict[str, float]]:
@@ -69,7 +69,7 @@ class _Update:
         self.stack, self.model, self.placement = stack, stack.model, stack.placement
         self.config: LearnerConfig = next(iter(stack.learners.values())).config
         self.budget = PASSES * next(iter(stack.learners.values())).token_budget
-        self.sums_N = [_Sums() for _ in minibatches_N]
+        self.sums_N = [Sums() for _ in minibatches_N]
         self.totals: dict[str, torch.Tensor] = {}
         config = self.config
         rows_N = [[row for rows in minibatches for row in rows] for minibatches in minibatches_N]
@@ -198,7 +198,7 @@ def _tensors_of(columns: list[tuple[Row, ...]], device: torch.device) -> _Lanes:
     node_T = torch.arange(len(lanes)).repeat_interleave(count_N)
     first_N = count_N.cumsum(0) - count_N
     cell_T = node_T * int(count_N.max()) + torch.arange(len(node_T)) - first_N[node_T]
-    batch = _tensors([row for rows in lanes for row in rows], device)
+    batch = tensors([row for rows in lanes for row in rows], device)
     return _Lanes(batch, tokens_N, node_T.to(device), cell_T.to(device))
 
 

@@ -1,14 +1,15 @@
 """Batched sampling: each prompt is read once, and its completions attend to that one copy (`prefix`).
 
-The loop is over the model's own forward pass. Prompts are padded on the right, where nothing causal sees the padding;
-what has ended leaves the batch at once, so that the matrix products are those of living completions alone.
+The loop is over the model's own forward pass, captured as CUDA graphs where there are such (`graphs`). Prompts are
+padded on the right, where nothing causal sees the padding; what has ended leaves the batch at once, so that the matrix
+products are those of living completions alone.
 
 Shape suffixes: Q prompts, P positions in a prompt, B living completions, C hidden size, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,7 @@ from transformers import DynamicCache, PreTrainedModel
 from shoal.errors import UserError
 from shoal.policy.device import Placement
 from shoal.policy.draw import Sampling, draw
+from shoal.policy.graphs import static_step
 from shoal.policy.prefix import Bucket, attention
 
 BUCKET_RATIO = 1.3
@@ -61,6 +63,11 @@ def sample(
         living.append([q * G + g for q in chosen for g in range(G)])
         first.append(logits_QV.repeat_interleave(G, 0))
     logits_BV = torch.cat(first)
+    read_token: Callable[[Any, list[Bucket], torch.Tensor], torch.Tensor] = _step
+    captured = static_step(model, buckets, sampling.max_completion_length, placement, _forward) if buckets else None
+    if captured is not None:
+        buckets, living = [captured.bucket], [[row for group in living for row in group]]
+        read_token = captured
     with attention(model):
         for step in range(sampling.max_completion_length):
             rows = [row for group in living for row in group]
@@ -75,7 +82,7 @@ def sample(
             if any(ended):
                 token_B = token_B[_drop(buckets, living, ended)]
             with placement.autocast():
-                logits_BV = _step(model, buckets, token_B)
+                logits_BV = read_token(model, buckets, token_B)
     return [results[q * G : (q + 1) * G] for q in range(len(prompts))]
 
 
@@ -117,7 +124,10 @@ def _read(
 
 def _step(model: Any, buckets: list[Bucket], token_B: torch.Tensor) -> torch.Tensor:
     """Reads one token of each living completion. Returns logits (B, V)."""
-    position_B = torch.cat([bucket.begin_step() for bucket in buckets])
+    return _forward(model, buckets, token_B, torch.cat([bucket.begin_step() for bucket in buckets]))
+
+
+def _forward(model: Any, buckets: Sequence[Bucket], token_B: torch.Tensor, position_B: torch.Tensor) -> torch.Tensor:
     out = model.base_model(token_B[:, None], position_ids=position_B[:, None], use_cache=False, buckets=buckets)
     return _head(model, out.last_hidden_state[:, 0])
 

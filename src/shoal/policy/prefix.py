@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -32,12 +33,7 @@ class Bucket:
         self.prompts = prompts
         Q, _H, P, _D = prompts[0][0].shape
         B, device = Q * num_generations, prompts[0][0].device
-        # The last token of a completion is never attended to.
-        self.own = [
-            tuple(t.new_empty(B, t.shape[1], max_length - 1, t.shape[-1]) for t in keys_and_values)
-            for keys_and_values in prompts
-        ]
-        """Keys and values (B, H, T, D) of each layer; those of living completions come first."""
+        self._room = (B, max_length - 1)  # the last token of a completion is never attended to
         self.steps = 0
         """T: how many tokens of each completion are in there."""
         self.num_generations = num_generations
@@ -54,6 +50,12 @@ class Bucket:
         """B: living completions."""
         return len(self.place_B)
 
+    @cached_property
+    def own(self) -> list[tuple[torch.Tensor, ...]]:
+        """Keys and values (B, H, T, D) of each layer; those of living completions come first."""
+        B, T = self._room
+        return [tuple(t.new_empty(B, t.shape[1], T, t.shape[-1]) for t in layer) for layer in self.prompts]
+
     def begin_step(self) -> torch.Tensor:
         """Makes room for one more token of each completion. Returns its position (B)."""
         self.steps += 1
@@ -69,11 +71,15 @@ class Bucket:
             movers = living[-len(holes) :]
             for hole, mover in zip(holes, movers, strict=True):
                 order[hole] = mover
+            to, from_ = torch.tensor([holes, movers], device=self.place_B.device)  # once for all layers
             for cache_BHTD in (cache for keys_and_values in self.own for cache in keys_and_values):
-                cache_BHTD[holes, :, : self.steps] = cache_BHTD[movers, :, : self.steps]
-        self.place_B = self.place_B[order]
+                cache_BHTD[to, :, : self.steps] = cache_BHTD[from_, :, : self.steps]
+        self._reorder(torch.tensor(order, dtype=torch.long, device=self.place_B.device))
         self.whole = self.whole and not any(ended)
         return order
+
+    def _reorder(self, order_B: torch.Tensor) -> None:
+        self.place_B = self.place_B[order_B]
 
     def attend(
         self,
@@ -85,11 +91,8 @@ class Bucket:
         softcap: float | None,
     ) -> torch.Tensor:
         """Attention (B, H, K, E) of each completion's newest token to its prompt and itself; queries are scaled."""
-        B, T = len(self), self.steps
         keys_QHPD, values_QHPE = self.prompts[layer]
-        own_keys_BHTD, own_values_BHTE = (cache[:B, :, :T] for cache in self.own[layer])
-        own_keys_BHTD[:, :, -1] = key_BHD
-        own_values_BHTE[:, :, -1] = value_BHE
+        own_keys_BHTD, own_values_BHTE = self._append(layer, key_BHD, value_BHE)
         scores_BHKP = self._by_prompt(query_BHKD, keys_QHPD.transpose(-1, -2))
         scores_BHKN = torch.cat([scores_BHKP, query_BHKD @ own_keys_BHTD.transpose(-1, -2)], -1)
         if softcap is not None:
@@ -103,16 +106,29 @@ class Bucket:
         P = keys_QHPD.shape[2]
         return self._by_prompt(probs_BHKN[..., :P], values_QHPE) + probs_BHKN[..., P:] @ own_values_BHTE
 
+    def _append(self, layer: int, key_BHD: torch.Tensor, value_BHE: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Puts in the newest token's key and value. Returns those of all tokens: (B, H, T, D), (B, H, T, E)."""
+        keys_BHTD, values_BHTE = (cache[: len(self), :, : self.steps] for cache in self.own[layer])
+        keys_BHTD[:, :, -1] = key_BHD
+        values_BHTE[:, :, -1] = value_BHE
+        return keys_BHTD, values_BHTE
+
     def _by_prompt(self, rows_BHKX: torch.Tensor, matrix_QHXY: torch.Tensor) -> torch.Tensor:
         """Each row times its prompt's matrix, (B, H, K, Y): one product for all completions of a prompt."""
         (_B, H, K, X), Q, G = rows_BHKX.shape, len(matrix_QHXY), self.num_generations
-        every = rows_BHKX
-        if not self.whole:
-            every = rows_BHKX.new_zeros(Q * G, H, K, X)
-            every[self.place_B] = rows_BHKX
+        every = rows_BHKX if self.whole else self._to_places(rows_BHKX)
         stacked = every.reshape(Q, G, H, K, X).transpose(1, 2).reshape(Q, H, G * K, X)
         product = (stacked @ matrix_QHXY).view(Q, H, G, K, -1).transpose(1, 2).reshape(Q * G, H, K, -1)
-        return product if self.whole else product[self.place_B]
+        return product if self.whole else self._from_places(product)
+
+    def _to_places(self, rows_BHKX: torch.Tensor) -> torch.Tensor:
+        """Those of all completions, living or not, in the order of the prompts."""
+        every = rows_BHKX.new_zeros(len(self.lengths_Q) * self.num_generations, *rows_BHKX.shape[1:])
+        every[self.place_B] = rows_BHKX
+        return every
+
+    def _from_places(self, every: torch.Tensor) -> torch.Tensor:
+        return every[self.place_B]
 
     def _lengths_B(self) -> torch.Tensor:
         return self.lengths_Q[self.place_B // self.num_generations]

@@ -198,10 +198,12 @@ class Admission:
         (folder / FILE).write_bytes(data)
 
     def load(self, folder: Path) -> None:
+        """Takes up what `save` wrote, in place of all that has come since this was made."""
         state = msgspec.msgpack.decode((folder / FILE).read_bytes(), strict=False)
         with self._books:
             self.refused, self.admitted = Counter(state["refused"]), state["admitted"]
             self.peers.restore(state["peers"], self.clock())
+            self._texts = Recent(TEXTS, lambda: None)
 
     def status(self) -> dict[str, Any]:
         """What came of whom, the most first, as plain data."""

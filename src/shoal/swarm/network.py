@@ -238,6 +238,9 @@ class NetworkLink:
         self._outbox: Newest[Rollout] = Newest(OUTBOX)
         self._inbox = Inbox()
         self._received: Newest[Scored] = Newest(RECEIVED)
+        self._early: list[tuple[str, bytes]] | None = []
+        """Messages that came before the trainer looked for any: a checkpoint may know them."""
+        self._admitting = threading.Lock()
         self._sent, self._came = Meter(), Meter()
         self._trouble = ""
         self._alone_since: float | None = time.time()
@@ -269,6 +272,7 @@ class NetworkLink:
         self._outbox.put(rollouts)
 
     def receive(self) -> list[Scored]:
+        self._early = None
         return self._received.take()
 
     def need(self, live: int, wanted: int) -> None:
@@ -281,7 +285,13 @@ class NetworkLink:
         self._admission.save(folder)
 
     def load(self, folder: Path) -> None:
-        self._admission.load(folder)
+        """What was admitted since the start is admitted again, by what the checkpoint knows: neighbours send their last
+        rollouts as soon as one listens to them, and this node may have learned from those before."""
+        with self._admitting:
+            early, self._early = self._early or [], None
+            self._received.take()
+            self._admission.load(folder)
+            self._received.put(self._admission.admit(early))
 
     def status(self) -> dict[str, Any]:
         """How it stands, as plain data. Times are seconds since 1970."""
@@ -471,16 +481,20 @@ class NetworkLink:
             messages = self._inbox.take(0.2)
             if not messages:
                 continue
-            try:
-                admitted = self._admission.admit(messages)
-            except Exception:
-                self._fault("admitting rollouts")
-                continue
+            with self._admitting:
+                early = self._early
+                if early is not None:
+                    self._early = [*early, *messages][-RECEIVED:]
+                try:
+                    admitted = self._admission.admit(messages)
+                except Exception:
+                    self._fault("admitting rollouts")
+                    continue
+                self._received.put(admitted)
             usable = Counter(scored.rollout.node for scored in admitted if scored.live)
             with self._lock:
                 for id in self._neighbours.chosen:
                     self._neighbours.credit(id, usable[name_of(bytes.fromhex(id))])
-            self._received.put(admitted)
 
     def _fault(self, doing: str) -> None:
         """An error of this program's own must not stop the training: it is told once, and counted."""

@@ -110,6 +110,7 @@ class Peers:
         return {key: peer.state() for key, peer in self.by_key.items()}
 
     def restore(self, state: dict[bytes, Any], now: float) -> None:
+        self.by_key = {}
         for key, kept in state.items():
             peer = self.by_key[key] = Peer(self._config, now)
             peer.restore(kept)

@@ -33,6 +33,8 @@ BATCHES = 16
 """Of 64 KiB, that may wait on a link for each priority: the most that Zenoh allows."""
 PATIENCE = 500_000
 """Microseconds that a node's sending thread waits for a congested link before it drops a message."""
+HANDSHAKE = 3.0
+"""Seconds that one step of a trial of TLS may take."""
 SECURE = {"tls", "quic"}
 
 _ENDPOINT = re.compile(r"(?:(tcp|tls|quic)/)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
@@ -171,7 +173,10 @@ def open_session(options: TransportOptions) -> zenoh.Session:
 
     Raises `Unreachable` for a client without a relay, `UserError` for what the user can mend.
     """
-    return open_config(node_config(options))
+    try:
+        return open_config(node_config(options))
+    except Unreachable as error:
+        raise Unreachable(tls_trouble(options) or str(error)) from None
 
 
 def open_config(config: dict[str, Any]) -> zenoh.Session:
@@ -191,6 +196,39 @@ def open_config(config: dict[str, Any]) -> zenoh.Session:
     if "ermission denied" in reason:
         raise UserError(f"this user may not listen on {endpoints}: choose a port above 1023")
     raise UserError(f"the network cannot be opened: {reason}")
+
+
+def tls_trouble(options: TransportOptions) -> str:
+    """Why the first relay that is there does not agree with this node on TLS; empty if that is not what is wrong.
+
+    Zenoh says only that it cannot connect, so this tries a handshake of Python's own. May take some seconds.
+    """
+    for endpoint in options.connect:
+        protocol, _, where = endpoint.partition("/")
+        host, _, port = where.rpartition(":")
+        if protocol != "tls":
+            continue
+        try:
+            context = ssl.create_default_context(cafile=options.ca)
+            if options.certificate and options.key:
+                context.load_cert_chain(options.certificate, options.key, password=lambda: "")
+            host = host.strip("[]")
+            with (
+                socket.create_connection((host, int(port)), HANDSHAKE) as plain,
+                context.wrap_socket(plain, server_hostname=host) as link,
+            ):
+                link.settimeout(HANDSHAKE)
+                link.recv(1)  # what a relay thinks of a certificate it says after the handshake
+        except ssl.SSLCertVerificationError as error:
+            return f"the certificate of {endpoint} cannot be trusted ({error.verify_message})"
+        except ssl.SSLError as error:
+            if "ALERT" in (error.reason or ""):
+                own = "this node's certificate is not accepted" if options.certificate else "it asks for a certificate"
+                return f"{endpoint} refuses this node: {own}"
+            return f"{endpoint} does not speak TLS as this node does ({error.reason})"
+        except OSError:  # it is not there, or waits for more: TLS is not what is wrong
+            continue
+    return ""
 
 
 def _any_address() -> str:
