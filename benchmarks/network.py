@@ -10,7 +10,8 @@
 
 Latency is from `share()` until `receive()` would give the rollout, by one clock. A verifier that costs nothing and
 questions that were made before stand in for the work of a task. Rates of strangers are lifted where the benchmark says
-so. Figures of a busy machine are noisy: the load is printed.
+so. What was imported is kept from Python's garbage collector (`gc.freeze`), which a node of `shoal join` does not do.
+Figures of a busy machine are noisy: the load is printed.
 """
 
 from __future__ import annotations
@@ -155,7 +156,8 @@ def live(spec: Spec) -> None:
         link.share([made])
         if spec.train or round % max(1, int(spec.rate)) == 0:
             link.receive()
-            link.need(min(counts[0] - heard, 16), 4)  # with more it would give neighbours up
+            if round > 5 * spec.rate:  # a pool that is still empty would ask for more neighbours
+                link.need(min(counts[0] - heard, 16), 4)  # with more it would give neighbours up
             heard = counts[0]
         if spec.train:
             result["rounds"].append((began, time.time() - began))
@@ -179,6 +181,8 @@ def live_together(specs: Sequence[Spec]) -> list[dict[str, Any]]:
     import shoal.swarm.admission
     import shoal.swarm.network  # noqa: F401  (before the forks)
 
+    gc.collect()
+    gc.freeze()  # a full collection, over all that sympy makes, stops a process for 50 to 100 ms
     context = multiprocessing.get_context("fork")
     processes = [context.Process(target=live, args=(spec,)) for spec in specs]
     for process in processes:
@@ -247,7 +251,7 @@ def waited(lives: Sequence[dict[str, Any]]) -> list[float]:
 
 def swim(folder: Path, number: int) -> tuple[list[dict[str, Any]], float]:
     """`number` nodes at 1 rollout a second on three relays; and the bytes that a node's socket received a second."""
-    with relays(3) as where:
+    with relays(3, 18_800) as where:
         start = time.time() + 8 + number / 3
         specs = [
             Spec(str(folder / f"{number}-{n}"), start, 40, [*where[n % 3 :], *where[: n % 3]], rate=1.0)
@@ -453,7 +457,7 @@ def memory(folder: Path, _: argparse.Namespace) -> dict[str, float]:
 def soak(folder: Path, args: argparse.Namespace) -> dict[str, float]:
     """Four nodes at 20 rollouts a second through a relay, while others come with new keys, and go after ten seconds."""
     with ExitStack() as stack:
-        where = "127.0.0.1:18447"
+        where = "127.0.0.1:18700"
         relay = psutil.Process(stack.enter_context(program("relay", "--listen", where)))
         start = time.time() + 5
         specs = [Spec(str(folder / f"s{n}"), start, args.soak, [where], sample=2.0) for n in range(4)]
