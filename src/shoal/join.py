@@ -26,7 +26,7 @@ from shoal.scoring import Scorer
 from shoal.status import STATUS, lines
 from shoal.swarm.admission import Admission
 from shoal.swarm.identity import Identity
-from shoal.swarm.neighbours import Neighbours
+from shoal.swarm.neighbours import Neighbours, check_name
 from shoal.swarm.network import NetworkLink
 from shoal.swarm.secret import OPEN, read_secret
 from shoal.swarm.transport import TransportOptions
@@ -156,6 +156,14 @@ def public_name(model: str) -> str | None:
     """A model's name as strangers may know it: of the Hub or built in, not a path or an address of this machine."""
     on_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", model) and not Path(model).exists()
     return model if on_hub or model == GUPPY else None
+
+
+def check_network(config: Config) -> None:
+    """Raises `UserError` for endpoints, certificates and names that cannot be, before anything is loaded or written."""
+    transport_options(config)
+    check_name(config.network.swarm)
+    if config.network.secret_file:
+        read_secret(Path(config.network.secret_file), config.network.swarm)
 
 
 def transport_options(config: Config) -> TransportOptions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import signal
 import threading
@@ -41,7 +42,10 @@ def run_session(config: Config, out: Path | None, resume: Path | None, quiet: bo
 
 def join_session(config: Config, out: Path | None, resume: Path | None, quiet: bool) -> int:
     """`shoal join`: one node in a swarm that spans processes. Returns the exit code as `run_session` does."""
-    from shoal.swarm.identity import Identity, identity_path  # the network, only now
+    from shoal.join import check_network  # the network, only now
+    from shoal.swarm.identity import Identity, identity_path
+
+    check_network(config)
 
     with joined(config.policy.device) as ranks:
         if ranks.leader:
@@ -93,6 +97,9 @@ def _lead(
                 swarm = LedSwarm(place.link, ranks) if ranks.size > 1 else place.link
                 member = Member(identity.name, swarm)
             run = Run(config, folder, watch, checkpoint, ranks, member)
+            if identity:  # a full collection would walk over all that was imported, and hold up what comes in
+                gc.collect()
+                gc.freeze()
             with closing(run), _stoppable(display) as stop:
                 run.go(stop)
         draw_curves(folder.metrics(), folder.path / CURVES, _title(config))
