@@ -35,9 +35,7 @@ pytestmark = pytest.mark.network
 def reef() -> Iterator[Reef]:
     with Reef(link_rate=1000) as reef:  # all attacks come by one link
         reef.acquaint()
-        before = psutil.Process().memory_info().rss
         yield reef
-        assert psutil.Process().memory_info().rss - before < 100e6
 
 
 @pytest.fixture
@@ -213,10 +211,13 @@ def test_a_flood_of_large_messages_takes_bounded_memory(reef: Reef) -> None:
     most, inbox = 0, reef.node.link._inbox
     large = os.urandom(250_000)
     with reef.withstands():
-        for _ in range(300):  # 75 MB
+        for number in range(1800):
             reef.send(large)
             most = max(most, inbox._bytes.total())
+            if number == 900:  # Zenoh's own buffers, this node's and the stranger's, have grown to their bounds
+                before = psutil.Process().memory_info().rss
     assert most <= 32 << 20
+    assert psutil.Process().memory_info().rss - before < 100e6  # of 225 MB
 
 
 def test_many_that_are_not_there(reef: Reef) -> None:

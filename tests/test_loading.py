@@ -16,6 +16,7 @@ from shoal.learn.logprobs import check_architecture
 from shoal.policy.draw import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import LanguageModel, display_name, load
+from shoal.policy.products import use_fast_products
 from shoal.rollout import Completion
 
 DEVICE = CPU.device
@@ -45,6 +46,8 @@ def edit(path: Path, **changes: Any) -> None:
 
 
 def assert_same_model(again: LanguageModel, lm: LanguageModel) -> None:
+    for one in (again, lm):  # a policy has had the one multiply so
+        use_fast_products(one.model, DEVICE)
     assert torch.equal(logits(again), logits(lm))
     assert (again.stop_ids, again.eos_id, again.pad_id) == (lm.stop_ids, lm.eos_id, lm.pad_id)
     text = " 2 +  2 = 4é\n<eos><|im_end|>"

@@ -115,7 +115,8 @@ def test_two_ranks_learn_and_answer_as_one_does(tmp_path: Path) -> None:
     (tmp_path / "two").mkdir()
     processes = two_ranks(Path(__file__).parent / "many.py", tmp_path / "two")
     expected = all_cases(ALONE, tmp_path / "one")
-    assert [(p.communicate()[1], p.returncode)[1] for p in processes] == [0, 0]
+    said = [process.communicate()[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], said
     found: list[Any] = [torch.load(tmp_path / "two" / f"rank-{r}.pt", weights_only=False) for r in range(2)]
     assert [{k: v["metrics"] for k, v in each.items()} for each in found] == [
         {k: v["metrics"] for k, v in found[0].items()}
