@@ -15,7 +15,7 @@ from shoal.config import LearnerConfig
 from shoal.learn.learner import GRPOLearner
 from shoal.policy.draw import Sampling
 from shoal.policy.language import LanguagePolicy
-from shoal.ranks import Ranks, joined
+from shoal.ranks import Ranks, joined, leave
 from shoal.sharding import Sharded
 
 CASES: dict[str, dict[str, Any]] = {
@@ -85,3 +85,4 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     with joined("cpu") as ranks:
         learn(ranks, Path(sys.argv[1]))
+    leave(0)

@@ -13,7 +13,7 @@ from shoal import __version__
 from shoal.config import ENDLESS, Config, make_config, read_config
 from shoal.errors import UserError
 from shoal.flags import Parser, add_settings, given_settings, merged
-from shoal.ranks import is_leader
+from shoal.ranks import is_leader, leave
 
 RUN_HELP = """Runs a swarm of language models in this process: each node answers questions, shares what it tried,
 and learns from its own rollouts and from the others'.
@@ -72,8 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         words = list(sys.argv[1:] if argv is None else argv)
         args = _parser(words).parse(words)
-        code: int = args.command(args)
-        return code
+        return leave(args.command(args))
     except UserError as error:
         if not is_leader():
             return 2
