@@ -38,15 +38,22 @@ def question(index: int, task: str = "say", version: str = "1", seed: int = 0) -
 
 
 def rollout(
-    asked: Question | None = None, answers: Sequence[str] = (RIGHT, WRONG), node: str = "bob", round: int = 1
+    asked: Question | None = None,
+    answers: Sequence[str] = (RIGHT, WRONG),
+    node: str = "bob",
+    round: int = 1,
+    slot: int = 0,
 ) -> Rollout:
     asked = asked or question(1)
-    return Rollout(asked.id, asked.hash, tuple(Completion.of(answer) for answer in answers), node, round)
+    return Rollout(asked.id, asked.hash, tuple(Completion.of(answer) for answer in answers), node, round, slot)
 
 
-def scored(rewards: Sequence[float] = (1.0, 0.0), index: int = 1, node: str = "bob") -> Scored:
-    asked = question(index)
-    return Scored(rollout(asked, [str(reward) for reward in rewards], node), asked, tuple(rewards))
+def scored(
+    rewards: Sequence[float] = (1.0, 0.0), index: int = 1, node: str = "bob", task: str = "say", slot: int = 0
+) -> Scored:
+    asked = question(index, task)
+    answers = [str(reward) for reward in rewards]
+    return Scored(rollout(asked, answers, node, slot=slot), asked, tuple(rewards))
 
 
 class Sayings:

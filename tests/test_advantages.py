@@ -50,6 +50,32 @@ def test_lonely_rewards_and_none_at_all_are_no_advantage(baseline: str, scale: s
     assert advantages([], baseline, scale) == []
 
 
+@pytest.mark.parametrize("baseline", ["group", "rloo"])
+def test_a_given_baseline_goes_before_the_groups_own(baseline: str) -> None:
+    found = advantages([[1, 0], [1, 1]], baseline, "none", [None, 0.25])
+    assert found == [pytest.approx(advantages([[1, 0]], baseline, "none")[0]), pytest.approx([0.75, 0.75])]
+
+
+def test_with_scaling_equal_rewards_are_a_deviation_from_their_baseline() -> None:
+    # root mean squares of 0.75, 0.75, and of 0.5, -0.5: not of a deviation of 0, which would make them 7500
+    found = advantages([[1, 1], [1, 0], [1]], "group", "group", [0.25, 0.5, 0.5])
+    assert found == [
+        pytest.approx([0.75 / 0.7501] * 2),
+        pytest.approx([0.5 / 0.5001, -0.5 / 0.5001]),
+        pytest.approx([0.5 / 0.5001]),
+    ]
+    assert advantages([[0.25]], "group", "group", [0.25]) == [[0.0]]
+
+
+@pytest.mark.parametrize("baseline", ["group", "rloo"])
+def test_a_shift_is_added_to_the_baseline_before_scaling(baseline: str) -> None:
+    plain = advantages([[1, 0], [1, 0]], baseline, "group")[0]
+    found = advantages([[1, 0], [1, 0]], baseline, "group", [None, None], [0.0, -0.1])
+    deviation = 0.5**0.5 + 1e-4  # the sample variance of 1, 0 is 0.5
+    assert found == [pytest.approx(plain), pytest.approx([a + 0.1 / deviation for a in plain])]
+    assert advantages([[1, 1]], baseline, "none", [0.25], [-0.1]) == [pytest.approx([0.85, 0.85])]
+
+
 @pytest.mark.parametrize("scale", ["none", "group"])
 @pytest.mark.parametrize("group", [[1.0], [0.0, 0.0], [1.0, 1.0, 1.0], [0.1] * 7])
 def test_equal_rewards_give_nothing_to_learn(group: list[float], scale: str) -> None:

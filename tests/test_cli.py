@@ -45,6 +45,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def fakes(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Runs without models: set `.policy` to what makes one. The tasks are real, and "right" is right."""
+    import shoal.crew
     import shoal.run
 
     parts = SimpleNamespace(policy=lambda: Parrot(RIGHT, WRONG))
@@ -53,7 +54,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         return [parts.policy() for _ in names]
 
     monkeypatch.setattr(shoal.run.Run, "_policies", policies)
-    monkeypatch.setattr(shoal.run, "GRPOLearner", Student)
+    monkeypatch.setattr(shoal.crew, "GRPOLearner", Student)
     monkeypatch.setattr(shoal.run, "Verifier", lambda _: Exact())
     return parts
 
@@ -437,11 +438,12 @@ def test_a_real_disk_that_fills_up_on_the_way(fakes: SimpleNamespace, here: Path
 @pytest.fixture
 def judged(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Config, str]]:
     """`shoal eval` of a parrot that is right every other time; what was to be evaluated."""
+    import shoal.crew
     import shoal.run
     import shoal.tasks
 
     built: list[tuple[Config, str]] = []
-    monkeypatch.setattr(shoal.run, "build_policy", lambda *call: built.append(call) or Parrot(RIGHT, WRONG))
+    monkeypatch.setattr(shoal.crew, "build_policy", lambda *call: built.append(call) or Parrot(RIGHT, WRONG))
     monkeypatch.setattr(shoal.tasks, "Verifier", lambda _: Exact())
     return built
 

@@ -141,10 +141,10 @@ def test_a_run_of_smollm2_takes_what_was_expected(smollm2: Path, tmp_path: Path)
 def test_a_run_on_a_gpu_takes_what_was_expected() -> None:
     import torch
 
+    from shoal.crew import sampling_of
     from shoal.doctor import _trial, expected
     from shoal.policy.device import place
     from shoal.policy.language import LanguagePolicy
-    from shoal.run import sampling_of
     from shoal.tasks import Tasks
 
     config = make_config({"policy": {"device": "cuda"}, "swarm": {"nodes": 1}}, "a test").resolved()

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from shoal import folder as folder_module
 from shoal.errors import UserError
-from shoal.folder import RunFolder, ensure_space, read_metrics, write_atomically
+from shoal.folder import ROLLOUTS, RunFolder, ensure_space, read_metrics, write_atomically
 
 
 def completion(node: str = "ada", **other: Any) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def play(folder: RunFolder, rounds: range) -> None:
     """Rounds of two nodes, with a checkpoint after each."""
     for round in rounds:
         folder.log([{"round": round, "node": node, "reward/local": 0.5} for node in ("ada", "bob")])
-        folder.save_rollouts(round, [completion(node) for node in ("ada", "bob")])
+        folder.save(ROLLOUTS, round, [completion(node) for node in ("ada", "bob")])
         folder.checkpoint(round, state(str(round)))
 
 
@@ -64,7 +64,7 @@ def test_a_run_and_its_resumption(tmp_path: Path) -> None:
         folder.log([{"round": 0, "node": "ada", "eval/pass@1": 0.25}])
         play(folder, range(1, 4))
         folder.log([{"round": 4, "node": "ada"}])
-        folder.save_rollouts(4, [completion()])
+        folder.save(ROLLOUTS, 4, [completion()])
     with RunFolder.open(run) as folder:
         found = folder.latest()
         assert found is not None
@@ -106,9 +106,9 @@ def test_rollouts_open_in_pandas_and_datasets(tmp_path: Path, monkeypatch: Any) 
     monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
     odd = "\ud800 \x00 \u202e 鯖"
     with RunFolder.create(tmp_path / "run", "") as folder:
-        folder.save_rollouts(1, [completion(), completion(completion=odd, reward=math.nan, node=odd)])
+        folder.save(ROLLOUTS, 1, [completion(), completion(completion=odd, reward=math.nan, node=odd)])
         folder.checkpoint(1, state(""))
-        folder.save_rollouts(2, [])
+        folder.save(ROLLOUTS, 2, [])
         folder.checkpoint(2, state(""))
     room = tmp_path / "run" / "rollouts.parquet"
     frame = pandas.read_parquet(room)
@@ -256,7 +256,7 @@ def test_a_disk_that_ends_in_the_middle_of_a_file(tmp_path: Path) -> None:
 import resource, signal, sys
 from pathlib import Path
 from shoal.errors import UserError
-from shoal.folder import RunFolder
+from shoal.folder import ROLLOUTS, RunFolder
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 with RunFolder.create(Path(sys.argv[1]), "") as folder:
     folder.log([{"round": 1}])
@@ -305,7 +305,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
             play(folder, range(1, 3))
             with pytest.raises(UserError, match="the disk is full; free some space, then --resume goes on after"):
                 folder.checkpoint(3, careless)
-            folder.save_rollouts(3, [completion(question=os.urandom(2 << 20).hex())])
+            folder.save(ROLLOUTS, 3, [completion(question=os.urandom(2 << 20).hex())])
             with pytest.raises(UserError, match="the disk is full; free some space"):
                 folder.checkpoint(3, state("3"))
             folder.rewind(2)
@@ -322,7 +322,7 @@ PLAYER = """
 import os, random, sys
 from pathlib import Path
 import shoal.folder as module
-from shoal.folder import RunFolder
+from shoal.folder import ROLLOUTS, RunFolder
 module.PART_BYTES = 20_000
 row = dict(node="ada", task="t", version="1", config="c", seed=1, index=1, question="q", finish_reason="stop",
            reward=0.0, live=False)
@@ -345,7 +345,7 @@ else:
 print("ready", flush=True)
 for round in range(start + 1, 1_000_000):
     folder.log([{"round": round, "node": node, "x": "y" * random.randrange(9000)} for node in "ab"])
-    folder.save_rollouts(round, [row | {"completion": os.urandom(50).hex()} for _ in range(3)])
+    folder.save(ROLLOUTS, round, [row | {"completion": os.urandom(50).hex()} for _ in range(3)])
     if round % 2 == 0:
         folder.checkpoint(round, save(round))
 """

@@ -204,7 +204,9 @@ def test_summary_by_hand() -> None:
         {
             "held_out/area_per_update": (0.3 + 0.125) / 2,
             "held_out/area_per_token": (0.3 + (0.1 * 20 / 2 + 0.2 * 20) / 40) / 2,
+            "held_out/start": 0.0,
             "held_out/final": (0.4 + 0.3) / 2,
+            "held_out/gain": (0.4 + 0.3) / 2,
             "held_out/forgetting": ((0.1 - 0.1) / 2 + (-0.4 + 0.0) / 2) / 2,
             "held_out/oscillation": None,
             "held_out/best_to_last": 0.0,
@@ -213,6 +215,10 @@ def test_summary_by_hand() -> None:
             "threshold/lag": 2.0,
             "cumulative/reward/local": 0.7 + 0.8,
             "cumulative/reward/trained_on": 3.0,
+            "mean/gradient/external": None,
+            "mean/external/ess": None,
+            "mean/external/gated": None,
+            "per_node/tokens/generated": (400 + 40) / 2,
             "total/rounds": 8,
             "total/updates": 6,
             "total/tokens/generated": None,
@@ -251,6 +257,25 @@ def test_summary_of_little(rows: list[Row]) -> None:
     assert found["held_out/forgetting"] is None
     assert found["held_out/oscillation"] is None
     assert all(value is None or math.isfinite(value) for value in found.values())
+
+
+def test_summary_of_what_others_gave() -> None:
+    rows = [
+        row("ada", 1, gradient__external=0.2, external__ess=0.9, external__gated=0.0, rollouts__wanted=4),
+        row("ada", 2, gradient__external=0.4, external__ess=None, external__gated=0.5, rollouts__wanted=4),
+        row("bob", 1, gradient__external=0.6, external__ess=0.3, rollouts__wanted=4),
+    ]
+    found = summary(rows, threshold=0.5)
+    assert found["mean/gradient/external"] == pytest.approx(0.4)
+    assert found["mean/external/ess"] == pytest.approx(0.6)
+    assert found["mean/external/gated"] == pytest.approx(0.25)
+    assert found["held_out/gain"] is found["held_out/start"] is None
+
+
+def test_there_is_no_gain_without_a_start() -> None:
+    found = summary([evaluated("ada", 3, 0.5, 0.5, 0.5), evaluated("bob", 0, 0.1, 0, 0)], threshold=0.5)
+    assert found["held_out/gain"] is found["held_out/start"] is None
+    assert found["held_out/final"] == pytest.approx(0.3)
 
 
 def test_summary_of_one_evaluation() -> None:

@@ -78,7 +78,7 @@ def test_the_end_is_the_one_of_the_chat_template() -> None:
 
 def test_foreign_completions_are_no_longer_than_own_ones() -> None:
     policy = make_policy(max_completion_length=5)
-    assert len(policy.completion_ids(Completion.of("x" * 1000))) == 5
+    assert policy.completion_ids(Completion.of("x" * 1000)) == []  # not its beginning alone, which may be anything
 
 
 def test_own_completions_keep_the_tokens_that_were_sampled() -> None:

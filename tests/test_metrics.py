@@ -7,9 +7,10 @@ import json
 import pytest
 from fakes import RIGHT, WRONG, Parrot, join, make_node, question, rollout
 
-from shoal.folder import SCHEMA
-from shoal.metrics import rollout_rows, round_metrics
+from shoal.folder import LEARNED_SCHEMA, SCHEMA
+from shoal.metrics import learned_rows, rollout_rows, round_metrics
 from shoal.node import Lesson
+from shoal.sharing import Sharing
 from shoal.swarm.memory import MemorySwarm
 from shoal.swarm.pool import Pool
 
@@ -31,6 +32,8 @@ def test_the_line_of_a_round() -> None:
     assert row["rollouts/shared"] == 2
     assert row["rollouts/sampled"] == 1
     assert row["rollouts/wanted"] == 3
+    assert (row["swarm/local"], row["swarm/external"]) == (2, 3)
+    assert row["completions/missing"] == 0
     assert row["rollouts/pool"] == 1
     assert row["rollouts/refused"] == 1
     assert row["completions/mean_length"] == 5 + 3 / 4 + 0  # letters, and an end unless it was cut
@@ -75,4 +78,49 @@ def test_rows_are_own_completions_with_the_columns_of_the_folder() -> None:
         "reward": 0.0,
         "live": True,
     }
-    assert rollout_rows(Lesson([], [], {})) == []
+    assert rollout_rows(Lesson([], [], [], {})) == []
+
+
+def test_more_questions_than_are_learned_from() -> None:
+    policy = Parrot(RIGHT, WRONG, WRONG, WRONG)
+    ada = make_node("ada", policy=policy, questions=5, sharing=Sharing(3))
+    ada.act()
+    lesson = ada.learn()
+    row = round_metrics(ada, lesson)
+    assert row["rollouts/live_local"] == 5
+    assert row["rollouts/shared"] == 3
+    assert row["completions/missing"] == 0
+    assert (row["swarm/local"], row["swarm/external"]) == (2, 2)
+    lesson.own[-1] = lesson.own[-1].__class__(lesson.own[-1].rollout, lesson.own[-1].question, (1.0,) * 4)
+    row = round_metrics(ada, lesson)
+    assert row["reward/local"] == pytest.approx(0.4)
+    assert row["reward/trained_on"] == 0.25
+
+
+def test_who_learned_from_whom() -> None:
+    swarm = MemorySwarm()
+    ada, bob = make_node("ada", swarm), join(swarm, "bob")
+    bob.share([rollout(question(6), round=9, slot=3)])
+    ada.act()
+    lesson = ada.learn()
+    rows = learned_rows(ada, lesson)
+    assert [(row["maker"], row["foreign"]) for row in rows] == [("ada", False)] * 2 + [("bob", True)]
+    assert rows[2] == {
+        "round": 1,
+        "node": "ada",
+        "maker": "bob",
+        "made": 9,
+        "slot": 3,
+        "task": "say",
+        "config": question(6).id.config,
+        "seed": 0,
+        "index": 6,
+        "live": True,
+        "mean_reward": 0.5,
+        "foreign": True,
+    }
+    assert all(list(row) == LEARNED_SCHEMA.names for row in rows)
+    only = make_node("eve", learner=None)
+    only.act()
+    assert learned_rows(only, only.learn()) == []
+    assert round_metrics(only, only.learn())["swarm/external"] is None

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
 from fakes import RIGHT, WRONG, Exact, Parrot, Student, join, make_node, question, rollout
 
+from shoal.config import SamplingConfig
 from shoal.node import Node
-from shoal.rollout import Completion, Rollout
+from shoal.rollout import Completion, Question, Rollout
+from shoal.sampling import SelectiveSampler
+from shoal.sharing import Sharing
 from shoal.swarm.memory import MemorySwarm
 from shoal.swarm.pool import Pool
 
@@ -31,7 +35,10 @@ def test_a_round() -> None:
         assert all(s.rewards == (1.0, 0.0, 1.0, 0.0) for s in lesson.own + lesson.foreign)
         assert [s.rollout.node for s in lesson.own] == ["ada", "ada"]
         assert [s.rollout.node for s in lesson.foreign] == ["bob", "bob"]
-        assert student(ada).lessons[-1] == lesson.own + lesson.foreign
+        assert student(ada).lessons[-1] == lesson.learned + lesson.foreign
+        assert lesson.learned == lesson.own
+        assert all(s.foreign for s in lesson.foreign)
+        assert not any(s.foreign for s in lesson.own)
         assert lesson.update == {"loss": 0.5, "learner/steps": 1.0}
         assert set(ada.seconds) == {"generate", "score", "learn"}
         bob.learn()
@@ -216,3 +223,80 @@ def test_a_rollout_with_one_completion_teaches_nothing_and_breaks_nothing() -> N
     ada.act()
     assert ada.learn().foreign == []
     assert ada.swarm.refused == 0
+
+
+class Gifted(Parrot):
+    """Right about every third question alone, and then half of the time."""
+
+    def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
+        groups = super().generate(questions, num_generations, seed)
+        wrong = tuple(Completion.of(WRONG) for _ in range(num_generations))
+        return [group if slot % 3 == 2 else wrong for slot, group in enumerate(groups)]
+
+
+@pytest.mark.parametrize(
+    ("questions", "learned"), [(7, [0, 2, 5]), (None, [0, 1, 2]), (3, [0, 1, 2]), (2, [0, 1]), (0, [])]
+)
+def test_of_more_own_ones_than_i_the_live_are_learned_from_first(questions: int | None, learned: list[int]) -> None:
+    swarm = MemorySwarm()
+    ada, listener = make_node("ada", swarm, policy=Gifted(), local=3, questions=questions), join(swarm)
+    ada.act()
+    lesson = ada.learn()
+    asked = 3 if questions is None else questions
+    assert ada.asked == len(lesson.own) == len(listener.receive()) == asked
+    assert [s.rollout.slot for s in lesson.learned] == learned
+    assert student(ada).lessons == [lesson.learned]
+
+
+def test_more_questions_are_the_same_ones_and_more() -> None:
+    few, many = make_node(), make_node(questions=5)
+    for node in (few, many):
+        node.act()
+    assert many.tried[:2] == few.tried
+
+
+def picky() -> SelectiveSampler:
+    settings = {"learnability": 1.0, "drop_duplicates": True, "keep_solved": True, "newcomer_share": 0.5}
+    return SelectiveSampler(SamplingConfig.model_validate(settings))
+
+
+def test_a_solved_group_is_learned_from_once_against_the_node_s_own_rate() -> None:
+    swarm = MemorySwarm()
+    ada = make_node("ada", swarm, sampler=picky(), policy=Parrot(WRONG))
+    join(swarm, "bob").share([rollout(question(6), answers=[RIGHT, RIGHT])])
+    ada.act()
+    lesson = ada.learn()
+    assert [(s.baseline, s.foreign, s.instructive) for s in lesson.foreign] == [(0.0, True, True)]
+    assert len(ada.pool) == 0
+
+
+def test_a_node_that_chooses_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    def two() -> list[Node]:
+        swarm = MemorySwarm()
+        ada = make_node("ada", swarm, sampler=picky(), sharing=Sharing(1), external=3, pool=Pool(32, 9))
+        return [ada, make_node("bob", swarm, policy=Gifted(), local=6)]
+
+    def play(nodes: list[Node], rounds: int) -> None:
+        for _ in range(rounds):
+            for node in nodes:
+                node.act()
+            for node in nodes:
+                node.learn()
+
+    nodes, again = two(), two()
+    play(nodes, 9)
+    for node, other in zip(nodes, again, strict=True):
+        node.save(tmp_path / node.name)
+        other.load(tmp_path / node.name)
+    for both in (nodes, again):
+        play(both, 5)
+    for node, other in zip(nodes, again, strict=True):
+        assert other.sent == node.sent
+        assert student(other).lessons == student(node).lessons[9:]
+        assert student(other).learned == student(node).learned
+        node.save(tmp_path / f"{node.name} then")
+        other.save(tmp_path / f"{node.name} again")
+        for kept in ("sharing.json", "node.json", *(["sampler.json"] if node.name == "ada" else [])):
+            then, now = ((tmp_path / f"{node.name} {which}" / kept).read_text() for which in ("then", "again"))
+            assert then == now
+    assert max(times for key, times in student(nodes[0]).learned.items() if key.startswith("bob")) == 1

@@ -48,6 +48,15 @@ def test_age_zero_keeps_a_round_s_own_alone() -> None:
     assert indices(pool) == [2]
 
 
+def test_what_was_learned_from_is_known_by_its_rollout() -> None:
+    """Samplers and nodes add to what they took; two that are equal are two all the same."""
+    pool = Pool(size=9, max_age=1)
+    pool.add([scored(index=1), scored(index=1), scored(index=2)], round=1)
+    taken = pool.candidates()[0]
+    pool.remove([msgspec.structs.replace(taken, baseline=0.1, foreign=True)])
+    assert indices(pool) == [1, 2]
+
+
 @given(
     size=st.integers(1, 6),
     max_age=st.integers(0, 4),

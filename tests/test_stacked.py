@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from tiny import (
@@ -136,6 +137,55 @@ def test_updates_are_those_of_separate_learners(
     states = [[learner.optimizer.state_dict()["state"] for learner in each] for each in (ours, theirs)]
     for mine, other in zip(*states, strict=True):
         assert [s["step"] for s in mine.values()] == [s["step"] for s in other.values()]
+
+
+def others_lessons(round: int, told: bool) -> list[list[Scored]]:
+    """The same where some groups are another node's, with or without what they were sampled with, and one node has
+    none of its own."""
+
+    def member(scored: Scored, number: int) -> Scored:
+        foreign = (number + round) % 2 == 0
+        completions = [
+            msgspec.structs.replace(c, logprobs=(-5.0 - 0.5 * at,) * len(c.token_ids) if told and c.token_ids else None)
+            for at, c in enumerate(scored.rollout.completions)
+        ]
+        rollout = msgspec.structs.replace(
+            scored.rollout, node="bob" if foreign else "ada", completions=tuple(completions)
+        )
+        return msgspec.structs.replace(scored, rollout=rollout, foreign=foreign)
+
+    return [[member(s, number) for number, s in enumerate(each)] for each in lessons(round)]
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"external_weight": "topr", "external_gate": 0.5},
+        {"external_weight": "tis", "balance": "source", "num_iterations": 2, "num_minibatches": 2},
+        {"external_weight": "mis", "loss_type": "gspo", "external_baseline_shift": -0.1},
+        {"external_weight": "luffy", "loss_type": "dapo", "balance": "source", "scale_rewards": "group"},
+        {"external_weight": "mask", "beta": 0.1, "tokens_per_micro_batch": 8},
+    ],
+    ids=["topr", "tis", "mis", "luffy", "mask"],
+)
+def test_others_completions_count_as_they_do_for_separate_learners(settings: dict[str, Any], told: bool) -> None:
+    policies, separate = both(make_policies(double=True))
+    ours, theirs = make_learners(policies, **settings), make_learners(separate, **settings)
+    for learner in [*ours, *theirs]:
+        learner.mixture = (2, 1) if "balance" in settings else None
+        learner.optimizer = torch.optim.SGD(learner.model.parameters(), lr=0.1)
+    seen = set()
+    for round in range(3):
+        scored = others_lessons(round, told)
+        found = together(ours, lambda learner, n, s=scored, r=round: learner.update(s[n], r))
+        for number, learner in enumerate(theirs):
+            expected = learner.update(scored[number], round)
+            assert found[number] == pytest.approx(expected, rel=1e-6, abs=1e-6)
+            assert [ours[number].own_nll] == [pytest.approx(learner.own_nll) if learner.own_nll else None]
+            assert_same(weights(policies[number].lm.model), weights(learner.model), 1e-8)
+            seen.add(expected.get("external/weight"))
+    assert len(seen - {None, 0.0, 1.0}) > 1 or not told
 
 
 @pytest.mark.parametrize("where", ["reward", "weight"])

@@ -121,8 +121,8 @@ def test_a_worker_that_is_killed_is_told_of(workers: Workers) -> None:
     ids=["stacked", "device", "endpoints"],
 )
 def test_where_workers_cannot_be_they_are_refused(settings: dict[str, Any]) -> None:
+    from shoal.crew import count_workers
     from shoal.ranks import ALONE
-    from shoal.run import count_workers
 
     learning = {} if "model" in settings else {"node-1": "guppy", "node-2": "guppy"}
     with pytest.raises(UserError, match=r"swarm\.workers needs"):
@@ -145,8 +145,8 @@ def placed(device: str) -> Any:
 def test_auto_is_for_several_small_nodes_on_a_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import transformers
 
+    from shoal.crew import count_workers
     from shoal.ranks import ALONE
-    from shoal.run import count_workers
 
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     large = tmp_path / "large"

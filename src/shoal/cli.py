@@ -56,15 +56,23 @@ STATUS_HELP = """Tells how a node of `shoal join` stands: peers, rates, what was
 
 RESUMABLE = {"rounds", "threads", "checkpoint_every"}
 """Settings that may be changed on the way."""
-PARTS = {"relay": "shoal.swarm.relay", "id": "shoal.swarm.identity", "doctor": "shoal.doctor"}
+PARTS = {
+    "relay": "shoal.swarm.relay",
+    "id": "shoal.swarm.identity",
+    "doctor": "shoal.doctor",
+    "lab": "shoal.lab.command",
+}
 """Commands with a module of their own: `HELP`, `add_arguments` and `command`."""
 PART_HELP = {
     "relay": "carry a swarm between machines",
     "id": "show, export or import this machine's identity",
     "doctor": "tell what this machine can do, and what a run would take",
+    "lab": "run controlled experiments and report on them",
 }
-NETWORKED = ("network.", "admission.")
-"""Sections that are for `shoal join` alone."""
+EXPERIMENT = ("experiment.",)
+"""The section that is for `shoal lab` alone."""
+NETWORKED = ("network.", "admission.", *EXPERIMENT)
+"""Sections that are not for `shoal run`."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -107,7 +115,7 @@ def _parser(words: Sequence[str]) -> Parser:
     join.add_argument("--resume", type=Path, metavar="DIR", help="go on with the node in this folder")
     join.add_argument("--out", type=Path, metavar="DIR", help="the node's folder (default: runs/DATE-TIME)")
     join.add_argument("--quiet", action="store_true", help="print the result alone")
-    add_settings(join, without=("swarm.nodes", "network.connect"))
+    add_settings(join, without=("swarm.nodes", "network.connect", *EXPERIMENT))
 
     status = commands.add_parser("status", help="tell how a joined node stands", description=STATUS_HELP)
     status.set_defaults(command=_status)

@@ -21,6 +21,8 @@ CONFIG_VERSION: Final = 1
 GUPPY = "guppy"
 ENDLESS: Final = 1_000_000
 """Rounds of a node that goes on until it is stopped."""
+EASY: Final = {"pond": 16, "tide": 16, "tagged": 32}
+"""Suites for models of a million parameters: the longest completions, in tokens."""
 KINDS = {"int", "float", "bool"}
 """What pydantic adds to the name of a setting of several types."""
 
@@ -50,7 +52,10 @@ class TasksConfig(Section):
     """Where questions come from and how answers are scored."""
 
     suite: str = "pond"
-    """A named suite: `pond` (easy, what guppy can learn) or `paper` (the nine tasks of the paper)."""
+    """A named suite: `pond` (easy, what guppy can learn), `paper` (the nine tasks of the paper), `tide` (other easy
+    ones) or `tagged` (those of `pond`, answered between tags)."""
+    only: list[str] = []
+    """These tasks of the suite alone."""
     tasks: list[TaskSpec] = []
     """Tasks of one's own in place of the suite (`[[tasks.tasks]]` in a file)."""
     partial_credit: bool = False
@@ -72,7 +77,7 @@ class PolicyConfig(Section):
     num_generations: int = Field(8, ge=1)
     """G: completions for each question."""
     max_completion_length: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """The longest completion, in tokens. auto: 16 in `pond`, 256 elsewhere."""
+    """The longest completion, in tokens. auto: 16 in `pond` and `tide`, 32 in `tagged`, 256 elsewhere."""
     temperature: float = Field(1.0, gt=0, allow_inf_nan=False)
     """Softmax temperature of sampling."""
     top_p: float = Field(1.0, gt=0, le=1)
@@ -143,6 +148,19 @@ class LearnerConfig(Section):
     tokens_per_micro_batch: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     """Upper bound of tokens in one forward and backward pass: it bounds memory, and changes nothing else. auto: 768,
     on a GPU 16384."""
+    external_weight: Literal["none", "topr", "mask", "tis", "mis", "luffy"] = "none"
+    """What other nodes' completions count, at most 1, by how likely they are here and were where they were made. none:
+    1, as in the paper. topr: 1 with a positive advantage, min(1, ratio) with a negative one. mask: 0 with a negative
+    one that has become unlikely. tis, mis: each token's ratio, truncated at 1, or masked far from it. luffy:
+    p / (p + 0.1) in place of log p."""
+    external_gate: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """Leave out others' completions of positive advantage that are less likely here than own ones by more than this, in
+    nats for each token; 0: take them all."""
+    external_baseline_shift: float = Field(0.0, ge=-1, le=1, allow_inf_nan=False)
+    """Added to the baseline of others' rollouts (AsymRE): slightly negative, it trusts their successes over their
+    failures."""
+    balance: Literal["none", "source"] = "none"
+    """source: own and others' rollouts count as I to J, however many of either are live."""
     gradient_checkpointing: bool | Literal["auto"] = "auto"
     """Keep only what each layer gets, and compute the rest again in the backward pass: less memory, a third more
     arithmetic. auto: where one micro-batch would otherwise keep more than 2 GiB or a quarter of the free memory."""
@@ -169,9 +187,17 @@ class SwarmConfig(Section):
     nodes: int = Field(4, ge=1)
     """Nodes in this process."""
     local: int = Field(4, ge=0)
-    """I: own rollouts in each update; also the questions that a node answers each round."""
+    """I: own rollouts in each update."""
     external: int = Field(4, ge=0)
     """J: other nodes' rollouts in each update, as far as the pool has live ones."""
+    asked: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
+    """Questions that a node answers each round. auto: I. Of more than I the live ones are learned from first, as in
+    dynamic sampling (DAPO)."""
+    upload: int = Field(0, ge=0)
+    """Rollouts that a node sends each round at most; 0: all it made."""
+    send: Literal["learnable", "live", "first"] = "learnable"
+    """Which, where `upload` allows fewer than were made. live: those whose rewards differ, first. learnable: of these
+    the ones nearest to half right, of equals those of tasks sent least."""
     stacked: bool | Literal["auto"] = "auto"
     """Run the nodes of this process as one batched program. auto: on a GPU, where all have the same model."""
     workers: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
@@ -181,6 +207,48 @@ class SwarmConfig(Section):
     """Rollouts a node keeps for sampling; the oldest go first."""
     max_age: int = Field(4, ge=0)
     """Rounds of its own after which a node drops a rollout that it has not used."""
+
+
+class SamplingConfig(Section):
+    """Which of the pool's rollouts a node learns from. As they stand: uniformly of the live ones, as in the paper."""
+
+    learnability: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """Prefer tasks that this node solves half of the time: weight [p (1 - p)]^learnability; 0: no preference."""
+    max_per_peer: int = Field(0, ge=0)
+    """Rollouts of one node in an update at most; 0: any number."""
+    max_per_question: int = Field(0, ge=0)
+    """Rollouts of one question in an update at most; 0: any number."""
+    drop_duplicates: bool = False
+    """Leave out rollouts of others with the same answers to the same question as one learned from of late."""
+    keep_solved: bool = False
+    """Take also rollouts that are right throughout, for tasks that this node solves less than a fifth of the time; its
+    own success rate is then their baseline."""
+    newcomer_share: float = Field(1.0, gt=0, le=1)
+    """The share of J, but at least one rollout, that nodes get together of whom fewer than 16 rollouts have come."""
+    adapt: Literal["none", "ess", "progress", "both"] = "none"
+    """Move J, and I the other way, within I + J: fewer external ones where their effective sample size is below a half
+    (ess: needs an `external_weight` or gate), back where own reward rises less than before the move (progress)."""
+
+
+class ExperimentConfig(Section):
+    """Controls and attacks of the laboratory (`shoal lab`). An ordinary run has none."""
+
+    source: Literal["swarm", "replay"] = "swarm"
+    """Where external rollouts come from. replay: the node's own of earlier rounds."""
+    same_questions: bool = False
+    """All nodes get the same questions in a round."""
+    shuffle: Literal["none", "external", "all"] = "none"
+    """Rewards change places at random within each rollout: others' only, or all. Nothing can be learned from those."""
+    frozen: int = Field(0, ge=0)
+    """How many of the nodes, the last ones, share what they try and never learn."""
+    blocked: list[str] = []
+    """Nodes whose rollouts reach nobody."""
+    adversaries: int = Field(0, ge=0)
+    """How many of the nodes, the last ones, are hostile. They count as nodes, and not in the figures."""
+    attack: Literal["planted", "reasoning", "gibberish", "length", "keys"] = "planted"
+    """What they send. planted: right answers with a text planted in them. reasoning: right answers after wrong
+    reasoning. gibberish: right planted answers beside gibberish. length: right answers as long as may be. keys:
+    planted, with a new name for each rollout."""
 
 
 class NetworkConfig(Section):
@@ -206,7 +274,7 @@ class NetworkConfig(Section):
     neighbours: int = Field(8, ge=2, le=32)
     """Nodes to listen to at the start; then as many as it takes to have J live rollouts."""
     share_logprobs: bool = False
-    """Send the log-probability of each token along."""
+    """Send the log-probability of each token along. Within one process too."""
 
 
 class AdmissionConfig(Section):
@@ -239,9 +307,10 @@ class EvaluationConfig(Section):
     every: int = Field(10, ge=0)
     """Rounds between evaluations; 0: only at the start and the end."""
     questions: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """Questions of each task. auto: 16 in `pond`, 4 elsewhere."""
+    """Questions of each task. auto: 16 in `pond` and its like, 4 elsewhere."""
     samples: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """Completions for each question, at the sampling temperature. auto: 4 in `pond`, 1 elsewhere."""
+    """Completions for each question, at the sampling temperature. auto: 4 in `pond` and its like, 1
+    elsewhere."""
 
 
 class Config(Section):
@@ -253,24 +322,28 @@ class Config(Section):
     """Of everything random. The same seed gives the same figures on the same machine."""
     rounds: int = Field(100, ge=1)
     """Rounds until the run ends; 1000000 means until it is stopped, and is the default of `shoal join`."""
-    checkpoint_every: int = Field(1, ge=1)
-    """Rounds between checkpoints: what a kill may cost."""
+    checkpoint_every: int = Field(1, ge=0)
+    """Rounds between checkpoints: what a kill may cost. 0: there are none at all, so that nothing can be resumed."""
     threads: int = Field(0, ge=0)
     """Processor threads; 0: one for each core."""
     tasks: TasksConfig = TasksConfig()
     policy: PolicyConfig = PolicyConfig()
     learner: LearnerConfig = LearnerConfig()
     swarm: SwarmConfig = SwarmConfig()
+    sampling: SamplingConfig = SamplingConfig()
     network: NetworkConfig = NetworkConfig()
     admission: AdmissionConfig = AdmissionConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    experiment: ExperimentConfig = ExperimentConfig()
 
     def resolved(self) -> Config:
         """The same with every `auto` that does not depend on the machine made explicit."""
         config = self.model_copy(deep=True)
-        pond = config.tasks.suite == "pond" and not config.tasks.tasks
+        pond = config.tasks.suite in EASY and not config.tasks.tasks
         if config.policy.max_completion_length == "auto":
-            config.policy.max_completion_length = 16 if pond else 256
+            config.policy.max_completion_length = EASY[config.tasks.suite] if pond else 256
+        if config.swarm.asked == "auto":
+            config.swarm.asked = config.swarm.local
         if config.admission.max_characters == "auto":
             config.admission.max_characters = 16 * config.policy.max_completion_length
         if config.evaluation.questions == "auto":

@@ -79,9 +79,9 @@ def command(args: argparse.Namespace) -> int:
 
 def examine(config: Config) -> dict[str, Any]:
     """All that is found out. Raises `UserError` for a model, a device or a suite that is not there."""
+    from shoal.crew import use_threads
     from shoal.learn.memory import estimate, free_bytes
     from shoal.policy.device import place
-    from shoal.run import use_threads
     from shoal.tasks import Tasks
 
     use_threads(config)
@@ -134,10 +134,10 @@ def expected(config: Config) -> dict[str, int]:
 
 def _adapted(config: Config, name: str, placement: Placement) -> LanguagePolicy:
     """A policy as a node of the run has it, with the adapters that are to be trained."""
+    from shoal.crew import sampling_of
     from shoal.policy.language import LanguagePolicy
     from shoal.policy.loading import load
     from shoal.policy.lora import add_adapters
-    from shoal.run import sampling_of
 
     loaded = load(name, placement.device)
     if config.policy.lora_r:

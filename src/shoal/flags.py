@@ -44,7 +44,7 @@ class Parser(argparse.ArgumentParser):
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction) and argv and argv[0] in action.choices:
                 chosen: argparse.ArgumentParser = action.choices[argv[0]]
-                return chosen
+                return chosen._chosen(argv[1:]) if isinstance(chosen, Parser) else chosen
         return self
 
 

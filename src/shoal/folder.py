@@ -3,13 +3,14 @@
     config.toml               every setting: what `--resume` goes on with
     metrics.jsonl             a line for each node and round (round 0: the evaluation before any training)
     rollouts.parquet/         a row for each completion; pandas.read_parquet(folder) reads all parts
+    learned.parquet/          a row for each rollout that a node learned from: who learned it from whom
     curves.png
     checkpoints/round-000012/ all that the run needs to go on
 
     with RunFolder.create(Path("runs/one"), config_toml) as folder:
         for round in range(1, rounds + 1):
             folder.log(metrics)
-            folder.save_rollouts(round, completions)
+            folder.save(ROLLOUTS, round, completions)
             folder.checkpoint(round, save)
 
 A folder is consistent after a kill at any instant: what a checkpoint implies is on disk before the checkpoint
@@ -42,8 +43,8 @@ if sys.platform != "win32":
 
 Row = Mapping[str, Any]
 
-CONFIG, METRICS, ROLLOUTS, CURVES, CHECKPOINTS = (
-    "config.toml", "metrics.jsonl", "rollouts.parquet", "curves.png", "checkpoints",
+CONFIG, METRICS, ROLLOUTS, LEARNED, CURVES, CHECKPOINTS = (
+    "config.toml", "metrics.jsonl", "rollouts.parquet", "learned.parquet", "curves.png", "checkpoints",
 )  # fmt: skip
 LOCK = ".lock"
 DISK_FULL = "the disk is full"
@@ -69,6 +70,26 @@ SCHEMA = pa.schema(
 )
 """Columns of the rollouts."""
 
+LEARNED_SCHEMA = pa.schema(
+    {
+        "round": pa.int64(),
+        "node": pa.string(),
+        "maker": pa.string(),
+        "made": pa.int64(),
+        "slot": pa.int64(),
+        "task": pa.string(),
+        "config": pa.string(),
+        "seed": pa.int64(),
+        "index": pa.int64(),
+        "live": pa.bool_(),
+        "mean_reward": pa.float64(),
+        "foreign": pa.bool_(),
+    }
+)
+"""Columns of what was learned from: `made` is the maker's round, `mean_reward` by the learner's own verifier."""
+
+TABLES = {ROLLOUTS: SCHEMA, LEARNED: LEARNED_SCHEMA}
+
 
 class RunFolder:
     """The folder of one run, held by one process. Made by `create` or `open`, ended by `close` or `with`."""
@@ -77,8 +98,8 @@ class RunFolder:
         self.path = path
         self._lock = lock
         self._made = made  # by `create`: the folders that were not there before it, innermost first
-        self._block: list[pa.Table] = []  # the part of the rollouts that is not closed yet
-        self._block_start = 0
+        self._blocks: dict[str, list[pa.Table]] = {name: [] for name in TABLES}  # the parts that are not closed yet
+        self._starts: dict[str, int] = {}
 
     @classmethod
     def create(cls, path: Path, config_toml: str) -> RunFolder:
@@ -131,14 +152,21 @@ class RunFolder:
         """All rows logged so far."""
         return read_metrics(self.path)
 
-    def save_rollouts(self, round: int, rows: Sequence[Row]) -> None:
-        """Take completions of `round`, with the columns of `SCHEMA`; the next `checkpoint` writes them."""
+    def save(self, table: str, round: int, rows: Sequence[Row]) -> None:
+        """Take rows of `round` for one of `TABLES`; the next `checkpoint` or `flush` writes them."""
         if not rows:
             return
-        if not self._block:
-            self._block_start = round
-        columns = {name: [clean(row[name]) for row in rows] for name in SCHEMA.names if name != "round"}
-        self._block.append(pa.table({"round": [round] * len(rows)} | columns, schema=SCHEMA))
+        schema, block = TABLES[table], self._blocks[table]
+        if not block:
+            self._starts[table] = round
+        columns = {name: [clean(row[name]) for row in rows] for name in schema.names if name != "round"}
+        block.append(pa.table({"round": [round] * len(rows)} | columns, schema=schema))
+
+    def flush(self) -> None:
+        """Write what `save` took."""
+        for table in TABLES:
+            with _explained(self.path / table):
+                self._write_block(table)
 
     def checkpoint(self, round: int, save: Callable[[Path], None]) -> None:
         """Keep the state after `round`, which `save` writes into the folder it gets, and drop older ones.
@@ -148,7 +176,8 @@ class RunFolder:
         room = self.path / CHECKPOINTS
         target, temporary = room / f"round-{round:06d}", room / f".round-{round:06d}.tmp"
         try:
-            self._write_block()
+            for table in TABLES:
+                self._write_block(table)
             if (self.path / METRICS).exists():
                 _sync(self.path / METRICS)
             room.mkdir(exist_ok=True)
@@ -183,12 +212,12 @@ class RunFolder:
 
     def rewind(self, round: int) -> None:
         """Drop metrics and rollouts of later rounds and what a kill left half written."""
-        self._block = []
+        self._blocks = {name: [] for name in TABLES}
         with _explained(self.path):
             self._sweep()
         kept = [row for row in self.metrics() if row["round"] <= round]
         write_atomically(self.path / METRICS, _json_lines(kept))
-        for part in (self.path / ROLLOUTS).glob("*.parquet"):
+        for part in (part for table in TABLES for part in (self.path / table).glob("*.parquet")):
             with _explained(part):
                 table = pq.read_table(part)
                 rounds = table["round"].to_numpy()
@@ -197,15 +226,16 @@ class RunFolder:
                 elif rounds.max() > round:
                     _write_part(part, table.filter(pa.array(rounds <= round)))
 
-    def _write_block(self) -> None:
+    def _write_block(self, name: str) -> None:
         """Write the open part again, whole, and close it when it is large."""
-        if not self._block:
+        block = self._blocks[name]
+        if not block:
             return
-        room = self.path / ROLLOUTS
+        room = self.path / name
         room.mkdir(exist_ok=True)
-        table = pa.concat_tables(self._block)
-        _write_part(room / f"from-round-{self._block_start:06d}.parquet", table)
-        self._block = [] if table.nbytes > PART_BYTES else [table]
+        table = pa.concat_tables(block)
+        _write_part(room / f"from-round-{self._starts[name]:06d}.parquet", table)
+        self._blocks[name] = [] if table.nbytes > PART_BYTES else [table]
 
     def _checkpoints(self) -> list[tuple[int, Path]]:
         room = self.path / CHECKPOINTS
@@ -214,7 +244,7 @@ class RunFolder:
 
     def _sweep(self) -> None:
         """Remove what was being written, or removed, when a process was killed."""
-        for room in (self.path, self.path / ROLLOUTS, self.path / CHECKPOINTS):
+        for room in (self.path, self.path / CHECKPOINTS, *(self.path / table for table in TABLES)):
             for path in room.glob(".*.tmp"):
                 if path.is_dir():
                     shutil.rmtree(path, ignore_errors=True)
@@ -224,7 +254,7 @@ class RunFolder:
     def _discard(self, made: Sequence[Path]) -> None:
         """Remove all that this run wrote, and the folders that were made for it."""
         self._sweep()
-        for name in (ROLLOUTS, CHECKPOINTS):
+        for name in (*TABLES, CHECKPOINTS):
             shutil.rmtree(self.path / name, ignore_errors=True)
         for name in (METRICS, CURVES, CONFIG, LOCK):
             with contextlib.suppress(OSError):  # it would hide what went wrong before

@@ -29,17 +29,19 @@ def round_metrics(node: Node, lesson: Lesson) -> dict[str, Any]:
         "time": time.time(),
         "reward/local": _mean_reward(lesson.own),
         "reward/external": _mean_reward(lesson.foreign),
-        "reward/trained_on": _mean_reward(lesson.own + lesson.foreign) if learns else None,
+        "reward/trained_on": _mean_reward(lesson.learned + lesson.foreign) if learns else None,
         "rollouts/live_local": sum(scored.live for scored in lesson.own),
-        "rollouts/shared": len(node.tried),
+        "rollouts/shared": len(node.sent),
         "rollouts/sampled": len(lesson.foreign) if learns else None,
         "rollouts/wanted": node.external if learns else None,
+        "swarm/local": node.local if learns else None,
+        "swarm/external": node.external if learns else None,
         "rollouts/pool": len(node.pool) if learns else None,
         "rollouts/live_pool": sum(scored.live for scored in node.pool.candidates()) if learns else None,
         "rollouts/refused": node.swarm.refused,
         "completions/mean_length": _mean(lengths),
         "completions/truncated": _mean([c.finish_reason == FinishReason.length for c in completions]),
-        "completions/missing": node.local * node.num_generations - len(completions),
+        "completions/missing": node.asked * node.num_generations - len(completions),
         "tokens/generated": sum(lengths) if lengths or not completions else None,
         **{f"seconds/{name}": seconds for name, seconds in node.seconds.items()},
         "gradient/external": 1 - lesson.update.get(own, 0.0) if pulled else None,
@@ -65,6 +67,27 @@ def rollout_rows(lesson: Lesson) -> list[dict[str, Any]]:
         }
         for scored in lesson.own
         for completion, reward in zip(scored.rollout.completions, scored.rewards, strict=True)
+    ]
+
+
+def learned_rows(node: Node, lesson: Lesson) -> list[dict[str, Any]]:
+    """The rollouts that `node` learned from in a round, its own and others': who learned from whom."""
+    return [
+        {
+            "round": node.round,
+            "node": node.name,
+            "maker": scored.rollout.node,
+            "made": scored.rollout.round,
+            "slot": scored.rollout.slot,
+            "task": scored.question.id.task,
+            "config": scored.question.id.config,
+            "seed": scored.question.id.seed,
+            "index": scored.question.id.index,
+            "live": scored.live,
+            "mean_reward": scored.mean_reward,
+            "foreign": scored.foreign,
+        }
+        for scored in lesson.learned + lesson.foreign
     ]
 
 

@@ -13,10 +13,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 
+import msgspec
+
+from shoal.balance import Balance
 from shoal.protocols import Learner, Policy, Sampler, Swarm
 from shoal.rollout import Rollout, Scored, seed_of
+from shoal.sampling import live_first
 from shoal.scoring import Scorer
+from shoal.sharing import Sharing
 from shoal.swarm.pool import Pool
 
 
@@ -25,7 +31,11 @@ class Lesson:
     """What one round gave."""
 
     own: list[Scored]
+    """All own rollouts of the round."""
+    learned: list[Scored]
+    """Those of them that were learned from."""
     foreign: list[Scored]
+    """Others' that were learned from."""
     update: dict[str, float]
     """Metrics of the update; none of a node without a learner."""
 
@@ -44,41 +54,70 @@ class Node:
     sampler: Sampler
     pool: Pool
     local: int
-    """I: own questions in each round."""
+    """I: own rollouts in each update."""
     external: int
     """J: other nodes' rollouts in each update, as far as there are live ones."""
     num_generations: int
     """G: completions for each question."""
+    questions: int | None = None
+    """Own questions in each round; none: I."""
+    sharing: Sharing = field(default_factory=Sharing)
+    balance: Balance | None = None
+    """What moves I and J from round to round; none: nothing does."""
     round: int = 0
     tried: list[Rollout] = field(default_factory=list)
+    sent: list[Rollout] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+    _own: list[Scored] | None = None
+
+    @property
+    def asked(self) -> int:
+        """How many own questions there are in a round."""
+        return self.local if self.questions is None else self.questions
 
     def act(self) -> None:
         """Answers own questions and shares the answers."""
         self.round += 1
+        self.seconds.clear()
+        if self.balance:
+            self.local, self.external, self.questions = self.balance.shares
         with self._timed("generate"):
-            questions = self.scorer.tasks.draw(self.local, *self.swarm.series, self.round)
+            questions = self.scorer.tasks.draw(self.asked, *self.swarm.series, self.round)
             groups = self.policy.generate(questions, self.num_generations, self._seed("generate"))
         self.tried = [
             Rollout(question.id, question.hash, completions, self.name, self.round, slot)
             for slot, (question, completions) in enumerate(zip(questions, groups, strict=True))
             if completions  # an endpoint may fail
         ]
-        self.swarm.share(self.tried)
+        self._own = None
+        self.sent = self.sharing.choose(self.tried, self._scored)
+        self.swarm.share(self.sent)
 
     def learn(self) -> Lesson:
         """Scores own and foreign rollouts alike, and learns from I of the one and J of the other."""
+        own = self._scored()
         with self._timed("score"):
-            own = self.scorer.score(self.tried)
             received = self.swarm.receive()
         if self.learner is None:
-            return Lesson(own, [], {})
+            return Lesson(own, [], [], {})
+        self.sampler.observe(own)
         self.pool.add(received, self.round)
         foreign = self.sampler.sample(self.pool.candidates(), self.external, self._seed("sample"))
         self.pool.remove(foreign)
+        foreign = [msgspec.structs.replace(scored, foreign=True) for scored in foreign]
+        learned = live_first(own, self.local)
         with self._timed("learn"):
-            update = self.learner.update(own + foreign, self._seed("learn"))
-        return Lesson(own, foreign, update)
+            update = self.learner.update(learned + foreign, self._seed("learn"))
+        if self.balance:
+            self.balance.observe(update, fmean(scored.mean_reward for scored in own) if own else None)
+        return Lesson(own, learned, foreign, update)
+
+    def _scored(self) -> list[Scored]:
+        """Own rollouts with their rewards, which are found once: after they were shared, unless that goes by them."""
+        if self._own is None:
+            with self._timed("score"):
+                self._own = self.scorer.score(self.tried)
+        return self._own
 
     def save(self, folder: Path) -> None:
         """Writes all that `load` needs to go on as if nothing had happened. Nothing random is kept: see `_seed`."""
@@ -86,17 +125,21 @@ class Node:
         self.policy.save(folder)
         if self.learner:
             self.learner.save(folder)
-        self.pool.save(folder)
-        self.swarm.save(folder)
+        for part in self._parts():
+            part.save(folder)
         (folder / "node.json").write_text(json.dumps({"round": self.round}))
 
     def load(self, folder: Path) -> None:
         """Takes up what `save` wrote; the policy has been made from the same folder."""
         if self.learner:
             self.learner.load(folder)
-        self.pool.load(folder)
-        self.swarm.load(folder)
+        for part in self._parts():
+            part.load(folder)
         self.round = json.loads((folder / "node.json").read_text())["round"]
+
+    def _parts(self) -> list[Pool | Swarm | Sampler | Sharing | Balance]:
+        """What has a state, beside the policy and the learner."""
+        return [self.pool, self.swarm, self.sampler, self.sharing, *([self.balance] if self.balance else [])]
 
     def _seed(self, purpose: str) -> int:
         """A function of run, node and round, so that a resumed node needs no random state."""
@@ -106,4 +149,4 @@ class Node:
     def _timed(self, name: str) -> Iterator[None]:
         start = time.perf_counter()
         yield
-        self.seconds[name] = time.perf_counter() - start
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start

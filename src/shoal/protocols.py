@@ -120,5 +120,13 @@ class Sampler(Protocol):
     """Chooses which foreign rollouts to learn from."""
 
     def sample(self, candidates: Sequence[Scored], n: int, seed: int) -> list[Scored]:
-        """At most `n` of `candidates`."""
+        """At most `n` of `candidates`, as they are or with a `baseline`."""
         ...
+
+    def observe(self, own: Sequence[Scored]) -> None:
+        """Is told the node's own rollouts of each round, all of them, before it chooses."""
+        ...
+
+    def save(self, folder: Path) -> None: ...
+
+    def load(self, folder: Path) -> None: ...

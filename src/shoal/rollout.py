@@ -110,9 +110,10 @@ class Rollout(msgspec.Struct, frozen=True):
     """Which of the questions of that round it is: with its maker's key and the round, where its seed comes from."""
     schema_version: int = SCHEMA_VERSION
 
-    def encode(self) -> bytes:
-        """The rollout as MessagePack, without what only its maker may know (`token_ids`)."""
-        return _encoder.encode(self.public())
+    def encode(self, logprobs: bool = False) -> bytes:
+        """The rollout as MessagePack, without what only its maker may know (`token_ids`); with log-probabilities if
+        they are to be shared."""
+        return _encoder.encode(self.public(logprobs))
 
     def public(self, logprobs: bool = False) -> Rollout:
         """The rollout without what only its maker may know; with log-probabilities if they are to be shared."""
@@ -143,6 +144,15 @@ class Scored(msgspec.Struct, frozen=True):
     """Rewards, one for each completion, by this node's own verifier."""
     weight: float = 1.0
     """At most 1: how readily it is sampled, by what its maker has done before."""
+    foreign: bool = False
+    """Whether it is to be learned from as another's: its text was not drawn from the policy as it is."""
+    baseline: float | None = None
+    """What its rewards are compared with, where that is not their own mean."""
+
+    @property
+    def instructive(self) -> bool:
+        """Whether there is something to learn from it: rewards that differ from each other, or from the baseline."""
+        return self.live if self.baseline is None else any(abs(r - self.baseline) > 1e-6 for r in self.rewards)
 
     @property
     def live(self) -> bool:

@@ -1,11 +1,43 @@
-"""Which of other nodes' rollouts a node learns from."""
+"""Which rollouts a node learns from: of its own the live ones first, of other nodes' as a sampler chooses.
+
+`UniformSampler` is the paper's. `SelectiveSampler` prefers, limits and leaves out as `[sampling]` of the configuration
+says; `make_sampler` gives the one that the settings ask for. Both look only at what this node measured itself: its own
+rewards, its own success rate for each task, and which names it has met.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 import random
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
 
-from shoal.rollout import Scored
+import msgspec
+
+from shoal.config import SamplingConfig
+from shoal.protocols import Sampler
+from shoal.rollout import Scored, canonical
+
+NEWCOMER = 16
+"""Rollouts after which a node is no newcomer, as in admission."""
+SOLVED = 0.999
+"""A mean reward above this is one of a group that is right throughout."""
+SELDOM = 0.2
+"""A task that a node solves less often than this may be learned from others' groups that are right throughout."""
+CLIP = 0.05
+"""Success rates count as at least this and at most 1 less this, so that a task that was never solved keeps a weight: a
+fifth, with learnability 1, of that of a task that is solved half of the time."""
+MEMORY = 10
+"""A success rate is the plain mean of this many own rollouts, and then a moving one that forgets as fast."""
+NAMES = 1024
+"""Newcomers that are remembered, and as many of the others: whoever makes up names cannot fill the memory."""
+RECENT = 1024
+"""Rollouts learned from whose answers are remembered."""
+FILE = "sampler.json"
 
 
 class UniformSampler:
@@ -15,3 +47,187 @@ class UniformSampler:
         rng = random.Random(seed)
         live = [s for s in candidates if s.live and (s.weight >= 1 or rng.random() < s.weight)]
         return rng.sample(live, min(n, len(live)))
+
+    def observe(self, own: Sequence[Scored]) -> None:
+        """Own success makes no difference to it."""
+
+    def save(self, folder: Path) -> None:
+        """It remembers nothing."""
+
+    def load(self, folder: Path) -> None:
+        """It remembers nothing."""
+
+
+class SelectiveSampler:
+    """A weighted draw without replacement from the pool, within quotas.
+
+    A rollout's weight is [p (1 - p)]^learnability, where p is how often this node itself solves the task (sampling for
+    learnability, arXiv 2408.15099; for language models arXiv 2502.12272). A task of which it knows nothing counts as
+    solved half of the time: worth a look. Distrusted makers' rollouts are considered with the probability
+    `Scored.weight`, as by the uniform sampler.
+    """
+
+    def __init__(self, config: SamplingConfig) -> None:
+        self.config = config
+        self.success: dict[tuple[str, str], tuple[float, int]] = {}
+        """For each task and its parameters: how often this node solves it, and from how many rollouts that is known.
+        Its own tasks alone, so there are not many."""
+        self._newcomers: dict[str, int] = {}
+        """How many rollouts of each have come. Those that went unnoticed for longest are forgotten first."""
+        self._known: dict[str, None] = {}
+        self._present: set[str] = set()
+        """What was in the pool last time, so that each rollout counts once."""
+        self._recent: dict[str, None] = {}
+        """The answers learned from of late, as hashes."""
+
+    def observe(self, own: Sequence[Scored]) -> None:
+        """Learns how often this node solves each task from its own rollouts of a round, all of them."""
+        for scored in own:
+            task = _task(scored)
+            p, count = self.success.get(task, (0.0, 0))
+            count = min(count + 1, MEMORY)
+            self.success[task] = p + (_clip(scored.mean_reward, 0.0) - p) / count, count
+
+    def sample(self, candidates: Sequence[Scored], n: int, seed: int) -> list[Scored]:
+        """At most `n` of `candidates`. One that is right throughout comes back with a `baseline`."""
+        rng = random.Random(seed)
+        self._meet(candidates)
+        chosen = list(islice(self._permitted(self._shuffled(candidates, rng), n), n))
+        for scored in chosen if self.config.drop_duplicates else ():
+            _remember(self._recent, _answers(scored), RECENT)
+        return chosen
+
+    def _shuffled(self, candidates: Iterable[Scored], rng: random.Random) -> list[Scored]:
+        """What can be learned from, in the order of a weighted draw without replacement: by the logarithm of the weight
+        plus Gumbel noise, which is the draw of Efraimidis and Spirakis (2006) without numbers too small."""
+        keyed = []
+        for scored in candidates:
+            usable = self._usable(scored)
+            if usable is None or (scored.weight < 1 and rng.random() >= scored.weight):
+                continue
+            noise = -math.log(max(rng.expovariate(1.0), 1e-300))
+            keyed.append((self._log_weight(scored) + noise, usable))
+        keyed.sort(key=lambda pair: pair[0], reverse=True)
+        return [usable for _, usable in keyed]
+
+    def _usable(self, scored: Scored) -> Scored | None:
+        """The rollout as it is to be learned from, if there is something to learn."""
+        if not scored.rewards:
+            return None
+        if scored.live:
+            return scored
+        p, count = self.success.get(_task(scored), (1.0, 0))
+        if self.config.keep_solved and count and p < SELDOM and scored.mean_reward > SOLVED:
+            return msgspec.structs.replace(scored, baseline=p)
+        return None
+
+    def _log_weight(self, scored: Scored) -> float:
+        if not self.config.learnability:
+            return 0.0
+        p = _clip(self.success.get(_task(scored), (0.5, 0))[0], CLIP)
+        return self.config.learnability * math.log(p * (1 - p))
+
+    def _permitted(self, ordered: Iterable[Scored], n: int) -> Iterator[Scored]:
+        """Those of `ordered` that the quotas of an update of `n` leave, and that are no duplicates."""
+        config = self.config
+        taken = Counter[tuple[str, str]]()
+        most = {
+            "peer": config.max_per_peer or n,
+            "question": config.max_per_question or n,
+            "newcomers": max(1, math.floor(config.newcomer_share * n + 1e-9)),
+            "answers": 1 if config.drop_duplicates else n,
+        }
+        for scored in ordered:
+            name = _digest(scored.rollout.node)
+            marks = [("peer", name), ("question", _question(scored))]
+            if config.newcomer_share < 1 and name not in self._known:
+                marks.append(("newcomers", ""))
+            if config.drop_duplicates:
+                marks.append(("answers", _answers(scored)))
+                if marks[-1][1] in self._recent:
+                    continue
+            if all(taken[mark] < most[mark[0]] for mark in marks):
+                taken.update(marks)
+                yield scored
+
+    def _meet(self, candidates: Sequence[Scored]) -> None:
+        """Counts what each node has sent, once."""
+        if self.config.newcomer_share >= 1:
+            return
+        present = {_digest(s.rollout.node, s.rollout.round, s.rollout.slot, s.question.id): s for s in candidates}
+        for scored in (scored for key, scored in present.items() if key not in self._present):
+            name = _digest(scored.rollout.node)
+            count = self._newcomers.pop(name, 0) + 1
+            if name in self._known or count >= NEWCOMER:
+                _remember(self._known, name, NAMES)
+            else:
+                self._newcomers[name] = count
+                _forget(self._newcomers, NAMES)
+        self._present = set(present)
+
+    def save(self, folder: Path) -> None:
+        state = {
+            "success": [[*task, p, count] for task, (p, count) in self.success.items()],
+            "newcomers": list(self._newcomers.items()),
+            "known": list(self._known),
+            "present": sorted(self._present),
+            "recent": list(self._recent),
+        }
+        (folder / FILE).write_text(json.dumps(state))
+
+    def load(self, folder: Path) -> None:
+        state = json.loads((folder / FILE).read_text())
+        self.success = {(task, config): (p, count) for task, config, p, count in state["success"]}
+        self._newcomers = dict(state["newcomers"])
+        self._known = dict.fromkeys(state["known"])
+        self._present = set(state["present"])
+        self._recent = dict.fromkeys(state["recent"])
+
+
+def live_first(own: Sequence[Scored], n: int) -> list[Scored]:
+    """At most `n` of `own`, in order of slot: live ones rather than others, earlier ones rather than later ones, as in
+    dynamic sampling (DAPO, arXiv 2503.14476)."""
+    chosen = sorted(own, key=lambda scored: not scored.live)[:n]
+    return sorted(chosen, key=lambda scored: scored.rollout.slot)
+
+
+def make_sampler(config: SamplingConfig) -> Sampler:
+    """The sampler that the settings ask for: the paper's, as they stand."""
+    plain = SamplingConfig(adapt=config.adapt)  # which is none of the sampler's
+    return UniformSampler() if config == plain else SelectiveSampler(config)
+
+
+def _task(scored: Scored) -> tuple[str, str]:
+    return scored.question.id.task, scored.question.id.config
+
+
+def _question(scored: Scored) -> str:
+    """The question's text: another seed may give the same."""
+    return _digest(canonical(scored.question.text))
+
+
+def _answers(scored: Scored) -> str:
+    """The question and its answers, in whatever order and white space."""
+    answers = ((canonical(c.text), b"".join(part.data for part in c.parts)) for c in scored.rollout.completions)
+    return _digest(_question(scored), *sorted(answers))
+
+
+def _digest(*parts: object) -> str:
+    """A hash of anything, text that cannot be encoded included. Names are kept as these, since a name may be long."""
+    return hashlib.blake2b(repr(parts).encode("utf-8", "backslashreplace"), digest_size=12).hexdigest()
+
+
+def _clip(p: float, margin: float) -> float:
+    return min(max(p, margin), 1 - margin)
+
+
+def _remember(names: dict[str, None], name: str, most: int) -> None:
+    """Puts `name` last, and forgets the first if there are too many."""
+    names.pop(name, None)
+    names[name] = None
+    _forget(names, most)
+
+
+def _forget(names: dict[str, None] | dict[str, int], most: int) -> None:
+    while len(names) > most:
+        del names[next(iter(names))]

@@ -138,7 +138,7 @@ def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: 
     with joined(config.policy.device) as ranks:
         console = Console(stderr=as_json, quiet=not ranks.leader)
         with console.status(f"asking {model}"):
-            from shoal.run import build_policy  # torch, only now
+            from shoal.crew import build_policy  # torch, only now
             from shoal.tasks import Tasks, Verifier
 
             tasks = Tasks(config.tasks)

@@ -232,7 +232,7 @@ def main() -> None:
         parts: dict[tuple[str, str], Any] = {}
 
         def build() -> dict[str, int]:
-            from shoal.run import make_nodes  # torch, only now
+            from shoal.crew import make_nodes  # torch, only now
 
             config = Config.model_validate(settings)
             made = make_nodes(config, sources, checkpoint, threads, lambda text: _write(replies, ("status", 0, text)))

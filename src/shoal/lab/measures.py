@@ -209,13 +209,14 @@ def summary(
     `threshold/reached` is the share of nodes and tasks that reached `threshold`; `threshold/rounds` and `threshold/lag`
     (of all but a task's first learner) are restricted means: who never learns counts with the round of the last
     evaluation (Royston and Parmar, BMC Medical Research Methodology 13:152, 2013). `cumulative/...` are sums over
-    those nodes, `total/...` over all: a contributor's tokens are a cost too.
+    those nodes, `mean/...` means over their rounds and `per_node/...` means over them; `total/...` are sums over all
+    nodes: a contributor's tokens are a cost too. `held_out/gain` is the end less the start, which is round 0.
     """
     chosen = set(nodes if nodes is not None else learners(rows) or _rounds(rows))
     own = [row for row in rows if row["node"] in chosen]
     curves = held_out(own)
     by_task = {task: held_out(own, task) for task in tasks(own)}
-    spent, done = tokens_generated(own), totals(rows)
+    spent, done = tokens_generated(own), totals(rows)  # `spent` has every node of `own`
 
     reached, waits, late = [], [], []
     for each in by_task.values():
@@ -228,7 +229,9 @@ def summary(
     figures: dict[str, float | None] = {
         "held_out/area_per_update": _mean([area(curve, rounds) for curve in curves.values()]),
         "held_out/area_per_token": _mean([area(curve, tokens, spent[node]) for node, curve in curves.items()]),
+        "held_out/start": _mean([curve.get(0) for curve in curves.values()]),
         "held_out/final": _mean([final(curve) for curve in curves.values()]),
+        "held_out/gain": _mean([_gain(curve) for curve in curves.values()]),
         "held_out/forgetting": _mean(
             [forgetting({task: each[node] for task, each in by_task.items() if node in each}) for node in curves]
         ),
@@ -240,6 +243,9 @@ def summary(
     }
     for key in ("reward/local", "reward/trained_on"):
         figures[f"cumulative/{key}"] = _sum([sum(_values(curve)) for curve in series(own, key).values()])
+    for key in ("gradient/external", "external/ess", "external/gated"):
+        figures[f"mean/{key}"] = _mean([value for curve in series(own, key).values() for value in curve.values()])
+    figures["per_node/tokens/generated"] = _mean([done[node]["tokens/generated"] for node in spent])
     for key in ("rounds", "updates", "tokens/generated", "tokens/trained", "refused"):
         figures[f"total/{key}"] = _sum([each[key] for each in done.values()])
     return figures
@@ -251,6 +257,12 @@ def _rounds(rows: Rows) -> dict[str, list[int]]:
     for row in rows:
         found[str(row["node"])].update([int(row["round"])] if row["round"] > 0 else [])
     return {node: sorted(rounds) for node, rounds in found.items()}
+
+
+def _gain(curve: Curve) -> float | None:
+    """The end of a curve less its start."""
+    end = final(curve)
+    return None if end is None or 0 not in curve else end - curve[0]
 
 
 def _values(curve: Curve) -> list[float]:

@@ -27,6 +27,12 @@ class Trained:
     """Where its tokens begin in the flat tensors of the whole update (old and reference log-probabilities)."""
     reward: float = 0.0
     """Of the whole completion, for a critic."""
+    node: str = ""
+    """Who made it."""
+    foreign: bool = False
+    """Whether it is learned from as another's (`external`)."""
+    behaviour: tuple[float, ...] | None = None
+    """Log-probability (nats) of each of its tokens where it was made, where that is known."""
 
     @property
     def last_slot(self) -> int:

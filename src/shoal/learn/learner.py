@@ -18,10 +18,12 @@ from shoal.learn.adapters import Reference, adapter_dropouts, dropping_out
 from shoal.learn.advantages import advantages
 from shoal.learn.batch import MicroBatch, Row, Trained, make_rows, micro_batches
 from shoal.learn.critic import Critic, Judgement, judge
+from shoal.learn.external import External, Report, balanced_weights, running_mean, sampled_nll
 from shoal.learn.logprobs import check_architecture, token_logprobs, trained_hidden
 from shoal.learn.losses import clipped_value_loss, kl_k3, policy_loss, token_weights
 from shoal.learn.memory import token_budget, worth_checkpointing
 from shoal.learn.optim import make_optimizer
+from shoal.learn.sums import Sums
 from shoal.protocols import TrainablePolicy
 from shoal.ranks import ALONE, Ranks
 from shoal.rollout import Completion, FinishReason, Scored
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from shoal.sharding import Sharded, ShardedReference
 
 T = TypeVar("T")
+Group = tuple[Scored, list[list[int]]]
+"""A rollout with the tokens of each of its completions."""
 
 
 class GRPOLearner:
@@ -40,6 +44,8 @@ class GRPOLearner:
 
     With `advantage = "gae"` it is PPO (arXiv 1707.06347): a critic says what each token was worth, and learns from all
     groups, those of equal rewards too. Its loss is averaged as the policy's.
+
+    Rollouts that are `foreign` count as `external` says, less than own ones.
 
     With several ranks each computes some of the rows, and gradients are summed: losses are weighted for the whole step
     beforehand. All ranks then take the same step.
@@ -52,12 +58,15 @@ class GRPOLearner:
         learning_rate: float,
         ranks: Ranks = ALONE,
         sharded: Sharded | None = None,
+        mixture: tuple[int, int] | None = None,
     ) -> None:
-        """`sharded`: of the policy's model, where no rank holds all of it; its architecture has been checked before."""
+        """`sharded`: of the policy's model, where no rank holds all of it; its architecture has been checked before.
+        `mixture`: (I, J), for `balance`; without it nothing is balanced."""
         self.policy = policy
         self.config = config
         self.ranks = ranks
         self.sharded = sharded
+        self.mixture = mixture if config.balance == "source" and mixture and sum(mixture) else None
         self.model: Any = policy.lm.model
         if sharded is None:
             check_architecture(self.model, policy.name)
@@ -68,15 +77,18 @@ class GRPOLearner:
         self.dropouts = adapter_dropouts(self.model)
         self.critic = self._critic() if config.advantage == "gae" else None
         self.skipped_steps = 0
+        self.own_nll: float | None = None
+        """Nats for each token of own completions: a running mean over updates, None before the first."""
         self.pull: dict[str, float] = defaultdict(float)
         """Of each node's rollouts in the last update: that sum over their tokens (`shares`)."""
 
     def update(self, scored: Sequence[Scored], seed: int = 0) -> dict[str, float]:
         """Learns from `scored` and returns the update's metrics, in TRL's names. `seed`: of minibatches and dropout."""
         metrics = Sums()
+        sampled = self._observe_own(scored)
         minibatches = self._minibatches(scored, seed)
-        slots = 1 + max((s.last_slot for rows in minibatches for row in rows for s in row.sequences), default=-1)
         rows_of_all = [row for rows in minibatches for row in rows]
+        slots = 1 + max((s.last_slot for row in rows_of_all for s in row.sequences), default=-1)
         several_steps = self.config.num_iterations * len(minibatches) > 1
         old_logps = self._logprobs(self.model, rows_of_all, slots) if several_steps or self.dropouts else None
         ref_logps = None
@@ -84,15 +96,37 @@ class GRPOLearner:
             with self.reference.restored() as model:
                 ref_logps = self._logprobs(model, rows_of_all, slots)
         judged = self._judge(rows_of_all, slots) if self.critic is not None and rows_of_all else None
+        external = self._external(rows_of_all, slots, judged)
         with dropping_out(self.dropouts, seed + self.ranks.rank, self.policy.placement.device):
             for _ in range(self.config.num_iterations):
                 for rows in minibatches:
-                    self._step(rows, old_logps, ref_logps, judged, metrics)
+                    self._step(rows, old_logps, ref_logps, judged, external, metrics)
         metrics.gather(self.ranks)
-        return metrics.means(self.skipped_steps) | (judged.metrics() if judged is not None else {}) | self.shares()
+        report = Report()
+        if external is not None:
+            external.gather(self.ranks)
+            (report,) = external.reports()
+        found = metrics.means(self.skipped_steps) | (judged.metrics() if judged is not None else {})
+        return found | self._account(minibatches, report, sampled)
+
+    def _observe_own(self, scored: Sequence[Scored]) -> bool:
+        """Brings `own_nll` up to date, if own completions tell how they were sampled; whether they do."""
+        nll = sampled_nll(scored)
+        self.own_nll = running_mean(self.own_nll, nll)
+        return nll is not None
+
+    def _account(self, minibatches: list[list[Row]], report: Report, sampled: bool) -> dict[str, float]:
+        """The metrics of other nodes' completions, after an update, and `shares`."""
+        if not sampled:
+            self.own_nll = running_mean(self.own_nll, report.trained_nll)
+        self.pull.clear()
+        sequences = [s for rows in minibatches for row in rows for s in row.sequences]
+        for s in sorted(sequences, key=lambda s: s.slot):
+            self.pull[s.node] += abs(s.advantage) * s.weight * len(s.token_ids) * report.weights.get(s.slot, 1.0)
+        return report.metrics | self.shares()
 
     def shares(self) -> dict[str, float]:
-        """Each node's share of the last update's gradient: of the sum of |advantage| times weight over all tokens."""
+        """Each node's share of the last update's gradient: of the sum of |advantage| times weights over all tokens."""
         total = sum(self.pull.values())
         return {f"gradient/from/{node}": pull / total for node, pull in self.pull.items()} if total else {}
 
@@ -102,27 +136,58 @@ class GRPOLearner:
         random.Random(seed).shuffle(order)
         count = max(1, min(config.num_minibatches, len(order)))
         groups = [[self._trained_ids(c) for c in s.rollout.completions] for s in order]
-        tokens_per_step = sum(len(ids) for group in groups for ids in group) / count
-        compared = advantages([s.rewards for s in order], config.advantage, config.scale_rewards)
+        compared = advantages(
+            [s.rewards for s in order],
+            config.advantage,
+            config.scale_rewards,
+            [s.baseline for s in order],
+            [config.external_baseline_shift if s.foreign and s.instructive else 0.0 for s in order],
+        )
         everything = list(zip(order, groups, compared, strict=True))
+        weigh = self._weighing([(s, group) for s, group, _ in everything], count)
         slot, minibatches = 0, []
-        self.pull.clear()
         for share in (everything[i::count] for i in range(count)):
-            lengths = [len(ids) for _, group, _ in share for ids in group]
-            longest = self.policy.sampling.max_completion_length
-            weights = iter(token_weights(lengths, config.loss_type, longest, tokens_per_step))
+            weights = iter(weigh([(s, group) for s, group, _ in share]))
             rows: list[Row] = []
             for s, group, advantages_of_group in share:
                 sequences = []
-                for ids, advantage, reward in zip(group, advantages_of_group, s.rewards, strict=True):
+                for c, ids, advantage, reward in zip(
+                    s.rollout.completions, group, advantages_of_group, s.rewards, strict=True
+                ):
                     weight = next(weights)
-                    if ids and (s.live or config.beta or self.critic is not None):
-                        sequences.append(Trained(ids, advantage, weight, slot, reward))
-                        self.pull[s.rollout.node] += abs(advantage) * weight * len(ids)
+                    if ids and (self._counts(s) or (config.beta and self.mixture is None)):
+                        told = c.logprobs if s.foreign and c.logprobs and len(c.logprobs) == len(ids) else None
+                        sequences.append(Trained(ids, advantage, weight, slot, reward, s.rollout.node, s.foreign, told))
                         slot += len(ids)
                 rows += make_rows(self.policy.prompt_ids(s.question), sequences, self.token_budget)
             minibatches.append(rows)
         return [rows for rows in minibatches if rows]
+
+    def _weighing(self, groups: Sequence[Group], count: int) -> Callable[[Sequence[Group]], list[float]]:
+        """What weighs the tokens of a step, one number for each completion, given those of all `count` steps."""
+        config, longest = self.config, self.policy.sampling.max_completion_length
+
+        def lengths_of(groups: Sequence[Group]) -> list[int]:
+            return [len(ids) for _, group in groups for ids in group]
+
+        if (mixture := self.mixture) is None:
+            per_step = sum(lengths_of(groups)) / count
+            return lambda share: token_weights(lengths_of(share), config.loss_type, longest, per_step)
+        sources = [[each for each in groups if each[0].foreign is f and self._counts(each[0])] for f in (False, True)]
+        own_per_step, foreign_per_step = (sum(lengths_of(source)) / count for source in sources)
+        return lambda share: balanced_weights(
+            lengths_of(share),
+            [s.foreign for s, group in share for _ in group],
+            [self._counts(s) for s, group in share for _ in group],
+            mixture[0] / sum(mixture),
+            config.loss_type,
+            longest,
+            (own_per_step, foreign_per_step),
+        )
+
+    def _counts(self, scored: Scored) -> bool:
+        """Whether there is something to learn from it; to a critic there always is."""
+        return scored.instructive or self.critic is not None
 
     def _trained_ids(self, completion: Completion) -> list[int]:
         if self.config.mask_truncated_completions and completion.finish_reason == FinishReason.length:
@@ -135,6 +200,7 @@ class GRPOLearner:
         old_logps: torch.Tensor | None,
         ref_logps: torch.Tensor | None,
         judged: Judgement | None,
+        external: External | None,
         metrics: Sums,
     ) -> None:
         """One optimiser step on `rows`; none, but a count, if the gradient is not finite."""
@@ -157,6 +223,8 @@ class GRPOLearner:
                 config.epsilon,
                 config.epsilon_high,
             )
+            if external is not None:
+                loss_T = loss_T * external.weigh(batch.slots_T, old_T, batch.sequences_T)
             if ref_logps is not None:
                 kl_T = kl_k3(logps_T, ref_logps[batch.slots_T])
                 loss_T = loss_T + config.beta * kl_T
@@ -179,6 +247,19 @@ class GRPOLearner:
         else:
             self.skipped_steps += 1
         self._zero_grad()
+
+    def _external(self, rows: list[Row], slots: int, judged: Judgement | None) -> External | None:
+        """Other nodes' completions in `rows`, if there are any."""
+        sequences = [s for row in rows for s in row.sequences]
+        if not any(s.foreign for s in sequences):
+            return None
+        advantages_L = None if judged is None else judged.advantages_T
+        return External([sequences], [self.own_nll], slots, self.config, self._zeros(0), advantages_L)
+
+    def _zeros(self, *shape: int) -> torch.Tensor:
+        """Of the type and in the place of log-probabilities."""
+        dtype = torch.promote_types(self.model.dtype, torch.float32)
+        return torch.zeros(shape, dtype=dtype, device=self.policy.placement.device)
 
     def _forward(self, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """hidden_TD, logps_T and entropy_T, to be trained on."""
@@ -227,8 +308,7 @@ class GRPOLearner:
     @torch.no_grad()
     def _logprobs(self, model: Any, rows: list[Row], slots: int) -> torch.Tensor:
         """Log-probabilities under `model` as it is now, at the slots of their tokens."""
-        dtype = torch.promote_types(model.dtype, torch.float32)
-        logps = torch.zeros(slots, dtype=dtype, device=self.policy.placement.device)
+        logps = self._zeros(slots)
         for batch in self._micro_batches(rows):
             logps_T, _ = self._pass(partial(token_logprobs, model, batch, self.policy.sampling.temperature))
             if batch is not self._idle:
@@ -294,7 +374,7 @@ class GRPOLearner:
         """Writes the optimiser's state; the weights are the policy's to save. Ranks but the leader write nothing, and
         have to call it only where weights are sharded."""
         optimizer = self.optimizer.state_dict() if self.sharded is None else self.sharded.state_of(self.optimizer)
-        state = {"optimizer": optimizer, "skipped_steps": self.skipped_steps}
+        state = {"optimizer": optimizer, "skipped_steps": self.skipped_steps, "own_nll": self.own_nll}
         if self.reference is not None:
             state["reference"] = self.reference.state_dict()
         if self.critic is not None:
@@ -310,46 +390,8 @@ class GRPOLearner:
         else:
             self.sharded.restore(self.optimizer, state["optimizer"])
         self.skipped_steps = state["skipped_steps"]
+        self.own_nll = state.get("own_nll")
         if self.reference is not None:
             self.reference.load_state_dict(state["reference"])
         if self.critic is not None:
             self.critic.restore(state["critic"])
-
-
-class Sums:
-    """Metrics summed over micro-batches; read from the device once, at the end."""
-
-    def __init__(self) -> None:
-        self.tokens = 0
-        self.steps = 0
-        self.sums: dict[str, torch.Tensor | float] = {}
-
-    def add(self, tokens: int = 0, **values: torch.Tensor) -> None:
-        self.tokens += tokens
-        for name, value in values.items():
-            self.sums[name] = self.sums.get(name, torch.zeros_like(value)) + value.detach()
-
-    def gather(self, ranks: Ranks) -> None:
-        """Adds what the other ranks have summed. Gradients' norms are the same on all."""
-        if ranks.size == 1:
-            return
-        mine = {name: float(value) for name, value in self.sums.items()}
-        everyone = ranks.each((self.tokens, mine))
-        self.tokens = sum(tokens for tokens, _ in everyone)
-        for name in {name for _, sums in everyone for name in sums} - {"grad_norm"}:
-            self.sums[name] = sum(sums.get(name, 0.0) for _, sums in everyone)
-
-    def means(self, skipped_steps: int) -> dict[str, float]:
-        sums = {name: float(value) for name, value in self.sums.items()}
-        tokens, steps = max(self.tokens, 1), max(self.steps, 1)
-        metrics = {
-            "loss": sums.get("loss", 0.0) / steps,
-            "grad_norm": sums.get("grad_norm", 0.0) / steps,
-            "entropy": sums.get("entropy", 0.0) / tokens,
-            "clip_ratio/low_mean": sums.get("low", 0.0) / tokens,
-            "clip_ratio/high_mean": sums.get("high", 0.0) / tokens,
-            "tokens/trained": self.tokens,
-            "learner/steps": self.steps,
-            "learner/skipped_steps": skipped_steps,
-        }
-        return metrics | {name: sums[name] / tokens for name in ("kl", "value_loss") if name in sums}

@@ -82,10 +82,18 @@ def policy_loss(
 
 def sequence_mean(values_T: torch.Tensor, sequences_T: torch.Tensor) -> torch.Tensor:
     """For each token the mean of `values_T` over the tokens of its sequence."""
-    zeros_N = torch.zeros_like(values_T)  # there are no more sequences than tokens
-    sums_N = zeros_N.index_add(0, sequences_T, values_T)
-    counts_N = zeros_N.index_add(0, sequences_T, torch.ones_like(values_T))
-    return (sums_N / counts_N.clamp(min=1))[sequences_T]
+    counts_N = _sums(torch.ones_like(values_T), sequences_T)
+    return (_sums(values_T, sequences_T) / counts_N.clamp(min=1))[sequences_T]
+
+
+def sequence_sum(values_T: torch.Tensor, sequences_T: torch.Tensor) -> torch.Tensor:
+    """For each token the sum of `values_T` over the tokens of its sequence."""
+    return _sums(values_T, sequences_T)[sequences_T]
+
+
+def _sums(values_T: torch.Tensor, sequences_T: torch.Tensor) -> torch.Tensor:
+    """Of each sequence; there are no more of them than tokens."""
+    return torch.zeros_like(values_T).index_add(0, sequences_T, values_T)
 
 
 def clipped_value_loss(

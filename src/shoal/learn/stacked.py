@@ -23,9 +23,11 @@ from shoal.config import LearnerConfig
 from shoal.errors import UserError
 from shoal.learn.adapters import has_adapters
 from shoal.learn.batch import MicroBatch, Row, tensors
-from shoal.learn.learner import GRPOLearner, Sums
+from shoal.learn.external import External, Report
+from shoal.learn.learner import GRPOLearner
 from shoal.learn.logprobs import CHUNK_ELEMENTS, token_logprobs, trained_hidden
 from shoal.learn.losses import kl_k3, policy_loss
+from shoal.learn.sums import Sums
 from shoal.rollout import Scored
 
 PASSES = 4
@@ -38,7 +40,9 @@ class StackedLearner(GRPOLearner):
     """One of N learners, which update as one when their policies (`policy.stacked`) are together. All of them have the
     same configuration, but for the learning rate."""
 
-    def __init__(self, policy: Any, config: LearnerConfig, learning_rate: float) -> None:
+    def __init__(
+        self, policy: Any, config: LearnerConfig, learning_rate: float, mixture: tuple[int, int] | None = None
+    ) -> None:
         for setting, value in (("advantage", "gae"), ("gradient_checkpointing", True)):
             if getattr(config, setting) == value:
                 raise UserError(
@@ -46,7 +50,7 @@ class StackedLearner(GRPOLearner):
                 )
         if has_adapters(policy.lm.model):
             raise UserError("policy.lora_r does not go with stacked nodes; take swarm.stacked = false")
-        super().__init__(policy, config, learning_rate)
+        super().__init__(policy, config, learning_rate, mixture=mixture)
         self.stack: Any = policy.stack
         self.stack.learners[policy.number] = self
 
@@ -54,14 +58,19 @@ class StackedLearner(GRPOLearner):
         """As alone, but for rounding."""
         if not self.stack.company.present:
             return super().update(scored, seed)
+        sampled = self._observe_own(scored)
         minibatches = self._minibatches(scored, seed)
-        metrics: dict[str, float] = self.stack.company.ask(_update, self.stack, self.policy.number, minibatches)  # type: ignore[attr-defined]
-        return metrics | self.shares()
+        policy: Any = self.policy
+        metrics: dict[str, float]
+        metrics, report = self.stack.company.ask(_update, self.stack, policy.number, minibatches)
+        return metrics | self._account(minibatches, report, sampled)
 
 
-def _update(stack: Any, works: dict[int, list[list[Row]]]) -> dict[int, dict[str, float]]:
-    """Updates each node by its minibatches of rows, and gives each its metrics."""
-    return _Update(stack, [works.get(number, []) for number in range(stack.size)]).metrics()
+def _update(stack: Any, works: dict[int, list[list[Row]]]) -> dict[int, tuple[dict[str, float], Report]]:
+    """Updates each node by its minibatches of rows, and gives each its metrics, and what became of others' tokens."""
+    update = _Update(stack, [works.get(number, []) for number in range(stack.size)])
+    reports = [Report()] * stack.size if update.external is None else update.external.reports()
+    return {number: (metrics, reports[number]) for number, metrics in update.metrics().items()}
 
 
 class _Update:
@@ -77,6 +86,7 @@ class _Update:
         most = max(map(len, minibatches_N))
         self.old_NL = self._logprobs(self.model, rows_N) if config.num_iterations * most > 1 else None
         self.ref_NL = self._logprobs(_reference(stack), rows_N) if config.beta and most else None
+        self.external = self._external(rows_N)
         for _ in range(config.num_iterations):
             for number in range(most):
                 self._step([m[number] if number < len(m) else [] for m in minibatches_N])
@@ -98,6 +108,9 @@ class _Update:
                 config.epsilon,
                 config.epsilon_high,
             )
+            if self.external is not None:
+                where_T = lanes.node_T * self.slots + batch.slots_T
+                loss_T = loss_T * self.external.weigh(where_T, old_T, batch.sequences_T)
             found = {"entropy": entropy_T, "low": low_T, "high": high_T}
             if self.ref_NL is not None:
                 found["kl"] = kl_k3(logps_T, self.ref_NL[lanes.node_T, batch.slots_T])
@@ -110,6 +123,19 @@ class _Update:
             for sums, tokens in zip(self.sums_N, lanes.tokens_N, strict=True):
                 sums.tokens += tokens
         self._apply([number for number, rows in enumerate(rows_N) if rows])
+
+    def _external(self, rows_N: list[list[Row]]) -> External | None:
+        """Other nodes' completions in the rows of any node, if there are any."""
+        sequences_N = [[s for row in rows for s in row.sequences] for rows in rows_N]
+        if not any(s.foreign for sequences in sequences_N for s in sequences):
+            return None
+        own_nll_N = [getattr(self.stack.learners.get(number), "own_nll", None) for number in range(self.stack.size)]
+        return External(sequences_N, own_nll_N, self.slots, self.config, self._zeros(0))
+
+    def _zeros(self, *shape: int) -> torch.Tensor:
+        """Zeros, of the type and in the place of log-probabilities."""
+        dtype = torch.promote_types(self.model.dtype, torch.float32)
+        return torch.zeros(shape, dtype=dtype, device=self.placement.device)
 
     def _apply(self, numbers: list[int]) -> None:
         """Clips the gradient of each of these nodes by itself, and steps."""
@@ -145,8 +171,7 @@ class _Update:
     @torch.no_grad()
     def _logprobs(self, model: Any, rows_N: list[list[Row]]) -> torch.Tensor:
         """(N, L): log-probabilities under `model` as it is now, at the slots of each node's tokens."""
-        dtype = torch.promote_types(self.model.dtype, torch.float32)
-        logps_NL = torch.zeros(self.stack.size, self.slots, dtype=dtype, device=self.placement.device)
+        logps_NL = self._zeros(self.stack.size, self.slots)
         for lanes in self._lanes(rows_N):
             with self.placement.autocast():
                 logps_T, _ = _token_logprobs(model, lanes, self.stack.sampling.temperature)

@@ -104,7 +104,8 @@ class LanguagePolicy:
 
     def completion_ids(self, completion: Completion) -> list[int]:
         """The completion's tokens: as sampled where this policy made it, else from its text, with the end-of-sequence
-        token after what ended by itself and only there. At most `max_completion_length` of them.
+        token after what ended by itself and only there. None of a text that is longer than `max_completion_length`
+        here: its beginning alone may be anything, whatever reward the whole has.
         """
         if completion.token_ids is not None:
             return list(completion.token_ids)
@@ -115,7 +116,7 @@ class LanguagePolicy:
             ids += tokenizer(piece, add_special_tokens=False, split_special_tokens=True).input_ids
         if completion.finish_reason == FinishReason.stop:
             ids.append(self.lm.eos_id)
-        return ids[: self.sampling.max_completion_length]
+        return ids if len(ids) <= self.sampling.max_completion_length else []
 
     def save(self, folder: Path) -> None:
         """Writes the model. Ranks but the leader write nothing, and have to call it only where weights are sharded."""

@@ -13,23 +13,27 @@ from shoal.scoring import Scorer
 class MemorySwarm:
     """Carries rollouts between the nodes of one process, as the same bytes that would cross a network."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, share_logprobs: bool = False) -> None:
         self.seed = seed
+        self.share_logprobs = share_logprobs
         self._inboxes: dict[str, list[bytes]] = {}
 
     def join(self, node: str, scorer: Scorer) -> MemoryLink:
         """A place in the swarm for `node`, which scores what it receives by `scorer`."""
         self._inboxes[node] = []
-        return MemoryLink(node, self.seed, self._inboxes, scorer)
+        return MemoryLink(node, self.seed, self._inboxes, scorer, self.share_logprobs)
 
 
 class MemoryLink:
     """One node's end of a `MemorySwarm`."""
 
-    def __init__(self, node: str, seed: int, inboxes: dict[str, list[bytes]], scorer: Scorer) -> None:
+    def __init__(
+        self, node: str, seed: int, inboxes: dict[str, list[bytes]], scorer: Scorer, share_logprobs: bool
+    ) -> None:
         self._node = node
         self._inboxes = inboxes
         self._scorer = scorer
+        self._share_logprobs = share_logprobs
         self.series = (seed, node)
 
     @property
@@ -37,7 +41,7 @@ class MemoryLink:
         return self._scorer.refused
 
     def share(self, rollouts: Sequence[Rollout]) -> None:
-        messages = [rollout.encode() for rollout in rollouts]
+        messages = [rollout.encode(self._share_logprobs) for rollout in rollouts]
         for node, inbox in self._inboxes.items():
             if node != self._node:
                 inbox += messages

@@ -32,9 +32,9 @@ class Pool:
         return [scored for _, scored in self._entries]
 
     def remove(self, used: Iterable[Scored]) -> None:
-        """Takes out what has been learned from: nothing is learned twice."""
-        gone = {id(scored) for scored in used}
-        self._entries = [entry for entry in self._entries if id(entry[1]) not in gone]
+        """Takes out what has been learned from, known by its rollout: nothing is learned twice."""
+        gone = {id(scored.rollout) for scored in used}
+        self._entries = [entry for entry in self._entries if id(entry[1].rollout) not in gone]
 
     def save(self, folder: Path) -> None:
         (folder / "pool.msgpack").write_bytes(msgspec.msgpack.encode(self._entries))

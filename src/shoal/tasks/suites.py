@@ -1,7 +1,9 @@
 """Named suites of tasks.
 
 `paper`: the nine tasks of arXiv 2509.08721, with the parameters of its authors' public recipe (GenRL 0.1.4 to 0.3.0;
-the paper itself gives none). `pond`: nine easy ones that a model of a million parameters can learn.
+the paper itself gives none). `pond`: nine easy ones that a model of a million parameters can learn. `tide`: seven other
+easy ones, on which hyper-parameters are chosen, so that what is reported on `pond` was not. `tagged`: those of `pond`
+with the answer between tags, so that there is room for other text.
 """
 
 from __future__ import annotations
@@ -98,8 +100,27 @@ _POND: dict[str, dict[str, Any]] = {
     },
 }
 
+_TIDE: dict[str, dict[str, Any]] = {
+    "products": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1},
+    "letter_counting": {"min_words": 1, "max_words": 1},
+    "spell_backward": {"min_word_len": 3, "max_word_len": 4},
+    "prime_factorization": {"min_value": 2, "max_value": 30},
+    "count_primes": {"min_n": 1, "max_n": 30},
+    "decimal_chain_sum": {
+        "min_terms": 2,
+        "max_terms": 2,
+        "min_digits": 1,
+        "max_digits": 1,
+        "min_decimal_places": 1,
+        "max_decimal_places": 1,
+    },
+    "leg_counting": {"min_animals": 1, "max_animals": 1, "min_instances": 1, "max_instances": 5},
+}
+
 SUITES: dict[str, list[TaskSpec]] = {
     "pond": [TaskSpec(name=name, parameters=parameters) for name, parameters in _POND.items()],
+    "tide": [TaskSpec(name=name, parameters=parameters) for name, parameters in _TIDE.items()],
+    "tagged": [TaskSpec(name=name, parameters=parameters, answer="tag") for name, parameters in _POND.items()],
     "paper": [
         TaskSpec(name=name, parameters=parameters, answer="tag", system_prompt=SYSTEM_PROMPT)
         for name, parameters in _PAPER.items()
@@ -115,5 +136,13 @@ def suite(name: str) -> list[TaskSpec]:
 
 
 def specs_of(config: TasksConfig) -> list[TaskSpec]:
-    """The tasks of `config`: those it lists itself, otherwise those of its suite."""
-    return config.tasks or suite(config.suite)
+    """The tasks of `config`: those it lists itself, otherwise those of its suite, or `only` some of them. Raises
+    `UserError` for a name that the suite does not have."""
+    if config.tasks:
+        return config.tasks
+    specs = suite(config.suite)
+    names = [spec.name for spec in specs]
+    for name in config.only:
+        if name not in names:
+            raise UserError(f"no task {name!r} in the suite {config.suite!r}; {nearest(name, names)}")
+    return [spec for spec in specs if not config.only or spec.name in config.only]

@@ -1,0 +1,151 @@
+"""One run of a study, or several of them as one program, in the process that calls."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from shoal.config import Config
+from shoal.folder import CHECKPOINTS, CONFIG, RunFolder, write_atomically
+
+DONE: Final = "done.json"
+"""What the folder of a finished run has, and no other."""
+
+PACKAGES: Final = ("shoal", "torch", "transformers", "reasoning-gym", "numpy")
+"""Those whose versions a run tells."""
+
+Tell = Callable[[int], None]
+"""Is told of every round that is done."""
+
+
+@dataclass(frozen=True)
+class Silent:
+    """Watches a run and tells of its rounds alone."""
+
+    tell: Tell
+
+    def status(self, text: str) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def update(self, rows: Sequence[Mapping[str, Any]], round: int) -> None:
+        self.tell(round)
+
+
+def run_cell(config: Config, path: Path, tell: Tell) -> None:
+    """Runs `config` in the folder `path` to its end; where it was killed before, from its last checkpoint. A run that
+    is finished stays as it is."""
+    run_together([(config, path)], lambda _, round: tell(round))
+
+
+def run_together(cells: Sequence[tuple[Config, Path]], tell: Callable[[int, int], None]) -> None:
+    """Runs several configurations, each in its folder; more than one as one batched program, for which they must decode
+    and learn alike (`alike`). `tell` gets the number of the cell and its round."""
+    from shoal.lab.experiment import Experiment  # torch, only now
+    from shoal.run import Crew
+
+    started = time.monotonic()
+    left = [(number, *cell) for number, cell in enumerate(cells) if not (cell[1] / DONE).exists()]
+    with ExitStack() as stack:
+        folders = [stack.enter_context(_folder(config, path)) for _, config, path in left]
+        checkpoints = [_checkpoint(folder) for folder in folders]
+        crews: list[Crew | None] = [None] * len(left)
+        if len(left) > 1:
+            crews = list(_crews([config for _, config, _ in left], checkpoints))
+        runs = []
+        for (number, config, _), folder, checkpoint, crew in zip(left, folders, checkpoints, crews, strict=True):
+            watch = Silent(lambda round, number=number: tell(number, round))  # type: ignore[misc]
+            run = Experiment(config, folder, watch, checkpoint, crew=crew)
+            runs.append(stack.enter_context(closing(run)))
+        _in_step(runs)
+    seconds = time.monotonic() - started
+    for _, config, path in left:
+        shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)
+        report = {"seconds": seconds / len(left), "rounds": config.rounds, "together": len(left)}
+        write_atomically(path / DONE, json.dumps(report | {"versions": installed()}).encode())
+
+
+def alike(configs: Sequence[Config]) -> list[list[int]]:
+    """Which of them can be one program: those that decode and learn by the same settings, with one architecture."""
+    groups: dict[str, list[int]] = defaultdict(list)
+    for number, config in enumerate(configs):
+        policy = config.policy.model_dump(mode="json") | {"model": None, "num_generations": None}
+        learner = config.learner.model_dump(mode="json") | {"learning_rate": None}
+        groups[json.dumps([policy, learner], sort_keys=True)].append(number)
+    return list(groups.values())
+
+
+def installed() -> dict[str, str]:
+    """Versions of what is used here."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _in_step(runs: Sequence[Any]) -> None:
+    """All runs to their ends, each step of theirs at once."""
+    never = threading.Event()
+    if len(runs) == 1:
+        runs[0].go(never)
+        return
+    going = {run: run.steps(never) for run in runs}
+    results: dict[Any, Any] = dict.fromkeys(runs)
+    while going:
+        calls: dict[Any, list[Callable[[], Any]]] = {}
+        for run, steps in list(going.items()):
+            try:
+                calls[run] = list(steps.send(results[run]))
+            except StopIteration:
+                del going[run]
+        flat = [call for run in going for call in calls[run]]
+        found = iter(runs[0].company.together(flat) if flat else [])
+        results = {run: [next(found) for _ in calls[run]] for run in going}
+
+
+def _crews(configs: Sequence[Config], checkpoints: Sequence[Path | None]) -> list[Any]:
+    """What the nodes of all runs answer with, as one stack."""
+    from shoal.crew import make_policies, place_rank
+    from shoal.policy.company import Company
+    from shoal.policy.stacked import stack
+    from shoal.ranks import ALONE
+    from shoal.run import Crew, node_names
+
+    policies: list[list[Any]] = []
+    for config, checkpoint in zip(configs, checkpoints, strict=True):
+        models = config.policy.model
+        sources = {name: models[place % len(models)] for place, name in enumerate(node_names(config))}
+        placement = place_rank(config, ALONE)
+        policies.append(list(make_policies(config, sources, checkpoint, placement, ALONE, lambda text: None)))
+    company = Company()
+    stacked = iter(stack([policy for each in policies for policy in each], company))
+    return [Crew([next(stacked) for _ in each], company) for each in policies]
+
+
+def _folder(config: Config, path: Path) -> RunFolder:
+    """The folder of a run: new, or with all of a killed one up to its last checkpoint."""
+    if not (path / CONFIG).exists():
+        shutil.rmtree(path, ignore_errors=True)
+        return RunFolder.create(path, config.to_toml())
+    folder = RunFolder.open(path)
+    latest = folder.latest()
+    folder.rewind(latest[0] if latest else -1)
+    return folder
+
+
+def _checkpoint(folder: RunFolder) -> Path | None:
+    latest = folder.latest()
+    return latest[1] if latest else None

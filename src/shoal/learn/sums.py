@@ -1,0 +1,46 @@
+"""The metrics of an update."""
+
+from __future__ import annotations
+
+import torch
+
+from shoal.ranks import Ranks
+
+
+class Sums:
+    """Metrics summed over micro-batches; read from the device once, at the end."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self.steps = 0
+        self.sums: dict[str, torch.Tensor | float] = {}
+
+    def add(self, tokens: int = 0, **values: torch.Tensor) -> None:
+        self.tokens += tokens
+        for name, value in values.items():
+            self.sums[name] = self.sums.get(name, torch.zeros_like(value)) + value.detach()
+
+    def gather(self, ranks: Ranks) -> None:
+        """Adds what the other ranks have summed. Gradients' norms are the same on all."""
+        if ranks.size == 1:
+            return
+        mine = {name: float(value) for name, value in self.sums.items()}
+        everyone = ranks.each((self.tokens, mine))
+        self.tokens = sum(tokens for tokens, _ in everyone)
+        for name in {name for _, sums in everyone for name in sums} - {"grad_norm"}:
+            self.sums[name] = sum(sums.get(name, 0.0) for _, sums in everyone)
+
+    def means(self, skipped_steps: int) -> dict[str, float]:
+        sums = {name: float(value) for name, value in self.sums.items()}
+        tokens, steps = max(self.tokens, 1), max(self.steps, 1)
+        metrics = {
+            "loss": sums.get("loss", 0.0) / steps,
+            "grad_norm": sums.get("grad_norm", 0.0) / steps,
+            "entropy": sums.get("entropy", 0.0) / tokens,
+            "clip_ratio/low_mean": sums.get("low", 0.0) / tokens,
+            "clip_ratio/high_mean": sums.get("high", 0.0) / tokens,
+            "tokens/trained": self.tokens,
+            "learner/steps": self.steps,
+            "learner/skipped_steps": skipped_steps,
+        }
+        return metrics | {name: sums[name] / tokens for name in ("kl", "value_loss") if name in sums}
