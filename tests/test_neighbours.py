@@ -14,6 +14,7 @@ from shoal.errors import UserError
 from shoal.swarm.neighbours import (
     BARREN,
     CALM,
+    MIXING,
     CROWD,
     DIGITS,
     ENOUGH,
@@ -126,18 +127,32 @@ def test_plenty_for_a_while_gives_neighbours_up_the_least_useful_first() -> None
     useful = sorted(chosen)[:2]
     for id in useful:
         neighbours.credit(id, 5)
-    for round in range(CALM * 20):
+    for round in range(CALM * 6):
         neighbours.need(live=PLENTY * 4 + 1, wanted=4)
         neighbours.choose(round)
     assert neighbours.chosen.keys() == set(useful)
 
 
-def test_a_pool_that_suffices_changes_nothing() -> None:
-    neighbours = make(20)
+def test_a_pool_that_suffices_changes_one_neighbour_now_and_then() -> None:
+    neighbours = make(200)
     chosen = neighbours.choose(0)
-    for round in range(30):
+    for round in range(1, MIXING):
         neighbours.need(live=6, wanted=4)
         assert neighbours.choose(round) == chosen
+    neighbours.need(live=6, wanted=4)
+    assert len(neighbours.choose(MIXING) & chosen) in (7, 8)  # the place may fall to the same one
+    met = set(chosen)
+    for round in range(50 * MIXING):
+        neighbours.need(live=6, wanted=4)
+        met |= neighbours.choose(round)
+    assert len(met) > 40
+
+
+def test_where_all_are_neighbours_none_is_changed() -> None:
+    neighbours = make(8)
+    for round in range(3 * MIXING):
+        neighbours.need(live=6, wanted=4)
+        assert neighbours.choose(round) == set(ids(8))
 
 
 def test_those_that_bring_nothing_are_exchanged_if_something_is_needed() -> None:

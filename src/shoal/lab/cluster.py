@@ -26,8 +26,7 @@ def run_on_ray(address: str, cells: Sequence[tuple[Config, Path]], bases: Path) 
         import ray
     except ImportError as error:
         raise UserError("--ray needs Ray: pip install 'shoal[ray]'") from error
-    own = {"include_dashboard": False} if address == "local" else {}
-    ray.init(address=address, log_to_driver=False, **own)
+    ray.init(address=address, log_to_driver=False, include_dashboard=None if address != "local" else False)
     try:
         models: Any = ray.put({path.name: read_folder(path) for path in bases.iterdir()} if bases.exists() else {})
         task = ray.remote(num_cpus=1, max_retries=2)(_remote)

@@ -211,6 +211,7 @@ def summary(
     evaluation (Royston and Parmar, BMC Medical Research Methodology 13:152, 2013). `cumulative/...` are sums over
     those nodes, `mean/...` means over their rounds and `per_node/...` means over them; `total/...` are sums over all
     nodes: a contributor's tokens are a cost too. `held_out/gain` is the end less the start, which is round 0.
+    `task/NAME/...` are of one task.
     """
     chosen = set(nodes if nodes is not None else learners(rows) or _rounds(rows))
     own = [row for row in rows if row["node"] in chosen]
@@ -241,6 +242,9 @@ def summary(
         "threshold/rounds": _mean(waits),
         "threshold/lag": _mean(late),
     }
+    for task, each in by_task.items():
+        figures[f"task/{task}/area_per_update"] = _mean([area(curve, rounds) for curve in each.values()])
+        figures[f"task/{task}/final"] = _mean([final(curve) for curve in each.values()])
     for key in ("reward/local", "reward/trained_on"):
         figures[f"cumulative/{key}"] = _sum([sum(_values(curve)) for curve in series(own, key).values()])
     for key in ("gradient/external", "external/ess", "external/gated"):

@@ -12,14 +12,15 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from shoal.config import Config
 from shoal.errors import UserError
 from shoal.folder import LEARNED, read_metrics
+from shoal.lab.attacks import attack_measures
 from shoal.lab.measures import PASS, held_out, summary, tokens_generated
 from shoal.lab.study import Cell, Study, read_study
 
@@ -48,6 +49,8 @@ class RunResult:
     seconds: float | None
     versions: dict[str, str]
     """Of the software, if the runner wrote them down."""
+    attack: dict[str, float] = field(default_factory=dict)
+    """What adversaries did to the honest (`attacks.attack_measures`), in a study that has any."""
 
     @property
     def own(self) -> list[dict[str, Any]]:
@@ -90,10 +93,11 @@ def read_results(folder: Path) -> Results:
     study = read_study(folder / STUDY)
     runs: dict[str, dict[str, dict[int, RunResult]]] = {}
     unfinished = []
+    attacked = any(study.config(cell).experiment.adversaries for cell in study.cells())
     configs: dict[tuple[str, str], Config] = {}  # seeds differ in nothing that is asked of them here
     for cell in study.cells():
         config = configs.setdefault((cell.regime, cell.arm), study.config(cell))
-        run = _read_run(folder, cell, config)
+        run = _read_run(folder, cell, config, study.arms[cell.arm].count, attacked)
         if run is None:
             unfinished.append(cell)
         else:
@@ -112,10 +116,16 @@ def counted_nodes(config: Config) -> list[str]:
     """Who counts: not the hostile ones, and of the others those that may learn, unless none may."""
     names = [f"node-{number}" for number in range(1, config.swarm.nodes + 1)]
     experiment = config.experiment
-    honest = names[: max(0, len(names) - experiment.adversaries)]
+    honest = honest_nodes(config)
     if config.learner.learning_rate == 0:
         return honest
     return names[: max(0, len(names) - max(experiment.adversaries, experiment.frozen))] or honest or names
+
+
+def honest_nodes(config: Config) -> list[str]:
+    """All but the hostile ones."""
+    swarm = config.swarm
+    return [f"node-{number}" for number in range(1, max(0, swarm.nodes - config.experiment.adversaries) + 1)]
 
 
 def cuts(runs: Runs) -> tuple[float | None, float | None]:
@@ -150,7 +160,7 @@ def scores(runs: Runs, threshold: float) -> dict[str, dict[int, dict[str, float 
             for key in ("reward/local", "reward/trained_on"):
                 total, parts = figures[f"cumulative/{key}"], len(run.nodes) * run.rounds
                 figures[f"per_round/{key}"] = total / parts if total is not None and parts else None
-            found[arm][seed] = figures
+            found[arm][seed] = {**figures, **run.attack}
     return found
 
 
@@ -169,7 +179,7 @@ def slug(text: str) -> str:
     return text.replace("/", "~").replace(" ", "_")
 
 
-def _read_run(folder: Path, cell: Cell, config: Config) -> RunResult | None:
+def _read_run(folder: Path, cell: Cell, config: Config, counted: Sequence[str], attacked: bool) -> RunResult | None:
     """None for one that is not finished, or cannot be read."""
     path = folder / cell.path
     try:
@@ -185,10 +195,11 @@ def _read_run(folder: Path, cell: Cell, config: Config) -> RunResult | None:
         cell,
         path,
         rows,
-        counted_nodes(config),
+        list(counted) or counted_nodes(config),
         config.swarm.external,
         float(seconds) if isinstance(seconds, int | float) else None,
         {str(k): str(v) for k, v in versions.items()} if isinstance(versions, dict) else {},
+        attack_measures(path, honest_nodes(config)) if attacked else {},
     )
 
 

@@ -73,6 +73,8 @@ class Arm(Settings):
 
     regimes: list[str] = []
     """Those it is run in; none: all."""
+    count: list[str] = []
+    """The nodes whose figures count; none: all that learn."""
 
 
 class ContrastSpec(Section):

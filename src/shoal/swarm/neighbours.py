@@ -36,6 +36,9 @@ PLENTY = 4
 """A pool with more than this many times J live rollouts has more than it can use."""
 CALM = 3
 """Rounds of plenty after which a neighbour is given up."""
+MIXING = 20
+"""Rounds after which one neighbour's place goes to anybody of the region. A swarm that was cut in two finds together
+again so, and who is heard by nobody is heard some time."""
 GRACE = 15.0
 """Seconds that an absent neighbour keeps its place: longer than a relay takes to come back."""
 
@@ -130,6 +133,7 @@ class Neighbours:
         self._absent: dict[str, float] = {}
         self._tried: set[str] = set()
         self._calm = 0
+        self._rounds = 0
         self._exhausted = False
 
     def enter(self, prefix: str, peers: Iterable[str]) -> None:
@@ -155,10 +159,14 @@ class Neighbours:
     def need(self, live: int, wanted: int) -> None:
         """After a round: the pool has `live` rollouts with a gradient, and each update can use `wanted` (J) of them.
 
-        Too few: more neighbours, and others in place of those that bring nothing. Plenty, for a while: fewer.
+        Too few: more neighbours, and others in place of those that bring nothing. Plenty, for a while: fewer. Now and
+        then: another one.
         """
         for id in self.chosen:
             self.chosen[id] += 1
+        self._rounds += 1
+        if self._rounds % MIXING == 0 and self.chosen and self.present - self.chosen.keys():
+            self._drop(self._random.choice(sorted(self.chosen)))
         if live < wanted:
             self._calm = 0
             self.wanted = min(self.most, self.wanted + 2)
