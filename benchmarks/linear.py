@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python benchmarks/linear.py trends arms null scale --out docs/studies/linear
 
 trends  gain of 4/4 over 8/0 against the chance of success at the start and the number of nodes (2 minutes and more)
-arms    the arms and controls of `knowledge/algorithms.md`, 1e, over 8/0: generalists and specialists, two rates
+arms    arms and controls over 8/0: generalists and specialists, two rates
 null    reward over the training set where nobody learns
 scale   processor seconds of a run against the number of nodes
 

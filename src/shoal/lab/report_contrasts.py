@@ -19,7 +19,7 @@ from shoal.lab.study import ONLY, ContrastSpec
 
 MET, NOT_MET, OPEN, UNASKED = "met", "not met", "cannot be concluded", "nothing was expected"
 FEWEST = 5
-"""Seeds from which an interval may say that arms are equal (knowledge/algorithms.md, section 4)."""
+"""Seeds from which an interval may say that arms are equal."""
 PAPER = {"6/2": 1.52, "4/4": 1.95, "2/6": 1.68}
 """Cumulative reward over that of 8/0 (arXiv 2509.08721, section 5), over the training set as it seems."""
 
