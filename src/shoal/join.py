@@ -28,6 +28,7 @@ from shoal.swarm.admission import Admission
 from shoal.swarm.identity import Identity
 from shoal.swarm.neighbours import Neighbours, check_name
 from shoal.swarm.network import NetworkLink
+from shoal.swarm.notices import notice_of, seal_notice
 from shoal.swarm.secret import OPEN, read_secret
 from shoal.swarm.transport import TransportOptions
 from shoal.swarm.wire import SamplingSettings, seal
@@ -48,6 +49,7 @@ class Joined:
         self.config = config
         self.identity = identity
         secret = read_secret(Path(network.secret_file), network.swarm) if network.secret_file else OPEN
+        self.context = secret.context
         # A worker of its own: a stranger's answer that takes long to score holds up strangers' answers alone.
         self.verifier = Verifier(config.tasks)
         tasks = Tasks(config.tasks)
@@ -82,6 +84,13 @@ class Joined:
         )
         if network.secret_file:
             self._refuse_other_secrets()
+
+    def tell(self, row: Mapping[str, Any], learned: Sequence[Mapping[str, Any]]) -> None:
+        """Says of a round, to whoever watches, how it went and whose rollouts were learned from."""
+        swarm = self.config.network.swarm
+        model = public_name(self.config.policy.model[0])
+        notice = notice_of(row, learned, swarm, self.identity.public, model, time.time())
+        self.link.tell(seal_notice(notice, self.identity, self.context))
 
     def status(self) -> dict[str, Any]:
         return {"time": time.time(), **self.link.status(), "admission": self.admission.status()}

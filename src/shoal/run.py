@@ -254,7 +254,10 @@ class Run:
             self.folder.log(rows)
             self.folder.save(ROLLOUTS, self.round, [row for lesson in lessons for row in rollout_rows(lesson)])
             pairs = zip(self.nodes, lessons, strict=False)  # none of either before the first round
-            self.folder.save(LEARNED, self.round, [row for pair in pairs for row in learned_rows(*pair)])
+            learned = [row for pair in pairs for row in learned_rows(*pair)]
+            self.folder.save(LEARNED, self.round, learned)
+            if self.member and self.member.tell:
+                self.member.tell(rows[0], learned)
         self.watch.update(rows, self.round)
 
     def _tell(self, lessons: Sequence[Lesson]) -> None:
@@ -288,6 +291,8 @@ class Member:
 
     name: str
     swarm: Swarm
+    tell: Callable[[Mapping[str, Any], Sequence[Mapping[str, Any]]], None] | None = None
+    """Is told of each round: its metrics, and the rows of what was learned from."""
 
 
 @dataclasses.dataclass(frozen=True)

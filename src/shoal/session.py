@@ -95,7 +95,7 @@ def _lead(
                 place = stack.enter_context(closing(Joined(config, identity)))
                 watch = stack.enter_context(closing(Lookout(display, place, folder.path, config.swarm.external)))
                 swarm = LedSwarm(place.link, ranks) if ranks.size > 1 else place.link
-                member = Member(identity.name, swarm)
+                member = Member(identity.name, swarm, place.tell)
             run = Run(config, folder, watch, checkpoint, ranks, member)
             if identity:  # a full collection would walk over all that was imported, and hold up what comes in
                 gc.collect()

@@ -2,6 +2,7 @@
 
     shoal/<swarm>/<tag>/rollouts/<shard>/<id>    what a node publishes
     shoal/<swarm>/<tag>/peers/<shard>/<id>       its presence (a liveliness token)
+    shoal/<swarm>/<tag>/notices/<shard>/<id>     what it says of its rounds, to whoever watches (`notices`)
 
 A shard is three hex digits of a hash of the id. A node looks for peers in a **region** only: the shards that begin with
 the same 3, 2, 1 or 0 digits, the smallest such region of a random branch that has enough peers. There it subscribes to
@@ -73,6 +74,14 @@ class Keys:
 
     def presence(self, id: str) -> str:
         return f"shoal/{self.swarm}/{self.tag}/peers/{shard_of(id)}/{id}"
+
+    def notices(self, id: str) -> str:
+        return f"shoal/{self.swarm}/{self.tag}/notices/{shard_of(id)}/{id}"
+
+    @property
+    def all_notices(self) -> str:
+        """Matches the notices of all nodes."""
+        return f"shoal/{self.swarm}/{self.tag}/notices/**"
 
     def region(self, prefix: str) -> str:
         """Matches the presence of all peers of a region."""

@@ -16,6 +16,7 @@ for the trainer. Without a link a node is a silo, and takes up sharing when the 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -270,6 +271,13 @@ class NetworkLink:
 
     def share(self, rollouts: Sequence[Rollout]) -> None:
         self._outbox.put(rollouts)
+
+    def tell(self, notice: bytes) -> None:
+        """Says something to whoever watches, if there is a link; nobody else hears it."""
+        if self._session is not None and self._ready.is_set() and not self._closed.is_set():
+            with contextlib.suppress(zenoh.ZError):
+                drop = zenoh.CongestionControl.DROP
+                self._session.put(self.keys.notices(self.identity.id), notice, congestion_control=drop)
 
     def receive(self) -> list[Scored]:
         self._early = None
