@@ -13,6 +13,7 @@ HELP = """Runs controlled experiments: arms by regimes by seeds, as a study file
   shoal lab run studies/paper-guppy.toml --quick           a small part of it, in minutes
   shoal lab run studies/paper-guppy.toml --model HuggingFaceTB/SmolLM2-135M-Instruct --suite paper
   shoal lab run DIR                                        goes on with a study that was stopped or killed
+  shoal lab open RECORDS.csv                               an open swarm against isolated nodes, by a judge's records
   shoal lab report DIR                                     draws and writes the report; runs nothing
 
 What a study file has: docs/lab.md."""
@@ -37,6 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     report = commands.add_parser("report", help="draw and write the report of a study")
     report.set_defaults(part=_report)
     report.add_argument("folder", type=Path, metavar="DIR", help="the folder of the study")
+    judged = commands.add_parser("open", help="compare swarm and isolated nodes by a judge's records")
+    judged.set_defaults(part=_open)
+    judged.add_argument("records", type=Path, metavar="FILE", help="a judge's records, CSV or JSON lines")
+    judged.add_argument("--out", type=Path, metavar="DIR", default=Path("lab/open"), help="default: lab/open")
 
 
 def command(args: argparse.Namespace) -> int:
@@ -61,6 +66,15 @@ def _run(args: argparse.Namespace) -> int:
         console.print(f"failed: {failure}", style="red", markup=False)
     code = _report(argparse.Namespace(folder=folder))
     return 1 if failures else code
+
+
+def _open(args: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from shoal.lab.figures_open import write_open_report
+
+    Console().print(write_open_report(args.records, args.out), soft_wrap=True, highlight=False)
+    return 0
 
 
 def _report(args: argparse.Namespace) -> int:
