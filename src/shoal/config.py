@@ -66,6 +66,76 @@ class TasksConfig(Section):
     """Seconds that scoring one completion may take, before it counts as 0."""
 
 
+REWARD_NEEDS: Final = {"model": "model", "generative": "model", "function": "function", "rankings": "file"}
+"""What each kind cannot do without."""
+
+
+class RewardSpec(Section):
+    """Something that rewards answers. Several are weighed against each other."""
+
+    kind: Literal["verifier", "model", "generative", "function", "rankings"] = "verifier"
+    """verifier: the tasks' own. model: a reward model (sequence classification). generative: a language model's "Yes".
+    function: a Python function as TRL takes it. rankings: what people ranked."""
+    name: str = ""
+    """What figures call it; empty: its kind."""
+    weight: float = Field(1.0, gt=0, allow_inf_nan=False)
+    """What it counts, relative to the others."""
+    gate: bool = False
+    """Multiply the others' sum by it, instead of adding it: with the verifier as a gate a wrong answer has no reward,
+    whatever a judge says. Its weight is then without effect."""
+    model: str = ""
+    """model, generative: a Hugging Face name or a model folder; generative also guppy or a GGUF file. It never
+    learns."""
+    label: int = Field(0, ge=0)
+    """model: which of its outputs is the reward, where it has several."""
+    scale: Literal["sigmoid", "linear"] = "sigmoid"
+    """model: how an output becomes a reward. sigmoid: as a probability (softmax where there are several). linear:
+    from `low` to `high`."""
+    low: float = Field(0.0, allow_inf_nan=False)
+    """model (linear), function: the value that becomes 0; so does what is lower."""
+    high: float = Field(1.0, allow_inf_nan=False)
+    """model (linear), function: the value that becomes 1; so does what is higher."""
+    votes: int = Field(4, ge=1, le=64)
+    """generative: judging prompts, each worded and ordered in another way, whose mean counts."""
+    calibrated: bool = True
+    """generative: count only what an answer has above an empty one, so that a judge who says Yes to anything says
+    nothing."""
+    max_characters: int = Field(4000, ge=1)
+    """model, generative: of a question, and of an answer; the rest is not read. One token for each at most."""
+    function: str = ""
+    """function: `module:attribute`."""
+    conversational: bool = True
+    """function: give prompts and completions as chats; otherwise as plain texts."""
+    columns: dict[str, str] = {}
+    """function: names of its arguments and what they are of "task", "question" and the task's own ("answer",
+    "metadata"), where these have another name: { ground_truth = "answer" }."""
+    timeout: float = Field(2.0, gt=0, allow_inf_nan=False)
+    """function: seconds for a completion alone; a call of n has 1 + n / 8 times that, then each is tried alone."""
+    guarded: bool = True
+    """function: refuse it files, sockets, processes and code from text, and bound its memory, as scorers are. Without,
+    it still has a process of its own."""
+    file: str = ""
+    """rankings: an SQLite file, made if it is not there."""
+    method: Literal["mean_rank", "bradley_terry"] = "mean_rank"
+    """rankings: how several become one reward."""
+
+    @property
+    def label_name(self) -> str:
+        """What figures call it."""
+        return self.name or self.kind
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        needed = REWARD_NEEDS.get(self.kind)
+        if needed and not getattr(self, needed):
+            raise ValueError(f"a reward of kind '{self.kind}' needs '{needed}'")
+        if self.function and ":" not in self.function:
+            raise ValueError(f"function = '{self.function}': write module:attribute")
+        if not self.low < self.high:
+            raise ValueError(f"low = {self.low} must be less than high = {self.high}")
+        return self
+
+
 class PolicyConfig(Section):
     """What answers, and how it decodes."""
 
@@ -120,6 +190,9 @@ class LearnerConfig(Section):
     scale_rewards: Literal["none", "group", "batch"] = "none"
     """Divide advantages by the standard deviation of rewards in their group or in the batch, or not. With gae, batch
     gives all tokens' advantages mean 0 and variance 1."""
+    multi_objective_aggregation: Literal["sum_then_normalize", "normalize_then_sum"] = "sum_then_normalize"
+    """How several `[[rewards]]` become one. normalize_then_sum: each is normalised in its group first, so that none
+    counts more by its wider scale (GDPO)."""
     epsilon: float = Field(0.2, gt=0)
     """Lower clip range of the probability ratio. gspo's paper has 3e-4."""
     epsilon_high: float = Field(0.28, gt=0)
@@ -326,6 +399,9 @@ class Config(Section):
     """Rounds between checkpoints: what a kill may cost. 0: there are none at all, so that nothing can be resumed."""
     threads: int = Field(0, ge=0)
     """Processor threads; 0: one for each core."""
+    rewards: list[RewardSpec] = []
+    """What answers are rewarded by (`[[rewards]]` in a file); none: the tasks' own verifier. Held-out questions are
+    scored by that alone."""
     tasks: TasksConfig = TasksConfig()
     policy: PolicyConfig = PolicyConfig()
     learner: LearnerConfig = LearnerConfig()
@@ -406,7 +482,7 @@ def _explain(error: Any) -> str:
         for part in where[:-1]:
             if part in getattr(section, "model_fields", {}):
                 annotation = section.model_fields[part].annotation
-                section = TaskSpec if annotation == list[TaskSpec] else annotation
+                section = next((s for s in (TaskSpec, RewardSpec) if annotation == list[s]), annotation)  # type: ignore[valid-type]
         return f"there is no setting '{name}'; {nearest_setting(where, section)}"
     name = ".".join(part for part in where if not part.startswith(("literal[", "constrained-")) and part not in KINDS)
     if error["type"] == "missing":

@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from shoal.config import Config, settings_of
 from shoal.errors import UserError
 
-NOT_FLAGS = {"version", "tasks.tasks"}
+NOT_FLAGS = {"version", "tasks.tasks", "rewards"}
 """Settings for files alone."""
 
 

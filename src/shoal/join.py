@@ -21,6 +21,7 @@ from shoal.config import GUPPY, Config, is_endpoint
 from shoal.display import Display
 from shoal.errors import UserError
 from shoal.folder import clean, write_atomically
+from shoal.rewards import Combined, RewardVerifier
 from shoal.rollout import Rollout
 from shoal.scoring import Scorer
 from shoal.status import STATUS, lines
@@ -43,7 +44,8 @@ PATIENCE = 3.0
 class Joined:
     """A node's place in a networked swarm, with all that belongs to it. Close it."""
 
-    def __init__(self, config: Config, identity: Identity) -> None:
+    def __init__(self, config: Config, identity: Identity, rewards: Combined | None = None) -> None:
+        """`rewards`: what answers are rewarded by, where that is not the verifier alone. Its owner closes it."""
         config = config.resolved()
         network = config.network
         self.config = config
@@ -53,7 +55,7 @@ class Joined:
         # A worker of its own: a stranger's answer that takes long to score holds up strangers' answers alone.
         self.verifier = Verifier(config.tasks)
         tasks = Tasks(config.tasks)
-        scorer = Scorer(tasks, self.verifier)
+        scorer = Scorer(tasks, RewardVerifier(tasks, rewards.by(self.verifier)) if rewards else self.verifier)
         self.admission = Admission(network.swarm, scorer, tasks, config.admission, context=secret.context)
         model = public_name(config.policy.model[0])
         policy = config.policy

@@ -39,8 +39,10 @@ from shoal.policy.endpoint import EndpointPolicy
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.stacked import stack
 from shoal.protocols import Learner, Policy, Swarm
+from shoal.protocols import Verifier as AnyVerifier
 from shoal.ranks import ALONE, Ranks
-from shoal.rollout import seed_of
+from shoal.rewards import Combined, RewardVerifier, rewards_of
+from shoal.rollout import hash_of, seed_of
 from shoal.sampling import make_sampler
 from shoal.scoring import Scorer
 from shoal.sharing import make_sharing
@@ -65,10 +67,11 @@ class Run:
         ranks: Ranks = ALONE,
         member: Member | None = None,
         crew: Crew | None = None,
+        rewards: Combined | None = None,
     ) -> None:
         """Builds the nodes: from their models, or as they were in `checkpoint`. `folder`: None where `ranks` has
         another leader, who writes. `member`: the one node of this process, where the swarm is elsewhere. `crew`: what
-        the nodes answer with, where it has been made already."""
+        the nodes answer with, where it has been made already. `rewards`: of somebody else's, who closes them."""
         self.config = config.resolved()
         self.folder = folder
         self.watch = watch
@@ -78,6 +81,9 @@ class Run:
         self.member = member
         self.workers: Workers | None = None
         self._own_verifier = Verifier(config.tasks)
+        self._own_rewards: Combined | None = None
+        self.rewards = rewards.by(self._own_verifier) if rewards else None
+        """What answers are rewarded by; none: by the verifier. Only the leader of several ranks has them."""
         try:
             self._build(config, ranks, checkpoint, crew)
         except BaseException:
@@ -94,6 +100,7 @@ class Run:
         policies = self._policies(names, checkpoint) if crew is None else list(crew.policies)
         self.tasks = Tasks(config.tasks)
         self.verifier = self._own_verifier if ranks.size == 1 else LedVerifier(self._own_verifier, ranks)
+        self.scoring = self._scoring(config, ranks)
         self.held_out = self.tasks.held_out(number(self.config.evaluation.questions), config.seed)
         self.swarm = MemorySwarm(config.seed, config.network.share_logprobs)
         if self.workers:
@@ -137,7 +144,10 @@ class Run:
         while self.round < config.rounds and not self.ranks.any(stop.is_set()):
             yield [node.act for node in self.nodes]
             lessons = yield [node.learn for node in self.nodes]
-            rows = [round_metrics(node, lesson) for node, lesson in zip(self.nodes, lessons, strict=True)]
+            rows = [
+                round_metrics(node, lesson) | self._parts(lesson)
+                for node, lesson in zip(self.nodes, lessons, strict=True)
+            ]
             every = config.evaluation.every
             if self.round == config.rounds or (every and self.round % every == 0):
                 figures = yield self._evaluations()
@@ -156,8 +166,20 @@ class Run:
 
     def close(self) -> None:
         self._own_verifier.close()
+        if self._own_rewards:
+            self._own_rewards.close()
         if self.workers:
             self.workers.close()
+
+    def _scoring(self, config: Config, ranks: Ranks) -> AnyVerifier:
+        """What rollouts are scored by: the verifier, or the rewards in its place."""
+        if ranks.leader and not self.rewards:
+            key = hash_of(("judge", config.seed)).encode()  # the nodes of one process have no strangers
+            self.rewards = self._own_rewards = rewards_of(config, self._own_verifier, self.placement, key)
+        if not config.rewards or all(spec.kind == "verifier" for spec in config.rewards):
+            return self.verifier
+        own = RewardVerifier(self.tasks, self.rewards) if self.rewards else self._own_verifier
+        return LedVerifier(own, ranks) if ranks.size > 1 else own
 
     def _policies(self, names: Sequence[str], checkpoint: Path | None) -> list[AnyPolicy]:
         """The nodes' policies. Those in workers are on their way: nothing was waited for."""
@@ -210,7 +232,7 @@ class Run:
 
     def _node(self, name: str, policy: AnyPolicy) -> Node:
         config = self.config
-        scorer = Scorer(self.tasks, self.verifier)
+        scorer = Scorer(self.tasks, self.scoring)
         answers: Policy = policy
         learner: Learner | None = None
         if isinstance(policy, RemotePolicy):
@@ -248,6 +270,12 @@ class Run:
             "eval/pass@1": result.pass_at(1).value,
             **{f"eval/pass@1/{task}": result.pass_at(1, task).value for task in result.correct},
         }
+
+    def _parts(self, lesson: Lesson) -> dict[str, Any]:
+        """What each of several rewards gives a node's own rollouts, on average."""
+        items = [(scored.question, [c.text for c in scored.rollout.completions]) for scored in lesson.own]
+        parts = self.rewards.means(items) if self.rewards else {}
+        return {f"reward/local/{name}": value for name, value in parts.items()}
 
     def _write_down(self, rows: Sequence[Mapping[str, Any]], lessons: Sequence[Lesson]) -> None:
         if self.folder is not None:

@@ -85,18 +85,26 @@ def _lead(
             stack.enter_context(display)
             display.status("starting")
             watch: Watcher = display
-            member = None
+            member = rewards = None
             from shoal.run import Member, Run  # torch, only now
 
             if identity:
                 from shoal.join import Joined, Lookout  # the network, only now
 
                 display.status(f"joining {config.network.swarm}")
-                place = stack.enter_context(closing(Joined(config, identity)))
+                from shoal.crew import place_rank
+                from shoal.rewards import rewards_of
+                from shoal.tasks import Verifier
+
+                verifier = stack.enter_context(Verifier(config.tasks))  # the run and the network take their own
+                rewards = rewards_of(config, verifier, place_rank(config, ranks))
+                if rewards:
+                    stack.enter_context(rewards)
+                place = stack.enter_context(closing(Joined(config, identity, rewards)))
                 watch = stack.enter_context(closing(Lookout(display, place, folder.path, config.swarm.external)))
                 swarm = LedSwarm(place.link, ranks) if ranks.size > 1 else place.link
                 member = Member(identity.name, swarm, place.tell)
-            run = Run(config, folder, watch, checkpoint, ranks, member)
+            run = Run(config, folder, watch, checkpoint, ranks, member, rewards=rewards)
             if identity:  # a full collection would walk over all that was imported, and hold up what comes in
                 gc.collect()
                 gc.freeze()

@@ -1,0 +1,28 @@
+"""What rewards answers, beside the tasks' own verifier: models, functions, people, and several with weights.
+
+    rewards = make_rewards(specs, "sum_then_normalize", config.tasks, verifier, place, config.seed)
+    rewards.score([(question, ["42", "43"])])       # [[0.9, 0.1]]
+
+See docs/rewards.md.
+"""
+
+from shoal.config import RewardSpec
+from shoal.rewards.combined import Combined, Entry, RewardVerifier
+from shoal.rewards.function import FunctionReward
+from shoal.rewards.make import make_rewards, rewards_of
+from shoal.rewards.rankings import Rankings
+from shoal.rewards.reward import Pointwise, Reward, Verified
+
+__all__ = [
+    "Combined",
+    "Entry",
+    "FunctionReward",
+    "Pointwise",
+    "Rankings",
+    "Reward",
+    "RewardSpec",
+    "RewardVerifier",
+    "Verified",
+    "make_rewards",
+    "rewards_of",
+]

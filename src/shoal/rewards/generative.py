@@ -1,0 +1,159 @@
+"""A generative verifier (GenRM, arXiv 2408.15240): how likely a language model says "Yes" to an answer.
+
+    judge = GenerativeReward("Qwen/Qwen2.5-7B-Instruct", place())
+    [[value]] = judge.score([(question, ["42"])])
+
+The reward is P(Yes) / (P(Yes) + P(No)) of the next token after a judging prompt, averaged over votes: prompts in other
+words and another order. With calibration it counts only beyond what an empty answer gets: judges say Yes to many texts
+without content ("Solution:", arXiv 2507.08794), and one that says Yes to everything has nothing to tell.
+
+What stands in an answer is a stranger's. By construction it is cut, holds none of the tokenizer's own tokens, and
+cannot end its place in the prompt, whose marker is a keyed hash. That a judge heeds none of what it says is only
+measured (docs/rewards.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from shoal.errors import UserError
+from shoal.policy.decode import _alike as alike
+from shoal.policy.decode import _head as head
+from shoal.policy.device import Placement
+from shoal.policy.loading import LanguageModel, load
+from shoal.rewards.inert import CONTEXT, LEAST, Frame, Inert, plain
+from shoal.rewards.prompts import VERDICT, wordings
+from shoal.rewards.reward import CACHED, Pair, Pointwise
+from shoal.rollout import Question
+
+FLOOR = 0.05
+"""Less probability than this on Yes and No together counts as this much: a judge that was led astray says neither."""
+EMPTY = ("", "Solution:")
+"""Answers without content, which calibration compares with."""
+ROOM = 0.1
+"""Calibration stretches what is left above an empty answer by at most ten times."""
+
+
+class GenerativeReward(Pointwise):
+    """A frozen language model that is asked whether answers are right."""
+
+    def __init__(
+        self,
+        model: str | LanguageModel,
+        placement: Placement,
+        votes: int = 4,
+        max_characters: int = 4000,
+        calibrated: bool = True,
+        seed: int = 0,
+        key: bytes = b"",
+    ) -> None:
+        """`key`: of the markers, to be kept from strangers; a random one makes values differ between runs, a little.
+
+        Raises `UserError` for a model that cannot be loaded, has no token for Yes and No, or reads too little.
+        """
+        super().__init__()
+        self.lm = load(model, placement.device) if isinstance(model, str) else model
+        self.placement = placement
+        self.calibrated = calibrated
+        self.max_characters = max_characters
+        self.lm.model.eval().requires_grad_(False)
+        self._key = key or secrets.token_bytes(32)
+        self._inert = Inert(self.lm.tokenizer)
+        self._frames = [self._frame(prompt) for prompt in wordings(votes, seed)]
+        self._yes, self._no = verdict_ids(self.lm)
+        self._limit = self._room()
+        self._empty: dict[Question, float] = {}
+
+    def _score(self, pairs: list[Pair]) -> list[float | None]:
+        if not self.calibrated:
+            return [*self._judged(pairs)]
+        questions = dict.fromkeys(question for question, _ in pairs)
+        new = [question for question in questions if question not in self._empty]
+        values = self._judged(pairs + [(question, text) for question in new for text in EMPTY])
+        if len(self._empty) > CACHED:
+            self._empty.clear()
+            return self._score(pairs)
+        for place, question in enumerate(new):
+            start = len(pairs) + place * len(EMPTY)
+            self._empty[question] = max(values[start : start + len(EMPTY)])
+        return [_above(p, self._empty[question]) for (question, _), p in zip(pairs, values, strict=False)]
+
+    def _judged(self, pairs: Sequence[Pair]) -> list[float]:
+        """The mean of all votes for each answer."""
+        prompts = [self._prompt(frame, vote, pair) for pair in pairs for vote, frame in enumerate(self._frames)]
+        values = torch.tensor(self._said_yes(prompts)).view(len(pairs), len(self._frames))
+        return [float(value) for value in values.mean(1)]
+
+    def _prompt(self, frame: Frame, vote: int, pair: Pair) -> list[int]:
+        question, text = pair
+        texts = [self._inert.ids(plain(t, self.max_characters), self._limit) for t in (question.text, text)]
+        marker = self._inert.ids(self.marker(question, text, vote))
+        return frame.fill([*texts, marker])
+
+    def marker(self, question: Question, text: str, vote: int) -> str:
+        """What delimits the texts in one prompt: 64 bits that only the holder of the key can tell."""
+        message = f"{question.hash}/{vote}/{text}".encode("utf-8", "replace")
+        return hmac.new(self._key, message, hashlib.blake2b).hexdigest()[:16]
+
+    @torch.inference_mode()
+    def _said_yes(self, prompts: Sequence[Sequence[int]]) -> list[float]:
+        """P(Yes) as against P(No) after each of `prompts`."""
+        values = [0.0] * len(prompts)
+        model: Any = self.lm.model
+        for chosen in alike([len(prompt) for prompt in prompts]):
+            lengths = [len(prompts[i]) for i in chosen]
+            ids_BP = torch.zeros(
+                len(chosen), max(lengths), dtype=torch.long
+            )  # nothing causal sees what is on the right
+            for row, i in enumerate(chosen):
+                ids_BP[row, : lengths[row]] = torch.tensor(prompts[i])
+            with self.placement.autocast():
+                hidden_BPC = model.base_model(ids_BP.to(self.placement.device), use_cache=False).last_hidden_state
+                logits_BV = head(model, hidden_BPC[range(len(chosen)), [length - 1 for length in lengths]])
+            probs_BV = logits_BV.float().softmax(-1)
+            yes_B, no_B = probs_BV[:, self._yes].sum(-1), probs_BV[:, self._no].sum(-1)
+            self.failures["unclear"] += int((yes_B + no_B < FLOOR).sum())
+            for i, value in zip(chosen, (yes_B / (yes_B + no_B).clamp(min=FLOOR)).tolist(), strict=True):
+                values[i] = value
+        return values
+
+    def _frame(self, prompt: str) -> Frame:
+        if self.lm.tokenizer.chat_template:
+            return Frame(self._inert, [{"role": "user", "content": prompt}])
+        return Frame(self._inert, prompt + VERDICT)
+
+    def _room(self) -> int:
+        """Tokens that a question, and an answer, may have. Raises `UserError` if the model reads next to nothing."""
+        context = getattr(self.lm.model.config.get_text_config(), "max_position_embeddings", None) or CONTEXT
+        marker = len(self._inert.ids("f" * 16)) + 16  # at most a token for each letter; it stands there five times
+        limit = (context - max(map(len, self._frames)) - 5 * marker) // 2
+        if limit < LEAST:
+            raise UserError(f"model '{self.lm.name}' reads {context} tokens, too few to judge with; take another")
+        return min(limit, self.max_characters)
+
+
+def verdict_ids(lm: LanguageModel) -> tuple[list[int], list[int]]:
+    """Tokens by which a verdict of Yes, and of No, begins. Raises `UserError` if they cannot be told apart."""
+    yes, no = (_beginnings(lm, word) for word in ("Yes", "No"))
+    if not yes - no or not no - yes:
+        raise UserError(f"model '{lm.name}' has no tokens by which Yes and No could be told apart; take another")
+    return sorted(yes - no), sorted(no - yes)
+
+
+def _beginnings(lm: LanguageModel, word: str) -> set[int]:
+    """First tokens of `word` in the ways it may be written; those alone that are the whole of it, if there are any."""
+    tokenizer: Any = lm.tokenizer
+    forms = [space + form for form in (word, word.lower(), word.upper()) for space in ("", " ")]
+    spelt = [tokenizer(form, add_special_tokens=False).input_ids for form in forms]
+    return {ids[0] for ids in spelt if len(ids) == 1} or {ids[0] for ids in spelt if ids}
+
+
+def _above(value: float, empty: float) -> float:
+    """What `value` has above that of an empty answer, of what there is to have."""
+    return min(1.0, max(0.0, value - empty) / max(ROOM, 1 - empty))

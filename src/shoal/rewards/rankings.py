@@ -1,0 +1,172 @@
+"""People's rankings of several answers to one question, and the rewards that follow from them.
+
+    rankings = Rankings(Path("rankings.sqlite"))
+    rankings.add("ada", question, [["4"], ["four", "4."], ["5"]])     # best first; equals together
+    rankings.score([(question, ["4", "5", "22"])])                    # [[1.0, 0.0, None]]
+
+What nobody ranked has no reward. The file may be written by another process, such as the page in which people rank.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import permutations, product
+from pathlib import Path
+from statistics import fmean
+from typing import Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.errors import UserError
+from shoal.rewards.reward import Items, Values, encodable
+from shoal.rollout import Question, QuestionId, hash_of
+
+Ranking = Sequence[Sequence[str]]
+"""Answers, best first; those of one rank together."""
+MOST_ANSWERS = 64
+MOST_CHARACTERS = 100_000
+STEPS = 100
+"""Of Newton's method for strengths, at most; a few do."""
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS rankings (
+    question TEXT NOT NULL, who TEXT NOT NULL, answers TEXT NOT NULL, identity BLOB NOT NULL, ranking BLOB NOT NULL,
+    time REAL NOT NULL, PRIMARY KEY (question, who, answers))
+"""
+
+
+class Rankings:
+    """Rankings in a file, and the rewards by them. Processes may share the file, and threads the object."""
+
+    def __init__(self, path: Path, method: Literal["mean_rank", "bradley_terry"] = "mean_rank") -> None:
+        """Makes the file if it is not there. Raises `UserError` if it is something else, or cannot be written."""
+        self.path = path
+        self.method = method
+        self.failures: Counter[str] = Counter()
+        """Empty: no answer is run or read."""
+        try:
+            with self._open() as file:
+                file.execute(_TABLE)
+        except (sqlite3.Error, OSError) as error:
+            raise UserError(f"{path} cannot hold rankings: {error}") from error
+
+    def add(self, who: str, question: Question, ranking: Ranking) -> None:
+        """Keeps one person's ranking of at least two answers; the same person's last one of the same answers counts.
+
+        Raises `ValueError` for one that says nothing, names an answer twice or is beyond bounds.
+        """
+        tiers = [[encodable(text) for text in tier] for tier in ranking if tier]
+        texts = sorted(text for tier in tiers for text in tier)
+        if not 2 <= len(texts) <= MOST_ANSWERS:
+            raise ValueError(f"a ranking has 2 to {MOST_ANSWERS} answers, not {len(texts)}")
+        if len(set(texts)) < len(texts):
+            raise ValueError("an answer is ranked twice")
+        if sum(map(len, texts)) + len(who) > MOST_CHARACTERS:
+            raise ValueError(f"a ranking has at most {MOST_CHARACTERS} characters")
+        row = (
+            _key(question.id),
+            encodable(who),
+            hash_of(texts),
+            msgspec.msgpack.encode(question.id),
+            msgspec.msgpack.encode(tiers),
+            time.time(),
+        )
+        with self._open() as file:
+            file.execute("INSERT OR REPLACE INTO rankings VALUES (?, ?, ?, ?, ?, ?)", row)
+
+    def score(self, items: Items) -> Values:
+        """Rewards of answers by the rankings of their question; None for what nobody ranked."""
+        values: Values = []
+        with self._open() as file:
+            for question, texts in items:
+                found = self.rewards_of(_rankings(file, question.id))
+                values.append([found.get(encodable(text)) for text in texts])
+        return values
+
+    def rewards_of(self, rankings: Sequence[Ranking]) -> dict[str, float]:
+        """The reward of each answer in rankings of one question."""
+        return mean_rank(rankings) if self.method == "mean_rank" else bradley_terry(rankings)
+
+    def ranked(self, since: float = 0.0) -> list[tuple[QuestionId, list[str]]]:
+        """Questions that were ranked after `since` (seconds since 1970) with all their ranked answers: rollouts to be
+        learned from, now that they have rewards."""
+        query = "SELECT identity FROM rankings WHERE time > ? GROUP BY question ORDER BY max(time)"
+        with self._open() as file:
+            identities = [_identity.decode(data) for (data,) in file.execute(query, (since,)).fetchall()]
+            groups = [_rankings(file, identity) for identity in identities]
+        answers = [list(dict.fromkeys(t for ranking in group for tier in ranking for t in tier)) for group in groups]
+        return list(zip(identities, answers, strict=True))
+
+    def close(self) -> None:
+        """Nothing stays open."""
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """The file for one transaction: connections belong to the thread that made them."""
+        with contextlib.closing(sqlite3.connect(self.path, timeout=10.0)) as file, file:
+            yield file
+
+
+def mean_rank(rankings: Sequence[Ranking]) -> dict[str, float]:
+    """The mean, over the rankings that have an answer, of its place in them: 1 for the first, 0 for the last, equals
+    share the mean of theirs."""
+    places: dict[str, list[float]] = defaultdict(list)
+    for ranking in rankings:
+        n, better = sum(map(len, ranking)), 0
+        for tier in ranking:
+            place = better + (len(tier) - 1) / 2
+            for text in tier:
+                places[text].append(1 - place / (n - 1))
+            better += len(tier)
+    return {text: fmean(values) for text, values in places.items()}
+
+
+def bradley_terry(rankings: Sequence[Ranking]) -> dict[str, float]:
+    """The chance that an answer is preferred to an average one: 1 / (1 + exp(-theta)), with the log-strengths theta of
+    Bradley and Terry (Biometrika 39, 1952), by Newton's method. Each ranking counts as its pairs, a tie as half a
+    preference for either. Half a win and half a loss against an average answer keep strengths finite."""
+    texts = list(dict.fromkeys(text for ranking in rankings for tier in ranking for text in tier))
+    place = {text: i for i, text in enumerate(texts)}
+    wins_NN = np.zeros((len(texts), len(texts)))
+    for ranking in rankings:
+        for i, tier in enumerate(ranking):
+            for a, b in product(tier, (text for worse in ranking[i + 1 :] for text in worse)):
+                wins_NN[place[a], place[b]] += 1.0
+            for a, b in permutations(tier, 2):
+                wins_NN[place[a], place[b]] += 0.5
+    games_NN = wins_NN + wins_NN.T
+    theta_N = np.zeros(len(texts))
+    for _ in range(STEPS):
+        chance_NN = _sigmoid(theta_N[:, None] - theta_N[None, :])
+        average_N = _sigmoid(theta_N)
+        gradient_N = (wins_NN - games_NN * chance_NN).sum(1) + 0.5 - average_N
+        curvature_NN = games_NN * chance_NN * (1 - chance_NN)
+        hessian_NN = np.diag(curvature_NN.sum(1) + average_N * (1 - average_N)) - curvature_NN
+        step_N = np.clip(np.linalg.solve(hessian_NN, gradient_N), -1, 1)
+        theta_N += step_N
+        if np.abs(step_N).max(initial=0.0) < 1e-9:
+            break
+    return dict(zip(texts, _sigmoid(theta_N).tolist(), strict=True))
+
+
+def _sigmoid(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    return 1 / (1 + np.exp(-x))
+
+
+def _rankings(file: sqlite3.Connection, identity: QuestionId) -> list[list[list[str]]]:
+    query = "SELECT ranking FROM rankings WHERE question = ? ORDER BY time, who, answers"
+    return [_ranking.decode(data) for (data,) in file.execute(query, (_key(identity),)).fetchall()]
+
+
+def _key(identity: QuestionId) -> str:
+    return hash_of(identity)
+
+
+_identity = msgspec.msgpack.Decoder(QuestionId)
+_ranking = msgspec.msgpack.Decoder(list[list[str]])

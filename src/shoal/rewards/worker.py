@@ -1,0 +1,168 @@
+"""The process in which a reward function runs: `python -m shoal.rewards.worker`, started by `FunctionReward`.
+
+It calls the function as TRL's GRPOTrainer does: with keywords only, all of them lists with an item for each completion.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import inspect
+import os
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from shoal.config import TasksConfig
+from shoal.errors import UserError
+from shoal.rewards.wire import Call, Returned, Start
+from shoal.tasks import guard
+from shoal.tasks.draw import Tasks
+from shoal.tasks.task import nearest
+from shoal.tasks.wire import Ready, receive, send
+from shoal.tasks.worker import _die_with_parent, _own_pipes
+
+
+def main() -> None:
+    """Serve until the other end is closed."""
+    requests, replies = _own_pipes()
+    _die_with_parent()
+    warnings.simplefilter("ignore")
+    try:
+        function = Function(msgspec.msgpack.decode(receive(requests), type=Start))
+    except UserError as error:
+        send(replies, Ready(str(error)))
+        return
+    if function.start.guarded:
+        guard.install()
+    send(replies, Ready())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # from here on only answers could make it speak
+    calls = msgspec.msgpack.Decoder(list[Call])
+    while True:
+        try:
+            batch = calls.decode(receive(requests))
+        except EOFError:
+            return
+        send(replies, function(batch))
+
+
+class Function:
+    """A reward function with what it is given. Raises `UserError` if it cannot be had, or wants what there is not."""
+
+    def __init__(self, start: Start) -> None:
+        self.start = start
+        self.function = _imported(start.function)
+        self.tasks = Tasks(TasksConfig.model_validate(start.tasks))
+        self.loop = asyncio.new_event_loop()  # now, since it opens sockets
+        given, variable = _parameters(self.function)
+        self.wanted = None if variable else given
+        have = {*_ALWAYS, *start.columns, "task", "question", *_known_columns(self.tasks)}
+        for name in given - have if not variable else _needed(self.function) - have:
+            raise UserError(
+                f"reward function {start.function!r} wants an argument {name!r}, which nothing gives; "
+                f'say in `columns` what it is (columns = {{ {name} = "answer" }}), or choose from '
+                f"{', '.join(sorted(have))}"
+            )
+
+    def __call__(self, calls: Sequence[Call]) -> Returned:
+        """Whatever it raises is a result too."""
+        try:
+            arguments = self.arguments(calls)
+            with guard.armed() if self.start.guarded else contextlib.nullcontext():
+                values = self.function(**arguments)
+                if inspect.isawaitable(values):
+                    values = self.loop.run_until_complete(values)
+                return Returned([None if value is None else float(value) for value in values])
+        except guard.Refused as refusal:
+            return Returned(failure="refused", detail=_line(refusal))
+        except Exception as error:  # any kind of error is that call's result
+            return Returned(failure="error", detail=_line(error))
+
+    def arguments(self, calls: Sequence[Call]) -> dict[str, Any]:
+        """What TRL would give: prompts, completions, the dataset's columns, and hooks that do nothing here."""
+        rows = [self._row(call) for call in calls]
+        names = {name for row in rows for name in row}
+        columns = {name: [row.get(name) for row in rows] for name in sorted(names)}
+        columns |= {name: columns.get(source, [None] * len(rows)) for name, source in self.start.columns.items()}
+        prompts, completions = zip(*(self._texts(call) for call in calls), strict=True)
+        always = {
+            "prompts": list(prompts),
+            "completions": list(completions),
+            "completion_ids": [None] * len(calls),
+            "trainer_state": None,
+            "log_extra": _nothing,
+            "log_metric": _nothing,
+        }
+        return {k: v for k, v in (columns | always).items() if self.wanted is None or k in self.wanted}
+
+    def _texts(self, call: Call) -> tuple[Any, Any]:
+        if not self.start.conversational:
+            return "\n".join(message.content for message in call.prompt), call.text
+        prompt = [{"role": message.role, "content": message.content} for message in call.prompt]
+        return prompt, [{"role": "assistant", "content": call.text}]
+
+    def _row(self, call: Call) -> dict[str, Any]:
+        """The question's columns: its task, its text, and what the task knows besides, such as the answer."""
+        task, _ = self.tasks.lookup(call.question)
+        entry = getattr(task, "entry", None)
+        known = dict(entry(call.question.seed, call.question.index)) if entry else {}
+        text = "\n".join(message.content for message in call.prompt if message.role == "user")
+        return known | {"task": call.question.task, "question": text}
+
+
+_ALWAYS = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
+
+
+def _imported(name: str) -> Callable[..., Any]:
+    module_name, _, attribute = name.partition(":")
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.append(here)  # an installed program does not look there by itself
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # a module may raise anything while it is imported
+        raise UserError(f"reward function {name!r}: cannot import {module_name!r}: {error}") from error
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+        raise UserError(
+            f"reward function {name!r}: {module_name} has none called {attribute!r}; {nearest(attribute, names)}"
+        )
+    found: Callable[..., Any] = function
+    return found
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[set[str], bool]:
+    """Names of the parameters, and whether any others are taken too."""
+    parameters = inspect.signature(function).parameters.values()
+    variable = any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters)
+    named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    return named, variable
+
+
+def _needed(function: Callable[..., Any]) -> set[str]:
+    """Names of the parameters without a default."""
+    parameters = inspect.signature(function).parameters.values()
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {p.name for p in parameters if p.default is p.empty and p.kind in kinds}
+
+
+def _known_columns(tasks: Tasks) -> set[str]:
+    """The columns that all tasks give, and those that some do."""
+    return {name for task in tasks.tasks if hasattr(task, "entry") for name in task.entry(0, 0)}
+
+
+def _nothing(*_arguments: object, **_options: object) -> None:
+    """In place of the trainer's hooks: nothing is logged."""
+
+
+def _line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
+
+
+if __name__ == "__main__":
+    main()
