@@ -14,11 +14,11 @@ from shoal.errors import UserError
 from shoal.swarm.neighbours import (
     BARREN,
     CALM,
-    MIXING,
     CROWD,
     DIGITS,
     ENOUGH,
     GRACE,
+    MIXING,
     PLENTY,
     Keys,
     Neighbours,

@@ -215,13 +215,15 @@ def test_a_loaded_node_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> Non
     assert (again.round, again.swarm.refused) == (ada.round, ada.swarm.refused)
 
 
-def test_a_rollout_with_one_completion_teaches_nothing_and_breaks_nothing() -> None:
+def test_a_rollout_with_one_completion_is_compared_with_what_the_node_itself_does() -> None:
     swarm = MemorySwarm()
     ada = make_node("ada", swarm)
     one = msgspec.structs.replace(rollout(question(6)), completions=(Completion.of(RIGHT),))
     join(swarm, "bob").share([one])
     ada.act()
-    assert ada.learn().foreign == []
+    [taken] = ada.learn().foreign
+    assert taken.rollout == one
+    assert (taken.baseline, taken.foreign, taken.instructive) == (0.5, True, True)
     assert ada.swarm.refused == 0
 
 

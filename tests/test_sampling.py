@@ -251,6 +251,72 @@ def test_a_live_group_keeps_its_own_mean() -> None:
     assert sampler.sample([scored(LIVE, 2)], 1, 0)[0].baseline is None
 
 
+# Single completions, as people and programs give them
+
+
+def samplers() -> list[UniformSampler | SelectiveSampler]:
+    return [UniformSampler(), selective(), selective(learnability=1.0, max_per_peer=4)]
+
+
+@pytest.mark.parametrize("which", range(3))
+@pytest.mark.parametrize(
+    ("own", "reward", "baseline"),
+    [
+        (None, 1.0, None),  # it knows nothing of the task
+        ((0.0, 0.0, 0.0, 1.0), 1.0, 0.25),
+        ((0.0, 0.0, 0.0, 1.0), 0.0, 0.25),
+        ((0.0, 0.0), 1.0, 0.0),
+        ((0.0, 0.0), 0.0, None),  # no more than was to be expected
+        ((1.0, 1.0), 1.0, None),
+        ((1.0, 1.0), 0.0, 1.0),
+        ((1.0,) * 49 + (0.0,), 1.0, None),
+        ((1.0,) * 9 + (0.0,), 1.0, 0.9),
+    ],
+)
+def test_a_single_completion_is_compared_with_what_the_node_itself_does(
+    which: int, own: tuple[float, ...] | None, reward: float, baseline: float | None
+) -> None:
+    sampler = samplers()[which]
+    sampler.observe([scored((1.0, 0.0), task="other"), *([scored(own)] if own else [])])
+    single = scored((reward,), 2)
+    chosen = sampler.sample([single], 3, 0)
+    assert [entry.baseline for entry in chosen] == ([] if baseline is None else [pytest.approx(baseline)])
+    assert all(entry.instructive and entry.rollout is single.rollout for entry in chosen)
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_single_completions_change_nothing_for_the_others(which: int) -> None:
+    """Neither are groups of two given a baseline, nor do singles that teach nothing move a draw."""
+    groups = [scored(LIVE if index % 2 else DEAD, index, slot=index) for index in range(20)]
+    knowing, ignorant = samplers()[which], samplers()[which]
+    knowing.observe([scored((1.0, 0.0)), scored((1.0, 1.0), task="solved")])
+    useless = [scored((1.0,), 30 + n, task="solved") for n in range(5)]
+    for seed in range(20):
+        chosen = knowing.sample(groups + (useless if which == 0 else []), 4, seed)
+        assert chosen == ignorant.sample(groups, 4, seed)
+        assert all(entry.baseline is None for entry in chosen)
+
+
+def test_distrusted_singles_are_considered_seldom() -> None:
+    sampler = UniformSampler()
+    sampler.observe([scored((0.0, 0.0))])
+    single = msgspec.structs.replace(scored((1.0,), 2), weight=0.25)
+    assert abs(sum(len(sampler.sample([single], 1, seed)) for seed in range(1000)) - 250) < 80
+
+
+def test_what_a_node_solves_outlives_it(tmp_path: Path) -> None:
+    for number, (before, after) in enumerate(zip(samplers(), samplers(), strict=True)):
+        before.observe([scored((1.0, 0.0, 0.0, 0.0))])
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        after.load(folder)  # of before it was kept
+        assert after.success == {}
+        before.save(folder)
+        after.load(folder)
+        assert after.success == before.success != {}
+        assert after.sample([scored((1.0,), 2)], 1, 0)[0].baseline == 0.25
+
+
 # Newcomers
 
 

@@ -61,6 +61,8 @@ PARTS = {
     "id": "shoal.swarm.identity",
     "doctor": "shoal.doctor",
     "lab": "shoal.lab.command",
+    "judge": "shoal.judge.command",
+    "human": "shoal.human.command",
 }
 """Commands with a module of their own: `HELP`, `add_arguments` and `command`."""
 PART_HELP = {
@@ -68,6 +70,8 @@ PART_HELP = {
     "id": "show, export or import this machine's identity",
     "doctor": "tell what this machine can do, and what a run would take",
     "lab": "run controlled experiments and report on them",
+    "judge": "ask nodes held-out questions and keep the scores",
+    "human": "answer and rank as a person, or let a program do so",
 }
 EXPERIMENT = ("experiment.",)
 """The section that is for `shoal lab` alone."""

@@ -384,6 +384,8 @@ class EvaluationConfig(Section):
     samples: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     """Completions for each question, at the sampling temperature. auto: 4 in `pond` and its like, 1
     elsewhere."""
+    judges: list[str] = []
+    """Judges that are asked after each round: http://HOST:PORT#KEY (`shoal judge`; for `shoal join` alone)."""
 
 
 class Config(Section):

@@ -21,6 +21,8 @@ from shoal.config import GUPPY, Config, is_endpoint
 from shoal.display import Display
 from shoal.errors import UserError
 from shoal.folder import clean, write_atomically
+from shoal.judge.client import checked
+from shoal.judge.panel import Panel
 from shoal.rewards import Combined, RewardVerifier
 from shoal.rollout import Rollout
 from shoal.scoring import Scorer
@@ -56,6 +58,12 @@ class Joined:
         self.verifier = Verifier(config.tasks)
         tasks = Tasks(config.tasks)
         scorer = Scorer(tasks, RewardVerifier(tasks, rewards.by(self.verifier)) if rewards else self.verifier)
+        self.panel = Panel(
+            config.evaluation.judges,
+            identity,
+            model=public_name(config.policy.model[0]) or "",
+            in_swarm=config.swarm.external > 0,
+        )
         self.admission = Admission(network.swarm, scorer, tasks, config.admission, context=secret.context)
         model = public_name(config.policy.model[0])
         policy = config.policy
@@ -99,6 +107,7 @@ class Joined:
 
     def close(self) -> None:
         self.link.close()
+        self.panel.close()
         self.verifier.close()
 
     def _refuse_other_secrets(self) -> None:
@@ -173,6 +182,8 @@ def check_network(config: Config) -> None:
     """Raises `UserError` for endpoints, certificates and names that cannot be, before anything is loaded or written."""
     transport_options(config)
     check_name(config.network.swarm)
+    for address in config.evaluation.judges:
+        checked(address)
     if config.network.secret_file:
         read_secret(Path(config.network.secret_file), config.network.swarm)
 

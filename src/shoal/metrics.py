@@ -37,7 +37,7 @@ def round_metrics(node: Node, lesson: Lesson) -> dict[str, Any]:
         "swarm/local": node.local if learns else None,
         "swarm/external": node.external if learns else None,
         "rollouts/pool": len(node.pool) if learns else None,
-        "rollouts/live_pool": sum(scored.live for scored in node.pool.candidates()) if learns else None,
+        "rollouts/live_pool": sum(scored.usable for scored in node.pool.candidates()) if learns else None,
         "rollouts/refused": node.swarm.refused,
         "completions/mean_length": _mean(lengths),
         "completions/truncated": _mean([c.finish_reason == FinishReason.length for c in completions]),

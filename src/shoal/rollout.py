@@ -160,6 +160,11 @@ class Scored(msgspec.Struct, frozen=True):
         return max(self.rewards) - min(self.rewards) > 1e-6
 
     @property
+    def usable(self) -> bool:
+        """Whether somebody may learn from it: it is live, or a group of one, which the receiver compares with itself."""
+        return self.live or len(self.rewards) == 1
+
+    @property
     def mean_reward(self) -> float:
         return sum(self.rewards) / len(self.rewards)
 

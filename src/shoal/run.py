@@ -30,6 +30,7 @@ from shoal.crew import (
 from shoal.errors import UserError
 from shoal.folder import LEARNED, ROLLOUTS, RunFolder, ensure_space
 from shoal.judge import evaluate
+from shoal.judge.panel import BY_SELF, Panel
 from shoal.learn.optim import STATE_BYTES
 from shoal.led import LedPolicy, LedVerifier
 from shoal.metrics import learned_rows, rollout_rows, round_metrics
@@ -93,6 +94,8 @@ class Run:
     def _build(self, config: Config, ranks: Ranks, checkpoint: Path | None, crew: Crew | None) -> None:
         if type(self) is Run and config.experiment != ExperimentConfig():
             raise UserError("the settings of [experiment] are for `shoal lab run`, and not for a run of its own")
+        if config.evaluation.judges and (self.member is None or ranks.size > 1):
+            raise UserError("evaluation.judges is for `shoal join` of one process: elsewhere nodes evaluate themselves")
         use_threads(config, ranks)
         self.placement = place_rank(config, ranks)
         names = [self.member.name] if self.member else node_names(config)
@@ -152,6 +155,11 @@ class Run:
             if self.round == config.rounds or (every and self.round % every == 0):
                 figures = yield self._evaluations()
                 rows = [row | found for row, found in zip(rows, figures, strict=True)]
+            if self.member and self.member.panel:
+                node = self.nodes[0]
+                seed = seed_of(config.seed, node.name, node.round, "judge")
+                [judged] = yield [partial(self.member.panel.examine, node.policy, node.round, seed)]
+                rows = [rows[0] | judged]
             self._tell(lessons)
             self._write_down(rows, lessons)
             if config.checkpoint_every and self.round % config.checkpoint_every == 0:
@@ -267,6 +275,7 @@ class Run:
             seed_of(self.config.seed, node.name, node.round, "evaluate"),
         )
         return {
+            "eval/by": BY_SELF,
             "eval/pass@1": result.pass_at(1).value,
             **{f"eval/pass@1/{task}": result.pass_at(1, task).value for task in result.correct},
         }
@@ -291,7 +300,8 @@ class Run:
     def _tell(self, lessons: Sequence[Lesson]) -> None:
         pairs = list(zip(self.nodes, lessons, strict=True))
         short = [node.external for node, lesson in pairs if node.learner and len(lesson.foreign) < node.external]
-        notes = [
+        notes = [self.member.panel.trouble] if self.member and self.member.panel and self.member.panel.trouble else []
+        notes += [
             f"{node.name} gives fewer rollouts: {trouble}" for node in self.nodes if (trouble := node.policy.trouble)
         ]
         if short and (len(self.nodes) > 1 or self.member):
@@ -321,6 +331,8 @@ class Member:
     swarm: Swarm
     tell: Callable[[Mapping[str, Any], Sequence[Mapping[str, Any]]], None] | None = None
     """Is told of each round: its metrics, and the rows of what was learned from."""
+    panel: Panel | None = None
+    """The judges that the node asks after each round."""
 
 
 @dataclasses.dataclass(frozen=True)

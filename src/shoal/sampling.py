@@ -3,6 +3,9 @@
 `UniformSampler` is the paper's. `SelectiveSampler` prefers, limits and leaves out as `[sampling]` of the configuration
 says; `make_sampler` gives the one that the settings ask for. Both look only at what this node measured itself: its own
 rewards, its own success rate for each task, and which names it has met.
+
+A rollout of a single completion, as a person or a program gives it, has no other to be compared with: its baseline is
+how often this node itself solves the task (`OwnSuccess`).
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -33,6 +37,8 @@ CLIP = 0.05
 fifth, with learnability 1, of that of a task that is solved half of the time."""
 MEMORY = 10
 """A success rate is the plain mean of this many own rollouts, and then a moving one that forgets as fast."""
+LEAST = 0.05
+"""A single completion whose reward is within this of what was to be expected teaches nothing."""
 NAMES = 1024
 """Newcomers that are remembered, and as many of the others: whoever makes up names cannot fill the memory."""
 RECENT = 1024
@@ -40,45 +46,14 @@ RECENT = 1024
 FILE = "sampler.json"
 
 
-class UniformSampler:
-    """The paper's sampler (arXiv 2509.08721, section 5): rollouts without advantage are dropped, the rest are equal."""
+class OwnSuccess:
+    """How often this node itself solves each task, by its own rollouts, and what follows from it: what a single
+    completion is compared with. Both samplers are one."""
 
-    def sample(self, candidates: Sequence[Scored], n: int, seed: int) -> list[Scored]:
-        rng = random.Random(seed)
-        live = [s for s in candidates if s.live and (s.weight >= 1 or rng.random() < s.weight)]
-        return rng.sample(live, min(n, len(live)))
-
-    def observe(self, own: Sequence[Scored]) -> None:
-        """Own success makes no difference to it."""
-
-    def save(self, folder: Path) -> None:
-        """It remembers nothing."""
-
-    def load(self, folder: Path) -> None:
-        """It remembers nothing."""
-
-
-class SelectiveSampler:
-    """A weighted draw without replacement from the pool, within quotas.
-
-    A rollout's weight is [p (1 - p)]^learnability, where p is how often this node itself solves the task (sampling for
-    learnability, arXiv 2408.15099; for language models arXiv 2502.12272). A task of which it knows nothing counts as
-    solved half of the time: worth a look. Distrusted makers' rollouts are considered with the probability
-    `Scored.weight`, as by the uniform sampler.
-    """
-
-    def __init__(self, config: SamplingConfig) -> None:
-        self.config = config
+    def __init__(self) -> None:
         self.success: dict[tuple[str, str], tuple[float, int]] = {}
         """For each task and its parameters: how often this node solves it, and from how many rollouts that is known.
         Its own tasks alone, so there are not many."""
-        self._newcomers: dict[str, int] = {}
-        """How many rollouts of each have come. Those that went unnoticed for longest are forgotten first."""
-        self._known: dict[str, None] = {}
-        self._present: set[str] = set()
-        """What was in the pool last time, so that each rollout counts once."""
-        self._recent: dict[str, None] = {}
-        """The answers learned from of late, as hashes."""
 
     def observe(self, own: Sequence[Scored]) -> None:
         """Learns how often this node solves each task from its own rollouts of a round, all of them."""
@@ -88,8 +63,66 @@ class SelectiveSampler:
             count = min(count + 1, MEMORY)
             self.success[task] = p + (_clip(scored.mean_reward, 0.0) - p) / count, count
 
+    def lesson(self, scored: Scored) -> Scored | None:
+        """The rollout as it is to be learned from, if it carries a gradient: one of several completions by their own
+        mean, a single one by this node's success rate for its task (A = r - p), once it knows one."""
+        if not scored.rewards:
+            return None
+        if len(scored.rewards) > 1:
+            return scored if scored.live else None
+        p, count = self.success.get(_task(scored), (0.0, 0))
+        if not count or abs(scored.rewards[0] - p) < LEAST:
+            return None
+        return msgspec.structs.replace(scored, baseline=p)
+
+    def save(self, folder: Path) -> None:
+        (folder / FILE).write_text(json.dumps(self._state()))
+
+    def load(self, folder: Path) -> None:
+        file = folder / FILE
+        if file.exists():  # a checkpoint of before this was kept has none
+            self._restore(json.loads(file.read_text()))
+
+    def _state(self) -> dict[str, Any]:
+        return {"success": [[*task, p, count] for task, (p, count) in self.success.items()]}
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self.success = {(task, config): (p, count) for task, config, p, count in state["success"]}
+
+
+class UniformSampler(OwnSuccess):
+    """The paper's sampler (arXiv 2509.08721, section 5): rollouts without advantage are dropped, the rest are equal."""
+
     def sample(self, candidates: Sequence[Scored], n: int, seed: int) -> list[Scored]:
-        """At most `n` of `candidates`. One that is right throughout comes back with a `baseline`."""
+        """At most `n` of `candidates`. One of a single completion comes back with a `baseline`."""
+        rng = random.Random(seed)
+        lessons = [lesson for scored in candidates if (lesson := self.lesson(scored)) is not None]
+        considered = [s for s in lessons if s.weight >= 1 or rng.random() < s.weight]
+        return rng.sample(considered, min(n, len(considered)))
+
+
+class SelectiveSampler(OwnSuccess):
+    """A weighted draw without replacement from the pool, within quotas.
+
+    A rollout's weight is [p (1 - p)]^learnability, where p is how often this node itself solves the task (sampling for
+    learnability, arXiv 2408.15099; for language models arXiv 2502.12272). A task of which it knows nothing counts as
+    solved half of the time: worth a look. Distrusted makers' rollouts are considered with the probability
+    `Scored.weight`, as by the uniform sampler.
+    """
+
+    def __init__(self, config: SamplingConfig) -> None:
+        super().__init__()
+        self.config = config
+        self._newcomers: dict[str, int] = {}
+        """How many rollouts of each have come. Those that went unnoticed for longest are forgotten first."""
+        self._known: dict[str, None] = {}
+        self._present: set[str] = set()
+        """What was in the pool last time, so that each rollout counts once."""
+        self._recent: dict[str, None] = {}
+        """The answers learned from of late, as hashes."""
+
+    def sample(self, candidates: Sequence[Scored], n: int, seed: int) -> list[Scored]:
+        """At most `n` of `candidates`. Single completions and those right throughout come back with a `baseline`."""
         rng = random.Random(seed)
         self._meet(candidates)
         chosen = list(islice(self._permitted(self._shuffled(candidates, rng), n), n))
@@ -112,10 +145,9 @@ class SelectiveSampler:
 
     def _usable(self, scored: Scored) -> Scored | None:
         """The rollout as it is to be learned from, if there is something to learn."""
-        if not scored.rewards:
-            return None
-        if scored.live:
-            return scored
+        lesson = self.lesson(scored)
+        if lesson is not None or not scored.rewards:
+            return lesson
         p, count = self.success.get(_task(scored), (1.0, 0))
         if self.config.keep_solved and count and p < SELDOM and scored.mean_reward > SOLVED:
             return msgspec.structs.replace(scored, baseline=p)
@@ -165,19 +197,16 @@ class SelectiveSampler:
                 _forget(self._newcomers, NAMES)
         self._present = set(present)
 
-    def save(self, folder: Path) -> None:
-        state = {
-            "success": [[*task, p, count] for task, (p, count) in self.success.items()],
+    def _state(self) -> dict[str, Any]:
+        return super()._state() | {
             "newcomers": list(self._newcomers.items()),
             "known": list(self._known),
             "present": sorted(self._present),
             "recent": list(self._recent),
         }
-        (folder / FILE).write_text(json.dumps(state))
 
-    def load(self, folder: Path) -> None:
-        state = json.loads((folder / FILE).read_text())
-        self.success = {(task, config): (p, count) for task, config, p, count in state["success"]}
+    def _restore(self, state: dict[str, Any]) -> None:
+        super()._restore(state)
         self._newcomers = dict(state["newcomers"])
         self._known = dict.fromkeys(state["known"])
         self._present = set(state["present"])

@@ -103,7 +103,7 @@ def _lead(
                 place = stack.enter_context(closing(Joined(config, identity, rewards)))
                 watch = stack.enter_context(closing(Lookout(display, place, folder.path, config.swarm.external)))
                 swarm = LedSwarm(place.link, ranks) if ranks.size > 1 else place.link
-                member = Member(identity.name, swarm, place.tell)
+                member = Member(identity.name, swarm, place.tell, place.panel)
             run = Run(config, folder, watch, checkpoint, ranks, member, rewards=rewards)
             if identity:  # a full collection would walk over all that was imported, and hold up what comes in
                 gc.collect()

@@ -499,7 +499,7 @@ class NetworkLink:
                     self._fault("admitting rollouts")
                     continue
                 self._received.put(admitted)
-            usable = Counter(scored.rollout.node for scored in admitted if scored.live)
+            usable = Counter(scored.rollout.node for scored in admitted if scored.usable)
             with self._lock:
                 for id in self._neighbours.chosen:
                     self._neighbours.credit(id, usable[name_of(bytes.fromhex(id))])

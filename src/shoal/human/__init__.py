@@ -1,0 +1,1 @@
+"""People, and programs that do not learn, in a swarm: `shoal human` (docs/human.md)."""

@@ -1,0 +1,443 @@
+// The page: it shows what the API says, and nothing of it ever becomes markup: all text goes in as text.
+
+const PAUSE = 2000; // ms between two looks at how it stands
+const $ = (id) => document.getElementById(id);
+let word = ""; // what posts must show
+let state = null;
+let view = "";
+let last = 0; // the number of the last lesson that is shown
+let want = localStorage.getItem("shoal-want") || "suited";
+const told = new Map(); // "round/slot" -> lessons about it
+const tasks = new Map(); // "round/slot" -> what the feed calls it
+
+// An element with properties and children; strings are text.
+function el(name, properties = {}, ...children) {
+  const { dataset, ...rest } = properties;
+  const element = Object.assign(document.createElement(name), rest);
+  Object.assign(element.dataset, dataset || {});
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== ""));
+  return element;
+}
+
+async function ask(path, body) {
+  const options = body === undefined ? {} : {
+    method: "POST",
+    headers: { "Content-Type": "application/json", "X-Shoal": word },
+    body: JSON.stringify(body),
+  };
+  const response = await fetch(path, options);
+  const text = await response.text();
+  let answer = {};
+  try { answer = JSON.parse(text); } catch { answer = { error: text }; }
+  if (!response.ok) throw new Error(answer.error || `it answered ${response.status}`);
+  return answer;
+}
+
+let toasting = 0;
+function toast(text) {
+  $("toast").textContent = text;
+  $("toast").hidden = false;
+  clearTimeout(toasting);
+  toasting = setTimeout(() => { $("toast").hidden = true; }, 6000);
+}
+
+// Runs what a button does; the button waits, and what goes wrong is said.
+async function doing(buttons, work) {
+  for (const button of buttons) button.disabled = true;
+  try { await work(); } catch (error) {
+    toast(error instanceof TypeError ? "shoal human does not answer: is it still running?" : error.message);
+  } finally { for (const button of buttons) button.disabled = false; }
+}
+
+const percent = (share) => `${Math.round(100 * share)}\u00a0%`;
+const plural = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;
+const spoken = (label) => {
+  const name = label.split(":").pop().replaceAll("_", " ");
+  return name.length <= 3 ? name.toUpperCase() : name;
+};
+const key = (entry) => `${entry.round}/${entry.slot}`;
+const right = (reward) => reward >= 0.999;
+
+function ago(time) {
+  const seconds = Math.max(0, Date.now() / 1000 - time);
+  if (seconds < 45) return "just now";
+  for (const [size, most, unit] of [[60, 60, "min"], [3600, 24, "h"], [86400, Infinity, "d"]]) {
+    const count = Math.max(1, Math.round(seconds / size));
+    if (count < most) return `${count} ${unit} ago`;
+  }
+  return "";
+}
+
+// Answering.
+
+let asked = null; // the question on the page
+let settled = null; // what became of it
+
+async function showAnswer(fresh = false) {
+  if (!asked || fresh) {
+    settled = null;
+    asked = (await ask(`/api/question?want=${encodeURIComponent(want)}`)).questions[0];
+    tasks.set(key(asked), asked.task);
+  }
+  drawAnswer();
+}
+
+function chooser() {
+  const select = el("select", { id: "want", title: "Which questions you get" });
+  select.append(el("option", { value: "suited" }, "what suits me"), el("option", { value: "needed" }, "what nodes need"));
+  const group = el("optgroup", { label: "one task" });
+  for (const task of state.tasks) {
+    group.append(el("option", { value: task.label }, spoken(task.label)));
+  }
+  select.append(group);
+  select.value = want;
+  if (!select.value) { select.value = want = "suited"; }
+  select.addEventListener("change", () => doing([select], async () => {
+    want = select.value;
+    localStorage.setItem("shoal-want", want);
+    if (asked && !settled && want !== asked.task) await ask("/api/skip", { round: asked.round, slot: asked.slot });
+    await showAnswer(true);
+    focusFirst();
+  }));
+  return el("label", { className: "choice" }, el("span", {}, "Ask me"), select);
+}
+
+function questionText(text) {
+  const lines = text.trim().split("\n");
+  const kind = lines.length > 9 || text.length > 420 ? " long" : lines.length > 2 ? " middle" : "";
+  const grid = lines.filter((line) => /(\d ){5}/.test(line)).length > 2 ? " grid" : "";
+  return el("p", { className: `question${kind}${grid}` }, text.trim());
+}
+
+function facts(label) {
+  const task = state.tasks.find((each) => each.label === label) || {};
+  const others = task.others === null || task.others === undefined ? null : `nodes solve ${percent(task.others)} of these lately`;
+  const own = task.answered ? `you ${others ? "" : "solve "}${percent(task.success)}${others ? "" : " of these"}` : null;
+  const text = [others, own].filter(Boolean).join(", ");
+  return text ? el("p", { className: "facts" }, `${text[0].toUpperCase()}${text.slice(1)}.`) : null;
+}
+
+function field(label, attributes = {}) {
+  const box = el("textarea", { rows: 1, spellcheck: false, autocapitalize: "off", autocomplete: "off", ...attributes });
+  const grow = () => { box.style.height = "auto"; box.style.height = `${Math.min(400, box.scrollHeight + 4)}px`; };
+  box.addEventListener("input", grow);
+  return el("label", { className: "field" }, el("span", {}, label), box);
+}
+
+function drawAnswer() {
+  const question = asked;
+  const card = el("article", { className: "card" },
+    el("div", { className: "bar" }, el("span", { className: "tag" }, spoken(question.task)), chooser()),
+    questionText(question.text));
+  const about = facts(question.task);
+  if (about) card.append(about);
+  $("answer").replaceChildren(card);
+  if (settled) { card.append(outcome(settled)); return; }
+
+  const fields = el("div");
+  const reasoning = question.tagged ? field("Your reasoning (nodes learn from it too; you may leave it out)", { name: "reasoning" }) : null;
+  const add = () => {
+    const count = fields.childElementCount;
+    const label = count ? `Another answer (${count + 1})` : "Your answer";
+    const one = field(label, { name: "answer", maxLength: question.longest });
+    one.querySelector("textarea").addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); form.requestSubmit(); }
+    });
+    fields.append(one);
+    more.hidden = fields.childElementCount >= Math.min(4, state.most);
+    return one;
+  };
+  const send = el("button", { className: "primary", type: "submit" }, "Send", el("kbd", {}, "Enter"));
+  const more = el("button", { type: "button", title: "Of several answers, nodes learn which was better" }, "+ another answer");
+  const skip = el("button", { type: "button" }, "Skip");
+  const form = el("form", { className: "reply" }, reasoning, fields,
+    el("div", { className: "actions" }, send, more, el("span", { className: "gap" }), skip));
+  add();
+  more.addEventListener("click", () => add().querySelector("textarea").focus());
+  skip.addEventListener("click", () => doing([send, more, skip], async () => {
+    await ask("/api/skip", { round: question.round, slot: question.slot });
+    await showAnswer(true);
+    focusFirst();
+  }));
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const thought = reasoning ? reasoning.querySelector("textarea").value.trim() : "";
+    const texts = [...fields.querySelectorAll("textarea")].map((box) => box.value.trim()).filter(Boolean)
+      .map((text) => (thought ? `${thought}\n<answer>${text}</answer>` : text));
+    if (!texts.length) { focusFirst(); return; }
+    doing([send, more, skip], async () => {
+      settled = await ask("/api/answer", { round: question.round, slot: question.slot, answers: texts });
+      tasks.set(key(settled), settled.task);
+      await refresh();
+      drawAnswer();
+      $("next").focus();
+    });
+  });
+  card.append(form);
+}
+
+function verdict(rewards) {
+  const good = rewards.filter(right).length;
+  if (rewards.length > 1) {
+    const all = good === rewards.length ? "All of them are right" : good ? `${good} of ${rewards.length} are right` : "None is right";
+    return [good > 0, all];
+  }
+  if (good) return [true, "Right"];
+  return rewards[0] > 0 ? [false, `Nearly: ${rewards[0].toFixed(2)} of 1`] : [false, "Not right"];
+}
+
+function chips(entry) {
+  return el("ol", { className: "said" }, entry.answers.map((text, number) => el("li", {
+    className: right(entry.rewards[number]) ? "good" : "bad",
+  }, `${right(entry.rewards[number]) ? "✓" : "✗"} ${text}`)));
+}
+
+function learners(entry) {
+  const lessons = told.get(key(entry)) || entry.lessons || [];
+  const names = [...new Map(lessons.map((one) => [one.node, one])).values()];
+  const line = el("p", { className: "learners" });
+  const first = entry.rewards.some(right) ? "Learned from by " : "Learned from, as what not to do, by ";
+  names.forEach((one, number) => line.append(number ? ", " : first, el("b", {}, one.name), ` in its round ${one.at}`));
+  return names.length ? line : null;
+}
+
+function outcome(entry) {
+  const [good, title] = verdict(entry.rewards);
+  const there = state.peers ? `Sent to the swarm: ${plural(state.peers, "node is", "nodes are")} there.` : "It waits here for a node to come.";
+  const next = el("button", { id: "next", className: "primary", type: "button" }, "Next question", el("kbd", {}, "Enter"));
+  next.addEventListener("click", () => doing([next], async () => { await showAnswer(true); focusFirst(); }));
+  return el("div", {},
+    el("div", { className: `result${good ? " good" : ""}` },
+      el("h2", {}, title),
+      chips(entry),
+      learners(entry) || el("p", { className: "wait" }, `${there} Who learns from it will stand here.`)),
+    el("div", { className: "actions" }, next));
+}
+
+const focusFirst = () => document.querySelector("#answer textarea[name=answer]")?.focus({ preventScroll: true });
+
+// Ranking.
+
+let comparison = null;
+let revealed = null;
+let nothing = false; // whether the page says that there is nothing to rank
+
+async function showRank(fresh = false) {
+  if (!comparison || fresh) {
+    revealed = null;
+    comparison = (await ask("/api/ranking")).comparison;
+  }
+  drawRank();
+}
+
+function drawRank() {
+  nothing = !comparison;
+  if (nothing) {
+    $("rank").replaceChildren(el("div", { className: "card empty" }, el("b", {}, "Nothing to rank yet"),
+      "As soon as nodes have answered a question in different ways, their answers stand here side by side."));
+    return;
+  }
+  const letters = "ABCD";
+  const count = comparison.answers.length;
+  const grid = el("div", { className: "answers" });
+  const form = el("form", {}, grid);
+  comparison.answers.forEach((text, number) => {
+    const legend = el("legend", {}, `Answer ${letters[number]}`);
+    const box = el("fieldset", { dataset: { number } }, legend, el("div", { className: "text", tabIndex: -1 }, text));
+    if (revealed) {
+      const one = revealed[number];
+      box.append(el("p", { className: "made" }, el("span", { className: right(one.reward) ? "good" : "bad" },
+        right(one.reward) ? "✓ right" : "✗ not right"), ` · your place ${one.place} · by `,
+        el("span", { className: "maker" }, one.makers[0]), one.makers.length > 1 ? ` and ${one.makers.length - 1} more` : ""));
+    } else {
+      const places = el("div", { className: "places" });
+      for (let place = 1; place <= count; place += 1) {
+        const input = el("input", { type: "radio", name: `place-${number}`, value: place });
+        input.setAttribute("aria-label", place === 1 ? "best" : place === count ? "last" : `place ${place}`);
+        places.append(el("label", {}, input, el("span", {}, String(place))));
+      }
+      box.append(places);
+    }
+    grid.append(box);
+  });
+  const makers = comparison.makers > 1 ? `by ${comparison.makers} nodes` : "by one node";
+  const card = el("article", { className: "card" },
+    el("div", { className: "bar" }, el("span", { className: "tag" }, spoken(comparison.task)),
+      el("span", { className: "kicker" }, `${plural(count, "answer")} ${makers}`)),
+    questionText(comparison.text), form);
+  if (revealed) {
+    const next = el("button", { id: "next-rank", className: "primary", type: "button" }, "Next", el("kbd", {}, "Enter"));
+    next.addEventListener("click", () => doing([next], async () => { await showRank(true); focusRank(); }));
+    form.append(el("div", { className: "actions" }, next));
+  } else {
+    const send = el("button", { className: "primary", type: "submit", disabled: true }, "Send ranking");
+    const skip = el("button", { type: "button" }, "Skip");
+    form.append(
+      el("p", { className: "facts" }, "1 is the best; equally good answers get the same place. ",
+        el("span", { className: "keys" }, "Press 1 to ", String(count), " to place an answer and go to the next.")),
+      el("div", { className: "actions" }, send, el("span", { className: "gap" }), skip));
+    const given = () => comparison.answers.map((_, number) => Number(form.elements[`place-${number}`].value));
+    form.addEventListener("change", () => { send.disabled = given().some((place) => !place); });
+    form.addEventListener("keydown", (event) => {
+      const box = event.target.closest("fieldset");
+      const place = Number(event.key);
+      if (!box || !(place >= 1 && place <= count) || event.ctrlKey || event.metaKey || event.altKey) return;
+      event.preventDefault();
+      const number = Number(box.dataset.number);
+      form.elements[`place-${number}`][place - 1].checked = true;
+      send.disabled = given().some((each) => !each);
+      const next = [...Array(count).keys()].find((other) => !form.elements[`place-${other}`].value);
+      (next === undefined ? send : form.elements[`place-${next}`][0]).focus();
+    });
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      doing([send, skip], async () => {
+        revealed = (await ask("/api/ranking", { id: comparison.id, places: given() })).answers;
+        drawRank();
+        $("next-rank").focus();
+      });
+    });
+    skip.addEventListener("click", () => doing([send, skip], async () => {
+      await ask("/api/ranking", { id: comparison.id });
+      await showRank(true);
+    }));
+  }
+  $("rank").replaceChildren(card);
+}
+
+// Digits count wherever the focus is, if it is nowhere.
+document.addEventListener("keydown", (event) => {
+  if (view !== "rank" || document.activeElement !== document.body || !/^[1-4]$/.test(event.key)) return;
+  const open = [...document.querySelectorAll("#rank fieldset")].find((box) => !box.querySelector("input:checked"));
+  open?.querySelector("input")?.dispatchEvent(new KeyboardEvent("keydown", { key: event.key, bubbles: true }));
+});
+
+const focusRank = () => document.querySelector("#rank input")?.focus({ preventScroll: true });
+
+// The journal.
+
+let entries = [];
+let whole = false;
+
+async function showJournal(more = false) {
+  const before = more && entries.length ? `&before=${entries.at(-1).round}` : "";
+  const found = (await ask(`/api/journal?limit=30${before}`)).entries;
+  entries = more ? [...entries, ...found] : found;
+  whole = found.length < 30;
+  drawJournal();
+}
+
+function drawJournal() {
+  if (!entries.length) {
+    $("journal").replaceChildren(el("div", { className: "card empty" }, el("b", {}, "No answers yet"),
+      "What you answer is kept here, with its score and who learned from it."));
+    return;
+  }
+  const list = el("ol", { className: "entries" }, entries.map((entry) => el("li", { className: "entry" },
+    el("div", { className: "head" }, el("span", {}, spoken(entry.task)), el("time", {}, ago(entry.answered))),
+    el("p", { className: "ask" }, entry.text.trim()), chips(entry), learners(entry))));
+  const card = el("article", { className: "card" }, list);
+  if (!whole) {
+    const more = el("button", { className: "more", type: "button" }, "Earlier ones");
+    more.addEventListener("click", () => doing([more], () => showJournal(true)));
+    card.append(more);
+  }
+  $("journal").replaceChildren(card);
+}
+
+// What came of it.
+
+function drawState() {
+  $("dot").className = `dot ${state.silo ? "off" : "on"}`;
+  const where = `${state.swarm}${state.private ? " (private)" : ""}`;
+  $("place").textContent = state.silo ? `${where}: ${state.note || "alone"}` : `${where}: ${plural(state.peers, "node")} here`;
+  $("name").textContent = state.name;
+  $("name").title = state.id;
+  const { answered, reward, taught, learners: nodes } = state.totals;
+  const rows = [["answered", answered], ["right", answered ? percent(reward / answered) : "–"],
+    ["learned from", taught], ["by nodes", nodes]];
+  $("totals").replaceChildren(...rows.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, String(value)))));
+}
+
+function drawLesson(lesson, fresh) {
+  const task = tasks.get(key(lesson));
+  const item = el("li", { className: fresh ? "new" : "" }, el("b", {}, lesson.name),
+    el("p", {}, el("span", {}, `${task ? spoken(task) : "an answer"}, round ${lesson.at}`), el("time", { dataset: { time: lesson.time } }, ago(lesson.time))));
+  $("feed").prepend(item);
+  while ($("feed").childElementCount > 6) $("feed").lastElementChild.remove();
+}
+
+async function refresh() {
+  state = await ask("/api/state");
+  word = state.word;
+  drawState();
+}
+
+let heard = false; // whether what is heard is new, or was in the journal
+
+function take(lessons) {
+  for (const lesson of lessons) {
+    const known = told.get(key(lesson)) || [];
+    told.set(key(lesson), [...known, lesson]);
+    drawLesson(lesson, heard);
+    last = Math.max(last, lesson.number);
+  }
+  if (!lessons.length) { heard = true; return; }
+  const focused = document.activeElement?.id;
+  if (view === "answer" && settled && lessons.some((one) => key(one) === key(settled))) {
+    drawAnswer();
+    if (focused === "next") $("next").focus();
+  }
+  if (view === "journal") drawJournal();
+}
+
+async function listen() {
+  for (;;) {
+    try {
+      const found = await ask(`/api/lessons?after=${last}&wait=${heard ? 20 : 0}`);
+      take(found.lessons);
+    } catch { await new Promise((done) => setTimeout(done, PAUSE)); }
+  }
+}
+
+async function watch() {
+  for (;;) {
+    await new Promise((done) => setTimeout(done, PAUSE));
+    if (document.hidden) continue;
+    try {
+      await refresh();
+      if (view === "rank" && nothing) await showRank(true);
+      for (const time of document.querySelectorAll("time[data-time]")) time.textContent = ago(Number(time.dataset.time));
+    } catch {
+      $("dot").className = "dot off";
+      $("place").textContent = "shoal human does not answer";
+    }
+  }
+}
+
+async function turn() {
+  const wanted = location.hash.slice(1);
+  view = ["answer", "rank", "journal"].includes(wanted) ? wanted : "answer";
+  for (const link of document.querySelectorAll(".tabs a")) {
+    if (link.dataset.view === view) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
+  }
+  await doing([], async () => {
+    await { answer: showAnswer, rank: showRank, journal: showJournal }[view]();
+  });
+  for (const name of ["answer", "rank", "journal"]) $(name).hidden = name !== view;
+  if (view === "answer") focusFirst();
+  if (view === "rank") focusRank();
+}
+
+async function start() {
+  await doing([], async () => {
+    await refresh();
+    for (const entry of (await ask("/api/journal?limit=200")).entries) tasks.set(key(entry), entry.task);
+    await turn();
+    window.addEventListener("hashchange", turn);
+    listen();
+    watch();
+  });
+}
+
+start();

@@ -1,0 +1,60 @@
+"""Which task a person is asked next: one that is neither too easy nor too hard for this person.
+
+    choose(figures, "suited", random)      # the tasks that are solved half of the time, most often
+    choose(figures, "needed", random)      # those that the swarm's models seldom solve
+    choose(figures, "gcd", random)         # that one
+
+A task's parameters belong to the swarm, as its nodes must be able to make the question again: what is suited is the
+choice of the task. The rule is that of models (`sampling`): weight p (1 - p), and an unknown task is worth a look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+SUITED: Final = "suited"
+NEEDED: Final = "needed"
+LAST: Final = 8
+"""Own answers to a task that count."""
+PRIOR: Final = 1.0
+"""Answers, half of them right, that every task begins with."""
+CLIP: Final = 0.05
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What is known of a task."""
+
+    label: str
+    weight: float
+    """How often the swarm draws it, relative to others."""
+    answered: int
+    """Own answers lately, at most `LAST`."""
+    success: float | None
+    """Their mean reward."""
+    others: float | None
+    """That of others' completions that came in."""
+
+
+def choose(figures: Sequence[Figures], want: str, random: Random) -> str:
+    """The label of the task to ask. Raises `LookupError` where `want` is neither a rule nor a task."""
+    if want not in (SUITED, NEEDED):
+        if all(one.label != want for one in figures):
+            raise LookupError(f"no task '{want}'")
+        return want
+    worth = suitability if want == SUITED else need
+    return random.choices([one.label for one in figures], [one.weight * worth(one) for one in figures])[0]
+
+
+def suitability(one: Figures) -> float:
+    """Highest where about half of one's answers are right."""
+    p = ((one.success or 0.0) * one.answered + 0.5 * PRIOR) / (one.answered + PRIOR)
+    return max(p * (1 - p), CLIP * (1 - CLIP))
+
+
+def need(one: Figures) -> float:
+    """How much a right answer differs from what models give: its advantage, where theirs is the baseline."""
+    return max(CLIP, 1 - (0.5 if one.others is None else one.others))

@@ -1,0 +1,137 @@
+"""What an address may do, before anything that it sends is read: connections, requests, new keys.
+
+An address that asks for too much, or sends what no honest program does, is shut out for a while, each time for twice as
+long: a connection that is cut at once costs some microseconds, a request a thousand. Many nodes behind one address
+share its rates, so that these are generous; behind a proxy all do, and the proxy has to do this instead.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shoal.swarm.limits import Bucket, Recent
+
+ADDRESSES = 65_536
+"""Addresses that are remembered."""
+OFFENCE = 10.0
+"""Requests that one costs which no honest program sends."""
+LONGEST = 3600.0
+
+
+class Meter(Bucket):
+    """A bucket from which several can be taken at once."""
+
+    def take(self, now: float, cost: float = 1.0) -> bool:
+        self._tokens = min(self.burst, self._tokens + self.rate * max(0.0, now - self._at))
+        self._at = max(self._at, now)
+        if self._tokens < cost:
+            return False
+        self._tokens -= cost
+        return True
+
+    def wait(self, now: float) -> float:
+        """Seconds until one may pass."""
+        missing = 1.0 - self._tokens - self.rate * max(0.0, now - self._at)
+        return max(0.0, missing / self.rate)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Of one address."""
+
+    connections: int = 64
+    """At a time. 0: no bounds at all, for judges behind a proxy."""
+    requests: float = 50.0
+    """A second; four seconds' worth at once."""
+    newcomers: float = 60.0
+    """New keys a minute, and as many at once."""
+    shut: float = 10.0
+    """Seconds for which it is shut out the first time."""
+
+
+@dataclass
+class Visitor:
+    """An address as it is remembered."""
+
+    requests: Meter
+    newcomers: Meter
+    shut_until: float = 0.0
+    times: int = 0
+
+
+class Doors:
+    """The books. Used by one thread."""
+
+    def __init__(self, rates: Rates, most: int, clock: Callable[[], float]) -> None:
+        """`most`: connections of all addresses together."""
+        self.rates, self.most, self.clock = rates, most, clock
+        self.open = 0
+        self.cut = 0
+        """Connections that were cut at once."""
+        self._connections: dict[str, int] = {}
+        self._visitors: Recent[str, Visitor] = Recent(ADDRESSES, self._visitor)
+
+    def enter(self, address: str) -> bool:
+        """Whether one more connection may come. `leave` goes with each that may."""
+        if self.open >= self.most or not self._may_enter(address):
+            self.cut += 1
+            return False
+        self.open += 1
+        self._connections[address] = self._connections.get(address, 0) + 1
+        return True
+
+    def leave(self, address: str) -> None:
+        self.open -= 1
+        left = self._connections[address] - 1
+        if left:
+            self._connections[address] = left
+        else:
+            del self._connections[address]
+
+    def request(self, address: str, cost: float = 1.0) -> bool:
+        """Whether one more request may pass. Who goes on when none may is shut out."""
+        if not self.rates.connections:
+            return True
+        visitor, now = self._visitors[address], self.clock()
+        if now < visitor.shut_until:
+            return False
+        if visitor.requests.take(now, cost):
+            return True
+        visitor.shut_until = now + min(LONGEST, self.rates.shut * 2.0**visitor.times)
+        visitor.times = min(visitor.times + 1, 20)
+        return False
+
+    def offend(self, address: str) -> None:
+        """It sent what no honest program does."""
+        self.request(address, OFFENCE)
+
+    def newcomer(self, address: str) -> bool:
+        """Whether a new key may come from there."""
+        return not self.rates.connections or self._visitors[address].newcomers.take(self.clock())
+
+    def _may_enter(self, address: str) -> bool:
+        if not self.rates.connections:
+            return True
+        if self._connections.get(address, 0) >= self.rates.connections:
+            return False
+        return address not in self._visitors or self.clock() >= self._visitors[address].shut_until
+
+    def _visitor(self) -> Visitor:
+        now, rates = self.clock(), self.rates
+        requests, newcomers = rates.requests, rates.newcomers
+        return Visitor(Meter(requests, 4 * requests, now), Meter(newcomers / 60, max(1.0, newcomers), now))
+
+
+def address_of(host: str) -> str:
+    """`host` as it is counted: an IPv6 network of 64 bits is one household."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return host
+    if address.ipv4_mapped:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Network((address, 64), strict=False).network_address)

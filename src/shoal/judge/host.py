@@ -1,0 +1,122 @@
+"""Has uvicorn serve a judge until it is told to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+
+import uvicorn
+from rich.console import Console
+from rich.text import Text
+
+from shoal.errors import UserError
+from shoal.judge.guarded import HEADERS, guarded
+from shoal.judge.service import Service
+
+SWITCH = 0.001
+"""Seconds after which a thread gives way: a question in the making must not hold up the loop for five times as long."""
+SPARE = 128
+"""Open files beside connections."""
+
+
+class Server(uvicorn.Server):
+    """Stops at the signals of `serve`, and says now and then how it stands."""
+
+    def __init__(self, config: uvicorn.Config, service: Service, console: Console, every: float) -> None:
+        super().__init__(config)
+        self._service, self._console, self._every = service, console, every
+        self._started = self._told = time.monotonic()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def on_tick(self, counter: int) -> bool:
+        now = time.monotonic()
+        if now - self._told >= self._every:
+            self._told = now
+            self.tell()
+        return await super().on_tick(counter)
+
+    def tell(self) -> None:
+        state, up = self._service.state(), timedelta(seconds=int(time.monotonic() - self._started))
+        refused = sum(state["refused"].values())
+        words = [f"{state[name]} {name}" for name in ("asked", "scored", "lapsed", "under_way", "connections", "cut")]
+        full = ", the disk is full" if state["full"] else ""
+        self._console.print(Text(f"up {up}, {', '.join(words)}, {refused} refused{full}".replace("_", " ")))
+
+
+def serve(service: Service, host: str, port: int, every: float) -> int:
+    """Serves until SIGINT or SIGTERM; the exit code. Raises `UserError` for an address that cannot be had."""
+    listening = _listen(host, port)
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # it would write a line for each fool's request
+    config = uvicorn.Config(
+        service.app,
+        http=guarded(service.doors),
+        loop="asyncio",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=5,
+        timeout_graceful_shutdown=5,
+        h11_max_incomplete_event_size=HEADERS,
+    )
+    console = Console(highlight=False, soft_wrap=True)
+    server = Server(config, service, console, every)
+
+    def stop(*_: object) -> None:
+        server.should_exit = True
+
+    sys.setswitchinterval(SWITCH)
+    gc.collect()
+    gc.freeze()  # a full collection over all that sympy and reasoning-gym make stops the loop for 50 to 100 ms
+    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        identity = service.identity
+        console.print(Text(f"judge {identity.name} on {host}:{listening.getsockname()[1]}; stop with Ctrl-C"))
+        console.print(Text(f"nodes name it by http://HOST:{listening.getsockname()[1]}#{identity.id}"))
+        server.run(sockets=[listening])
+        server.tell()
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        listening.close()
+    return 0 if server.started else 1
+
+
+def most_connections(wanted: int) -> int:
+    """`wanted`, or what this process may have open, after asking for as much as it can get."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return wanted
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted + SPARE:
+        soft = min(hard, wanted + SPARE) if hard != resource.RLIM_INFINITY else wanted + SPARE
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(1, min(wanted, soft - SPARE))
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(2048)
+    except OSError as error:
+        raise UserError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+    return listening

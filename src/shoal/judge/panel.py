@@ -1,0 +1,166 @@
+"""Several judges, asked side by side after a round: what a node calls, and all that it needs to know of judges.
+
+    panel = Panel(["http://one.example.org:7460", "http://two.example.org:7460"], identity, model="guppy")
+    row |= panel.examine(node.policy, node.round, seed)       # figures; None where there is none
+    panel.trouble                                             # a line for whoever watches, or ""
+
+All questions are answered in one batch. A round waits for `patience` seconds at most to get them, and as long again for
+the scores; a judge that failed is left alone for a while, twice as long each time, so that a dead one costs next to
+nothing. What a judge does cannot raise here, and cannot change what is trained on.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from statistics import fmean
+from typing import Any, TypeVar
+
+from shoal.judge.client import Asked, Judge, Unheard
+from shoal.judge.figures import Estimate, wilson
+from shoal.judge.messages import Verdict
+from shoal.protocols import Policy
+from shoal.swarm.identity import Identity
+
+T = TypeVar("T")
+PATIENCE = 5.0
+LONGEST = 600.0
+"""Seconds for which a judge that fails is left alone at most."""
+PLAIN = {"open", "rate", "round", "crowded", "busy", "newcomers", "address", "full"}
+"""Refusals of a judge that is well."""
+BY_SELF, BY_JUDGES = "self", "judges"
+
+
+class Seat:
+    """One judge, and how it went with it."""
+
+    def __init__(self, judge: Judge) -> None:
+        self.judge = judge
+        self.busy = False
+        """A call that was not waited for is still under way."""
+        self.rest_until = 0.0
+        self.failures = 0
+        self.right = self.questions = 0
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """pass@1 over all rounds of this process. (The judge's own includes what lapsed.)"""
+        n = self.questions
+        return Estimate(self.right / n, *wilson(self.right / n, n)) if n else None
+
+
+class Panel:
+    """The judges of one node. Raises `UserError` for what is no address."""
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        identity: Identity,
+        model: str = "",
+        in_swarm: bool = True,
+        patience: float = PATIENCE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.model, self.in_swarm, self.patience, self._clock = model, in_swarm, patience, clock
+        self.seats = [Seat(Judge(address, identity, patience)) for address in dict.fromkeys(addresses)]
+        self.trouble = ""
+        """Which judges gave no score the last time, and why."""
+
+    def examine(self, policy: Policy, round: int, seed: int) -> dict[str, Any]:
+        """The figures of this round: `judge/pass@1`, over the judges that gave a score, or None; `judge/questions`, how
+        many that were; `judge/pass@1/N` of each, by its place. Nothing without judges."""
+        if not self.seats:
+            return {}
+        notes: dict[str, str] = {}
+        asking = {seat: partial(seat.judge.ask, round, self.model, self.in_swarm) for seat in self._ready(notes)}
+        asked = self._each(asking, notes)
+        texts = self._answers(policy, list(asked.values()), seed, notes)
+        answers = zip(asked.items(), texts, strict=True)
+        given = self._each({seat: partial(seat.judge.answer, one, text) for (seat, one), text in answers}, notes)
+        scores: list[float | None] = []
+        for seat in self.seats:
+            reply = given.get(seat)
+            scores.append(reply.score if isinstance(reply, Verdict) else None)
+            if isinstance(reply, Verdict):
+                seat.right, seat.questions = seat.right + (reply.score >= 1), seat.questions + 1
+            elif reply is not None:
+                notes[seat.judge.name] = "it has the answer, and scores it later"
+        self.trouble = "; ".join(f"judge {name}: {why}" for name, why in notes.items())
+        known = [score for score in scores if score is not None]
+        figures = {f"judge/pass@1/{place}": score for place, score in enumerate(scores, 1)}
+        mean = fmean(known) if known else None
+        return {"judge/pass@1": mean, "judge/questions": len(known), **(figures if len(scores) > 1 else {})}
+
+    def comparison(self) -> dict[str, Estimate | None]:
+        """pass@1 by each judge, over all rounds of this process."""
+        return {seat.judge.name: seat.estimate for seat in self.seats}
+
+    def close(self) -> None:
+        for seat in self.seats:
+            if not seat.busy:
+                seat.judge.close()
+
+    def _ready(self, notes: dict[str, str]) -> list[Seat]:
+        now, found = self._clock(), []
+        for seat in self.seats:
+            if seat.busy:
+                notes[seat.judge.name] = "it has not replied yet"
+            elif now < seat.rest_until:
+                notes[seat.judge.name] = f"asked again in {seat.rest_until - now:.0f} s"
+            else:
+                found.append(seat)
+        return found
+
+    def _answers(self, policy: Policy, asked: list[Asked], seed: int, notes: dict[str, str]) -> list[str]:
+        """One text for each question; "" where the policy gives none, which counts as wrong."""
+        if not asked:
+            return []
+        groups = policy.generate([each.question for each in asked], 1, seed)
+        if policy.trouble:
+            notes["(the policy)"] = policy.trouble
+        return [group[0].text if group else "" for group in groups]
+
+    def _each(self, calls: Mapping[Seat, Callable[[], T]], notes: dict[str, str]) -> dict[Seat, T]:
+        """What the calls give that come back in time, each made in a thread of its own."""
+        found: dict[Seat, T] = {}
+        lock = threading.Lock()
+
+        def make(seat: Seat, call: Callable[[], T]) -> None:
+            try:
+                result = call()
+                with lock:
+                    found[seat] = result
+                seat.failures, seat.rest_until = 0, 0.0
+            except Unheard as error:
+                notes[seat.judge.name] = str(error)
+                self._rest(seat, error)
+            except Exception as error:  # whatever a judge provokes here, training goes on
+                notes[seat.judge.name] = f"{type(error).__name__}: {error}"[:200]
+                self._rest(seat, Unheard(""))
+            finally:
+                seat.busy = False
+
+        threads = []
+        for seat, call in calls.items():
+            seat.busy = True
+            threads.append(threading.Thread(target=make, args=(seat, call), name="shoal-judge", daemon=True))
+            threads[-1].start()
+        end = time.monotonic() + self.patience + 0.5
+        for thread in threads:
+            thread.join(max(0.0, end - time.monotonic()))
+        with lock:
+            late = [seat for seat in calls if seat.busy and seat not in found]
+            for seat in late:
+                notes[seat.judge.name] = f"no reply in {self.patience:g} s"
+            return dict(found)
+
+    def _rest(self, seat: Seat, error: Unheard) -> None:
+        """Leaves a judge alone for a while: as long as it asks for, or longer each time that it fails."""
+        if error.reason in PLAIN:
+            pause = min(LONGEST, error.retry_after or 0.0)
+        else:
+            seat.failures += 1
+            pause = min(LONGEST, self.patience * 2.0 ** min(seat.failures, 10))
+        seat.rest_until = self._clock() + pause

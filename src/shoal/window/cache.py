@@ -1,0 +1,98 @@
+"""The last completions of a run in DuckDB's memory, small-lettered: text is searched some times faster there than in
+compressed files. What does not fit is searched in its files."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+from shoal.folder import ROLLOUTS
+from shoal.window.tables import BusyError, Tables, parquet
+
+TEXT = 768 << 20
+"""Bytes of completions that are kept."""
+COLUMNS = 'part, row, round, node, task, seed, "index", finish_reason, reward, live'
+
+
+class Cache:
+    """The table `cached`, of whole parts, filled by a thread from the newest part on.
+
+    A question is kept once for all its completions, in `questions`. Only closed parts go in: the newest may still grow, and is read from its file.
+    """
+
+    def __init__(self, tables: Tables, limit: int = TEXT) -> None:
+        self._tables = tables
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._held: dict[int, tuple[tuple[int, int, int], int]] = {}
+        self._thread: threading.Thread | None = None
+        self._made = False
+
+    def held(self) -> set[int]:
+        """Parts whose rows are in `cached`, as they are on the disk now."""
+        marks = {mark[0]: mark for mark in self._tables.mark(ROLLOUTS)}
+        with self._lock:
+            return {part for part, (mark, _) in self._held.items() if marks.get(part) == mark}
+
+    def warm(self) -> None:
+        """Have a thread see to it, unless one does."""
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._fill, name="shoal-window-cache", daemon=True)
+                self._thread.start()
+
+    def wait(self) -> None:
+        """Until the thread is done."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _fill(self) -> None:
+        with contextlib.suppress(BusyError):
+            if not self._made:
+                self._tables.rows(
+                    "CREATE TABLE IF NOT EXISTS cached (part BIGINT, row BIGINT, round BIGINT, node VARCHAR, "
+                    'task VARCHAR, seed BIGINT, "index" BIGINT, finish_reason VARCHAR, reward DOUBLE, live BOOLEAN, '
+                    "asked UBIGINT, said VARCHAR)"
+                )
+                self._tables.rows("CREATE TABLE IF NOT EXISTS questions (part BIGINT, id UBIGINT, asked VARCHAR)")
+                self._made = True
+            marks = {mark[0]: mark for mark in self._tables.mark(ROLLOUTS)}
+            closed = sorted(marks, reverse=True)[1:]
+            self._drop({part for part in self._held if part not in closed or self._held[part][0] != marks[part]})
+            room = self._limit
+            for part in closed:
+                if part not in self._held:
+                    self._load(part, marks[part])
+                room -= self._held[part][1]
+                if room < 0:
+                    self._drop({other for other in self._held if other <= part})
+                    return
+
+    def _load(self, part: int, mark: tuple[int, int, int]) -> None:
+        file = parquet([self._tables.parts(ROLLOUTS)[part]])
+        texts = "hash(question) AS asked, lower(completion) AS said"
+        distinct = "SELECT DISTINCT part, hash(question), lower(question)"
+        self._tables.rows(f"INSERT INTO questions {distinct} FROM {file}")
+        self._tables.rows(f"INSERT INTO cached SELECT {COLUMNS}, {texts} FROM {file}")
+        size = self._tables.rows(
+            "SELECT coalesce(sum(strlen(said)), 0)::BIGINT AS size FROM cached WHERE part = $part",
+            {"part": part},
+        )[0]["size"]
+        with self._lock:
+            self._held[part] = (mark, size)
+
+    def _drop(self, parts: set[int]) -> None:
+        for part in parts:
+            with self._lock:
+                del self._held[part]
+            for table in ("cached", "questions"):
+                self._tables.rows(f"DELETE FROM {table} WHERE part = $part", {"part": part})
+
+
+def cached(first: int, last: int, searched: bool) -> str:
+    """SQL for the rows of these parts; where they are `searched`, of those that have `$text`."""
+    between = f"part BETWEEN {first} AND {last}"
+    if not searched:
+        return f"(SELECT {COLUMNS} FROM cached WHERE {between})"
+    asked = f"SELECT id FROM questions WHERE {between} AND contains(asked, lower($text))"
+    return f"(SELECT {COLUMNS} FROM cached WHERE {between} AND (contains(said, lower($text)) OR asked IN ({asked})))"

@@ -1,0 +1,155 @@
+// The page: which run, which view, and when to ask again.
+
+import { cut, fill, fixed, h, percent, whole } from "./dom.js";
+import { repaint } from "./charts.js";
+import { ask, listen, Refused } from "./net.js";
+import { Progress } from "./progress.js";
+import { Swarm } from "./swarm.js";
+import { Explorer } from "./explorer.js";
+import { Machine } from "./machine.js";
+
+// ECharts empties its room with `innerHTML = ""`; anything more that would become markup is refused by the browser.
+window.trustedTypes?.createPolicy("default", { createHTML: (text) => (text === "" ? "" : null) });
+
+const PAUSE = 1500; // ms between two times that the page asks again, at least
+const COMPARED = 8; // runs side by side
+
+const $ = (id) => document.getElementById(id);
+const views = {
+  progress: new Progress($("progress"), () => refresh()),
+  swarm: new Swarm($("swarm")),
+  rollouts: new Explorer($("rollouts"), $("rollout")),
+  machine: new Machine($("machine")),
+};
+const state = { run: null, view: "progress", beside: [], runs: [], versions: {} };
+let link = ["connecting", ""], going = false;
+let busy = false, again = false, last = 0;
+
+function readHash() {
+  const given = new URLSearchParams(location.hash.slice(1));
+  state.view = given.get("view") in views ? given.get("view") : "progress";
+  if (state.runs.some((run) => run.id === given.get("run"))) state.run = given.get("run");
+  state.beside = (given.get("with") ?? "").split(",").filter((id) => state.runs.some((run) => run.id === id)).slice(0, COMPARED - 1);
+}
+
+function address(view) {
+  const beside = state.beside.length ? { with: state.beside.join(",") } : {};
+  return "#" + new URLSearchParams({ view, run: state.run ?? "", ...beside });
+}
+
+function go(change) {
+  Object.assign(state, change);
+  history.replaceState(null, "", address(state.view));
+  show();
+}
+
+function show() {
+  for (const name of Object.keys(views)) $(name).hidden = name !== state.view;
+  for (const link of document.querySelectorAll("nav a")) {
+    link.href = address(link.dataset.view);
+    if (link.dataset.view === state.view) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  const run = state.runs.find((each) => each.id === state.run);
+  document.title = (run ? cut(run.title, 40) + " – " : "") + "shoal";
+  $("run").value = state.run ?? "";
+  refresh();
+}
+
+async function listRuns() {
+  const { runs } = await ask("runs");
+  state.runs = runs;
+  state.run ??= runs[0]?.id ?? null;
+  readHash();
+  fill($("run"), runs.map((run) => h("option", { value: run.id }, cut(run.title, 60) + (run.live ? " (live)" : ""))));
+  if (!runs.length) throw new Refused("there is no run yet");
+}
+
+/** Ask for what the view shows; calls that come meanwhile are one more. */
+async function refresh() {
+  if (busy) { again = true; return; }
+  busy = true;
+  try {
+    if (!state.runs.length) await listRuns();
+    const id = state.run;
+    const summary = await ask(`runs/${id}/summary`);
+    going = summary.live;
+    connection();
+    figures(summary);
+    await views[state.view].update({ id, summary, runs: state.runs, beside: state.beside, compare: (beside) => go({ beside }) });
+    problem("");
+  } catch (error) {
+    if (!(error instanceof Refused)) console.error(error);
+    problem(error instanceof Refused ? error.message : "the page has an error; reload it");
+  }
+  busy = false;
+  last = Date.now();
+  if (again) { again = false; refresh(); }
+}
+
+/** Says whether the server is heard, and whether the run goes on; only when that has changed. */
+function connection() {
+  const [text, kind] = link[1] === "on" ? [going ? "live" : "connected", going ? "on" : ""] : link;
+  if ($("state").textContent === text) return;
+  $("state").textContent = text;
+  $("state").className = "state " + kind;
+}
+
+function problem(text) {
+  $("problem").hidden = !text;
+  $("problem").textContent = text;
+}
+
+function figures(summary) {
+  const known = (key) => summary.nodes.map((node) => node[key]).filter((value) => value !== null);
+  const mean = (values) => (values.length ? values.reduce((a, b) => a + b) / values.length : null);
+  const gained = summary.nodes.filter((node) => node.held_out !== null).map((node) => node.held_out - node.held_out_first);
+  const change = mean(gained);
+  const all = [
+    [whole(summary.rounds), "round"],
+    [percent(mean(known("held_out"))), "held-out pass@1" + (change ? ` (${change > 0 ? "+" : "−"}${(100 * Math.abs(change)).toFixed(1)})` : "")],
+    [fixed(mean(known("reward")), 3), "local reward"],
+    [whole(summary.nodes.length), summary.nodes.length === 1 ? "node" : "nodes"],
+    [whole(summary.completions), "completions"],
+    [summary.swarm ? whole(summary.swarm.peers_there) : whole(mean(known("tokens_per_second"))), summary.swarm ? "peers there" : "tokens/s a node"],
+  ];
+  fill($("figures"), all.map(([value, what]) => h("div", { class: "figure" }, h("b", {}, value), h("span", {}, what))));
+}
+
+let timer = 0;
+listen(
+  (versions) => {
+    const shown = [state.run, ...state.beside];
+    const moved = shown.some((id) => versions[id] !== state.versions[id]);
+    const more = Object.keys(versions).some((id) => !state.runs.some((run) => run.id === id));
+    state.versions = versions;
+    if (more && state.runs.length) listRuns().then(show, () => {});
+    else if (moved && !timer) {
+      timer = setTimeout(() => { timer = 0; if (!document.hidden) refresh(); }, Math.max(0, last + PAUSE - Date.now()));
+    }
+  },
+  (text, kind) => { link = [text, kind]; connection(); },
+);
+document.addEventListener("visibilitychange", () => document.hidden || refresh());
+window.addEventListener("hashchange", () => {
+  if (location.hash === "#main") return;
+  readHash();
+  show();
+});
+$("run").addEventListener("change", () => go({ run: $("run").value, beside: state.beside.filter((id) => id !== $("run").value) }));
+
+const THEMES = ["auto", "light", "dark"];
+function theme(name) {
+  if (name === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = name;
+  $("theme").textContent = "Theme: " + name;
+  try { localStorage.setItem("shoal-theme", name); } catch { /* a browser that keeps nothing */ }
+  repaint();
+}
+let kept = "auto";
+try { kept = localStorage.getItem("shoal-theme") ?? "auto"; } catch { /* as above */ }
+theme(THEMES.includes(kept) ? kept : "auto");
+$("theme").addEventListener("click", () => theme(THEMES[(THEMES.indexOf($("theme").textContent.slice(7)) + 1) % 3]));
+
+readHash();
+show();

@@ -1,0 +1,83 @@
+// Elements without markup: whatever a stranger wrote enters the page as a text node or an attribute's value, here.
+
+const STEERING = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/g;
+
+/** `text` with what would steer a display (control characters, changes of direction) made visible. */
+export function inert(text) {
+  return String(text ?? "").replace(/\r\n/g, "\n").replace(STEERING, (c) => "⟨" + c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0") + "⟩");
+}
+
+/** At most `most` characters of it. */
+export function cut(text, most = 40) {
+  const letters = Array.from(inert(text).slice(0, 4 * most + 4));
+  return letters.length > most ? letters.slice(0, most - 1).join("") + "…" : letters.join("");
+}
+
+/** An element: `h("p", {class: "note", onclick: f}, "text", child, ...)`. Strings become text. */
+export function h(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name in element && typeof value !== "string") element[name] = value;
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+export function fill(parent, ...children) {
+  parent.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+}
+
+/** A name, apart from the direction of the text around it. */
+export function name(text, most = 40) {
+  const short = cut(text, most);
+  return h("bdi", short === text ? {} : { title: cut(text, 200) }, short || "(no name)");
+}
+
+/** A table: `columns` are {title, number, get(row) -> text or element}. The first is the row's header. */
+export function table(caption, columns, rows) {
+  const cell = (column, row, at) =>
+    h(at === 0 ? "th" : "td", { scope: at === 0 ? "row" : null, class: column.number ? "number" : null }, column.get(row) ?? "–");
+  return h("table", {},
+    h("caption", { class: "hidden" }, caption),
+    h("thead", {}, h("tr", {}, columns.map((column) => h("th", { scope: "col", class: column.number ? "number" : null }, column.title)))),
+    h("tbody", {}, rows.map((row) => h("tr", {}, columns.map((column, at) => cell(column, row, at))))));
+}
+
+/** A part that scrolls by itself, reached by the keyboard too. */
+export function scroll(label, child) {
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, child);
+}
+
+/** A note on what is to be seen, and the table. */
+export function listing(label, note, columns, rows) {
+  return [note && h("p", { class: "note" }, note), scroll(label, table(label, columns, rows))].filter(Boolean);
+}
+
+export function select(label, options, value, change) {
+  const field = h("select", { onchange: () => change(field.value) },
+    options.map(([key, text]) => h("option", { value: key, selected: key === value }, cut(text, 60))));
+  return h("label", {}, h("span", {}, label), field);
+}
+
+export function card(title, controls, ...children) {
+  return h("article", { class: "card" }, h("div", { class: "head" }, h("h2", {}, title), controls && h("div", { class: "controls" }, controls)), ...children);
+}
+
+export const percent = (value, digits = 1) => (value === null || value === undefined ? "–" : (100 * value).toFixed(digits) + " %");
+export const fixed = (value, digits = 2) => (value === null || value === undefined ? "–" : Number(value).toFixed(digits));
+export const whole = (value) => (value === null || value === undefined ? "–" : Math.round(value).toLocaleString("en"));
+export function bytes(value) {
+  for (const unit of ["B", "KB", "MB"]) {
+    if (value < 1000) return value.toFixed(value < 10 && unit !== "B" ? 1 : 0) + " " + unit;
+    value /= 1000;
+  }
+  return value.toFixed(1) + " GB";
+}
+export function span(seconds) {
+  if (seconds < 100) return Math.max(0, seconds).toFixed(0) + " s";
+  if (seconds < 6000) return (seconds / 60).toFixed(0) + " min";
+  return seconds < 360000 ? (seconds / 3600).toFixed(0) + " h" : (seconds / 86400).toFixed(0) + " d";
+}

@@ -1,0 +1,49 @@
+// What the machines do: tokens a second, and where the time goes.
+
+import { axis, Chart, colour, distinct, drawCurves, legend, tooltip } from "./charts.js";
+import { card, fill, fixed, h, listing, name, percent, whole } from "./dom.js";
+import { ask } from "./net.js";
+
+const PHASES = ["generate", "score", "learn"];
+
+export class Machine {
+  constructor(section) {
+    this.spent = new Chart("Seconds of a round", { note: "Means over the last 20 rounds." });
+    this.course = new Chart("Seconds against rounds", { note: "Means over nodes." });
+    this.table = h("div");
+    const all = card("Nodes", null, this.table);
+    all.classList.add("wide");
+    fill(section, h("div", { class: "grid" }, all, this.spent.element, this.course.element));
+  }
+
+  async update({ id, summary }) {
+    const curves = await Promise.all(PHASES.map((phase) => ask(`runs/${id}/curve`, { metric: "seconds/" + phase, by: "mean", smooth: 5 })));
+    const { nodes } = summary;
+    const columns = [
+      { title: "node", get: (node) => name(node.name) },
+      { title: "tokens/s", number: true, get: (node) => whole(node.tokens_per_second) },
+      ...PHASES.map((phase) => ({ title: phase + ", s", number: true, get: (node) => fixed(node.seconds[phase], 2) })),
+      { title: "tokens written", number: true, get: (node) => whole(node.tokens) },
+      { title: "mean length", number: true, get: (node) => fixed(node.length, 1) },
+      { title: "cut short", number: true, get: (node) => percent(node.truncated, 0) },
+      { title: "not given", number: true, get: (node) => whole(node.missing) },
+      { title: "pool", number: true, get: (node) => whole(node.pool) },
+    ];
+    const caption = "Means over the last 20 rounds. Tokens a second: written and trained on, over the time of both. " +
+      "Cut short: completions that ended at the longest length. Not given: asked of an endpoint in vain.";
+    fill(this.table, listing("Nodes", caption, columns, nodes.slice(0, 200)));
+    const shown = nodes.slice(0, 40);
+    const names = distinct(shown.map((node) => node.name));
+    const text = shown.slice(0, 10).map((node, at) => `${names[at]}: ` + PHASES.map((phase) => `${phase} ${fixed(node.seconds[phase])}`).join(", ")).join("; ");
+    this.spent.draw((small) => ({
+      legend: legend(PHASES),
+      tooltip: tooltip({ trigger: "axis", valueFormatter: (value) => fixed(value) + " s" }),
+      grid: { left: 8, right: 20, top: 34, bottom: 8, containLabel: true },
+      xAxis: axis({ type: "value", splitNumber: small ? 3 : 6 }),
+      yAxis: axis({ type: "category", data: names, inverse: true, axisTick: { show: false } }),
+      series: PHASES.map((phase, at) => ({ type: "bar", stack: "all", name: phase, barMaxWidth: 24, color: colour(at), data: shown.map((node) => node.seconds[phase]) })),
+    }), text, [columns[0], ...columns.slice(2, 5)], shown, shown.length ? "" : "no round yet");
+    const series = curves.flatMap((curve, at) => curve.series.map((each) => ({ ...each, name: PHASES[at] })));
+    drawCurves(this.course, series, { what: "seconds by phase", empty: "no round yet" });
+  }
+}

@@ -1,0 +1,167 @@
+// Who learns from whom, peers, and what was refused.
+
+import { Chart, colour, distinct, drawCurves, tooltip, variable } from "./charts.js";
+import { bytes, card, cut, fill, fixed, h, listing, name, percent, select, span, whole } from "./dom.js";
+import { ask } from "./net.js";
+
+// In the order of the checks (swarm/admission.py).
+const REASONS = {
+  size: "too large", rate: "more than is allowed", malformed: "not a rollout at all", version: "of another version of shoal",
+  swarm: "of another swarm", age: "too old", future: "from the future: a clock is wrong", signature: "not signed by its maker",
+  crowded: "too many makers at a time", muted: "its maker is muted", replay: "sent before", round: "of a round too far ahead",
+  quota: "too many of one round", name: "not under its maker's name", task: "about a task this node does not train on",
+  seed: "not its maker's own questions", question: "not the question it says it is", "held out": "a question kept for tests",
+  completions: "too many completions, or too long", markers: "has markers of a chat template", duplicate: "the same texts as another's",
+};
+
+export class Swarm {
+  constructor(section) {
+    this.rounds = "0";
+    this.graph = new Chart("Who learns from whom", {
+      tall: true, note: "An arrow goes from a maker to a node that trained on its rollouts; the wider, the more of them.",
+      controls: [select("rounds", [["0", "all"], ["20", "last 20"], ["100", "last 100"], ["500", "last 500"]], this.rounds, (value) => { this.rounds = value; this.again?.(); })],
+    });
+    this.refused = new Chart("Refused, by node");
+    this.alarm = h("p", { class: "alarm", hidden: true });
+    this.link = h("div");
+    this.peers = h("div");
+    this.defence = h("div");
+    this.linkCard = card("This node's link", null, this.link);
+    this.peersCard = card("Peers", null, this.peers);
+    this.defenceCard = card("Refusals and attacks", null, this.defence);
+    this.peersCard.classList.add("wide");
+    fill(section, this.alarm, h("div", { class: "grid" }, this.graph.element, h("div", { class: "stack" }, this.linkCard, this.defenceCard), this.peersCard, this.refused.element));
+    this.refused.element.classList.add("wide");
+  }
+
+  async update(context) {
+    this.again = () => this.update(context);
+    const { id, summary } = context;
+    const [graph, refused] = await Promise.all([
+      ask(`runs/${id}/graph`, { rounds: this.rounds }), ask(`runs/${id}/curve`, { metric: "rollouts/refused" }),
+    ]);
+    this.drawGraph(graph, summary);
+    drawCurves(this.refused, refused.series, { what: "rollouts refused so far", empty: "no figures of it" });
+    this.showAlarm(summary);
+    this.showLink(summary.swarm);
+    this.showPeers(summary);
+    this.showDefence(summary);
+  }
+
+  drawGraph({ edges, more }, summary) {
+    const all = [...new Set([...summary.nodes.map((node) => node.name), ...edges.flatMap((edge) => [edge.maker, edge.node])])];
+    const weight = new Map(all.map((node) => [node, 0]));
+    for (const edge of edges) weight.set(edge.maker, weight.get(edge.maker) + edge.rollouts);
+    const nodes = all.sort((a, b) => weight.get(b) - weight.get(a)).slice(0, 80).sort();
+    const at = new Map(nodes.map((node, index) => [node, index]));
+    const shown = edges.filter((edge) => at.has(edge.maker) && at.has(edge.node));
+    const names = distinct(nodes);
+    const heaviest = Math.max(1, ...shown.map((edge) => edge.rollouts));
+    const most = Math.max(1, ...weight.values());
+    const columns = [
+      { title: "learner", get: (edge) => name(edge.node) },
+      { title: "learned from", get: (edge) => name(edge.maker) },
+      { title: "rollouts", number: true, get: (edge) => whole(edge.rollouts) },
+      { title: "live", number: true, get: (edge) => whole(edge.live) },
+      { title: "mean reward", number: true, get: (edge) => fixed(edge.reward, 3) },
+    ];
+    const strongest = shown.slice(0, 5).map((edge) => `${cut(edge.node)} took ${edge.rollouts} rollouts of ${cut(edge.maker)}`).join("; ");
+    this.graph.draw((small, width, height) => ({
+      tooltip: tooltip({ formatter: ({ data }) => data.told ?? "" }),
+      series: [{
+        type: "graph", layout: "none", roam: false,
+        ...square(width, height, small ? 60 : 140),
+        edgeSymbol: ["none", "arrow"], edgeSymbolSize: [0, 8], emphasis: { focus: "adjacency" },
+        label: { show: nodes.length <= 40, color: variable("--text"), backgroundColor: variable("--card"), padding: 1, fontSize: small ? 10 : 12, formatter: ({ data }) => names[Number(data.id)] ?? "" },
+        lineStyle: { curveness: 0.18, opacity: 0.7 },
+        data: [...CORNERS, ...nodes.map((node, index) => ({
+          id: String(index), name: String(index), ...around(index, nodes.length, small), symbolSize: 12 + 22 * Math.sqrt(weight.get(node) / most), itemStyle: { color: colour(index) },
+          told: `${names[index]}\nothers learned from ${whole(weight.get(node))} of its rollouts`,
+        }))],
+        links: shown.map((edge) => ({
+          source: String(at.get(edge.maker)), target: String(at.get(edge.node)), lineStyle: { color: colour(at.get(edge.maker)), width: 0.7 + 5 * edge.rollouts / heaviest },
+          told: `${cut(edge.node)} learned from\n${cut(edge.maker)}: ${whole(edge.rollouts)} rollouts`,
+        })),
+      }],
+    }), `A graph of ${nodes.length} nodes. ${strongest}${more ? "; only the heaviest arrows are shown" : ""}.`, columns, edges,
+    shown.length ? "" : "nobody has learned from another node yet");
+  }
+
+  showAlarm({ attack, swarm }) {
+    const words = [];
+    if (attack) words.push(`An experiment: the last ${attack.nodes} node${attack.nodes === 1 ? " is" : "s are"} hostile (${cut(attack.kind)}).`);
+    const muted = swarm?.peers.filter((peer) => peer.muted > 0).length ?? 0;
+    if (muted) words.push(`${muted} peer${muted === 1 ? " is" : "s are"} muted for breaking rules.`);
+    if (swarm?.faults) words.push(`${swarm.faults} errors of this program's own: see its log.`);
+    this.alarm.hidden = !words.length;
+    this.alarm.textContent = words.join(" ");
+  }
+
+  showLink(swarm) {
+    this.linkCard.hidden = !swarm;
+    if (!swarm) return;
+    const flow = (meter) => `${fixed(meter.messages_per_second, 1)}/s, ${bytes(meter.bytes_per_second)}/s; ${whole(meter.messages)} in all`;
+    const state = !swarm.running ? `not running: its last word was ${span(swarm.age)} ago` : swarm.note || `in touch, ${swarm.links} link${swarm.links === 1 ? "" : "s"}`;
+    const facts = [
+      ["node", name(swarm.name)], ["swarm", h("span", {}, name(swarm.swarm), swarm.private ? " (private)" : "")], ["state", cut(state, 200)],
+      ["peers", `${whole(swarm.peers_there)} there, listening to ${swarm.listens_to}`],
+      ["in", flow(swarm.received)], ["out", flow(swarm.sent)],
+      ["pool", `${whole(swarm.pool.rollouts)} rollouts, ${whole(swarm.pool.live)} live; J = ${swarm.pool.wanted}`], ["admitted", whole(swarm.admitted)],
+    ];
+    fill(this.link, h("table", {}, h("tbody", {}, facts.map(([key, value]) => h("tr", {}, h("th", { scope: "row" }, key), h("td", {}, value))))));
+  }
+
+  showPeers({ swarm, pulled }) {
+    this.peersCard.hidden = !swarm;
+    if (!swarm) return;
+    const shares = new Map(pulled.map(({ maker, share }) => [maker, share]));
+    const columns = [
+      { title: "peer", get: (peer) => h("span", { title: cut(peer.id, 64) }, name(peer.name)) },
+      { title: "admitted", number: true, get: (peer) => whole(peer.admitted) },
+      { title: "of the gradient", number: true, get: (peer) => (shares.has(peer.name) ? percent(shares.get(peer.name)) : "–") },
+      { title: "weight", number: true, get: (peer) => fixed(peer.weight) },
+      { title: "last seen", number: true, get: (peer) => span(peer.ago) + " ago" },
+      { title: "refused", get: (peer) => (peer.muted > 0 ? `muted for ${span(peer.muted)}; ` : "") + counted(peer.refused) },
+    ];
+    fill(this.peers, swarm.peers.length ? listing("Peers", "Whom this node has heard, the last one first.", columns, swarm.peers) : h("p", { class: "empty" }, "no peer has been heard yet"));
+  }
+
+  showDefence({ nodes, swarm }) {
+    const columns = [
+      { title: "node", get: (node) => name(node.name) },
+      { title: "refused", number: true, get: (node) => whole(node.refused) },
+      { title: "gated", number: true, get: (node) => percent(node.gated, 0) },
+      { title: "steps left out", number: true, get: (node) => whole(node.skipped) },
+    ];
+    const parts = [listing("Refusals by node", "Foreign rollouts refused so far; the share of others' successes that the gate leaves out; updates left out because they were not finite.", columns, nodes.slice(0, 200))];
+    if (swarm) {
+      const reasons = Object.entries({ ...swarm.refused, ...swarm.dropped });
+      const by = [
+        { title: "reason", get: ([reason]) => cut(reason) }, { title: "which is", get: ([reason]) => REASONS[reason] ?? "" },
+        { title: "times", number: true, get: ([, count]) => whole(count) },
+      ];
+      parts.unshift(reasons.length ? listing("Refusals by reason", "What strangers' messages were refused for.", by, reasons) : h("p", { class: "note" }, "Nothing of strangers was refused."));
+    }
+    fill(this.defence, parts.flat());
+  }
+}
+
+/** Where the node is on a circle, and its name outside of it. */
+function around(index, count, small) {
+  const angle = (2 * Math.PI * (index + 0.5)) / count - Math.PI / 2;
+  const [x, y] = [Math.cos(angle), Math.sin(angle)];
+  const above = small || Math.abs(x) < 0.3;
+  return { x: 100 * x, y: 100 * y, label: { position: above ? (y < 0 ? "top" : "bottom") : x < 0 ? "left" : "right" } };
+}
+
+// Unseen nodes, so that the circle stays one whatever nodes are on it, and the square in the middle that they span.
+const CORNERS = [-100, 100].map((at) => ({ id: "corner" + at, name: "corner" + at, x: at, y: at, symbolSize: 0, silent: true, label: { show: false } }));
+
+function square(width, height, margin) {
+  const side = Math.max(80, Math.min(width - 2 * margin, height - 90));
+  return { left: (width - side) / 2, top: (height - side) / 2, width: side, height: side };
+}
+
+function counted(counts) {
+  return Object.entries(counts).map(([reason, count]) => `${cut(reason)} ${count}`).join(", ") || "–";
+}
