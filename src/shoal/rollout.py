@@ -161,7 +161,7 @@ class Scored(msgspec.Struct, frozen=True):
 
     @property
     def usable(self) -> bool:
-        """Whether somebody may learn from it: it is live, or a group of one, which the receiver compares with itself."""
+        """Whether somebody may learn from it: it is live, or a group of one, which a receiver compares with itself."""
         return self.live or len(self.rewards) == 1
 
     @property
