@@ -63,6 +63,7 @@ PARTS = {
     "lab": "shoal.lab.command",
     "judge": "shoal.judge.command",
     "human": "shoal.human.command",
+    "watch": "shoal.window.command",
 }
 """Commands with a module of their own: `HELP`, `add_arguments` and `command`."""
 PART_HELP = {
@@ -71,6 +72,7 @@ PART_HELP = {
     "doctor": "tell what this machine can do, and what a run would take",
     "lab": "run controlled experiments and report on them",
     "judge": "ask nodes held-out questions and keep the scores",
+    "watch": "show runs in the browser, live",
     "human": "answer and rank as a person, or let a program do so",
 }
 EXPERIMENT = ("experiment.",)

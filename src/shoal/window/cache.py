@@ -10,14 +10,14 @@ from shoal.folder import ROLLOUTS
 from shoal.window.tables import BusyError, Tables, parquet
 
 TEXT = 768 << 20
-"""Bytes of completions that are kept."""
+"""Bytes of text that are kept."""
 COLUMNS = 'part, row, round, node, task, seed, "index", finish_reason, reward, live'
 
 
 class Cache:
     """The table `cached`, of whole parts, filled by a thread from the newest part on.
 
-    A question is kept once for all its completions, in `questions`. Only closed parts go in: the newest may still grow, and is read from its file.
+    Only closed parts go in: the newest may still grow, and is read from its file.
     """
 
     def __init__(self, tables: Tables, limit: int = TEXT) -> None:
@@ -52,9 +52,8 @@ class Cache:
                 self._tables.rows(
                     "CREATE TABLE IF NOT EXISTS cached (part BIGINT, row BIGINT, round BIGINT, node VARCHAR, "
                     'task VARCHAR, seed BIGINT, "index" BIGINT, finish_reason VARCHAR, reward DOUBLE, live BOOLEAN, '
-                    "asked UBIGINT, said VARCHAR)"
+                    "asked VARCHAR, said VARCHAR)"
                 )
-                self._tables.rows("CREATE TABLE IF NOT EXISTS questions (part BIGINT, id UBIGINT, asked VARCHAR)")
                 self._made = True
             marks = {mark[0]: mark for mark in self._tables.mark(ROLLOUTS)}
             closed = sorted(marks, reverse=True)[1:]
@@ -70,12 +69,10 @@ class Cache:
 
     def _load(self, part: int, mark: tuple[int, int, int]) -> None:
         file = parquet([self._tables.parts(ROLLOUTS)[part]])
-        texts = "hash(question) AS asked, lower(completion) AS said"
-        distinct = "SELECT DISTINCT part, hash(question), lower(question)"
-        self._tables.rows(f"INSERT INTO questions {distinct} FROM {file}")
+        texts = "lower(question) AS asked, lower(completion) AS said"
         self._tables.rows(f"INSERT INTO cached SELECT {COLUMNS}, {texts} FROM {file}")
         size = self._tables.rows(
-            "SELECT coalesce(sum(strlen(said)), 0)::BIGINT AS size FROM cached WHERE part = $part",
+            "SELECT coalesce(sum(strlen(asked) + strlen(said)), 0)::BIGINT AS size FROM cached WHERE part = $part",
             {"part": part},
         )[0]["size"]
         with self._lock:
@@ -85,14 +82,4 @@ class Cache:
         for part in parts:
             with self._lock:
                 del self._held[part]
-            for table in ("cached", "questions"):
-                self._tables.rows(f"DELETE FROM {table} WHERE part = $part", {"part": part})
-
-
-def cached(first: int, last: int, searched: bool) -> str:
-    """SQL for the rows of these parts; where they are `searched`, of those that have `$text`."""
-    between = f"part BETWEEN {first} AND {last}"
-    if not searched:
-        return f"(SELECT {COLUMNS} FROM cached WHERE {between})"
-    asked = f"SELECT id FROM questions WHERE {between} AND contains(asked, lower($text))"
-    return f"(SELECT {COLUMNS} FROM cached WHERE {between} AND (contains(said, lower($text)) OR asked IN ({asked})))"
+            self._tables.rows("DELETE FROM cached WHERE part = $part", {"part": part})

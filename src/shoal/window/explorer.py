@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.folder import LEARNED, ROLLOUTS
-from shoal.window.cache import COLUMNS, Cache, cached
+from shoal.window.cache import COLUMNS, Cache
 from shoal.window.source import PIECE, SHOWN, WHOLE, Data, MissingError, RolloutQuery, RowQuery, TextQuery
 from shoal.window.tables import Row, Tables, parquet
 
@@ -53,7 +53,7 @@ class Explorer:
             if floor is not None and self._clock() - began > SLICE:
                 break
             now, left = _split(left, held, next(steps, STEPS[-1]))
-            source = self._relation(now, parts, held, bool(query.text))
+            source = self._relation(now, parts, held)
             limit = query.limit + 1 - len(found)
             where = " AND ".join(conditions) or "true"
             order = "ORDER BY part DESC, row DESC LIMIT $limit"
@@ -131,13 +131,11 @@ class Explorer:
         rows = {(row["part"], row["row"]): row for row in self.tables.rows(sql)}
         return [rows[place] for place in ((row["part"], row["row"]) for row in found) if place in rows]
 
-    def _relation(self, now: list[int], parts: dict[int, Path], held: set[int], searched: bool) -> str:
-        """SQL for the rows of these parts; where they are `searched`, of those that have `$text`."""
+    def _relation(self, now: list[int], parts: dict[int, Path], held: set[int]) -> str:
         if now[0] in held:
-            return cached(now[-1], now[0], searched)
-        has = "contains(lower(completion), lower($text)) OR contains(lower(question), lower($text))"
-        where = f"WHERE {has}" if searched else ""
-        return f"(SELECT {COLUMNS} FROM {parquet(parts[part] for part in now)} {where})"
+            return f"(SELECT * FROM cached WHERE part BETWEEN {now[-1]} AND {now[0]})"
+        texts = "lower(question) AS asked, lower(completion) AS said"
+        return f"(SELECT {COLUMNS}, {texts} FROM {parquet(parts[part] for part in now)})"
 
     def _path(self, part: int) -> Path:
         try:
@@ -177,6 +175,7 @@ def _conditions(query: RolloutQuery, learned: str | None) -> tuple[list[str], di
     conditions = [sql for sql, value in simple.values() if value is not None]
     values: dict[str, Any] = {name: value for name, (_, value) in simple.items() if value is not None}
     if query.text:
+        conditions.append("(contains(said, lower($text)) OR contains(asked, lower($text)))")
         values["text"] = query.text
     if query.learner is not None and learned is None:
         conditions.append("false")
