@@ -43,7 +43,12 @@ class Verdict:
 
     @property
     def title(self) -> str:
-        return self.name if self.regime == ONLY else f"{self.name}, {self.regime}"
+        return titled(self.name, self.regime)
+
+
+def titled(name: str, regime: str) -> str:
+    """A contrast's name with that of its regime, unless it ends so or there is but one."""
+    return name if regime == ONLY or name.endswith(regime) else f"{name}, {regime}"
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,7 @@ def verdicts(results: Results) -> list[Verdict]:
             found.append(Verdict(name, regime, spec, figure, None, None, OPEN, _outcome(spec, OPEN), faults[key]))
             continue
         treated, control = (tables[arm] for arm in pairs[key])
-        title = name if regime == ONLY else f"{name}, {regime}"
+        title = titled(name, regime)
         contrast = replace(contrasts[key], name=title, treated=spec.treated, control=spec.control)
         side, more = _found(contrast, spec, list(control.values()))
         sentence = f"{contrast.sentence}{more}{ends.get(key, '')}"
