@@ -14,6 +14,10 @@ from typing import Any
 from shoal.node import Lesson, Node
 from shoal.rollout import FinishReason, Scored
 
+DIGITS = 4
+"""Of figures that rest on log-probabilities as they were sampled: those repeat to about eight digits in another
+process, and the same run is to give the same line."""
+
 
 def round_metrics(node: Node, lesson: Lesson) -> dict[str, Any]:
     """The line of `node` for the round that gave it `lesson`. Means over nothing are null, and so is what a node has no
@@ -46,6 +50,7 @@ def round_metrics(node: Node, lesson: Lesson) -> dict[str, Any]:
         **{f"seconds/{name}": seconds for name, seconds in node.seconds.items()},
         "gradient/external": 1 - lesson.update.get(own, 0.0) if pulled else None,
         **lesson.update,
+        **{key: round(lesson.update[key], DIGITS) for key in ("external/nll_gap",) if key in lesson.update},
     }
 
 
