@@ -74,7 +74,7 @@ def test_a_killed_node_goes_on_and_knows_replays(tmp_path: Path) -> None:
     with relay(where), closing(Honest(where, POND, GUESSES)) as peer, Node(tmp_path / "node", where) as node:
         until(lambda: node.status.get("peers") == 1, 90)
         for _ in range(2):
-            peer.share()
+            peer.share(8)  # a third of these questions has no number for an answer
         until(lambda: len(node.learned_from()) >= 4)
         until(lambda: node.status["admission"]["admitted"] >= 4)
         time.sleep(1.0)  # a round has been kept since
@@ -87,7 +87,7 @@ def test_a_killed_node_goes_on_and_knows_replays(tmp_path: Path) -> None:
         assert first["round"] in (before["round"], before["round"] + 1)
         # It asks for the peer's last rollouts again, and has had them.
         until(lambda: node.status.get("admission", {}).get("refused", {}).get("replay", 0) >= 4)
-        peer.share()
+        peer.share(8)
         until(lambda: any(round == 3 for _, round, _ in node.learned_from()))
         learned = node.learned_from()
         assert len(learned) == len(set(learned))
@@ -105,7 +105,7 @@ def test_a_relay_that_is_late_is_no_reason_to_wait(tmp_path: Path) -> None:
         assert not node.learned_from()
         with relay(where), closing(Honest(where, POND, GUESSES)) as peer:
             until(lambda: node.status["peers"] == 1 and not node.status["silo"])
-            peer.share()
+            peer.share(8)
             until(node.learned_from)
             assert node.status["note"] == ""
         until(lambda: node.status["silo"])
