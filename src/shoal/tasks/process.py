@@ -1,4 +1,4 @@
-"""The verifier's end of its worker: start it, talk to it, kill it."""
+"""This end of a process in which strangers' text is worked on: start it, talk to it, kill it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import queue
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from typing import IO
 
 import msgspec
@@ -22,14 +23,15 @@ START_TIMEOUT = 120.0
 COMMAND = (sys.executable, "-P", "-m", "shoal.tasks.worker")
 
 
-class WorkerProcess:
-    """One process of `shoal.tasks.worker`. A thread reads what it says, since not every system can wait on a pipe."""
+class GuardedProcess:
+    """A process that is told what it is for, says that it is ready, and answers. A thread reads what it says, since not
+    every system can wait on a pipe."""
 
-    def __init__(self, config: TasksConfig) -> None:
+    def __init__(self, command: Sequence[str], start: object) -> None:
         # It can import what this process can. Its linear algebra gets no threads: their stacks would count as memory.
         path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
         self._process = subprocess.Popen(
-            COMMAND,
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
@@ -40,21 +42,13 @@ class WorkerProcess:
         self._requests = self._process.stdin
         self._messages: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
-        self._send(config.model_dump(mode="json"))
+        self._send(start)
 
     def wait_ready(self) -> None:
-        """Raises `UserError` if the tasks cannot be made, `TimeoutError` or `EOFError` if it does not come up."""
+        """Raises `UserError` with what it lacks, `TimeoutError` or `EOFError` if it does not come up."""
         ready = msgspec.msgpack.decode(self._next(START_TIMEOUT), type=Ready)
         if ready.error:
             raise UserError(ready.error)
-
-    def submit(self, jobs: list[Job]) -> None:
-        """Have `jobs` scored; there is a `result` for each, in order."""
-        self._send(jobs)
-
-    def result(self, timeout: float) -> Result:
-        """The next result. Raises `TimeoutError` after `timeout` seconds, `EOFError` if the worker is dead."""
-        return _results.decode(self._next(timeout))
 
     def kill(self) -> None:
         """End it at once, whatever it does."""
@@ -81,6 +75,21 @@ class WorkerProcess:
             while True:
                 self._messages.put(receive(replies))
         self._messages.put(None)
+
+
+class WorkerProcess(GuardedProcess):
+    """One process of `shoal.tasks.worker`: the verifier's."""
+
+    def __init__(self, config: TasksConfig) -> None:
+        super().__init__(COMMAND, config.model_dump(mode="json"))
+
+    def submit(self, jobs: list[Job]) -> None:
+        """Have `jobs` scored; there is a `result` for each, in order."""
+        self._send(jobs)
+
+    def result(self, timeout: float) -> Result:
+        """The next result. Raises `TimeoutError` after `timeout` seconds, `EOFError` if the worker is dead."""
+        return _results.decode(self._next(timeout))
 
 
 _results = msgspec.msgpack.Decoder(Result)
