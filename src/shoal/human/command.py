@@ -69,7 +69,7 @@ def command(args: argparse.Namespace) -> int:
 
         from shoal.human.server import make_app
     except ImportError as error:
-        raise UserError(f"the page needs {error.name}: pip install 'shoal[human]'") from None
+        raise UserError(f"the page needs {error.name}: pip install 'shoal[watch]'") from None
     from shoal.human.contributor import Contributor
     from shoal.swarm.identity import identity_path
     from shoal.window.command import _address, _bound, _is_loopback, _token
