@@ -118,6 +118,7 @@ def test_a_stranger_could_send_it(attack: str, form: str, verifiers: dict[str, V
     sent = [
         Rollout(question.id, question.hash, group, eve.name, 1, slot)
         for slot, (question, group) in enumerate(zip(questions, groups, strict=True))
+        if group  # a zero in base_conversion has no right answer
     ]
     admitted = admission.admit([("link", seal(one, eve, SWARM, NOW)) for one in sent])
     assert not set(admission.refused) - {"duplicate"}, admission.refused  # two questions may be the same

@@ -53,7 +53,7 @@ class Adversary:
     """A policy that gives half of each group the payload of `attack` with the right answer, and half a wrong one.
 
     `attack` is one of `ExperimentConfig.attack`. It knows right answers, as anybody does who makes the question again;
-    of questions that name none (their entry's answer is None) it gives no completions. Where a task takes nothing but
+    of questions that name none (their entry's answer is None or empty) it gives no completions. Where a task takes nothing but
     the answer (`answer = "whole"`, see `planted`) the payload goes into the wrong half, for what that is worth.
     """
 
@@ -90,7 +90,7 @@ class Adversary:
         task, spec = self.tasks.lookup(question.id)
         entry = getattr(task, "entry", None)  # a task of one's own has none
         answer = entry(question.id.seed, question.id.index)["answer"] if entry else None
-        if answer is None:
+        if not answer:  # base_conversion of reasoning-gym 0.1.25 says that zero is written ""
             self.trouble = f"nobody says what is right in {question.id.task}"
             return ()
         right = (size + 1) // 2
