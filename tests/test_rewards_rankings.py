@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from fakes import question
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.config import Config, TasksConfig
 from shoal.errors import UserError
+from shoal.folder import LEARNED
+from shoal.rewards import Combined, Entry, RankedSwarm, RewardVerifier
 from shoal.rewards.rankings import MOST_ANSWERS, Rankings, bradley_terry, mean_rank
+from shoal.scoring import Scorer
+from shoal.session import run_session
+from shoal.swarm.memory import MemorySwarm
+from shoal.tasks import Tasks
 
 QUESTION = question(7)
 
@@ -39,12 +46,58 @@ def test_the_file_outlives_the_object_and_may_be_shared(tmp_path: Path) -> None:
 def test_what_has_been_ranked_since(tmp_path: Path) -> None:
     rankings = Rankings(tmp_path / "r.sqlite")
     rankings.add("ada", QUESTION, [["a"], ["b"]])
-    between = time.time()
-    time.sleep(0.01)
     rankings.add("ada", question(1), [["x", "y"], ["z"]])
     rankings.add("bob", question(1), [["z"], ["w"]])
-    assert rankings.ranked() == [(QUESTION.id, ["a", "b"]), (question(1).id, ["x", "y", "z", "w"])]
-    assert rankings.ranked(between) == [(question(1).id, ["x", "y", "z", "w"])]
+    first, second = rankings.ranked()
+    assert (first.question, first.answers) == (QUESTION.id, ["a", "b"])
+    assert (second.question, second.answers) == (question(1).id, ["x", "y", "z", "w"])
+    assert rankings.ranked(first.number) == [second]
+    assert rankings.ranked(most=1) == [first]
+    assert rankings.ranked(second.number) == []
+    rankings.add("bob", question(1), [["w"], ["z"]])  # he thought again, and there is something new to learn
+    assert [one.question for one in rankings.ranked(second.number)] == [question(1).id]
+
+
+def test_what_people_ranked_is_received_once_with_its_rewards(tmp_path: Path) -> None:
+    """The answers of all, the rewards of the rankings; nothing of questions that are not this swarm's or held out."""
+    tasks = Tasks(TasksConfig(suite="pond"))
+    rankings = Rankings(tmp_path / "r.sqlite")
+    scorer = Scorer(tasks, RewardVerifier(tasks, Combined([Entry("people", rankings)])))
+    swarm = RankedSwarm(MemorySwarm().join("ada", scorer), [rankings], scorer)
+    assert swarm.receive() == []
+    [asked] = tasks.draw(1, "ranked")
+    rankings.add("bob", asked, [["best"], ["so", "la la"], ["worst"]])
+    rankings.add("bob", QUESTION, [["a"], ["b"]])
+    rankings.add("bob", next(iter(tasks.held_out(1, 0).values()))[0], [["a"], ["b"]])
+    [scored] = swarm.receive()
+    assert [c.text for c in scored.rollout.completions] == ["best", "so", "la la", "worst"]
+    assert scored.rewards == (1.0, 0.5, 0.5, 0.0)
+    assert scored.question == asked
+    assert swarm.receive() == []
+    swarm.save(tmp_path)
+    again = RankedSwarm(MemorySwarm().join("ada", scorer), [rankings], scorer)
+    again.load(tmp_path)
+    assert again.receive() == []
+    rankings.add("eve", asked, [["worst"], ["best"]])
+    [scored] = again.receive()
+    assert scored.rewards == (0.5, 0.5, 0.5, 0.5)
+
+
+def test_a_run_learns_from_what_was_ranked(tmp_path: Path) -> None:
+    config = Config.model_validate(
+        {
+            "rounds": 2,
+            "rewards": [{"kind": "rankings", "file": str(tmp_path / "r.sqlite")}],
+            "swarm": {"nodes": 1, "local": 1, "external": 1},
+            "evaluation": {"questions": 1, "samples": 1},
+            "policy": {"num_generations": 2},
+        }
+    )
+    [asked] = Tasks(config.tasks).draw(1, "ranked")
+    Rankings(tmp_path / "r.sqlite").add("ada", asked, [["1"], ["2"]])
+    assert run_session(config, tmp_path / "run", None, quiet=True) == 0
+    learned = pq.read_table(tmp_path / "run" / LEARNED).to_pylist()
+    assert [(row["maker"], row["round"]) for row in learned if row["foreign"]] == [("people", 1)]
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ from shoal.policy.stacked import stack
 from shoal.protocols import Learner, Policy, Swarm
 from shoal.protocols import Verifier as AnyVerifier
 from shoal.ranks import ALONE, Ranks
-from shoal.rewards import Combined, RewardVerifier, rewards_of
+from shoal.rewards import Combined, RankedSwarm, Rankings, RewardVerifier, rewards_of
 from shoal.rollout import hash_of, seed_of
 from shoal.sampling import make_sampler
 from shoal.scoring import Scorer
@@ -255,7 +255,7 @@ class Run:
             scorer=scorer,
             policy=answers,
             learner=learner,
-            swarm=self.member.swarm if self.member else self.swarm.join(name, scorer),
+            swarm=self._place(name, scorer),
             sampler=make_sampler(config.sampling),
             pool=Pool(config.swarm.pool_size, config.swarm.max_age),
             local=config.swarm.local,
@@ -265,6 +265,14 @@ class Run:
             sharing=make_sharing(config),
             balance=make_balance(config),
         )
+
+    def _place(self, name: str, scorer: Scorer) -> Swarm:
+        """Where a node hears others, and what people ranked, if it is rewarded by that."""
+        swarm = self.member.swarm if self.member else self.swarm.join(name, scorer)
+        if all(spec.kind != "rankings" for spec in self.config.rewards):
+            return swarm
+        rewards = [entry.reward for entry in self.rewards.entries] if self.rewards else []
+        return RankedSwarm(swarm, [one for one in rewards if isinstance(one, Rankings)], scorer, self.ranks)
 
     def _evaluate(self, node: Node) -> dict[str, Any]:
         result = evaluate(

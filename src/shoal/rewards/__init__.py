@@ -10,6 +10,7 @@ from shoal.config import RewardSpec
 from shoal.rewards.combined import Combined, Entry, RewardVerifier
 from shoal.rewards.function import FunctionReward
 from shoal.rewards.make import make_rewards, rewards_of
+from shoal.rewards.ranked import RankedSwarm
 from shoal.rewards.rankings import Rankings
 from shoal.rewards.reward import Pointwise, Reward, Verified
 
@@ -18,6 +19,7 @@ __all__ = [
     "Entry",
     "FunctionReward",
     "Pointwise",
+    "RankedSwarm",
     "Rankings",
     "Reward",
     "RewardSpec",

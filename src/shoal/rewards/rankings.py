@@ -14,6 +14,7 @@ import sqlite3
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import permutations, product
 from pathlib import Path
 from statistics import fmean
@@ -35,10 +36,21 @@ STEPS = 100
 """Of Newton's method for strengths, at most; a few do."""
 
 _TABLE = """
-CREATE TABLE IF NOT EXISTS rankings (
-    question TEXT NOT NULL, who TEXT NOT NULL, answers TEXT NOT NULL, identity BLOB NOT NULL, ranking BLOB NOT NULL,
-    time REAL NOT NULL, PRIMARY KEY (question, who, answers))
+CREATE TABLE IF NOT EXISTS ranking (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, question TEXT NOT NULL, who TEXT NOT NULL, answers TEXT NOT NULL,
+    identity BLOB NOT NULL, tiers BLOB NOT NULL, time REAL NOT NULL, UNIQUE (question, who, answers))
 """
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A question that people ranked answers to."""
+
+    number: int
+    """Of its last ranking. Later ones have higher numbers, also where they replace another."""
+    question: QuestionId
+    answers: list[str]
+    """All that anybody ranked."""
 
 
 class Rankings:
@@ -78,7 +90,7 @@ class Rankings:
             time.time(),
         )
         with self._open() as file:
-            file.execute("INSERT OR REPLACE INTO rankings VALUES (?, ?, ?, ?, ?, ?)", row)
+            file.execute("INSERT OR REPLACE INTO ranking VALUES (NULL, ?, ?, ?, ?, ?, ?)", row)
 
     def score(self, items: Items) -> Values:
         """Rewards of answers by the rankings of their question; None for what nobody ranked."""
@@ -93,15 +105,16 @@ class Rankings:
         """The reward of each answer in rankings of one question."""
         return mean_rank(rankings) if self.method == "mean_rank" else bradley_terry(rankings)
 
-    def ranked(self, since: float = 0.0) -> list[tuple[QuestionId, list[str]]]:
-        """Questions that were ranked after `since` (seconds since 1970) with all their ranked answers: rollouts to be
-        learned from, now that they have rewards."""
-        query = "SELECT identity FROM rankings WHERE time > ? GROUP BY question ORDER BY max(time)"
+    def ranked(self, after: int = 0, most: int = 1 << 31) -> list[Ranked]:
+        """The first `most` questions whose last ranking has a number above `after`, in the order of these: rollouts to
+        be learned from, now that they have rewards."""
+        query = """SELECT max(number), identity FROM ranking GROUP BY question HAVING max(number) > ?
+            ORDER BY max(number) LIMIT ?"""
         with self._open() as file:
-            identities = [_identity.decode(data) for (data,) in file.execute(query, (since,)).fetchall()]
-            groups = [_rankings(file, identity) for identity in identities]
+            found = [(n, _identity.decode(data)) for n, data in file.execute(query, (after, most)).fetchall()]
+            groups = [_rankings(file, identity) for _, identity in found]
         answers = [list(dict.fromkeys(t for ranking in group for tier in ranking for t in tier)) for group in groups]
-        return list(zip(identities, answers, strict=True))
+        return [Ranked(n, identity, texts) for (n, identity), texts in zip(found, answers, strict=True)]
 
     def close(self) -> None:
         """Nothing stays open."""
@@ -160,7 +173,7 @@ def _sigmoid(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _rankings(file: sqlite3.Connection, identity: QuestionId) -> list[list[list[str]]]:
-    query = "SELECT ranking FROM rankings WHERE question = ? ORDER BY time, who, answers"
+    query = "SELECT tiers FROM ranking WHERE question = ? ORDER BY number"
     return [_ranking.decode(data) for (data,) in file.execute(query, (_key(identity),)).fetchall()]
 
 
