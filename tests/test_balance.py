@@ -156,6 +156,11 @@ def test_without_weights_there_is_no_effective_sample_size() -> None:
     assert make_balance(Config(sampling=SamplingConfig(adapt="progress"))) is not None
 
 
+def test_shares_that_the_loss_keeps_do_not_move() -> None:
+    with pytest.raises(UserError, match="take one of the two"):
+        make_balance(Config(sampling=SamplingConfig(adapt="progress"), learner=LearnerConfig(balance="source")))
+
+
 class Measured(Student):
     """A learner whose external rollouts never count for much."""
 

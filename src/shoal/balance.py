@@ -124,10 +124,16 @@ _STATE = ("local", "external", "_ess", "_rested", "_direction", "_rounds", "_ris
 
 def make_balance(config: Config) -> Balance | None:
     """What moves I and J of a run with `config`; none where they stay as they are, or where nothing is shared. Raises
-    `UserError` where the effective sample size would always be full, and J would rise whatever happens."""
+    `UserError` where the effective sample size would always be full, and J would rise whatever happens, and where the
+    loss keeps both sources' shares as they are."""
     swarm, sign = config.swarm, config.sampling.adapt
     if sign == "none" or not swarm.external or swarm.local + swarm.external < 2:
         return None
+    if config.learner.balance == "source":
+        raise UserError(
+            f"sampling.adapt = '{sign}' moves I and J, and learner.balance = 'source' lets them count as I and J of the "
+            "settings: take one of the two"
+        )
     if sign != "progress" and config.learner.external_weight == "none" and not config.learner.external_gate:
         raise UserError(
             f"sampling.adapt = '{sign}' needs external rollouts to have weights, of which there are none: take "
