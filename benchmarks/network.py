@@ -114,7 +114,8 @@ def live(spec: Spec) -> None:
     """A node's life; what came of it goes into `spec.out`."""
     from shoal.swarm.admission import Admission
     from shoal.swarm.neighbours import Neighbours
-    from shoal.swarm.network import RECEIVED, NetworkLink, Newest
+    from shoal.swarm.network import RECEIVED, NetworkLink
+    from shoal.swarm.queues import Newest
     from shoal.swarm.transport import TransportOptions
     from shoal.swarm.wire import seal
 

@@ -23,7 +23,8 @@ from shoal.errors import UserError
 from shoal.rollout import Completion, Part, Rollout, Scored
 from shoal.swarm.identity import name_of
 from shoal.swarm.neighbours import Keys, Neighbours
-from shoal.swarm.network import CACHE, HISTORY, OUTBOX, RECEIVED, Inbox, Meter, NetworkLink, Newest
+from shoal.swarm.network import CACHE, HISTORY, OUTBOX, RECEIVED, NetworkLink
+from shoal.swarm.queues import Inbox, Meter, Newest
 from shoal.swarm.transport import TransportOptions, Unreachable, open_session, parse_endpoint
 
 SWARM = "reef"

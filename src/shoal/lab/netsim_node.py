@@ -19,8 +19,9 @@ from shoal.scoring import Scorer
 from shoal.swarm.admission import Admission
 from shoal.swarm.identity import Identity
 from shoal.swarm.neighbours import ENOUGH, Neighbours, find_region, random_branch
-from shoal.swarm.network import HISTORY, PAUSE, RECEIVED, Newest
+from shoal.swarm.network import HISTORY, PAUSE, RECEIVED
 from shoal.swarm.pool import Pool
+from shoal.swarm.queues import Newest
 
 if TYPE_CHECKING:
     from shoal.lab.netsim import Network

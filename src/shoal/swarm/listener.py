@@ -18,8 +18,8 @@ import zenoh
 
 from shoal.swarm.limits import Bucket, Recent
 from shoal.swarm.neighbours import Keys
-from shoal.swarm.network import Newest
 from shoal.swarm.notices import MAX_BYTES, Lesson, Notice, open_notice
+from shoal.swarm.queues import Newest
 from shoal.swarm.transport import TransportOptions, open_session
 
 NODES: Final = 16_384
