@@ -113,6 +113,24 @@ def test_an_empty_pool_stops_nobody() -> None:
     assert [len(taught) for taught in student(ada).lessons] == [2, 2, 2]
 
 
+def test_others_live_rollouts_take_the_places_of_own_dead_ones() -> None:
+    """As many as the pool has beyond J, and none where others' are not wanted at all."""
+    for right, external, offered, expected in [
+        ("42", 1, 5, (0, 3)),  # both own ones are dead
+        ("42", 1, 2, (1, 2)),  # one of them stays
+        ("42", 1, 1, (2, 1)),
+        ("42", 1, 0, (2, 0)),
+        ("42", 0, 5, (2, 0)),
+        (RIGHT, 1, 5, (2, 1)),  # both are live
+    ]:
+        swarm = MemorySwarm()
+        ada, bob = make_node("ada", swarm, right, external=external, fill=True), join(swarm, "bob")
+        bob.share([rollout(question(n), answers=[right, WRONG]) for n in (6, 7, 8, 9, 11)[:offered]])
+        ada.act()
+        lesson = ada.learn()
+        assert (len(lesson.learned), len(lesson.foreign)) == expected
+
+
 def test_j_zero_takes_nothing_and_shares_all_the_same() -> None:
     swarm = MemorySwarm()
     ada, listener, bob = make_node("ada", swarm, external=0), join(swarm), join(swarm, "bob")

@@ -296,6 +296,9 @@ class SamplingConfig(Section):
     keep_solved: bool = False
     """Take also rollouts that are right throughout, for tasks that this node solves less than a fifth of the time; its
     own success rate is then their baseline."""
+    fill: bool = False
+    """Others' live rollouts, where the pool has more than J, take the places of own ones from which nothing is to be
+    learned: updates then have I + J live rollouts at the cost of I."""
     newcomer_share: float = Field(1.0, gt=0, le=1)
     """The share of J, but at least one rollout, that nodes get together of whom fewer than 16 rollouts have come."""
     adapt: Literal["none", "ess", "progress", "both"] = "none"
@@ -322,6 +325,30 @@ class ExperimentConfig(Section):
     """What they send. planted: right answers with a text planted in them. reasoning: right answers after wrong
     reasoning. gibberish: right planted answers beside gibberish. length: right answers as long as may be. keys:
     planted, with a new name for each rollout."""
+    rewarded: Annotated[int, Field(ge=0)] | Literal["all"] = "all"
+    """How many of the nodes, the last ones, are rewarded by `[[rewards]]`; the others are by the verifier alone."""
+    contributors: int = Field(0, ge=0)
+    """How many of the nodes, the last ones, answer and share, and never learn. They count as nodes, and not in the
+    figures."""
+    contributor: Literal["person", "picker"] = "person"
+    """What answers there. person: somebody who knows the right answer or does not. picker: the policy as it was at the
+    start, of which the best and the worst answers are shared, by what the node is rewarded by."""
+    contributor_questions: int = Field(1, ge=0)
+    """Questions that a contributor answers in a round."""
+    contributor_answers: int = Field(1, ge=1)
+    """Answers that it shares to each at most. Receivers compare a single one with their own success."""
+    contributor_skill: float = Field(0.8, ge=0, le=1)
+    """person: how often the right answer is among those."""
+    contributor_generations: int = Field(32, ge=1)
+    """picker: completions for each question, of which it shares the best and the worst."""
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if self.adversaries and self.contributors:
+            raise ValueError("the last nodes are adversaries or contributors: take one of the two")
+        if self.contributor == "picker" and self.contributor_answers > self.contributor_generations:
+            raise ValueError(f"contributor_answers = {self.contributor_answers} are more than it generates")
+        return self
 
 
 class NetworkConfig(Section):

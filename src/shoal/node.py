@@ -57,6 +57,8 @@ class Node:
     """I: own rollouts in each update."""
     external: int
     """J: other nodes' rollouts in each update, as far as there are live ones."""
+    fill: bool = field(default=False, kw_only=True)
+    """Whether others' live rollouts take the places of own ones that are dead."""
     num_generations: int
     """G: completions for each question."""
     questions: int | None = None
@@ -102,10 +104,12 @@ class Node:
             return Lesson(own, [], [], {})
         self.sampler.observe(own)
         self.pool.add(received, self.round)
-        foreign = self.sampler.sample(self.pool.candidates(), self.external, self._seed("sample"))
+        learned = live_first(own, self.local)
+        dead = sum(not scored.live for scored in learned) if self.fill and self.external else 0
+        foreign = self.sampler.sample(self.pool.candidates(), self.external + dead, self._seed("sample"))
         self.pool.remove(foreign)
         foreign = [msgspec.structs.replace(scored, foreign=True) for scored in foreign]
-        learned = live_first(own, self.local)
+        learned = live_first(learned, self.local - max(0, len(foreign) - self.external))
         with self._timed("learn"):
             update = self.learner.update(learned + foreign, self._seed("learn"))
         if self.balance:

@@ -260,6 +260,7 @@ class Run:
             pool=Pool(config.swarm.pool_size, config.swarm.max_age),
             local=config.swarm.local,
             external=config.swarm.external,
+            fill=config.sampling.fill,
             num_generations=config.policy.num_generations,
             questions=number(config.swarm.asked),
             sharing=make_sharing(config),

@@ -222,7 +222,7 @@ def live_first(own: Sequence[Scored], n: int) -> list[Scored]:
 
 def make_sampler(config: SamplingConfig) -> Sampler:
     """The sampler that the settings ask for: the paper's, as they stand."""
-    plain = SamplingConfig(adapt=config.adapt)  # which is none of the sampler's
+    plain = SamplingConfig(adapt=config.adapt, fill=config.fill)  # which are none of the sampler's
     return UniformSampler() if config == plain else SelectiveSampler(config)
 
 
