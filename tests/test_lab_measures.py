@@ -199,11 +199,11 @@ def test_totals() -> None:
 
 
 def test_summary_by_hand() -> None:
-    found = summary(ROWS, threshold=0.5)
+    found = summary(ROWS, threshold=0.5, hold=1)
     assert found == pytest.approx(
         {
             "held_out/area_per_update": (0.3 + 0.125) / 2,
-            "held_out/area_per_token": (0.3 + (0.1 * 20 / 2 + 0.2 * 20) / 40) / 2,
+            "held_out/area_per_token": None,  # of too few evaluations
             "held_out/start": 0.0,
             "held_out/final": (0.4 + 0.3) / 2,
             "held_out/gain": (0.4 + 0.3) / 2,
@@ -232,11 +232,28 @@ def test_summary_by_hand() -> None:
     )
 
 
+def climbing(node: str, tokens: int) -> list[Row]:
+    """Five evaluations from 0 to 0.4."""
+    rows = [trained(node, round, 0.1, tokens) | evaluated(node, round, round / 10, 0, 0) for round in range(1, 5)]
+    return [evaluated(node, 0, 0.0, 0, 0), *rows]
+
+
 def test_summary_leaves_no_node_out_in_silence() -> None:
-    assert summary(ROWS, threshold=0.5, tokens=40)["held_out/area_per_token"] is not None
-    assert summary(ROWS, threshold=0.5, tokens=100)["held_out/area_per_token"] is None  # bob made 40 only
-    assert summary(ROWS, threshold=0.5, tokens=100, nodes=["ada"])["held_out/area_per_token"] == pytest.approx(0.1)
+    rows = [*climbing("ada", 100), *climbing("bob", 50)]
+    found = summary(rows, threshold=0.5, tokens=200, nodes=["bob"])
+    assert found["held_out/area_per_token"] == pytest.approx(0.2)
+    assert summary(rows, threshold=0.5, tokens=300, nodes=["bob"])["held_out/area_per_token"] is None  # it made 200
+    assert summary(rows, threshold=0.5, tokens=300, nodes=["ada"])["held_out/area_per_token"] == pytest.approx(0.15)
+    assert summary(rows, threshold=0.5, tokens=300)["held_out/area_per_token"] is None
+    assert summary(rows, threshold=0.5, tokens=200)["held_out/area_per_token"] is None  # ada had three evaluations
     assert summary(ROWS, threshold=0.5, rounds=2)["held_out/area_per_update"] == pytest.approx((0.2 + 0.05) / 2)
+
+
+def test_one_lucky_evaluation_is_no_learning() -> None:
+    passes = {0: 0.0, 1: 0.2, 2: 0.0, 3: 0.2, 4: 0.2}
+    rows = [evaluated("ada", round, value, value, 0.0) for round, value in passes.items()]
+    found = summary(rows, threshold=0.1)
+    assert (found["threshold/reached"], found["threshold/rounds"]) == (1 / 2, (3 + 4) / 2)
 
 
 def test_summary_counts_who_never_learns_with_the_end() -> None:
@@ -245,7 +262,7 @@ def test_summary_counts_who_never_learns_with_the_end() -> None:
         for node in ("ada", "bob")
         for round in (0, 4, 8)
     ]
-    found = summary(rows, threshold=0.4)
+    found = summary(rows, threshold=0.4, hold=1)
     assert found["threshold/reached"] == 1 / 4
     assert found["threshold/rounds"] == (4 + 8 + 8 + 8) / 4
     assert found["threshold/lag"] == 4
@@ -285,7 +302,8 @@ def test_there_is_no_gain_without_a_start() -> None:
 
 def test_summary_of_one_evaluation() -> None:
     found = summary(ROWS[:1], threshold=0.5)
-    assert found["held_out/area_per_update"] == found["held_out/area_per_token"] == found["held_out/final"] == 0.0
+    assert found["held_out/area_per_update"] == found["held_out/final"] == 0.0
+    assert found["held_out/area_per_token"] is None
     assert found["threshold/reached"] == 0
     assert found["cumulative/reward/local"] is None
 

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from shoal.lab.statistics import (
     Interval,
     compare,
+    equivalence_test,
     holm,
     interquartile_mean,
     iqm_difference,
@@ -159,6 +161,55 @@ def test_sign_flips_by_hand() -> None:
     assert sign_flip_test([0.1] * 10).p == 2 / 1024
     with pytest.raises(ValueError, match="finite"):
         sign_flip_test([])
+
+
+def test_equivalence_by_hand() -> None:
+    found = equivalence_test([0.0] * 6, 1.0)
+    assert (found.p, found.beyond_p, found.smallest_p) == (1 / 64, 1, 1 / 64)
+    assert equivalence_test([-2.0, 2.0], 1.0).p == 0.5  # -1 and 3 from below: a sum of 2 or more in 2 of 4 choices
+    away = equivalence_test([2.0] * 6, 1.0)
+    assert (away.p, away.beyond_p) == (1, 2 / 64)
+    assert equivalence_test([-2.0] * 6, 1.0).beyond_p == 2 / 64
+    assert equivalence_test([1.0] * 6, 1.0).p == 1  # on the margin
+    with pytest.raises(ValueError, match="above 0"):
+        equivalence_test([0.0], 0.0)
+
+
+def test_equivalence_is_found_as_seldom_by_mistake_as_it_says() -> None:
+    """Of runs that differ by the margin itself: in 5 % of cases at most, but for the noise of 2000 tries."""
+    rng = np.random.default_rng(0)
+    found = [equivalence_test(rng.normal(1.0, 1.0, 8), 1.0).p <= 0.05 for _ in range(2000)]
+    assert np.mean(found) < 0.065
+    sure = [equivalence_test(rng.normal(0.0, 0.3, 8), 1.0).p <= 0.05 for _ in range(200)]
+    assert np.mean(sure) > 0.99
+
+
+def test_equivalence_of_many_runs_is_near_schuirmann_s() -> None:
+    values = np.random.default_rng(1).normal(0.1, 1.0, 40)
+    t = max(
+        stats.ttest_1samp(values, -0.4, alternative="greater").pvalue,
+        stats.ttest_1samp(values, 0.4, alternative="less").pvalue,
+    )
+    assert equivalence_test(values, 0.4).p == pytest.approx(t, abs=0.01)
+
+
+def test_contrasts_that_ask_for_equality_are_a_family_of_their_own() -> None:
+    rng = np.random.default_rng(2)
+    scores = {arm: dict(enumerate(rng.normal(mean, 0.01, 6))) for arm, mean in (("a", 1.0), ("b", 1.0), ("c", 1.2))}
+    pairs = {"same": ("a", "b"), "other": ("a", "c"), "differ": ("c", "a")}
+    same, other, differ = compare(scores, pairs, {"same": 0.05, "other": 0.05})
+    assert (same.conclusive, same.beyond, same.contrasts) == (True, False, 2)
+    assert same.adjusted_p == 2 / 64
+    assert "may be said to be equal within ±0.05 (two one-sided tests, p = 0.0312" in same.sentence
+    assert (other.conclusive, other.beyond, other.side) == (False, True, "below")
+    assert "may be said to be below that of c by more than 0.05" in other.sentence
+    assert (differ.conclusive, differ.contrasts, differ.adjusted_p) == (True, 1, 2 / 64)
+    [few] = compare(
+        {arm: {s: v for s, v in by.items() if s < 3} for arm, by in scores.items()},
+        {"same": ("a", "b")},
+        {"same": 0.05},
+    )
+    assert "smallest p that can come out is 0.125, so nothing can reach 0.05; 5 seeds could." in few.sentence
 
 
 def test_smallest_p() -> None:

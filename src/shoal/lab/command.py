@@ -57,6 +57,8 @@ def _run(args: argparse.Namespace) -> int:
 
     console = Console()
     study, folder = open_study(args.study, args.out, given_settings(args), args.quick)
+    for warning in study.hopeless():
+        console.print(warning, style="yellow", highlight=False)
     try:
         failures = run_study(study, folder, console, args.jobs, args.together, args.ray)
     except KeyboardInterrupt:

@@ -156,7 +156,7 @@ def _contrast(verdict: Verdict) -> dict[str, Any]:
         "control": verdict.spec.control,
         "figure": verdict.figure,
         "expect": verdict.spec.expect,
-        "margin": verdict.spec.margin,
+        "share": verdict.spec.margin,
         "found": verdict.found,
         "outcome": verdict.outcome,
         "sentence": verdict.sentence,

@@ -3,7 +3,8 @@
     for verdict in verdicts(results):
         print(verdict.name, verdict.regime, verdict.expect, verdict.outcome, verdict.sentence)
 
-Holm's adjustment is over all contrasts of the study that could be made, in all regimes and of all figures together.
+Holm's adjustment is over all contrasts of the study that could be made, in all regimes and of all figures together:
+those that ask for a difference, and apart from them those that ask for equality.
 """
 
 from __future__ import annotations
@@ -17,9 +18,8 @@ from shoal.lab.results import Figures, Results, Runs, by_seed, cuts, known, scor
 from shoal.lab.statistics import RESAMPLES, Contrast, Interval, compare, interquartile_mean
 from shoal.lab.study import ONLY, ContrastSpec
 
+EQUAL = "equal within the margin"
 MET, NOT_MET, OPEN, UNASKED = "met", "not met", "cannot be concluded", "nothing was expected"
-FEWEST = 5
-"""Seeds from which an interval may say that arms are equal."""
 PAPER = {"6/2": 1.52, "4/4": 1.95, "2/6": 1.68}
 """Cumulative reward over that of 8/0 (arXiv 2509.08721, section 5), over the training set as it seems."""
 
@@ -70,6 +70,7 @@ def verdicts(results: Results) -> list[Verdict]:
     ends: dict[str, str] = {}
     faults: dict[str, str] = {}
     pairs: dict[str, tuple[str, str]] = {}
+    margins: dict[str, float] = {}
     for name, spec in study.contrasts.items():
         for regime in study.paired(spec):
             figure = spec.figure or study.figure
@@ -82,11 +83,17 @@ def verdicts(results: Results) -> list[Verdict]:
             if isinstance(made, str):
                 faults[key] = made
                 continue
+            if spec.expect == "equal":
+                margin = spec.margin * abs(interquartile_mean(list(made[1].values())))
+                if not margin:
+                    faults[key] = f"`{figure}` of {spec.control} is 0, and so is any share of it."
+                    continue
+                margins[key] = margin
             pairs[key] = (f"{key}: {spec.treated}", f"{key}: {spec.control}")
             tables |= dict(zip(pairs[key], made, strict=True))
             if figure == "held_out/area_per_token":
                 ends[key] = f" Areas end at {cuts(runs)[1]:.0f} tokens of a node."
-    contrasts = {each.name: each for each in compare(tables, pairs, alpha=study.alpha)}
+    contrasts = {each.name: each for each in compare(tables, pairs, margins, alpha=study.alpha)}
     found = []
     for key, (name, regime, spec, figure) in planned.items():
         if key in faults:
@@ -95,8 +102,8 @@ def verdicts(results: Results) -> list[Verdict]:
         treated, control = (tables[arm] for arm in pairs[key])
         title = titled(name, regime)
         contrast = replace(contrasts[key], name=title, treated=spec.treated, control=spec.control)
-        side, more = _found(contrast, spec, list(control.values()))
-        sentence = f"{contrast.sentence}{more}{ends.get(key, '')}"
+        side = _found(contrast)
+        sentence = f"{contrast.sentence}{ends.get(key, '')}"
         relative = relative_difference(treated, control)
         found.append(Verdict(name, regime, spec, figure, contrast, relative, side, _outcome(spec, side), sentence))
     return found
@@ -159,22 +166,13 @@ def _compared(
     return known(figures[spec.treated], figure), known(figures[spec.control], figure)
 
 
-def _found(contrast: Contrast, spec: ContrastSpec, control: list[float]) -> tuple[str, str]:
-    """What may be said, and what there is to add to the contrast's sentence."""
-    side = ("above" if contrast.mean_difference > 0 else "below") if contrast.conclusive else OPEN
-    if spec.expect != "equal":
-        return side, ""
-    margin = spec.margin * abs(interquartile_mean(control))
-    low, high = contrast.difference.low, contrast.difference.high
-    span = f"±{spec.margin:.0%} of the control ({margin:.3g})"
-    if contrast.seeds < FEWEST:
-        return OPEN, f" Nor that they are equal within {span}: that takes {FEWEST} seeds at least."
-    if -margin <= low and high <= margin:
-        return "equal within the margin", f" All of the interval is within {span}: equal within the margin."
-    if side != OPEN and (low > margin or high < -margin):
-        return side, f" None of the interval is within {span}."
-    part = "All" if low > margin or high < -margin else "Part"
-    return OPEN, f" {part} of the interval is outside {span}, so nor that they are equal within it."
+def _found(contrast: Contrast) -> str:
+    """What may be said."""
+    if contrast.margin is None:
+        return contrast.side if contrast.conclusive else OPEN
+    if contrast.conclusive:
+        return EQUAL
+    return contrast.side if contrast.beyond else OPEN
 
 
 def _outcome(spec: ContrastSpec, found: str) -> str:
@@ -182,4 +180,4 @@ def _outcome(spec: ContrastSpec, found: str) -> str:
         return UNASKED
     if found == OPEN:
         return OPEN
-    return MET if found == spec.expect or (spec.expect == "equal" and found.startswith("equal")) else NOT_MET
+    return MET if found == (EQUAL if spec.expect == "equal" else spec.expect) else NOT_MET

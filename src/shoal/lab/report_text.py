@@ -82,7 +82,7 @@ def _expectations(data: dict[str, Any]) -> str:
             each["title"],
             f"{each['treated']} against {each['control']}",
             f"`{each['figure']}`",
-            EXPECTED[each["expect"]].format(each["margin"]),
+            EXPECTED[each["expect"]].format(each["share"]),
             f"**{each['outcome']}**" + ("" if each["found"] == each["outcome"] else f" ({each['found']})"),
             _percent(each["relative"]),
             f"{each['adjusted_p']:.3g}" if "adjusted_p" in each else "–",
@@ -93,9 +93,11 @@ def _expectations(data: dict[str, Any]) -> str:
     head = ["contrast", "arms", "figure", "expected", "came out", "difference", "adjusted p", "P(improvement)"]
     made = [each for each in contrasts if "adjusted_p" in each]
     lines.append(_table(head, rows))
+    kinds = [sum((each["margin"] is not None) is equal for each in made) for equal in (False, True)]
     note = (
-        f"Paired exact sign-flip tests of whole runs; p by Holm over {len(made)} contrast{'s' * (len(made) != 1)}, all "
-        f"regimes together; below {data['alpha']:g} is called a difference. Differences in percent of the control's "
+        "Paired exact sign-flip tests of whole runs, two one-sided ones where equality was expected; p by Holm over "
+        f"{' and '.join(_kind(n, what) for n, what in zip(kinds, ('difference', 'equality'), strict=True) if n)}, all "
+        f"regimes together; at most {data['alpha']:g} is called one. Differences in percent of the control's "
         "interquartile mean, with 95 % intervals of the paired bootstrap. P(improvement): the chance that a run of the "
         "first arm is above one of the second."
     )
@@ -209,6 +211,10 @@ def _reading(data: dict[str, Any]) -> str:
         "is not evidence that there is no effect. What was not measured is –. All figures by seed: `report.json`; all "
         "numbers of a picture: the CSV beside it."
     )
+
+
+def _kind(count: int, what: str) -> str:
+    return f"{count} contrast{'s' * (count != 1)} that ask{'s' * (count == 1)} for {what}"
 
 
 def _picture(picture: dict[str, Any]) -> str:

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from shoal.lab.measures import Rows, held_out, lags, tasks
+from shoal.lab.measures import HOLD, Rows, held_out, lags, tasks
 
 COLUMNS = ["round", "node", "maker", "task", "live", "foreign"]
 """What is needed of `folder.LEARNED_SCHEMA`."""
@@ -97,10 +97,10 @@ def taught(table: pa.Table, nodes: Collection[str] | None = None) -> dict[tuple[
     return {pair: count for pair, count in sorted(counted.items()) if nodes is None or pair[1] in nodes}
 
 
-def followers(rows: Rows, threshold: float) -> Followers:
+def followers(rows: Rows, threshold: float, hold: int = HOLD) -> Followers:
     """Of the nodes in `rows`, those that were later than a task's first learner (`measures.lags`), or never learned."""
     late = []
-    for by_node in lags(rows, threshold).values():
+    for by_node in lags(rows, threshold, hold).values():
         times = list(by_node.values())
         times.remove(0)  # one first learner of each task; who was as soon is a follower without a lag
         late += times

@@ -141,17 +141,57 @@ def sign_flip_test(differences: ArrayLike, *, seed: int = 0) -> SignFlips:
     return SignFlips((1 + hits) / (1 + FLIPS), max(smallest_p(moving), 1 / (1 + FLIPS)), exact=False)
 
 
+@dataclass(frozen=True)
+class Closeness:
+    """Two one-sided tests of whether a mean difference lies within a margin."""
+
+    p: float
+    """Of lying within it: small if neither side may well be beyond."""
+    beyond_p: float
+    """Of lying beyond it, on either side."""
+    smallest_p: float
+    """What could have come out at best."""
+
+
+def equivalence_test(differences: ArrayLike, margin: float, *, seed: int = 0) -> Closeness:
+    """Whether the mean of paired `differences` lies within +-`margin`: Schuirmann's two one-sided tests (Journal of
+    Pharmacokinetics and Biopharmaceutics 15, 1987) by sign flips about either end in place of t.
+
+    p is the larger of those that the mean is not at -margin or below, and not at +margin or above; `beyond_p` is twice
+    the smaller of those that it is outside. Raises `ValueError` for a margin that is not above 0.
+    """
+    if not margin > 0:
+        raise ValueError(f"to be equal within a margin takes one above 0, not {margin}")
+    values = _finite(differences).ravel()
+    inside = max(_one_sided(values + margin, seed), _one_sided(margin - values, seed))
+    outside = min(_one_sided(values - margin, seed), _one_sided(-values - margin, seed))
+    return Closeness(inside, min(1.0, 2 * outside), smallest_p(len(values)) / 2)
+
+
+def _one_sided(values: Array, seed: int) -> float:
+    """The share of all choices of signs whose sum is at least the one observed; of random ones above 20 values."""
+    least = float(values.sum()) - 1e-12 * float(np.abs(values).sum())
+    if len(values) <= EXACT_UP_TO:
+        sums = np.zeros(1)
+        for value in values:
+            sums = np.concatenate([sums + value, sums - value])
+        return float((sums >= least).mean())
+    rng = np.random.default_rng(seed)
+    hits = sum(int((_signs(rng, 1000, len(values)) @ values >= least).sum()) for _ in range(FLIPS // 1000))
+    return (1 + hits) / (1 + FLIPS)
+
+
 def smallest_p(pairs: int) -> float:
     """What the exact two-sided test of so many pairs gives at best: 2 of 2^n choices of signs. 5 give 0.0625."""
     return min(1.0, 2.0 ** (1 - pairs))
 
 
-def pairs_needed(alpha: float, contrasts: int = 1) -> int:
+def pairs_needed(alpha: float, contrasts: int = 1, sides: int = 2) -> int:
     """The fewest pairs whose test can come out at `alpha` or below after Holm's adjustment over so many contrasts."""
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie between 0 and 1, not be {alpha}")
     pairs = 1
-    while contrasts * smallest_p(pairs) > alpha:
+    while contrasts * smallest_p(pairs) * sides / 2 > alpha:
         pairs += 1
     return pairs
 
@@ -190,17 +230,31 @@ class Contrast:
     """Probability that a run of `treated` is above one of `control`."""
     p: float
     adjusted_p: float
-    """By Holm over all contrasts of the study."""
+    """By Holm over all contrasts of its kind: those that ask for a difference, and those that ask for equality."""
     smallest_adjusted_p: float
     """What could have come out at best, with these numbers of pairs in all contrasts."""
     contrasts: int
+    """Of its kind."""
     alpha: float
     level: float
+    margin: float | None = None
+    """Within which the arms are asked to be equal; None: they are asked to differ."""
+    beyond_p: float | None = None
+    """Then: of a difference larger than that."""
 
     @property
     def conclusive(self) -> bool:
-        """Whether the arms may be said to differ."""
+        """Whether the arms may be said to differ, or to be equal within the margin, whichever was asked."""
         return self.adjusted_p <= self.alpha
+
+    @property
+    def beyond(self) -> bool:
+        """Whether they may be said to differ by more than the margin that they were asked to be equal within."""
+        return self.beyond_p is not None and not self.conclusive and self.beyond_p <= self.alpha
+
+    @property
+    def side(self) -> str:
+        return "above" if self.mean_difference > 0 else "below"
 
     @property
     def sentence(self) -> str:
@@ -225,10 +279,12 @@ class Contrast:
             return (
                 f"Nothing may be concluded: with {seeds} the smallest p that can come out{over} is "
                 f"{self.smallest_adjusted_p:.3g}, so nothing can reach {self.alpha:g}; "
-                f"{pairs_needed(self.alpha, self.contrasts)} seeds could."
+                f"{pairs_needed(self.alpha, self.contrasts, 2 if self.margin is None else 1)} seeds could."
             )
+        if self.margin is not None:
+            return self._closeness(p)
         if self.conclusive:
-            side = "above" if self.mean_difference > 0 else "below"
+            side = self.side
             claim = f"The mean of {self.treated} may be said to be {side} that of {self.control} ({p}) in this setting"
             other = self.difference.low <= 0 <= self.difference.high or (self.difference.value > 0) != (side == "above")
             return claim + (
@@ -241,17 +297,34 @@ class Contrast:
             found += ", though the interval leaves out 0: the test was to decide"
         return f"{found} ({p}). Nor that there is none: all in the interval remains possible."
 
+    def _closeness(self, p: str) -> str:
+        span = f"within ±{self.margin:.3g}"
+        if self.conclusive:
+            return f"The means may be said to be equal {span} (two one-sided tests, {p}) in this setting."
+        if self.beyond:
+            return (
+                f"The mean of {self.treated} may be said to be {self.side} that of {self.control} by more than "
+                f"{self.margin:.3g} (p = {self.beyond_p:.3g}) in this setting."
+            )
+        found = f"Neither that the means are equal {span} ({p}) nor that they differ by more may be concluded"
+        if not self.difference.low <= 0 <= self.difference.high:
+            found += f"; the interval has {self.treated} {self.side} {self.control} by some"
+        return found + "."
+
 
 def compare(
     scores: Mapping[str, Mapping[int, float]],
     contrasts: Mapping[str, tuple[str, str]],
+    margins: Mapping[str, float] | None = None,
     *,
     alpha: float = 0.05,
     level: float = 0.95,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> list[Contrast]:
-    """All `contrasts` (name -> treated arm, control arm) of a figure, given for each arm by seed.
+    """All `contrasts` (name -> treated arm, control arm) of a figure, given for each arm by seed. Those with one of the
+    `margins` ask whether the arms are equal within it, the others whether they differ; Holm's adjustment is over those
+    of a kind.
 
     Raises `ValueError` for an arm without scores, arms that share no seed, or a figure that is not finite: what
     could not be measured in one run (a threshold never reached) needs a figure that says so, not a run left out.
@@ -265,9 +338,20 @@ def compare(
         if not seeds:
             raise ValueError(f"contrast {name}: {treated} and {control} share no seed")
         one, other = ([_finite([scores[arm][s] for s in seeds])] for arm in (treated, control))
-        drawn[name] = (seeds, one, other, sign_flip_test(one[0] - other[0], seed=seed))
-    adjusted = holm({name: test.p for name, (*_, test) in drawn.items()})
-    smallest = holm({name: test.smallest_p for name, (*_, test) in drawn.items()})
+        drawn[name] = (seeds, one, other)
+    closeness = {
+        name: equivalence_test(drawn[name][1][0] - drawn[name][2][0], margin, seed=seed)
+        for name, margin in (margins or {}).items()
+    }
+    flips = {
+        name: sign_flip_test(one[0] - other[0], seed=seed)
+        for name, (_, one, other) in drawn.items()
+        if name not in closeness
+    }
+    tests: dict[str, SignFlips | Closeness] = {**flips, **closeness}
+    kinds = [list(flips), list(closeness)]
+    adjusted = {name: p for kind in kinds for name, p in holm({name: tests[name].p for name in kind}).items()}
+    smallest = {name: p for kind in kinds for name, p in holm({name: tests[name].smallest_p for name in kind}).items()}
     return [
         Contrast(
             name=name,
@@ -278,14 +362,16 @@ def compare(
             difference=iqm_difference(one, other, level=level, resamples=resamples, seed=seed),
             mean_difference=float((one[0] - other[0]).mean()),
             improvement=probability_of_improvement(one, other, level=level, resamples=resamples, seed=seed),
-            p=test.p,
+            p=tests[name].p,
             adjusted_p=adjusted[name],
             smallest_adjusted_p=smallest[name],
-            contrasts=len(contrasts),
+            contrasts=len(closeness) if name in closeness else len(flips),
             alpha=alpha,
             level=level,
+            margin=(margins or {}).get(name),
+            beyond_p=closeness[name].beyond_p if name in closeness else None,
         )
-        for name, (seeds, one, other, test) in drawn.items()
+        for name, (seeds, one, other) in drawn.items()
     ]
 
 

@@ -36,14 +36,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from shoal.config import Config, Section, make_config, read_config
 from shoal.errors import UserError
 from shoal.flags import merged
-from shoal.lab.bases import BASE, Recipe
+from shoal.lab.bases import BASE, AnyRecipe
+from shoal.lab.statistics import pairs_needed
 
 ONLY = "main"
 """The regime of a study that names none."""
@@ -90,7 +91,7 @@ class ContrastSpec(Section):
     """A figure of `measures.summary`; none: the study's."""
     expect: Literal["above", "below", "equal", "unknown"] = "unknown"
     """What is expected of `treated`, said before the run."""
-    margin: float = Field(0.0, ge=0)
+    margin: float = Field(0.05, gt=0)
     """For expect = equal: differences up to this share of the control's figure count as none."""
 
 
@@ -105,6 +106,9 @@ class Gain(Section):
     """Of the axis."""
     regimes: list[str] = []
     """Those it is drawn for; none: all that have both arms."""
+
+
+T = TypeVar("T", Arm, ContrastSpec, Gain)
 
 
 class Quick(Section):
@@ -140,8 +144,8 @@ class Study(Section):
     """How improbable by chance a difference must be, after Holm's adjustment, to be called one."""
     base: dict[str, Any] = {}
     """Settings of every run."""
-    bases: dict[str, Recipe] = {}
-    """Small models made for the study, which `policy.model` names as base:NAME."""
+    bases: dict[str, AnyRecipe] = {}
+    """Small models made for the study, which `policy.model` and `model` of `[[rewards]]` name as base:NAME."""
     regimes: dict[str, Regime] = {}
     arms: dict[str, Arm] = Field(min_length=1)
     contrasts: dict[str, ContrastSpec] = {}
@@ -185,15 +189,23 @@ class Study(Section):
         regime = self.regimes.get(cell.regime, Regime())
         settings = merged(merged(self.base, regime.settings), self.arms[cell.arm].settings)
         settings = merged(settings, {"seed": cell.seed})
-        config = make_config(settings, f"{cell.regime}, {cell.arm}")
-        for place, model in enumerate(config.policy.model):
-            if model.startswith(BASE):
-                name = model.removeprefix(BASE)
-                if name not in self.bases:
-                    raise UserError(f"{cell.regime}, {cell.arm}: there is no base {name!r} in the study")
-                if folder is not None:
-                    config.policy.model[place] = str((folder / "bases" / name).absolute())
+        where = f"{cell.regime}, {cell.arm}"
+        config = make_config(settings, where)
+        config.policy.model = [self._model(model, "policy", where, folder) for model in config.policy.model]
+        for spec in config.rewards:
+            spec.model = self._model(spec.model, "reward" if spec.kind == "model" else "policy", where, folder)
         return config.resolved()
+
+    def _model(self, model: str, kind: str, where: str, folder: Path | None) -> str:
+        """The folder of a model that the study makes; any other name stays."""
+        if not model.startswith(BASE):
+            return model
+        name = model.removeprefix(BASE)
+        if name not in self.bases:
+            raise UserError(f"{where}: there is no base {name!r} in the study")
+        if self.bases[name].kind != kind:
+            raise UserError(f"{where}: base {name!r} is of kind {self.bases[name].kind}, and this takes a {kind}")
+        return model if folder is None else str((folder / "bases" / name).absolute())
 
     def paired(self, contrast: ContrastSpec | Gain) -> list[str]:
         """The regimes in which two arms are compared."""
@@ -209,16 +221,38 @@ class Study(Section):
         study.base = merged(study.base, quick.settings)
         study.arms = {name: arm for name, arm in study.arms.items() if not quick.arms or name in quick.arms}
         study.regimes = {name: r for name, r in study.regimes.items() if not quick.regimes or name in quick.regimes}
-        study.contrasts = {
-            name: c for name, c in study.contrasts.items() if {c.treated, c.control} <= study.arms.keys()
-        }
-        for arm in study.arms.values():
-            arm.regimes = [name for name in arm.regimes if name in study.regimes]
-        compared: list[ContrastSpec | Gain] = [*study.contrasts.values(), *study.gains.values()]
-        for each in compared:
-            each.regimes = [name for name in each.regimes if name in study.regimes]
-        study.gains = {n: g for n, g in study.gains.items() if {g.treated, g.control} <= study.arms.keys()}
+        study.keep_to_regimes()
         return study
+
+    def keep_to_regimes(self) -> None:
+        """Leaves out what was for regimes of which none is left."""
+
+        def left(specs: dict[str, T]) -> dict[str, T]:
+            kept = {}
+            for name, spec in specs.items():
+                regimes = [regime for regime in spec.regimes if regime in self.regimes]
+                if regimes or not spec.regimes:
+                    spec.regimes = regimes
+                    kept[name] = spec
+            return kept
+
+        self.arms, self.contrasts, self.gains = left(self.arms), left(self.contrasts), left(self.gains)
+        names = self.arms.keys()
+        self.contrasts = {n: c for n, c in self.contrasts.items() if {c.treated, c.control} <= names}
+        self.gains = {n: g for n, g in self.gains.items() if {g.treated, g.control} <= names}
+
+    def hopeless(self) -> list[str]:
+        """What the contrasts cannot conclude, whatever comes out: there are too few seeds for so many of them."""
+        found = []
+        for equal, what in ((False, "a difference"), (True, "equality")):
+            count = sum(len(self.paired(c)) for c in self.contrasts.values() if (c.expect == "equal") is equal)
+            needed = pairs_needed(self.alpha, count, 1 if equal else 2) if count else 0
+            if len(self.seeds) < needed:
+                found.append(
+                    f"with {len(self.seeds)} seeds none of {count} contrasts can show {what} at {self.alpha:g}; "
+                    f"{needed} seeds could"
+                )
+        return found
 
 
 @dataclass(frozen=True)
