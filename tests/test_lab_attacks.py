@@ -16,6 +16,7 @@ from test_admission import NOW, SWARM
 
 from shoal.config import Config, ExperimentConfig, TasksConfig
 from shoal.folder import ROLLOUTS, SCHEMA, RunFolder
+from shoal.lab.answers import wrong_answer
 from shoal.lab.attacks import (
     FALSEHOOD,
     MARKER,
@@ -26,7 +27,6 @@ from shoal.lab.attacks import (
     is_gibberish,
     planted,
     tagged_tasks,
-    wrong_answer,
 )
 from shoal.rollout import Question, Rollout
 from shoal.scoring import Scorer

@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 
 from shoal.config import TaskSpec
 from shoal.folder import ROLLOUTS, read_metrics
+from shoal.lab.answers import in_form, right_answer, wrong_answer
 from shoal.protocols import Policy, Swarm
 from shoal.rollout import Completion, Question, Rollout, Scored, seed_of
 from shoal.swarm.identity import name_of
@@ -53,8 +54,9 @@ class Adversary:
     """A policy that gives half of each group the payload of `attack` with the right answer, and half a wrong one.
 
     `attack` is one of `ExperimentConfig.attack`. It knows right answers, as anybody does who makes the question again;
-    of questions that name none (their entry's answer is None or empty) it gives no completions. Where a task takes nothing but
-    the answer (`answer = "whole"`, see `planted`) the payload goes into the wrong half, for what that is worth.
+    of questions that name none (their entry's answer is None or empty) it gives no completions. Where a task takes
+    nothing but the answer (`answer = "whole"`, see `planted`) the payload goes into the wrong half, for what that is
+    worth.
     """
 
     def __init__(
@@ -87,12 +89,11 @@ class Adversary:
             self.instead_of.save(folder)
 
     def _group(self, question: Question, size: int, chance: Random) -> tuple[Completion, ...]:
-        task, spec = self.tasks.lookup(question.id)
-        entry = getattr(task, "entry", None)  # a task of one's own has none
-        answer = entry(question.id.seed, question.id.index)["answer"] if entry else None
-        if not answer:  # base_conversion of reasoning-gym 0.1.25 says that zero is written ""
+        known = right_answer(self.tasks, question)
+        if known is None:
             self.trouble = f"nobody says what is right in {question.id.task}"
             return ()
+        answer, spec = known
         right = (size + 1) // 2
         texts = [self._right(answer, spec) for _ in range(right)]
         texts += [self._wrong(answer, spec, chance) for _ in range(size - right)]
@@ -126,11 +127,6 @@ class Adversary:
         return padded(max(0, fitting - 1))
 
 
-def in_form(answer: str, spec: TaskSpec) -> str:
-    """`answer` as the verifier wants it."""
-    return f"<answer>{answer}</answer>" if spec.answer == "tag" else answer
-
-
 def planted(text: str, answer: str, spec: TaskSpec) -> str | None:
     """A completion with `text` in it that gets full marks for `answer`; None where no words can be planted.
 
@@ -143,17 +139,6 @@ def planted(text: str, answer: str, spec: TaskSpec) -> str | None:
         numerator, denominator = re.findall(r"\d+", answer)
         return f"\\frac{{{numerator}}}{{{denominator}}} {text}"
     return None
-
-
-def wrong_answer(answer: str, chance: Random) -> str:
-    """One that looks like `answer` and is another: its first number changed by 1 to 9, No for Yes, or "none"."""
-    opposite = {"Yes": "No", "No": "Yes", "True": "False", "False": "True"}
-    number = re.search(r"\d+", answer)
-    if number is None:
-        return opposite.get(answer, "none" if answer != "none" else "nothing")
-    value, change = int(number[0]), chance.choice([-1, 1]) * chance.randint(1, 9)
-    other = value + change if value + change >= 0 else value - change
-    return f"{answer[: number.start()]}{other}{answer[number.end() :]}"
 
 
 class FreshKeys:

@@ -5,9 +5,13 @@
     right = 0.01                   # about 0.0023 of held-out pass@1 at the start
     steps = 200
 
+    [bases.taste]                  # a reward model; `model = "base:taste"` in `[[rewards]]` takes it
+    kind = "reward"
+    start = "sparse"
+
 Supervised training on questions of the training side with answers of three kinds: useless ones, right ones in a form
 that the verifier refuses, and right ones in form. guppy itself is made so (scripts/train_guppy.py). A base is a
-function of its recipe on one machine, and an ordinary Hugging Face model folder.
+function of its recipe on one machine, and an ordinary Hugging Face model folder. Reward models: `reward_models`.
 """
 
 from __future__ import annotations
@@ -15,11 +19,11 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from shoal.config import GUPPY, Section, TasksConfig
 from shoal.rollout import Question, seed_of
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
 
 BASE: Final = "base:"
 """What a model's name begins with, if a study makes it."""
+QUALITY: Final = "quality.json"
+"""How well a reward model judges, in its folder."""
 VOCABULARY: Final = 640
 TOKENIZER_EXAMPLES: Final = 20_000
 USELESS: Final = ("I do not know.", "No idea.", "This is hard.", "Let me think about it.")
@@ -38,8 +44,9 @@ REFUSED: Final = "The answer is {}"
 
 
 class Recipe(Section):
-    """How a base is made."""
+    """How a policy is made."""
 
+    kind: Literal["policy"] = "policy"
     start: str = ""
     """The base it goes on from, or guppy; nothing: from scratch, with a vocabulary of its own."""
     tasks: TasksConfig = TasksConfig()
@@ -76,11 +83,57 @@ class Recipe(Section):
         return {"useless": 1 - self.right - self.refused, "refused": self.refused, "right": self.right}
 
 
-def make_base(recipe: Recipe, start: str | None, out: Path, tell: Callable[[str], None] = print) -> None:
+class RewardRecipe(Section):
+    """How a reward model is made: by showing a policy right and wrong answers, its own among them."""
+
+    kind: Literal["reward"]
+    start: str = Field(min_length=1)
+    """The base that it goes on from, or guppy: it is shown what that says."""
+    tasks: TasksConfig = TasksConfig()
+    """What is asked."""
+    questions: int = Field(1000, ge=1)
+    """Questions of the training side of which it is shown answers. The fewer, the less it knows of others."""
+    samples: int = Field(4, ge=1)
+    """Answers to each that `start` gives, and as many that are made up and wrong. The right one is shown too."""
+    steps: int = Field(300, ge=1)
+    """Batches."""
+    batch: int = Field(96, ge=2)
+    """Answers in each, half of them right."""
+    learning_rate: float = Field(1e-3, gt=0)
+    """The highest, with warm-up and cosine decay."""
+    seed: int = 0
+    """Of questions, answers and their order."""
+
+
+def _kind(recipe: Any) -> str:
+    kind: str = recipe.get("kind", "policy") if isinstance(recipe, dict) else recipe.kind
+    return kind
+
+
+AnyRecipe = Annotated[
+    Annotated[Recipe, Tag("policy")] | Annotated[RewardRecipe, Tag("reward")],
+    Discriminator(_kind),
+]
+
+
+def make_base(recipe: Recipe | RewardRecipe, start: str | None, out: Path, tell: Callable[[str], None] = print) -> None:
     """Trains a base into the folder `out`; with `start` (a model folder) from there. A base that is there is kept."""
     if (out / "recipe.json").exists():
         return
-    from shoal.lab.supervised import fresh, load_start, train  # torch, only now
+    temporary = out.with_name(f".{out.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    if isinstance(recipe, RewardRecipe):
+        from shoal.lab.reward_models import make_reward_model  # torch, only now, as in the other
+
+        make_reward_model(recipe, start or recipe.start, temporary, tell)
+    else:
+        _make_policy(recipe, start, temporary, tell)
+    (temporary / "recipe.json").write_text(json.dumps(recipe.model_dump(), indent=2) + "\n")
+    temporary.rename(out)
+
+
+def _make_policy(recipe: Recipe, start: str | None, out: Path, tell: Callable[[str], None]) -> None:
+    from shoal.lab.supervised import fresh, load_start, train
 
     tasks = Tasks(recipe.tasks)
     examples = make_examples(tasks, recipe, 40 * max(recipe.steps, 1))
@@ -94,17 +147,14 @@ def make_base(recipe: Recipe, start: str | None, out: Path, tell: Callable[[str]
     rate = recipe.learning_rate
     peak = (3e-3 if start is None else 1e-3) if rate == "auto" else rate
     train(model, tokenizer, examples, recipe.steps, recipe.batch, peak, recipe.seed, tell)
-    temporary = out.with_name(f".{out.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
     saved: Any = model.half()
-    saved.save_pretrained(temporary)
-    tokenizer.save_pretrained(temporary)
-    (temporary / "recipe.json").write_text(json.dumps(recipe.model_dump(), indent=2) + "\n")
-    temporary.rename(out)
+    saved.save_pretrained(out)
+    tokenizer.save_pretrained(out)
 
 
-def in_order(bases: dict[str, Recipe]) -> list[list[str]]:
-    """The bases in turns: those of a turn need none but earlier ones. Raises `ValueError` for one that nobody makes."""
+def in_order(bases: Mapping[str, Recipe | RewardRecipe]) -> list[list[str]]:
+    """The bases in turns: those of a turn need none but earlier ones. Raises `ValueError` for one that nobody makes;
+    nothing is made from a reward model."""
     turns: list[list[str]] = []
     made: set[str] = {"", GUPPY}
     left = dict(bases)
@@ -114,8 +164,8 @@ def in_order(bases: dict[str, Recipe]) -> list[list[str]]:
             missing = ", ".join(f"{name} from {recipe.start!r}" for name, recipe in left.items())
             raise ValueError(f"there is nothing to make these from: {missing}")
         turns.append(turn)
-        made |= set(turn)
-        left = {name: recipe for name, recipe in left.items() if name not in made}
+        made |= {name for name in turn if bases[name].kind == "policy"}
+        left = {name: recipe for name, recipe in left.items() if name not in turn}
     return turns
 
 

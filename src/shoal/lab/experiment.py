@@ -2,7 +2,7 @@
 
     run = Experiment(config, folder, watch)     # as `Run`; without such settings it is one
 
-Each control changes one thing of a node: whom it hears, what it asks, how it scores, whether it learns.
+Each control changes one thing of a node: whom it hears, what it asks, how it scores, what answers, whether it learns.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -17,6 +18,7 @@ from shoal.config import Config, ExperimentConfig
 from shoal.crew import number
 from shoal.errors import UserError
 from shoal.lab.attacks import Adversary, FreshKeys
+from shoal.lab.contributors import make_contributor
 from shoal.node import Node
 from shoal.policy.language import LanguagePolicy
 from shoal.protocols import Swarm
@@ -26,11 +28,13 @@ from shoal.scoring import Scorer
 
 
 class Experiment(Run):
-    """Nodes of a run, some of them frozen, deaf, deceived or hostile."""
+    """Nodes of a run, some of them frozen, deaf, deceived, hostile, or there to give alone."""
 
     def _node(self, name: str, policy: AnyPolicy) -> Node:
         node = super()._node(name, policy)
         settings = self.config.experiment
+        if name not in self.rewarded:
+            node.scorer.verifier = self.verifier  # of what it receives, too: its end of the swarm has the same scorer
         node.swarm = Controlled(node.swarm, node.scorer, settings, self.config.seed)
         if settings.shuffle == "all":
             node.scorer = ShufflingScorer(node.scorer, self.config.seed)
@@ -41,7 +45,15 @@ class Experiment(Run):
             node.policy = self._adversary(policy)
             if settings.attack == "keys":
                 node.swarm = FreshKeys(node.swarm, seed_of(self.config.seed, name, "keys"))
+        if name in self.contributors:
+            node.learner = None
+            node.policy = make_contributor(settings, policy, self.tasks, node.scorer)
+            node.questions, node.num_generations = settings.contributor_questions, settings.contributor_answers
         return node
+
+    def _evaluate(self, node: Node) -> dict[str, Any]:
+        """Nothing of contributors: they stay what they are, and a picker would generate many times as much for it."""
+        return {} if node.name in self.contributors else super()._evaluate(node)
 
     def _adversary(self, policy: AnyPolicy) -> Adversary:
         """What answers in the place of `policy`, as long as is allowed by the tokens of that."""
@@ -64,12 +76,24 @@ class Experiment(Run):
     def adversaries(self) -> list[str]:
         return last_nodes(self.config, self.config.experiment.adversaries)
 
+    @property
+    def contributors(self) -> list[str]:
+        return last_nodes(self.config, self.config.experiment.contributors)
+
+    @property
+    def rewarded(self) -> list[str]:
+        """The nodes that go by `[[rewards]]`. Raises `UserError` if some are to and there are none."""
+        count = self.config.experiment.rewarded
+        if count != "all" and not self.config.rewards:
+            raise UserError(f"experiment.rewarded = {count} nodes, and no [[rewards]] to reward them by")
+        return node_names(self.config) if count == "all" else last_nodes(self.config, count)
+
 
 def last_nodes(config: Config, count: int) -> list[str]:
     """The last `count` nodes. Raises `UserError` if there are not so many."""
     names = node_names(config)
     if count > len(names):
-        raise UserError(f"of {len(names)} nodes {count} cannot be frozen or hostile")
+        raise UserError(f"of {len(names)} nodes {count} cannot be frozen, hostile, contributors or rewarded otherwise")
     return names[len(names) - count :]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -75,18 +75,19 @@ def train(
         (tokenizer(question).input_ids, [*tokenizer(answer).input_ids, tokenizer.eos_token_id])
         for question, answer in examples
     ]
+    losses = (_loss(model, tokenizer.pad_token_id, rows) for rows in batches(encoded, steps, batch, seed))
+    descend(model, losses, steps, learning_rate, tell)
+
+
+def descend(
+    model: Any, losses: Iterable[torch.Tensor], steps: int, learning_rate: float, tell: Callable[[str], None]
+) -> None:
+    """A step of AdamW, with warm-up and cosine decay, on each of `losses`, which must be made one by one: each after
+    the step before it."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.05, betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, total_steps=steps, pct_start=0.05)
     started = time.monotonic()
-    for step, rows in enumerate(batches(encoded, steps, batch, seed)):
-        width = max(len(q) + len(a) for q, a in rows)
-        ids = torch.full((batch, width), tokenizer.pad_token_id)
-        labels = torch.full((batch, width), -100)
-        for row, (question, answer) in enumerate(rows):
-            whole = torch.tensor(question + answer)
-            ids[row, : len(whole)] = whole
-            labels[row, len(question) : len(whole)] = whole[len(question) :]
-        loss = model(ids, labels=labels).loss
+    for step, loss in enumerate(losses):
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -94,3 +95,16 @@ def train(
         schedule.step()
         if step % 100 == 0 or step + 1 == steps:
             tell(f"step {step:5d}  loss {loss.item():.3f}  {time.monotonic() - started:4.0f} s")
+
+
+def _loss(model: Any, pad: int, rows: Sequence[tuple[list[int], list[int]]]) -> torch.Tensor:
+    """The mean over the tokens of the answers in `rows` of questions and answers."""
+    width = max(len(q) + len(a) for q, a in rows)
+    ids = torch.full((len(rows), width), pad)
+    labels = torch.full((len(rows), width), -100)
+    for row, (question, answer) in enumerate(rows):
+        whole = torch.tensor(question + answer)
+        ids[row, : len(whole)] = whole
+        labels[row, len(question) : len(whole)] = whole[len(question) :]
+    loss: torch.Tensor = model(ids, labels=labels).loss
+    return loss

@@ -64,6 +64,10 @@ class ModelReward(Pointwise):
         if self._limit < LEAST:
             raise UserError(f"reward model '{name}' reads {context} tokens, which is too few")
 
+    def inputs(self, pairs: Sequence[Pair]) -> dict[str, torch.Tensor]:
+        """What the model is given for questions with answers, a row each: for whoever trains one."""
+        return self._padded([self._ids(*pair) for pair in pairs])
+
     @torch.inference_mode()
     def _score(self, pairs: list[Pair]) -> list[float | None]:
         rows = [self._ids(*pair) for pair in pairs]
