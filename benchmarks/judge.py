@@ -48,7 +48,7 @@ THINKING = 1.0
 @contextlib.contextmanager
 def judge(folder: Path, *flags: str) -> Iterator[tuple[int, bytes, psutil.Process]]:
     """A judge in a process of its own: its port, its key, and the process."""
-    command = [sys.executable, "-m", "shoal.judge", "--listen", "127.0.0.1:0", "--data", str(folder), *flags]
+    command = [sys.executable, "-m", "shoal", "judge", "--listen", "127.0.0.1:0", "--data", str(folder), *flags]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

@@ -35,7 +35,7 @@ class Served:
         path = os.pathsep.join([str(Path(shoal.__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
         where = ["--listen", f"127.0.0.1:{self.port}", "--data", str(self.folder)]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "shoal.judge", *where, *FAST, *self.flags],
+            [sys.executable, "-m", "shoal", "judge", *where, *FAST, *self.flags],
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONPATH": path, "COLUMNS": "200"},

@@ -271,8 +271,6 @@ def test_a_panel_asks_all_and_compares(fake: FakeJudge) -> None:
     assert row == {"judge/pass@1": 0.5, "judge/questions": 2, "judge/pass@1/1": 1.0, "judge/pass@1/2": 0.0}
     assert panel.trouble == ""
     assert policy.seeds == [9]
-    estimates = list(panel.comparison().values())
-    assert [estimate.value for estimate in estimates if estimate] == [1.0, 0.0]
     panel.close()
     second.shutdown()
     second.server_close()

@@ -12,8 +12,8 @@ import pytest
 from shoal.errors import UserError
 from shoal.flags import Parser
 from shoal.judge.command import HELP, add_arguments, command
-from shoal.judge.docket import Session, Stage
 from shoal.judge.records import Records, answer_row, ask_rows, outcome_row
+from shoal.judge.sessions import Session, Stage
 from shoal.rollout import QuestionId
 
 

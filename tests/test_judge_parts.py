@@ -1,4 +1,4 @@
-"""The smaller parts of a judge: its doors, which question comes next, and the lanes in which answers are scored."""
+"""The smaller parts of a judge: its addresses, which question comes next, and the lanes in which answers are scored."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 from shoal.config import TasksConfig
 from shoal.errors import UserError
-from shoal.judge.doors import Doors, Rates, address_of
-from shoal.judge.examiner import Examiner, read_secret
-from shoal.judge.marking import Marking
+from shoal.judge.addresses import Addresses, Rates, address_of
+from shoal.judge.questions import Questions, read_secret
+from shoal.judge.scoring import Scoring
 from shoal.rollout import QuestionId
 from shoal.tasks import Tasks
 
@@ -33,63 +33,63 @@ def tasks() -> Tasks:
 
 
 def test_connections_of_one_address_and_of_all() -> None:
-    doors = Doors(Rates(connections=2), 3, Clock())
-    assert [doors.enter("a") for _ in range(3)] == [True, True, False]
-    assert [doors.enter(address) for address in "bc"] == [True, False]
-    doors.leave("a")
-    assert doors.enter("c")
-    assert (doors.open, doors.cut) == (3, 2)
+    addresses = Addresses(Rates(connections=2), 3, Clock())
+    assert [addresses.enter("a") for _ in range(3)] == [True, True, False]
+    assert [addresses.enter(address) for address in "bc"] == [True, False]
+    addresses.leave("a")
+    assert addresses.enter("c")
+    assert (addresses.open, addresses.cut) == (3, 2)
 
 
 def test_who_asks_too_much_is_shut_out_longer_each_time() -> None:
     clock = Clock()
-    doors = Doors(Rates(requests=10, shut=5), 100, clock)
-    assert sum(doors.request("a") for _ in range(50)) == 40
-    assert not doors.enter("a")
-    assert doors.enter("b")
-    assert doors.request("b")
+    addresses = Addresses(Rates(requests=10, shut=5), 100, clock)
+    assert sum(addresses.request("a") for _ in range(50)) == 40
+    assert not addresses.enter("a")
+    assert addresses.enter("b")
+    assert addresses.request("b")
     clock.now = 5.1
-    assert doors.enter("a")
-    assert sum(doors.request("a") for _ in range(100)) == 40
+    assert addresses.enter("a")
+    assert sum(addresses.request("a") for _ in range(100)) == 40
     clock.now = 5.1 + 9
-    assert not doors.request("a")
-    assert not doors.enter("a")
+    assert not addresses.request("a")
+    assert not addresses.enter("a")
     clock.now = 5.1 + 10.1
-    assert doors.request("a")
+    assert addresses.request("a")
 
 
 def test_an_offence_costs_as_much_as_ten_requests() -> None:
-    doors = Doors(Rates(requests=10), 100, Clock())
+    addresses = Addresses(Rates(requests=10), 100, Clock())
     for _ in range(4):
-        assert doors.request("a")
-        doors.offend("a")
-    assert not doors.request("a")
+        assert addresses.request("a")
+        addresses.offend("a")
+    assert not addresses.request("a")
 
 
 def test_behind_a_proxy_there_are_no_bounds_but_one() -> None:
-    doors = Doors(Rates(connections=0, requests=1, newcomers=1), 500, Clock())
-    assert sum(doors.enter("a") for _ in range(1000)) == 500
-    assert all(doors.request("a") and doors.newcomer("a") for _ in range(1000))
+    addresses = Addresses(Rates(connections=0, requests=1, newcomers=1), 500, Clock())
+    assert sum(addresses.enter("a") for _ in range(1000)) == 500
+    assert all(addresses.request("a") and addresses.newcomer("a") for _ in range(1000))
 
 
 def test_new_keys_of_one_address() -> None:
     clock = Clock()
-    doors = Doors(Rates(newcomers=6), 100, clock)
-    assert sum(doors.newcomer("a") for _ in range(20)) == 6
-    assert doors.newcomer("b")
+    addresses = Addresses(Rates(newcomers=6), 100, clock)
+    assert sum(addresses.newcomer("a") for _ in range(20)) == 6
+    assert addresses.newcomer("b")
     clock.now = 10.0
-    assert [doors.newcomer("a") for _ in range(2)] == [True, False]
+    assert [addresses.newcomer("a") for _ in range(2)] == [True, False]
 
 
 def test_memory_of_addresses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.judge.doors.ADDRESSES", 100)
-    doors = Doors(Rates(), 10, Clock())
+    monkeypatch.setattr("shoal.judge.addresses.ADDRESSES", 100)
+    addresses = Addresses(Rates(), 10, Clock())
     for number in range(1000):
-        if doors.enter(str(number)):
-            doors.request(str(number))
-            doors.leave(str(number))
-    assert len(doors._visitors) == 100
-    assert not doors._connections
+        if addresses.enter(str(number)):
+            addresses.request(str(number))
+            addresses.leave(str(number))
+    assert len(addresses._visitors) == 100
+    assert not addresses._connections
 
 
 @pytest.mark.parametrize(
@@ -107,16 +107,16 @@ def test_addresses_as_they_are_counted(host: str, counted: str) -> None:
 
 
 def test_questions_are_held_out_and_the_same_again(tasks: Tasks) -> None:
-    examiner = Examiner(tasks, b"s" * 32)
-    drawn = [examiner.draw(b"k" * 32, number) for number in range(50)]
+    questions = Questions(tasks, b"s" * 32)
+    drawn = [questions.draw(b"k" * 32, number) for number in range(50)]
     assert all(tasks.is_held_out(question) for _, question in drawn)
-    assert drawn == [Examiner(tasks, b"s" * 32).draw(b"k" * 32, number) for number in range(50)]
+    assert drawn == [Questions(tasks, b"s" * 32).draw(b"k" * 32, number) for number in range(50)]
     assert len({question.id.seed for _, question in drawn}) == 50
 
 
 def test_nobody_knows_the_next_question_without_the_secret(tasks: Tasks) -> None:
     seeds = {
-        Examiner(tasks, secret * 32).draw(key * 32, number)[1].id.seed
+        Questions(tasks, secret * 32).draw(key * 32, number)[1].id.seed
         for secret in (b"s", b"t")
         for key in (b"k", b"l")
         for number in range(5)
@@ -126,8 +126,8 @@ def test_nobody_knows_the_next_question_without_the_secret(tasks: Tasks) -> None
 
 def test_tasks_come_by_their_weights() -> None:
     config = TasksConfig.model_validate({"tasks": [{"name": "gcd", "weight": 3}, {"name": "lcm", "weight": 1}]})
-    examiner = Examiner(Tasks(config), b"s" * 32)
-    labels = Counter(examiner.draw(b"k" * 32, number)[0] for number in range(400))
+    questions = Questions(Tasks(config), b"s" * 32)
+    labels = Counter(questions.draw(b"k" * 32, number)[0] for number in range(400))
     assert 260 < labels["gcd"] < 340
 
 
@@ -137,13 +137,13 @@ def test_the_secret_is_made_once_and_is_secret(tmp_path: Path, tasks: Tasks) -> 
     assert read_secret(tmp_path) == secret
     assert (tmp_path / "secret").stat().st_mode & 0o077 == 0
     with pytest.raises(UserError, match="32"):
-        Examiner(tasks, b"short")
+        Questions(tasks, b"short")
 
 
 def test_a_task_without_held_out_questions_is_refused(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "held_out", lambda *_: {"gcd": []})
     with pytest.raises(UserError, match="gcd"):
-        Examiner(tasks, b"s" * 32)
+        Questions(tasks, b"s" * 32)
 
 
 class Slow:
@@ -176,21 +176,21 @@ def test_a_slow_answer_holds_up_its_own_lane_alone() -> None:
         scorers.append(Slow())
         return scorers[-1]
 
-    marking = Marking(make)
-    slow = [marking.submit(QUESTION, "hang", trusted=False) for _ in range(3)]
+    scoring = Scoring(make)
+    slow = [scoring.submit(QUESTION, "hang", trusted=False) for _ in range(3)]
     began = time.monotonic()
-    assert [marking.submit(QUESTION, "x", trusted=True).result(5) for _ in range(100)] == [(1.0, "")] * 100
+    assert [scoring.submit(QUESTION, "x", trusted=True).result(5) for _ in range(100)] == [(1.0, "")] * 100
     assert time.monotonic() - began < 4
-    assert sum(marking.waiting()) >= 2
+    assert not any(future.done() for future in slow)
     scorers[1].released.set()
     assert [future.result(5) for future in slow] == [(0.0, "timeout")] * 3
-    marking.close()
+    scoring.close()
 
 
 def test_an_answer_waits_for_a_worker_as_long_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.judge.marking.PAUSES", (0.01,))
+    monkeypatch.setattr("shoal.judge.scoring.PAUSES", (0.01,))
     notes: list[str] = []
-    marking = Marking(Slow, QUESTION, notes.append)
-    assert marking.submit(QUESTION, "die", trusted=True).result(5) == (1.0, "")
+    scoring = Scoring(Slow, QUESTION, notes.append)
+    assert scoring.submit(QUESTION, "die", trusted=True).result(5) == (1.0, "")
     assert notes == ["answers wait to be scored: no worker"]
-    marking.close()
+    scoring.close()

@@ -16,9 +16,9 @@ import pytest
 
 from shoal.errors import UserError
 from shoal.judge import reports
-from shoal.judge.docket import Session, Stage
 from shoal.judge.figures import wilson
 from shoal.judge.records import FILE, Records, answer_row, ask_rows, outcome_row, restart_row
+from shoal.judge.sessions import Session, Stage
 from shoal.rollout import QuestionId
 from shoal.swarm.identity import Identity
 
@@ -62,7 +62,7 @@ def test_what_is_kept_comes_back(records: Records) -> None:
     assert records.last(A.public) == second
     third = session(B.public, 0)
     keep(records, third)
-    third.answer, third.stage = b"b" * 32, Stage.marking
+    third.answer, third.stage = b"b" * 32, Stage.answered
     records.append(answer_row(third, 2.0, b"statement", b"s" * 64)).result(10)
     assert list(records.unsettled()) == [(second, b""), (third, b"statement")]
     assert records.next_id() == third.id + 1

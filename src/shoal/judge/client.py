@@ -12,6 +12,7 @@ under the very statement that was sent.
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
 import time
 from collections.abc import Callable
@@ -194,6 +195,11 @@ class Judge:
                     if len(data) > MAX_BYTES or time.monotonic() > end:
                         raise Unheard("the reply is too long, or takes too long")
                 return response.status_code, bytes(data)
+        except httpx2.TimeoutException:
+            raise Unheard(f"no reply in {self.timeout:g} s") from None
+        except httpx2.ConnectError as error:
+            words = re.sub(r"^\[Errno .*?\] ", "", str(error))  # the system's own
+            raise Unheard(f"cannot be reached: {words[:200]}") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError) as error:
             raise Unheard(f"cannot be reached: {type(error).__name__}") from None
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import sqlite3
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,8 +43,8 @@ WHAT = ("leaderboard", "rows", "curve")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `shoal judge`."""
-    from shoal.judge.court import Terms
-    from shoal.judge.doors import Rates
+    from shoal.judge.addresses import Rates
+    from shoal.judge.rules import Terms
 
     terms, rates = Terms(), Rates()
     serve = parser.add_argument_group("serving")
@@ -77,9 +78,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(args: argparse.Namespace) -> int:
     """`shoal judge`."""
-    if args.report:
+    if not args.report:
+        return _serve(args)
+    try:
         return _report(args)
-    return _serve(args)
+    except sqlite3.Error as error:
+        folders = " or ".join(map(str, args.report))
+        raise UserError(f"the records in {folders} cannot be read: {error}") from error
 
 
 def _report(args: argparse.Namespace) -> int:
@@ -142,21 +147,21 @@ def _serve(args: argparse.Namespace) -> int:
         import uvicorn  # noqa: F401
     except ImportError:
         raise UserError("a judge needs Starlette and uvicorn: pip install 'shoal[serve]'") from None
-    from shoal.judge.host import serve
+    from shoal.judge.server import bound, serve
 
-    with _service(args, config.tasks) as service:
-        return serve(service, host.strip("[]"), int(port), args.every)
+    with bound(host.strip("[]"), int(port)) as listening, _service(args, config.tasks) as service:
+        return serve(service, listening, args.every)
 
 
 @contextlib.contextmanager
 def _service(args: argparse.Namespace, tasks: TasksConfig) -> Iterator[Service]:
     """A service with all that belongs to it, which is closed in the end."""
-    from shoal.judge.court import Terms
-    from shoal.judge.doors import Doors, Rates
-    from shoal.judge.examiner import Examiner, read_secret
-    from shoal.judge.host import most_connections
-    from shoal.judge.marking import Marking
+    from shoal.judge.addresses import Addresses, Rates
+    from shoal.judge.questions import Questions, read_secret
     from shoal.judge.records import Records
+    from shoal.judge.rules import Terms
+    from shoal.judge.scoring import Scoring
+    from shoal.judge.server import most_connections
     from shoal.judge.service import Service, SteadyClock
     from shoal.swarm.identity import Identity
     from shoal.tasks import Tasks, Verifier
@@ -168,10 +173,10 @@ def _service(args: argparse.Namespace, tasks: TasksConfig) -> Iterator[Service]:
     with contextlib.ExitStack() as stack:
         records = Records(args.data)
         stack.callback(records.close)
-        examiner = Examiner(made, read_secret(args.data))
-        _, trial = examiner.draw(b"trial", 0)
-        marking = Marking(lambda: Verifier(tasks), trial.id, lambda text: print(f"shoal: {text}", file=sys.stderr))
-        stack.callback(marking.close)
         identity = Identity.load_or_create(args.data / "identity")
-        doors = Doors(rates, most_connections(args.connections), clock)
-        yield Service(identity, examiner, records, marking, terms, doors, clock)
+        questions = Questions(made, read_secret(args.data))
+        _, trial = questions.draw(b"trial", 0)
+        scoring = Scoring(lambda: Verifier(tasks), trial.id, lambda text: print(f"shoal: {text}", file=sys.stderr))
+        stack.callback(scoring.close)
+        addresses = Addresses(rates, most_connections(args.connections), clock)
+        yield Service(identity, questions, records, scoring, terms, addresses, clock)

@@ -49,7 +49,7 @@ class Statement(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
 
     version: Annotated[int, Meta(ge=VERSION, le=VERSION)] = VERSION
     judge: Key
-    """Whose court it is: a statement for one judge is none for another."""
+    """Whom it is for: a statement for one judge is none for another."""
     key: Key
     """The node's key."""
 

@@ -19,8 +19,7 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from shoal.judge.client import Asked, Judge, Unheard
-from shoal.judge.figures import Estimate, wilson
-from shoal.judge.messages import Verdict
+from shoal.judge.messages import Receipt, Verdict
 from shoal.protocols import Policy
 from shoal.swarm.identity import Identity
 
@@ -30,7 +29,7 @@ LONGEST = 600.0
 """Seconds for which a judge that fails is left alone at most."""
 PLAIN = {"open", "rate", "round", "crowded", "busy", "newcomers", "address", "full"}
 """Refusals of a judge that is well."""
-BY_SELF, BY_JUDGES = "self", "judges"
+BY_SELF = "self"
 
 
 class Seat:
@@ -42,13 +41,8 @@ class Seat:
         """A call that was not waited for is still under way."""
         self.rest_until = 0.0
         self.failures = 0
-        self.right = self.questions = 0
-
-    @property
-    def estimate(self) -> Estimate | None:
-        """pass@1 over all rounds of this process. (The judge's own includes what lapsed.)"""
-        n = self.questions
-        return Estimate(self.right / n, *wilson(self.right / n, n)) if n else None
+        self.why = ""
+        """It is left alone."""
 
 
 class Panel:
@@ -83,19 +77,13 @@ class Panel:
         for seat in self.seats:
             reply = given.get(seat)
             scores.append(reply.score if isinstance(reply, Verdict) else None)
-            if isinstance(reply, Verdict):
-                seat.right, seat.questions = seat.right + (reply.score >= 1), seat.questions + 1
-            elif reply is not None:
+            if isinstance(reply, Receipt):
                 notes[seat.judge.name] = "it has the answer, and scores it later"
         self.trouble = "; ".join(f"judge {name}: {why}" for name, why in notes.items())
         known = [score for score in scores if score is not None]
         figures = {f"judge/pass@1/{place}": score for place, score in enumerate(scores, 1)}
         mean = fmean(known) if known else None
         return {"judge/pass@1": mean, "judge/questions": len(known), **(figures if len(scores) > 1 else {})}
-
-    def comparison(self) -> dict[str, Estimate | None]:
-        """pass@1 by each judge, over all rounds of this process."""
-        return {seat.judge.name: seat.estimate for seat in self.seats}
 
     def close(self) -> None:
         for seat in self.seats:
@@ -108,7 +96,7 @@ class Panel:
             if seat.busy:
                 notes[seat.judge.name] = "it has not replied yet"
             elif now < seat.rest_until:
-                notes[seat.judge.name] = f"asked again in {seat.rest_until - now:.0f} s"
+                notes[seat.judge.name] = seat.why
             else:
                 found.append(seat)
         return found
@@ -125,20 +113,21 @@ class Panel:
     def _each(self, calls: Mapping[Seat, Callable[[], T]], notes: dict[str, str]) -> dict[Seat, T]:
         """What the calls give that come back in time, each made in a thread of its own."""
         found: dict[Seat, T] = {}
-        lock = threading.Lock()
+        failed: dict[Seat, str] = {}
+        lock = threading.Lock()  # who is late writes on while others read
 
         def make(seat: Seat, call: Callable[[], T]) -> None:
             try:
                 result = call()
+            except Exception as error:  # whatever a judge provokes here, training goes on
+                unheard = error if isinstance(error, Unheard) else Unheard(f"{type(error).__name__}: {error}"[:200])
+                self._rest(seat, unheard)
+                with lock:
+                    failed[seat] = seat.why
+            else:
+                seat.failures, seat.rest_until = 0, 0.0
                 with lock:
                     found[seat] = result
-                seat.failures, seat.rest_until = 0, 0.0
-            except Unheard as error:
-                notes[seat.judge.name] = str(error)
-                self._rest(seat, error)
-            except Exception as error:  # whatever a judge provokes here, training goes on
-                notes[seat.judge.name] = f"{type(error).__name__}: {error}"[:200]
-                self._rest(seat, Unheard(""))
             finally:
                 seat.busy = False
 
@@ -151,9 +140,9 @@ class Panel:
         for thread in threads:
             thread.join(max(0.0, end - time.monotonic()))
         with lock:
-            late = [seat for seat in calls if seat.busy and seat not in found]
-            for seat in late:
-                notes[seat.judge.name] = f"no reply in {self.patience:g} s"
+            for seat in calls:
+                if seat not in found:
+                    notes[seat.judge.name] = failed.get(seat, f"no reply in {self.patience:g} s")
             return dict(found)
 
     def _rest(self, seat: Seat, error: Unheard) -> None:
@@ -164,3 +153,4 @@ class Panel:
             seat.failures += 1
             pause = min(LONGEST, self.patience * 2.0 ** min(seat.failures, 10))
         seat.rest_until = self._clock() + pause
+        seat.why = f"{error}; asked again in {pause:.0f} s" if pause else str(error)  # the same until then: said once

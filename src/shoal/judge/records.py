@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import UserError
-from shoal.judge.docket import Session, Stage
+from shoal.judge.sessions import Session, Stage
 from shoal.rollout import QuestionId
 
 try:
@@ -68,15 +68,19 @@ Row = tuple[str, tuple[Any, ...]]
 
 
 class Records:
-    """The writer, and what a court reads. Close it."""
+    """The writer, and what `Rules` reads. Close it."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises `UserError` if the folder holds no records that can be read, or another judge has them open."""
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        """Raises `UserError` if the folder cannot be made or written into, if it holds no records that can be read, or
+        if another judge has them open."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise UserError(f"cannot make the folder {folder}: {error.strerror or error}") from error
         self.path = folder / FILE
         self._queue: queue.SimpleQueue[tuple[Sequence[Row], Future[None]] | None] = queue.SimpleQueue()
         self._lock = lock(folder)
-        self._reader = connect(self.path)  # for the thread of the court
+        self._reader = connect(self.path)  # for the thread of the rules
         self._writer = connect(self.path)
         try:
             self._prepare()
@@ -209,7 +213,7 @@ def connect(path: Path, read_only: bool = False) -> sqlite3.Connection:
 def session_of(row: Sequence[Any]) -> Session:
     id, key, number, round, model, in_swarm, asked, expires, label, *rest = row
     task, version, config, seed, place, hash, posed, answer, outcome, score, time = rest[:11]
-    stage = Stage(outcome) if outcome else Stage.marking if answer else Stage.open
+    stage = Stage(outcome) if outcome else Stage.answered if answer else Stage.open
     question = QuestionId(task, version, config, seed, place)
     values = (hash, asked, expires, expires, stage, label, question, posed, answer or b"", score or 0.0, time or 0.0)
     return Session(id, key, number, round, model, bool(in_swarm), *values)

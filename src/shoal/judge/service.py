@@ -1,11 +1,8 @@
-"""The judge as a web service: Starlette on uvicorn, one process, one event loop.
+"""The course of a question, from an Ask to its score: the `Rules` with all that takes time around them.
 
-    POST /ask      an Ask     -> a Posed
-    POST /answer   an Answer  -> a Verdict, or a Receipt where scoring takes longer
-    GET  /         the judge's card      GET /leaderboard      GET /health      (JSON)
-
-The loop only parses, checks signatures and keeps the court. Questions are made in one thread, rows written by another,
-answers scored in two more with processes of their own: nobody's slow answer is anybody's wait.
+The event loop only parses, checks signatures and keeps the rules. Questions are made in one thread, rows written by
+another, answers scored in two more with processes of their own: nobody's slow answer is anybody's wait. What one
+request began goes on when its line breaks, and whoever says the same again waits for the same.
 """
 
 from __future__ import annotations
@@ -15,72 +12,40 @@ import contextlib
 import shutil
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from shoal.errors import UserError
-from shoal.judge import reports
-from shoal.judge.court import OFFENCES, Court, Reason, Refused, Terms
-from shoal.judge.docket import Node, Session, Stage
-from shoal.judge.doors import Doors, address_of
-from shoal.judge.examiner import Examiner
-from shoal.judge.marking import TROUBLES, Marking
+from shoal.judge.addresses import Addresses
 from shoal.judge.messages import (
-    MAX_BYTES,
     VERSION,
     Answer,
     Ask,
     Card,
     Envelope,
-    Malformed,
     Posed,
     Receipt,
-    Refusal,
-    Statement,
     Verdict,
-    encode,
     is_signed,
     open_envelope,
     seal,
 )
+from shoal.judge.questions import Questions
 from shoal.judge.records import Records, answer_row, ask_rows, outcome_row, restart_row
+from shoal.judge.rules import Reason, Refused, Rules, Terms
+from shoal.judge.scoring import TROUBLES, Scoring
+from shoal.judge.sessions import Session, Stage
 from shoal.swarm.identity import Identity
 
-BODY_SECONDS = 5.0
-"""For a request's body to arrive."""
+T = TypeVar("T")
 SCORE_SECONDS = 1.0
 """That a node waits for its score before it gets a receipt."""
-REQUESTS = 2000
-"""Under way at a time."""
 LEAST_FREE = 256 * 2**20
 """Bytes of the disk that must be free for new questions. Answers to those that are out are kept to the last."""
-BOARD_SECONDS = 10.0
-"""For which a leaderboard is good."""
-STATUS = {
-    Reason.malformed: 400,
-    Reason.signature: 403,
-    Reason.work: 403,
-    Reason.judge: 403,
-    Reason.unknown: 404,
-    Reason.slow: 408,
-    Reason.size: 413,
-    Reason.rate: 429,
-    Reason.address: 429,
-    Reason.newcomers: 429,
-    Reason.crowded: 503,
-    Reason.full: 503,
-    Reason.busy: 503,
-}
-"""Of the responses; 409 for the others."""
 
 
 class SteadyClock:
@@ -94,77 +59,64 @@ class SteadyClock:
 
 
 class Service:
-    """What the handlers share. `app` is the ASGI application; its lifespan opens and closes everything."""
+    """A judge at work, while it is `running`. Used by one event loop."""
 
     def __init__(
         self,
         identity: Identity,
-        examiner: Examiner,
+        questions: Questions,
         records: Records,
-        marking: Marking,
+        scoring: Scoring,
         terms: Terms,
-        doors: Doors,
+        addresses: Addresses,
         clock: Callable[[], float],
     ) -> None:
-        self.identity, self.examiner, self.records, self.marking = identity, examiner, records, marking
-        self.terms, self.doors, self.clock = terms, doors, clock
-        self.court = Court(identity.public, terms, clock, self._load, records.next_id())
-        self.counts = {"asked": 0, "scored": 0, "lapsed": 0, "void": 0}
+        self.identity, self.questions, self.records, self.scoring = identity, questions, records, scoring
+        self.terms, self.addresses, self.clock = terms, addresses, clock
+        self.rules = Rules(identity.public, terms, clock, records.last, records.next_id())
+        self.refused: Counter[str] = Counter()
+        self._counts = {"asked": 0, "scored": 0, "lapsed": 0, "void": 0}
         self._drawer = ThreadPoolExecutor(1, "shoal-judge-draw")
-        self._reporter = ThreadPoolExecutor(1, "shoal-judge-report")
         self._posing: dict[int, asyncio.Task[Envelope]] = {}
         self._keeping: dict[int, asyncio.Task[None]] = {}
-        self._scoring: dict[int, asyncio.Task[None]] = {}
-        self._settling: set[asyncio.Task[None]] = set()
-        self._board: asyncio.Task[None] | None = None
-        self._board_due = 0.0
-        self._rows: list[dict[str, Any]] = []
-        self._requests = 0
+        self._ending: dict[int, asyncio.Task[None]] = {}
+        """Being scored, or written down as lapsed."""
         self._full = False
-        self.app = Starlette(
-            routes=[
-                Route("/", self._guarded(self.card)),
-                Route("/health", self._guarded(self.health)),
-                Route("/leaderboard", self._guarded(self.leaderboard)),
-                Route("/ask", self._guarded(self.ask), methods=["POST"]),
-                Route("/answer", self._guarded(self.answer), methods=["POST"]),
-            ],
-            exception_handlers={404: self._missing, 405: self._missing},
-            lifespan=self._lifespan,
-        )
 
-    async def ask(self, request: Request) -> Response:
-        ask, envelope = open_envelope(await _body(request), Ask)
+    async def ask(self, data: bytes, address: str) -> Envelope:
+        """The Posed in reply to an Ask. Raises `Malformed` and `Refused`."""
+        ask, envelope = open_envelope(data, Ask)
         if self._full:
             raise Refused(Reason.full, "the judge's disk is full", 60.0)
-        self.court.screen(ask)
-        if not is_signed(envelope, ask.key):
-            raise Refused(Reason.signature, "this is not signed by the key in it")
-        if self.court.is_new(ask.key) and not self.doors.newcomer(_address(request)):
+        is_new = self.rules.screen(ask)
+        _check(envelope, ask.key)
+        if is_new and not self.addresses.newcomer(address):
             raise Refused(Reason.newcomers, "too many new keys from your address", 60.0)
-        session = self.court.open(ask, envelope.hash)
+        session = self.rules.open(ask, envelope.hash)
         if session.stage == Stage.open:
-            return self._reply(await self._again(session))
-        task = self._posing.get(session.id) or self._start(self._posing, session, self._pose(session, envelope))
-        return self._reply(await asyncio.shield(task))
+            return await self._posed(session)
+        posing = self._posing.get(session.id) or _start(self._posing, session, self._pose(session, envelope))
+        return await asyncio.shield(posing)
 
-    async def answer(self, request: Request) -> Response:
-        answer, envelope = open_envelope(await _body(request), Answer)
-        session = self.court.answer(answer, envelope.hash)
-        if not is_signed(envelope, answer.key):
-            raise Refused(Reason.signature, "this is not signed by the key in it")
+    async def answer(self, data: bytes) -> Envelope:
+        """The Verdict in reply to an Answer, or a Receipt. Raises `Malformed` and `Refused`."""
+        answer, envelope = open_envelope(data, Answer)
+        session = self.rules.answer(answer, envelope.hash)
+        _check(envelope, answer.key)
         if session.stage == Stage.open:
-            self.court.take(session, envelope.hash)
-            self._start(self._keeping, session, self._keep(session, envelope, answer.text))
+            self.rules.take(session, envelope.hash)
+            _start(self._keeping, session, self._keep(session, envelope, answer.text))
         if keeping := self._keeping.get(session.id):
             await asyncio.shield(keeping)
-        if scoring := self._scoring.get(session.id):
-            await asyncio.wait({scoring}, timeout=SCORE_SECONDS)
-            if not scoring.done():
-                return self._reply(Receipt(**self._head(session), answer=session.answer, time=self.clock()))
+        if ending := self._ending.get(session.id):
+            await asyncio.wait({ending}, timeout=SCORE_SECONDS)
+        if session.stage != Stage.scored or (ending and not ending.done()):  # no score yet, or it is not on disk
+            receipt = Receipt(judge=self.identity.public, key=session.key, answer=session.answer, time=self.clock())
+            return seal(receipt, self.identity)
         assert session.question is not None
         verdict = Verdict(
-            **self._head(session),
+            judge=self.identity.public,
+            key=session.key,
             answer=session.answer,
             number=session.number,
             round=session.round,
@@ -173,58 +125,63 @@ class Service:
             score=session.score,
             time=session.settled,
         )
-        return self._reply(verdict)
+        return seal(verdict, self.identity)
 
-    async def card(self, _: Request) -> Response:
-        tasks, terms = self.examiner.tasks, self.terms
-        labels, held_out = tasks.labels, tasks.config.held_out
+    def card(self) -> Card:
+        """What it says of itself."""
+        tasks, terms = self.questions.tasks, self.terms
         key, name, now = self.identity.id, self.identity.name, self.clock()
-        card = Card(key, name, VERSION, now, labels, held_out, terms.limit, terms.interval, terms.work)
-        return JSONResponse(msgspec.to_builtins(card))
-
-    async def health(self, _: Request) -> Response:
-        return JSONResponse(self.state())
-
-    async def leaderboard(self, _: Request) -> Response:
-        if self._board is None or (self._board.done() and self.clock() >= self._board_due):
-            self._board = asyncio.ensure_future(self._count())
-        if not self._rows:
-            await asyncio.shield(self._board)
-        return JSONResponse(self._rows)  # until there is a new one, the old one
+        return Card(
+            key, name, VERSION, now, tasks.labels, tasks.config.held_out, terms.limit, terms.interval, terms.work
+        )
 
     def state(self) -> dict[str, Any]:
         """How it stands, as plain data."""
         return {
-            **self.counts,
-            "under_way": len(self.court),
-            "waiting_for_scores": sum(self.marking.waiting()),
-            "connections": self.doors.open,
-            "cut": self.doors.cut,
-            "refused": dict(self.court.refused),
+            **self._counts,
+            "under_way": len(self.rules),
+            "waiting_for_scores": len(self._ending),
+            "connections": self.addresses.open,
+            "cut": self.addresses.cut,
+            "refused": dict(self.refused),
             "full": self._full,
         }
 
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Takes up what was under way; in the end, waits a little for what is."""
+        await self._restore()
+        ticker = asyncio.ensure_future(self._tick())
+        try:
+            yield
+        finally:
+            ticker.cancel()
+            if ending := [*self._keeping.values(), *self._ending.values()]:
+                await asyncio.wait(ending, timeout=5.0)
+            self._drawer.shutdown(wait=False, cancel_futures=True)
+
     async def _pose(self, session: Session, ask: Envelope) -> Envelope:
         try:
-            envelope = await self._again(session)
+            envelope = await self._posed(session)
             session.posed = envelope.hash
             await asyncio.wrap_future(self.records.append(*ask_rows(session, ask.statement, ask.signature)))
         except BaseException as error:
-            self.court.withdraw(session)
+            self.rules.withdraw(session)
             if isinstance(error, sqlite3.Error | UserError):
                 raise Refused(Reason.busy, f"no question could be made and kept: {error}", 10.0) from None
             raise
-        self.court.pose(session)
-        self.counts["asked"] += 1
+        self.rules.pose(session)
+        self._counts["asked"] += 1
         return envelope
 
-    async def _again(self, session: Session) -> Envelope:
+    async def _posed(self, session: Session) -> Envelope:
         """The question of a session, the same bytes each time."""
         loop = asyncio.get_running_loop()
-        task, question = await loop.run_in_executor(self._drawer, self.examiner.draw, session.key, session.number)
+        task, question = await loop.run_in_executor(self._drawer, self.questions.draw, session.key, session.number)
         session.task, session.question = task, question.id
         posed = Posed(
-            **self._head(session),
+            judge=self.identity.public,
+            key=session.key,
             ask=session.ask,
             number=session.number,
             round=session.round,
@@ -240,17 +197,17 @@ class Service:
         try:
             await asyncio.wrap_future(self.records.append(row))
         except BaseException as error:
-            self.court.give_back(session)
+            self.rules.give_back(session)
             if isinstance(error, sqlite3.Error):
                 raise Refused(Reason.busy, f"the answer could not be kept: {error}", 2.0) from None
             raise
-        self._start(self._scoring, session, self._score(session, text))
+        _start(self._ending, session, self._score(session, text))
 
     async def _score(self, session: Session, text: str) -> None:
         assert session.question is not None
-        marked = await asyncio.wrap_future(self.marking.submit(session.question, text, self.court.trusts(session)))
-        self.court.mark(session, marked.score, marked.failure in TROUBLES)
-        await self._settle(session, marked.failure)
+        found = await asyncio.wrap_future(self.scoring.submit(session.question, text, self.rules.trusts(session)))
+        self.rules.score(session, found.score, found.failure in TROUBLES)
+        await self._settle(session, found.failure)
 
     async def _settle(self, session: Session, failure: str = "") -> None:
         """Writes how it ended, as often as it takes."""
@@ -264,127 +221,36 @@ class Service:
             except sqlite3.Error:
                 await asyncio.sleep(pause)
                 pause = min(30.0, 2 * pause)
-        self.counts[session.stage.value] += 1
-
-    async def _count(self) -> None:
-        """Makes the leaderboard. However long it takes, it is made a twentieth of the time at most."""
-        began = self.clock()
-        loop = asyncio.get_running_loop()
-        self._rows = await loop.run_in_executor(self._reporter, reports.leaderboard_of, self.records.path, 1000)
-        self._board_due = self.clock() + max(BOARD_SECONDS, 20 * (self.clock() - began))
-
-    def _load(self, key: bytes) -> Node | None:
-        session = self.records.last(key)
-        if session is None:
-            return None
-        return Node(key, self.court.pace(), session.number + 1, session.round, session)
-
-    def _start(self, book: dict[int, asyncio.Task[Any]], session: Session, work: Coroutine[Any, Any, Any]) -> Any:
-        task = asyncio.ensure_future(work)
-        book[session.id] = task
-        task.add_done_callback(lambda done: (book.pop(session.id, None), done.cancelled() or done.exception()))
-        return task
-
-    def _head(self, session: Session) -> dict[str, Any]:
-        return {"judge": self.identity.public, "key": session.key}
-
-    def _reply(self, message: Envelope | Statement) -> Response:
-        envelope = message if isinstance(message, Envelope) else seal(message, self.identity)
-        return Response(encode(envelope), media_type="application/msgpack")
-
-    def _guarded(self, handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-        """`handler` with what comes before and after it: rates, refusals, and the number of requests at a time."""
-
-        async def handle(request: Request) -> Response:
-            address = _address(request)
-            self._requests += 1
-            try:
-                if not self.doors.request(address):
-                    raise Refused(Reason.address, "too many requests from your address", self.doors.rates.shut)
-                if self._requests > REQUESTS:
-                    raise Refused(Reason.busy, "too many requests at a time", 1.0)
-                return await handler(request)
-            except ClientDisconnect:
-                return Response(status_code=400)
-            except Malformed as error:
-                refusal = Refused(Reason.malformed, str(error)[:200])
-            except Refused as error:
-                refusal = error
-            finally:
-                self._requests -= 1
-            self.court.refused[refusal.reason] += 1
-            if refusal.reason in OFFENCES:
-                self.doors.offend(address)
-            return self._refusal(refusal)
-
-        return handle
-
-    async def _missing(self, request: Request, error: Exception) -> Response:
-        """What no honest program asks for."""
-        self.doors.offend(_address(request))
-        status = error.status_code if isinstance(error, HTTPException) else 404
-        return Response(status_code=status, headers={"connection": "close"})
-
-    def _refusal(self, refusal: Refused) -> Response:
-        message = Refusal(refusal.reason.value, refusal.detail, self.clock(), refusal.retry_after)
-        headers = {}
-        if refusal.retry_after is not None:
-            headers["retry-after"] = str(round(refusal.retry_after + 0.5))
-        if refusal.reason in OFFENCES | {Reason.slow, Reason.address}:
-            headers["connection"] = "close"
-        status = STATUS.get(refusal.reason, 409)
-        return Response(encode(message), status, headers, "application/msgpack")
-
-    @contextlib.asynccontextmanager
-    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
-        await self._restore()
-        ticker = asyncio.ensure_future(self._tick())
-        try:
-            yield
-        finally:
-            ticker.cancel()
-            ending = [*self._keeping.values(), *self._scoring.values(), *self._settling]
-            if ending:
-                await asyncio.wait(ending, timeout=5.0)
-            for pool in (self._drawer, self._reporter):
-                pool.shutdown(wait=False, cancel_futures=True)
+        self._counts[session.stage.value] += 1
 
     async def _restore(self) -> None:
         found = list(self.records.unsettled())
-        self.court.restore(session for session, _ in found)
-        rows = [restart_row(session, self.clock()) for session, answer in found if not answer]
-        if rows:
+        self.rules.restore(session for session, _ in found)
+        if rows := [restart_row(session, self.clock()) for session, answer in found if not answer]:
             await asyncio.wrap_future(self.records.append(*rows))
         for session, answer in found:
             if answer:
                 text = msgspec.msgpack.decode(answer, type=Answer).text
-                self._start(self._scoring, session, self._score(session, text))
+                _start(self._ending, session, self._score(session, text))
 
     async def _tick(self) -> None:
         """Every second: whose time ran out, and whether there is room on the disk."""
         while True:
-            for session in self.court.lapse():
-                task = asyncio.ensure_future(self._settle(session))
-                self._settling.add(task)
-                task.add_done_callback(self._settling.discard)
+            for session in self.rules.lapse():
+                _start(self._ending, session, self._settle(session))
             with contextlib.suppress(OSError):
-                self._full = shutil.disk_usage(Path(self.records.path).parent).free < LEAST_FREE
+                self._full = shutil.disk_usage(self.records.path.parent).free < LEAST_FREE
             await asyncio.sleep(1.0)
 
 
-async def _body(request: Request) -> bytes:
-    """The request's body, in time and within its bounds."""
-    data = bytearray()
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            async for chunk in request.stream():
-                data += chunk
-                if len(data) > MAX_BYTES:
-                    raise Refused(Reason.size, f"more than {MAX_BYTES} bytes")
-    except TimeoutError:
-        raise Refused(Reason.slow, f"the request took more than {BODY_SECONDS:g} s to arrive") from None
-    return bytes(data)
+def _check(envelope: Envelope, key: bytes) -> None:
+    if not is_signed(envelope, key):
+        raise Refused(Reason.signature, "this is not signed by the key in it")
 
 
-def _address(request: Request) -> str:
-    return address_of(request.client.host) if request.client else ""
+def _start(book: dict[int, asyncio.Task[T]], session: Session, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """`work` on a session as a task, which is in `book` until it is done."""
+    task = asyncio.ensure_future(work)
+    book[session.id] = task
+    task.add_done_callback(lambda done: (book.pop(session.id, None), done.cancelled() or done.exception()))
+    return task

@@ -26,12 +26,12 @@ ATTEMPTS = 16
 """Series of `MAX_INDEX` questions in which a held-out one is looked for."""
 
 
-class Examiner:
+class Questions:
     """Draws questions. Used by one thread. Raises `UserError` if a task has no held-out questions within reach."""
 
     def __init__(self, tasks: Tasks, secret: bytes) -> None:
         if len(secret) < 32:
-            raise UserError(f"the judge's secret has {len(secret)} bytes, and 32 are the least")
+            raise UserError(f"the judge's secret has {len(secret)} bytes, and 32 are the least: put a copy back")
         self.tasks = tasks
         self._secret = secret[:64]  # of what is longer, BLAKE2b takes no more
         for label, found in tasks.held_out(1, self._number("trial") >> 1).items():

@@ -1,12 +1,12 @@
 """Who may ask, and who may answer what: the rules of a judge, without any I/O and with a clock from outside.
 
-    court.screen(ask)                        # cheap, before the signature is checked
-    session = court.open(ask, hash)          # granted: one question
-    court.pose(session)                      # it is on disk and goes out
-    session = court.answer(answer, hash)     # in time, the first and only one
-    court.take(session, hash)                # if its stage was `open`
-    court.mark(session, 1.0, trouble=False)
-    court.lapse()                            # those whose time ran out: they count as wrong
+    rules.screen(ask)                        # cheap, before the signature is checked
+    session = rules.open(ask, hash)          # granted: one question
+    rules.pose(session)                      # it is on disk and goes out
+    session = rules.answer(answer, hash)     # in time, the first and only one
+    rules.take(session, hash)                # if its stage was `open`
+    rules.score(session, 1.0, trouble=False)
+    rules.lapse()                            # those whose time ran out: they count as wrong
 
 A node has one question at a time, and no other before it has answered or its time ran out. Its rounds only rise. The
 same bytes again, of an Ask or an Answer, get the same reply again, so that a lost connection costs nothing; other bytes
@@ -16,37 +16,43 @@ in their place are refused. All that decides this comes back from the records af
 from __future__ import annotations
 
 import heapq
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from shoal.judge.docket import DONE, Node, Nodes, Session, Stage
-from shoal.judge.doors import Meter
+from shoal.judge.addresses import Meter
 from shoal.judge.messages import Answer, Ask, is_worked
+from shoal.judge.sessions import DONE, Node, Nodes, Session, Stage
 
 
 class Reason(StrEnum):
-    """Why there is no statement in reply."""
+    """Why there is no statement in reply, each with its status of HTTP."""
 
-    malformed = "malformed"
-    judge = "judge"
-    clock = "clock"
-    signature = "signature"
-    work = "work"
-    newcomers = "newcomers"
-    open = "open"
-    round = "round"
-    rate = "rate"
-    crowded = "crowded"
-    unknown = "unknown"
-    answered = "answered"
-    late = "late"
-    full = "full"
-    size = "size"
-    slow = "slow"
-    address = "address"
-    busy = "busy"
+    malformed = "malformed", 400
+    judge = "judge", 403
+    clock = "clock", 409
+    signature = "signature", 403
+    work = "work", 403
+    newcomers = "newcomers", 429
+    open = "open", 409
+    round = "round", 409
+    rate = "rate", 429
+    crowded = "crowded", 503
+    unknown = "unknown", 404
+    answered = "answered", 409
+    late = "late", 409
+    full = "full", 503
+    size = "size", 413
+    slow = "slow", 408
+    address = "address", 429
+    busy = "busy", 503
+
+    status: int
+
+    def __new__(cls, name: str, status: int) -> Reason:
+        made = str.__new__(cls, name)
+        made._value_, made.status = name, status
+        return made
 
 
 OFFENCES = {Reason.malformed, Reason.signature, Reason.work, Reason.answered, Reason.size}
@@ -81,21 +87,21 @@ class Terms:
     """Nodes in memory; the others are looked up."""
 
 
-class Court:
-    """The rules. Used by one thread."""
+class Rules:
+    """Used by one thread."""
 
     def __init__(
         self,
         judge: bytes,
         terms: Terms,
         clock: Callable[[], float],
-        load: Callable[[bytes], Node | None] = lambda _: None,
+        last: Callable[[bytes], Session | None] = lambda _: None,
         next_id: int = 1,
     ) -> None:
+        """`last`: the last question that a key had, from the records."""
         self.judge, self.terms, self.clock = judge, terms, clock
-        self.refused: Counter[str] = Counter()
-        self.nodes = Nodes(terms.nodes, self._loaded)
-        self._load = load
+        self.nodes = Nodes(terms.nodes, self._load)
+        self._last = last
         self._next_id = next_id
         self._newcomers = Meter(terms.newcomers / 60, max(1.0, terms.newcomers), clock())
         self._under_way: dict[int, Session] = {}
@@ -104,10 +110,6 @@ class Court:
     def __len__(self) -> int:
         """Questions under way."""
         return len(self._under_way)
-
-    def pace(self) -> Meter:
-        """A new node's right to ask."""
-        return Meter(1 / self.terms.interval, self.terms.burst, self.clock())
 
     def restore(self, sessions: Iterable[Session]) -> None:
         """Takes up what was under way when the judge went down. Nodes get the whole time again."""
@@ -119,18 +121,17 @@ class Court:
                 heapq.heappush(self._deadlines, (session.deadline, session.id))
             self.nodes.find(session.key)  # which takes it from here
 
-    def screen(self, ask: Ask) -> None:
-        """What can be said before the signature is checked. Nothing is counted against the key: anybody can name it."""
+    def screen(self, ask: Ask) -> bool:
+        """Whether the key is new. What can be said before the signature is checked, so that nothing is counted against
+        the key: anybody can name it."""
         self._is_here(ask.judge)
         now = self.clock()
         if abs(ask.time - now) > self.terms.window:
             raise Refused(Reason.clock, f"your clock is {ask.time - now:+.0f} s off", 0.0)
-        node = self.nodes.find(ask.key)
-        if node is None and not is_worked(self.judge, ask.key, ask.work, self.terms.work):
+        is_new = self.nodes.find(ask.key) is None
+        if is_new and not is_worked(self.judge, ask.key, ask.work, self.terms.work):
             raise Refused(Reason.work, f"a new key must show {self.terms.work} bits of work", 0.0)
-
-    def is_new(self, key: bytes) -> bool:
-        return self.nodes.find(key) is None
+        return is_new
 
     def open(self, ask: Ask, hash: bytes) -> Session:
         """The question that this Ask is granted; the same one if it had it already. The Ask is signed and screened."""
@@ -151,7 +152,7 @@ class Court:
         if node is None:
             if not self._newcomers.take(now):
                 raise Refused(Reason.newcomers, "too many new keys", self._newcomers.wait(now))
-            node = Node(ask.key, self.pace())
+            node = self._node(ask.key)
             node.pace.take(now)
             self.nodes.put(node)
         expires = now + terms.limit
@@ -174,7 +175,7 @@ class Court:
         self.nodes.drop(session.key)
 
     def answer(self, answer: Answer, hash: bytes) -> Session:
-        """The question that is answered, which is to be marked now if its stage is `open`. The answer is signed."""
+        """The question that is answered, which is to be scored now if its stage is `open`. The answer is signed."""
         self._is_here(answer.judge)
         node = self.nodes.find(answer.key)
         session = node.session if node else None
@@ -190,19 +191,19 @@ class Court:
 
     def take(self, session: Session, hash: bytes) -> None:
         """The answer is the one, from now on."""
-        session.stage, session.answer = Stage.marking, hash
+        session.stage, session.answer = Stage.answered, hash
 
     def give_back(self, session: Session) -> None:
         """The answer could not be kept: it may come again."""
         session.stage, session.answer = Stage.open, b""
         heapq.heappush(self._deadlines, (session.deadline, session.id))
 
-    def mark(self, session: Session, score: float, trouble: bool) -> None:
+    def score(self, session: Session, score: float, trouble: bool) -> None:
         """The answer has its score. `trouble`: it took too long to score, or the scorer with it."""
         session.score = score
         node = self.nodes.find(session.key)
         if node is not None:
-            node.marked(trouble)
+            node.scored(trouble)
         self._settle(session, Stage.scored)
 
     def trusts(self, session: Session) -> bool:
@@ -220,15 +221,20 @@ class Court:
                 found.append(session)
         return found
 
-    def _loaded(self, key: bytes) -> Node | None:
+    def _node(self, key: bytes) -> Node:
+        return Node(key, Meter(1 / self.terms.interval, self.terms.burst, self.clock()))
+
+    def _load(self, key: bytes) -> Node | None:
         """A node from the records. A question without an outcome there is under way here."""
-        node = self._load(key)
-        if node is not None and node.session is not None and node.busy:
-            session = self._under_way.get(node.session.id)
-            if session is None:
-                session = self._under_way[node.session.id] = node.session
-                heapq.heappush(self._deadlines, (session.deadline, session.id))
-            node.session = session
+        session = self._last(key)
+        if session is None:
+            return None
+        node = self._node(key)
+        node.questions, node.round = session.number + 1, session.round
+        node.session = self._under_way.get(session.id, session)
+        if node.busy and session.id not in self._under_way:
+            self._under_way[session.id] = session
+            heapq.heappush(self._deadlines, (session.deadline, session.id))
         return node
 
     def _settle(self, session: Session, stage: Stage) -> None:

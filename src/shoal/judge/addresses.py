@@ -7,6 +7,7 @@ share its rates, so that these are generous; behind a proxy all do, and the prox
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -61,7 +62,7 @@ class Visitor:
     times: int = 0
 
 
-class Doors:
+class Addresses:
     """The books. Used by one thread."""
 
     def __init__(self, rates: Rates, most: int, clock: Callable[[], float]) -> None:
@@ -124,6 +125,7 @@ class Doors:
         return Visitor(Meter(requests, 4 * requests, now), Meter(newcomers / 60, max(1.0, newcomers), now))
 
 
+@functools.lru_cache(maxsize=4096)
 def address_of(host: str) -> str:
     """`host` as it is counted: an IPv6 network of 64 bits is one household."""
     try:

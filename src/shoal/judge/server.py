@@ -17,8 +17,9 @@ from rich.console import Console
 from rich.text import Text
 
 from shoal.errors import UserError
-from shoal.judge.guarded import HEADERS, guarded
+from shoal.judge.connections import HEADERS, Connection, connections_of
 from shoal.judge.service import Service
+from shoal.judge.web import Web
 
 SWITCH = 0.001
 """Seconds after which a thread gives way: a question in the making must not hold up the loop for five times as long."""
@@ -27,7 +28,7 @@ SPARE = 128
 
 
 class Server(uvicorn.Server):
-    """Stops at the signals of `serve`, and says now and then how it stands."""
+    """Says where it is, and now and then how it stands; cuts slow connections."""
 
     def __init__(self, config: uvicorn.Config, service: Service, console: Console, every: float) -> None:
         super().__init__(config)
@@ -36,10 +37,21 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        yield
+        yield  # `serve` has them. uvicorn would end with a traceback at a second one
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started and sockets:
+            (host, port, *_), identity = sockets[0].getsockname(), self._service.identity
+            self._console.print(Text(f"judge {identity.name} on {host}:{port}; stop with Ctrl-C"))
+            self._console.print(Text(f"nodes name it by http://HOST:{port}#{identity.id}"))
 
     async def on_tick(self, counter: int) -> bool:
-        now = time.monotonic()
+        now = time.monotonic()  # which the loop's clock is, too
+        if counter % 10 == 0:  # every second
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, Connection):
+                    connection.cut_if_late(now)
         if now - self._told >= self._every:
             self._told = now
             self.tell()
@@ -53,13 +65,12 @@ class Server(uvicorn.Server):
         self._console.print(Text(f"up {up}, {', '.join(words)}, {refused} refused{full}".replace("_", " ")))
 
 
-def serve(service: Service, host: str, port: int, every: float) -> int:
-    """Serves until SIGINT or SIGTERM; the exit code. Raises `UserError` for an address that cannot be had."""
-    listening = _listen(host, port)
+def serve(service: Service, listening: socket.socket, every: float) -> int:
+    """Serves on the socket until SIGINT or SIGTERM; the exit code."""
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # it would write a line for each fool's request
     config = uvicorn.Config(
-        service.app,
-        http=guarded(service.doors),
+        Web(service).app,
+        http=connections_of(service.addresses),
         loop="asyncio",
         ws="none",
         lifespan="on",
@@ -72,8 +83,7 @@ def serve(service: Service, host: str, port: int, every: float) -> int:
         timeout_graceful_shutdown=5,
         h11_max_incomplete_event_size=HEADERS,
     )
-    console = Console(highlight=False, soft_wrap=True)
-    server = Server(config, service, console, every)
+    server = Server(config, service, Console(highlight=False, soft_wrap=True), every)
 
     def stop(*_: object) -> None:
         server.should_exit = True
@@ -83,15 +93,11 @@ def serve(service: Service, host: str, port: int, every: float) -> int:
     gc.freeze()  # a full collection over all that sympy and reasoning-gym make stops the loop for 50 to 100 ms
     previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        identity = service.identity
-        console.print(Text(f"judge {identity.name} on {host}:{listening.getsockname()[1]}; stop with Ctrl-C"))
-        console.print(Text(f"nodes name it by http://HOST:{listening.getsockname()[1]}#{identity.id}"))
         server.run(sockets=[listening])
         server.tell()
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-        listening.close()
     return 0 if server.started else 1
 
 
@@ -108,15 +114,21 @@ def most_connections(wanted: int) -> int:
     return max(1, min(wanted, soft - SPARE))
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that listens: who comes before the judge is ready waits. Raises `UserError` for an address that cannot
+    be had."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        listening = socket.socket(family, kind, protocol)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(2048)
+        made = socket.socket(family, kind, protocol)
     except OSError as error:
         raise UserError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-    return listening
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen(2048)
+    except OSError as error:
+        made.close()
+        raise UserError(f"cannot listen on {host}:{port}: {error.strerror}; choose another by --listen") from error
+    return made

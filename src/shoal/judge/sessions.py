@@ -1,13 +1,13 @@
-"""The nodes and their questions, as the court has them in memory: bounded, whatever strangers do."""
+"""The nodes and their questions, as a judge has them in memory: bounded, whatever strangers do."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
-from shoal.judge.doors import Meter
+from shoal.judge.addresses import Meter
 from shoal.rollout import QuestionId
 
 PENALTY = 8
@@ -22,7 +22,7 @@ class Stage(StrEnum):
     """It was granted, and is not yet on disk."""
     open = "open"
     """It is on disk, and may have reached the node."""
-    marking = "marking"
+    answered = "answered"
     """Its answer has come in time."""
     scored = "scored"
     lapsed = "lapsed"
@@ -79,7 +79,6 @@ class Node:
     clean: int = 0
     """Answers in a row that were no trouble to score; below 0 while it is not trusted."""
     troubles: int = 0
-    known: bool = field(default=True)
 
     @property
     def busy(self) -> bool:
@@ -90,7 +89,7 @@ class Node:
         """Whether its answers are scored together with those of others that never were any trouble."""
         return self.clean > 0
 
-    def marked(self, trouble: bool) -> None:
+    def scored(self, trouble: bool) -> None:
         if trouble:
             self.troubles = min(self.troubles + 1, 6)
             self.clean = 1 - PENALTY**self.troubles
