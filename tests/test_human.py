@@ -384,11 +384,11 @@ class Page:
         import uvicorn
 
         from shoal.human.server import make_app
-        from shoal.window.command import _bound
         from shoal.window.guard import Access
+        from shoal.window.host import listening
 
         self.one = one
-        self.socket = _bound("127.0.0.1", 0, other=False)
+        self.socket = listening("127.0.0.1", 0, other=False)
         self.port = self.socket.getsockname()[1]
         self.server = uvicorn.Server(
             uvicorn.Config(make_app(one, Access(token=token)), log_level="error", timeout_graceful_shutdown=1)

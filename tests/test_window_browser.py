@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -10,11 +11,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from test_window_judge import KEYS, Book
+from test_window_judge import fill as fill_book
+from test_window_swarm import ADA, BOB, said
 from windows import HOSTILE, hostile_run, metric, small_run
 
 pytest.importorskip("duckdb", reason="pip install 'shoal[watch]'")
@@ -25,9 +29,15 @@ import uvicorn
 from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
 
 from shoal.folder import RunFolder
+from shoal.swarm.identity import name_of
+from shoal.swarm.notices import Lesson
+from shoal.swarm.transport import TransportOptions
 from shoal.window.folders import Folders
 from shoal.window.guard import Access
+from shoal.window.judge import JudgeSource
 from shoal.window.server import make_app
+from shoal.window.source import Fixed, Sources, Together
+from shoal.window.swarm import SwarmSource
 
 CHROMIUM = shutil.which("chromium") or ""
 
@@ -42,12 +52,16 @@ TOKEN = "0123456789abcdef"
 expect.set_options(timeout=PATIENCE)
 
 
+def served(*paths: Path, token: str | None = None) -> AbstractContextManager[str]:
+    return serving(Folders(paths), token)
+
+
 @contextmanager
-def served(*paths: Path, token: str | None = None) -> Iterator[str]:
+def serving(sources: Sources, token: str | None = None) -> Iterator[str]:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         bound.listen()  # so that who comes before the server waits for it
-        app = make_app(Folders(paths), Access(token=token))
+        app = make_app(sources, Access(token=token))
         server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
         thread.start()
@@ -242,3 +256,54 @@ def test_the_token_lets_in(browser: Browser, tmp_path: Path) -> None:
         page.keyboard.press("Enter")
         expect(page.locator("#figures .figure b").first).to_have_text("7")
         assert page.url.partition("#")[0] == address
+
+
+def views_of(page: Page) -> list[str]:
+    return page.locator("nav a:visible").all_inner_texts()
+
+
+def is_inert(page: Page) -> bool:
+    strange = page.locator("main img, main iframe, main svg, main script").count()
+    fits = page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    return not strange and fits and page.evaluate("window.hacked") is None
+
+
+def test_a_judge_and_what_strangers_call_their_models(browser: Browser, tmp_path: Path) -> None:
+    with closing(Book(tmp_path / "judge")) as book:
+        fill_book(book, 20)
+        for at, text in enumerate(HOSTILE):
+            book.add(KEYS[at % 8], 30 + at, 1.0, model=text[:256].replace("\x00", ""), failure=text[:90])
+        judge = JudgeSource(tmp_path / "judge")
+        with serving(Fixed([judge])) as address, opened(browser, address) as page:
+            expect(page.locator("#judge table").first).to_contain_text(judge.summary()["board"][0]["node"])
+            page.wait_for_function("document.querySelectorAll('#judge .chart[data-drawn]').length === 4")
+            assert views_of(page) == ["Judge"]
+            for summary in page.locator("#judge .card details summary").all():
+                summary.click()
+            page.select_option("#judge select >> nth=0", "node")
+            expect(page.locator("#judge .chart").nth(1)).to_have_attribute("aria-label", re.compile(name_of(KEYS[0])))
+            assert is_inert(page)
+            page.set_viewport_size({"width": 360, "height": 740})
+            assert is_inert(page)
+
+
+def test_a_live_swarm_and_what_strangers_say(browser: Browser, tmp_path: Path) -> None:
+    with closing(SwarmSource("reef", TransportOptions(lan=False))) as swarm:
+        lessons = tuple(Lesson(text[:250], 1, 0, "gcd") for text in HOSTILE)
+        swarm._take([said(ADA.public, 1, model=HOSTILE[0], learned=lessons, pass_at_1=0.5), said(BOB.public, 9)])
+        sources = Together([Fixed([swarm]), Folders([small_run(tmp_path / "run")])])
+        with serving(sources) as address, opened(browser, address) as page:
+            expect(page.locator("#progress table").first).to_contain_text(ADA.name)
+            expect(page.locator("#about")).to_contain_text("own word")
+            page.wait_for_selector("#progress .chart[data-drawn]")
+            assert views_of(page) == ["Progress", "Swarm"]
+            go(page, "swarm")
+            page.wait_for_selector("#swarm .chart[data-drawn]")
+            page.locator("#swarm .card details summary").first.click()
+            expect(page.locator("#swarm table").first).to_contain_text(HOSTILE[0])
+            assert is_inert(page)
+            swarm._take([said(ADA.public, 2)])
+            expect(page.locator("#figures .figure b").nth(4)).to_have_text("3")
+            page.select_option("#run", index=1)
+            expect(page.locator("#about")).not_to_be_visible()
+            assert views_of(page) == ["Progress", "Swarm", "Rollouts", "Machine"]

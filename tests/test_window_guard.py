@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import signal
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from strangers import program
 from windows import HOSTILE, hostile_run, small_run
 
 pytest.importorskip("starlette")
@@ -18,8 +21,9 @@ pytest.importorskip("duckdb")
 
 from starlette.types import ASGIApp
 
+from shoal.cli import main
 from shoal.errors import UserError
-from shoal.window import command
+from shoal.window import host
 from shoal.window.folders import Folders
 from shoal.window.guard import LOOPBACK, Access, new_token
 from shoal.window.server import STATIC, make_app
@@ -144,7 +148,7 @@ def test_the_token_is_asked_for_everywhere(locked: ASGIApp) -> None:
         assert ask(locked, path).status == 401
     assert ask(locked, "/").headers["location"] == "/enter"
     assert b"--token-file" in ask(locked, "/enter").body
-    assert ask(locked, "/static/style.css").status == 200
+    assert ask(locked, "/static/base.css").status == 200
     for wrong in ("", "x", TOKEN + "x", TOKEN[:-1], "\xe9"):
         assert ask(locked, "/api/runs", authorization=f"Bearer {wrong}").status == 401
     assert ask(locked, "/api/runs", authorization=f"Basic {TOKEN}").status == 401
@@ -250,24 +254,63 @@ def test_the_page_asks_no_other_host_and_has_no_code_in_it() -> None:
 
 
 def test_where_it_listens(tmp_path: Path) -> None:
-    assert command._address("127.0.0.1:8400") == ("127.0.0.1", 8400)
-    assert command._address("[::1]:1") == ("::1", 1)
+    assert host.address_of("127.0.0.1:8400") == ("127.0.0.1", 8400)
+    assert host.address_of("[::1]:1") == ("::1", 1)
     for wrong in ("", ":1", "x", "x:y", "x:70000"):
         with pytest.raises(UserError, match="HOST:PORT"):
-            command._address(wrong)
-    assert all(map(command._is_loopback, ("127.0.0.1", "127.9.9.9", "::1", "localhost")))
-    assert not any(map(command._is_loopback, ("0.0.0.0", "::", "192.168.1.1", "localhost.evil.example")))
+            host.address_of(wrong)
+    assert all(map(host.is_loopback, ("127.0.0.1", "127.9.9.9", "::1", "localhost")))
+    assert not any(map(host.is_loopback, ("0.0.0.0", "::", "192.168.1.1", "localhost.evil.example")))
     file = tmp_path / "token"
     for text in ("short", "x" * 20 + "\ny", "é" * 20, ""):
         file.write_text(text)
         with pytest.raises(UserError, match="token"):
-            command._token(file)
+            host.read_token(file)
     file.write_text("0123456789abcdef\n")
-    assert command._token(file) == "0123456789abcdef"
-    with command._bound("127.0.0.1", 0, other=False) as taken:
+    assert host.read_token(file) == "0123456789abcdef"
+    with host.listening("127.0.0.1", 0, other=False) as taken:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(UserError, match="--listen"):
-            command._bound("127.0.0.1", port, other=False)
-        with command._bound("127.0.0.1", port, other=True) as other:
+            host.listening("127.0.0.1", port, other=False)
+        with host.listening("127.0.0.1", port, other=True) as other:
             assert other.getsockname()[1] != port
+
+
+@pytest.mark.network
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_quietly_while_a_page_is_open(tmp_path: Path, number: signal.Signals) -> None:
+    words = ("watch", "--serve", "--listen", "127.0.0.1:0", small_run(tmp_path / "run"))
+    with program(*words, says="Ctrl-C") as running:
+        [port] = re.findall(r"http://127.0.0.1:(\d+)/", running.said)
+        with socket.create_connection(("127.0.0.1", int(port)), 30) as page:
+            page.sendall(b"GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            while b"event: news" not in page.recv(65536):
+                continue
+            assert running.stop(number) == 0
+    assert running.said.splitlines()[1:] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        (["absent"], "absent is not a folder"),
+        (["--judge", "absent"], "no records in absent"),
+        (["--judge", "ftp://x"], "is no judge"),
+        (["--swarm", "a reef"], "letters"),
+        (["--swarm", "reef", "nowhere"], "no endpoint"),
+        (["--secret-file", "x"], "--swarm"),
+        (["--listen", "nowhere", "."], "HOST:PORT"),
+        (["--listen", "192.0.2.1:1", "."], "cannot listen"),
+        (["--token-file", "absent", "."], "cannot read the token"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(
+    words: list[str], wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["watch", "--no-open", *words]) == 2
+    told = capsys.readouterr().err
+    assert wrong in told
+    assert told.count("\n") == 1

@@ -22,10 +22,8 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, Response
-from starlette.routing import BaseRoute, Mount, Route
-from starlette.staticfiles import StaticFiles
-from starlette.types import Scope
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
 
 from shoal.human.contributor import Contributor, Unfit
 from shoal.human.door import MOST_BYTES, Door
@@ -33,10 +31,8 @@ from shoal.human.gallery import Comparison, shown
 from shoal.human.journal import Entry, Learned
 from shoal.human.suited import SUITED
 from shoal.window.guard import Access
+from shoal.window.pages import OPEN, page_routes
 
-STATIC: Final = Path(__file__).parent / "static"
-OPEN: Final = ("/enter", "/static/human.css", "/static/icon.svg")
-"""What is shown to those without the token: where to enter it."""
 LONGEST_WAIT: Final = 30.0
 T = TypeVar("T", bound=msgspec.Struct)
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -67,15 +63,6 @@ class Refused(Exception):  # noqa: N818 (it is an answer, not a fault)
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
         self.status = status
-
-
-class Static(StaticFiles):
-    """Files of the page."""
-
-    async def get_response(self, path: str, scope: Scope) -> Response:
-        response = await super().get_response(path, scope)
-        response.headers["Cache-Control"] = "no-cache"
-        return response
 
 
 def make_app(one: Contributor, access: Access) -> Door:
@@ -130,12 +117,6 @@ def make_app(one: Contributor, access: Access) -> Door:
                 return answered({"lessons": found, "last": found[-1].number if found else after})
             await asyncio.sleep(0.5)
 
-    async def page(request: Request) -> Response:
-        return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
-
-    async def enter(request: Request) -> Response:
-        return FileResponse(STATIC / "enter.html", headers={"Cache-Control": "no-cache"})
-
     async def refused(request: Request, error: Exception) -> Response:
         return answered({"error": str(error)}, getattr(error, "status", 500))
 
@@ -143,8 +124,7 @@ def make_app(one: Contributor, access: Access) -> Door:
         return answered({"error": "an error of this program's own; it has said more where it runs"}, 500)
 
     routes: list[BaseRoute] = [
-        Route("/", page),
-        Route("/enter", enter),
+        *page_routes(Path(__file__).parent / "static"),
         Route("/api/state", _get(state)),
         Route("/api/question", _get(question)),
         Route("/api/answer", _post(Answers, answer), methods=["POST"]),
@@ -153,7 +133,6 @@ def make_app(one: Contributor, access: Access) -> Door:
         Route("/api/ranking", _post(Ranked, rank), methods=["POST"]),
         Route("/api/journal", _get(journal)),
         Route("/api/lessons", lessons),
-        Mount("/static", Static(directory=STATIC)),
     ]
     app = Starlette(routes=routes, exception_handlers={Refused: refused, Exception: failed})
     door = Door(app, access, OPEN)

@@ -1,126 +1,109 @@
-"""`shoal watch`: the window onto runs."""
+"""`shoal watch`: the window onto runs, judges and live swarms."""
 
 from __future__ import annotations
 
 import argparse
-import ipaddress
-import socket
-import sys
 import threading
-import webbrowser
+from collections.abc import Sequence
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shoal.errors import UserError
+from shoal.flags import add_settings, given_settings
+from shoal.window import host
 
-HELP = """Opens a page that shows runs: curves, who learned from whom, every completion, what was refused.
+if TYPE_CHECKING:
+    from shoal.window.source import Source, Sources
+
+HELP = """Opens a page that shows runs: curves, who learned from whom, every completion, what was refused. Or what a
+judge has found, or what the nodes of a live swarm say of themselves.
 
   shoal watch                        the newest run in runs/, in the browser
   shoal watch runs/one runs/two      side by side
   shoal watch lab/paper              all runs of a study
+  shoal watch --judge judge          a judge's data folder, also while it serves; or http://HOST:7460
+  shoal watch --swarm reef relay.example.org:7447      a live swarm
   shoal watch --serve runs           hosts all of runs/, also those to come, and opens no browser
   shoal watch --serve --listen 0.0.0.0:8400 runs      for other machines, with a token
 
-It reads the folders and changes nothing. It answers this machine alone unless --listen says otherwise, and then it asks
+It reads and hears, and changes nothing. It answers this machine alone unless --listen says otherwise, and then it asks
 for a token, which it prints. What it sends is not encrypted: beyond a network that you trust, put it behind TLS."""
 LISTEN = "127.0.0.1:8400"
+TITLES = 4
+"""That are printed; of more, how many."""
+SETTINGS = ["network.lan", "network.secret_file", "network.tls_ca", "network.tls_certificate", "network.tls_key"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `shoal watch`."""
     parser.add_argument("folders", nargs="*", type=Path, metavar="DIR", help="of runs or studies (default: newest run)")
+    parser.add_argument(
+        "--judge", action="append", default=[], metavar="DIR", help="a judge's data folder, or http://HOST:7460"
+    )
+    parser.add_argument(
+        "--swarm",
+        nargs="+",
+        metavar=("NAME", "ENDPOINT"),
+        help="a live swarm, and relays or nodes to reach: HOST:PORT (folders stand before it)",
+    )
     parser.add_argument("--serve", action="store_true", help="host it: open no browser, and keep to the port")
-    parser.add_argument("--listen", metavar="HOST:PORT", help=f"where to answer (default {LISTEN})")
-    parser.add_argument("--name", action="append", default=[], metavar="HOST", help="another name it is reached by")
-    parser.add_argument("--token-file", type=Path, metavar="FILE", help="ask for the token in this file, everywhere")
-    parser.add_argument("--no-open", action="store_true", help="open no browser")
+    host.add_arguments(parser, LISTEN)
+    add_settings(parser, SETTINGS)
 
 
 def command(args: argparse.Namespace) -> int:
     """`shoal watch`."""
     try:
-        import uvicorn
+        import uvicorn  # noqa: F401
 
-        from shoal.window.folders import open_folders
         from shoal.window.server import make_app
     except ImportError as error:
         raise UserError(f"the window needs {error.name}: pip install 'shoal[watch]'") from None
-    from shoal.window.guard import LOOPBACK, Access, new_token
-
-    host, port = _address(args.listen or LISTEN)
-    token = _token(args.token_file) if args.token_file else None
-    shared = not _is_loopback(host)
-    if shared and token is None:
-        token = new_token()
-    anywhere = host in ("0.0.0.0", "::")
-    names = {host, *args.name} | ({socket.gethostname(), f"{socket.gethostname()}.local"} if anywhere else set())
-    access = Access(LOOPBACK | {name.lower() for name in names}, any_address=anywhere, token=token)
-    sources = open_folders(args.folders)
-    bound = _bound(host, port, other=not (args.listen or args.serve))
-    shown = (socket.gethostname() if anywhere else f"[{host}]" if ":" in host else host, bound.getsockname()[1])
-    address = f"http://{shown[0]}:{shown[1]}/" + (f"?token={token}" if token and not args.token_file else "")
-    print(
-        f"watching {len(sources.all())} run{'s' * (len(sources.all()) != 1)} at {address}  (Ctrl-C ends it)", flush=True
-    )
-    threading.Thread(target=lambda: sources.all() and sources.all()[0].summary(), daemon=True).start()  # read ahead
-    if not (args.serve or args.no_open):
-        local = address.replace(shown[0], "127.0.0.1", 1) if anywhere else address
-        threading.Timer(0.5, webbrowser.open, [local]).start()
-    config = uvicorn.Config(
-        make_app(sources, access),
-        log_level="error",
-        access_log=False,  # it would keep the token
-        server_header=False,
-        proxy_headers=False,
-        ws="none",
-        timeout_graceful_shutdown=1,
-        limit_concurrency=256,
-        h11_max_incomplete_event_size=16_384,
-    )
-    try:
-        uvicorn.Server(config).run(sockets=[bound])
-    finally:
-        sources.close()
-    return 0
+    if given_settings(args) and not args.swarm:
+        raise UserError("--lan, --secret-file and --tls-... are for a live swarm: give --swarm NAME too")
+    with ExitStack() as stack:
+        sources = _sources(args, stack)
+        place = stack.enter_context(host.opened_place(args, LISTEN, keep_port=args.serve))
+        shown = sources.all()
+        threading.Thread(target=_read_ahead, args=(shown[:1],), daemon=True).start()
+        titles = ", ".join(source.title for source in shown)
+        what = f"watching {titles if 0 < len(shown) <= TITLES else f'{len(shown)} runs'}"
+        return host.serve(make_app(sources, place.access), place, what, show=not (args.serve or args.no_open))
 
 
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise UserError(f"--listen {text}: give HOST:PORT, as {LISTEN}")
-    return host, int(port)
+def _read_ahead(sources: Sequence[Source]) -> None:
+    """While the browser starts."""
+    from shoal.window.tables import BusyError
+
+    for source in sources:
+        with suppress(BusyError):
+            source.summary()
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+def _sources(args: argparse.Namespace, stack: ExitStack) -> Sources:
+    """What the words name, which `stack` closes; without any, the newest run."""
+    from shoal.window.folders import open_folders
+    from shoal.window.source import Fixed, Together
 
+    given: list[Source] = []
+    for judge in args.judge:
+        if "://" in judge:
+            from shoal.window.remote import RemoteJudge
 
-def _token(file: Path) -> str:
-    from shoal.window.guard import SHORTEST
+            given.append(stack.enter_context(closing(RemoteJudge(judge))))
+        else:
+            from shoal.window.judge import JudgeSource
 
-    try:
-        token = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read the token in {file}: {error}") from None
-    if len(token) < SHORTEST or not token.isascii() or not token.isprintable() or " " in token:
-        raise UserError(f"the token in {file} must have {SHORTEST} characters or more: openssl rand -hex 16 > {file}")
-    return token
+            given.append(JudgeSource(Path(judge)))
+    if args.swarm:
+        from shoal.window.swarm import open_swarm
 
-
-def _bound(host: str, port: int, other: bool) -> socket.socket:
-    """A socket that listens there; if it is taken and `other` will do, on another port."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for attempt in (port, 0) if other else (port,):
-        bound = socket.socket(family, socket.SOCK_STREAM)
-        if sys.platform != "win32":
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            bound.bind((host, attempt))
-            bound.listen()  # who comes before the server is ready waits
-            return bound
-        except OSError as error:
-            bound.close()
-            reason = error.strerror or str(error)
-    raise UserError(f"cannot listen at {host}:{port}: {reason}; choose another with --listen")
+        name, *endpoints = args.swarm
+        network = given_settings(args).get("network", {})
+        given.append(stack.enter_context(closing(open_swarm(name, endpoints, network))))
+    fixed = Fixed(given)
+    if given and not args.folders:
+        return fixed
+    folders = stack.enter_context(closing(open_folders(args.folders)))
+    return Together([fixed, folders]) if given else folders

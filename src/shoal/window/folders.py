@@ -18,6 +18,7 @@ from shoal.status import STATUS
 from shoal.window.explorer import Explorer
 from shoal.window.series import Metrics
 from shoal.window.source import (
+    EDGES,
     CurveQuery,
     Data,
     GraphQuery,
@@ -37,8 +38,7 @@ LIVE = 30.0
 """Seconds after the last line of a run for which it counts as going on."""
 SEARCH = 5.0
 """Seconds between two looks for new runs."""
-EDGES = 400
-"""Of the graph of who learned from whom."""
+VIEWS = ("progress", "swarm", "rollouts", "machine")
 SMALL = 1 << 20
 """Bytes of a status or settings that are read."""
 
@@ -87,6 +87,7 @@ class FolderSource:
         status = _json(self.path / STATUS)
         return {
             **self.brief(),
+            "views": VIEWS,
             **standing(self._metrics),
             "version": self.version,
             "pulled": pulled(self._metrics),
@@ -106,7 +107,7 @@ class FolderSource:
         names = sorted(key.removeprefix(prefix) for key in set(self._metrics.keys) if key.startswith(prefix))
         series = []
         for name in names[:200]:
-            curve = self._metrics.curve(prefix + name, "mean", query.points, node=query.node)
+            curve = self._metrics.curve(prefix + name, "mean", query.points, query.smooth, query.node)
             series += [{"name": name, "points": each["points"]} for each in curve["series"]]
         return {"series": series}
 

@@ -154,11 +154,13 @@ class Metrics:
         with self._lock:
             chosen = {name: each.known(key) for name, each in self.nodes.items() if node in (None, name)}
             last = self.last_round()
-        known = {name: (rounds, _trailing(values, smooth)) for name, (rounds, values) in chosen.items() if len(rounds)}
+        known = {name: (rounds, trailing(values, smooth)) for name, (rounds, values) in chosen.items() if len(rounds)}
         if by == "mean" and known:
             known = {"mean": _mean(list(known.values()))}
         width = max(1, math.ceil((last + 1) / points))
-        series = [{"name": name, "points": _binned(rounds, values, width)} for name, (rounds, values) in known.items()]
+        if width > 1:
+            known = {name: binned(*each, width) for name, each in known.items()}
+        series = [{"name": name, "points": points_of(*each)} for name, each in known.items()]
         return {"metric": key, "rounds_per_point": width, "series": series}
 
 
@@ -169,7 +171,7 @@ def _mean(curves: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
     return distinct, np.bincount(places, values) / np.bincount(places)
 
 
-def _trailing(values: Floats, width: int) -> Floats:
+def trailing(values: Floats, width: int) -> Floats:
     """Means over the last `width` values, fewer at the start."""
     if width < 2 or not len(values):
         return values
@@ -180,13 +182,16 @@ def _trailing(values: Floats, width: int) -> Floats:
     return means
 
 
-def _binned(rounds: Floats, values: Floats, width: int) -> list[list[float]]:
-    """[mean round, mean value] of each `width` rounds that have any."""
-    if width > 1:
-        _, places = np.unique(rounds // width, return_inverse=True)
-        counts = np.bincount(places)
-        rounds, values = np.bincount(places, rounds) / counts, np.bincount(places, values) / counts
-    return [[round(float(at), 1), float(f"{value:.5g}")] for at, value in zip(rounds, values, strict=True)]
+def binned(at: Floats, values: Floats, width: float) -> tuple[Floats, Floats]:
+    """Mean place and mean value in each piece of `width` that has any."""
+    _, places = np.unique(at // width, return_inverse=True)
+    counts = np.bincount(places)
+    return np.bincount(places, at) / counts, np.bincount(places, values) / counts
+
+
+def points_of(at: Floats, values: Floats, digits: int = 1) -> list[list[float]]:
+    """As they go to a page."""
+    return [[round(float(x), digits), float(f"{y:.5g}")] for x, y in zip(at, values, strict=True)]
 
 
 def _is_number(value: Any) -> bool:

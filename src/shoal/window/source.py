@@ -1,9 +1,10 @@
-"""What the window shows: a `Source`. A folder of a run is one; a judge or the page of a human node may be others.
+"""What the window shows: a `Source`. Folders of runs are some (`folders`), a judge (`judge`) and a live swarm (`swarm`)
+others.
 
-    class Mine:
-        id, title, kind = "m1", "mine", "judge"
+    class Mine(WithoutRollouts):
+        id, title, kind, version = "m1", "mine", "run", 0
         ...
-    app = make_app(Sources([Mine()]), Access.loopback(port))
+    app = make_app(Fixed([Mine()]), Access())
 
 Methods return plain data that JSON can say, with bounded sizes, and are called on threads. They raise
 `MissingError` for what does not exist.
@@ -11,6 +12,8 @@ Methods return plain data that JSON can say, with bounded sizes, and are called 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -31,6 +34,8 @@ PIECE = 65_536
 """Characters of a piece."""
 POINTS = 1000
 """Points of a curve, at most."""
+EDGES = 400
+"""Of the graph of who learned from whom."""
 
 
 class MissingError(Exception):
@@ -50,7 +55,7 @@ class CurveQuery(Parameters):
     by: Literal["node", "mean"] = "node"
     points: int = Field(300, ge=10, le=POINTS)
     smooth: int = Field(0, ge=0, le=1000)
-    """Rounds of a trailing mean."""
+    """Rounds of a trailing mean; a judge's windows."""
 
 
 class TaskQuery(Parameters):
@@ -58,6 +63,8 @@ class TaskQuery(Parameters):
 
     node: str | None = Field(None, max_length=NAME)
     points: int = Field(200, ge=10, le=POINTS)
+    smooth: int = Field(0, ge=0, le=1000)
+    """Rounds of a trailing mean; a judge's windows."""
 
 
 class GraphQuery(Parameters):
@@ -128,7 +135,8 @@ class Source(Protocol):
         """A line in the list of sources."""
 
     def summary(self) -> Data:
-        """Nodes and how they stand, keys of the metrics, tasks, how the swarm stands, what was refused."""
+        """Which `views` of the page it has, and what they show: nodes and how they stand, keys of the metrics, tasks,
+        how the swarm stands, what was refused. `about`: what a reader should know; `trouble`: what is wrong."""
 
     def curve(self, query: CurveQuery) -> Data: ...
 
@@ -143,6 +151,19 @@ class Source(Protocol):
         """All completions of the rollout that has this one, and who learned from it."""
 
     def text(self, query: TextQuery) -> Data: ...
+
+
+class WithoutRollouts:
+    """A source's answer to who asks for texts that it does not have."""
+
+    def rollouts(self, query: RolloutQuery) -> Data:
+        raise MissingError("there are no rollouts here")
+
+    def rollout(self, query: RowQuery) -> Data:
+        raise MissingError("there are no rollouts here")
+
+    def text(self, query: TextQuery) -> Data:
+        raise MissingError("there are no rollouts here")
 
 
 class Sources(Protocol):
@@ -175,3 +196,23 @@ class Fixed:
     def look(self) -> None:
         for source in self._sources.values():
             source.look()
+
+
+class Together:
+    """Several `Sources` as one."""
+
+    def __init__(self, parts: Sequence[Sources]) -> None:
+        self._parts = parts
+
+    def all(self) -> list[Source]:
+        return [source for part in self._parts for source in part.all()]
+
+    def get(self, id: str) -> Source:
+        for part in self._parts:
+            with suppress(MissingError):
+                return part.get(id)
+        raise MissingError(f"there is no run {id}")
+
+    def look(self) -> None:
+        for part in self._parts:
+            part.look()

@@ -1,11 +1,12 @@
 // The page: which run, which view, and when to ask again.
 
-import { cut, fill, fixed, h, percent, whole } from "./dom.js";
+import { cut, fill, fixed, h, inert, isFolder, percent, span, whole } from "./dom.js";
 import { repaint } from "./charts.js";
 import { ask, listen, Refused } from "./net.js";
 import { Progress } from "./progress.js";
 import { Swarm } from "./swarm.js";
 import { Explorer } from "./explorer.js";
+import { Judge, judgeFigures } from "./judge.js";
 import { Machine } from "./machine.js";
 
 // ECharts empties its room with `innerHTML = ""`; anything more that would become markup is refused by the browser.
@@ -16,12 +17,13 @@ const COMPARED = 8; // runs side by side
 
 const $ = (id) => document.getElementById(id);
 const views = {
+  judge: new Judge($("judge"), () => refresh()),
   progress: new Progress($("progress"), () => refresh()),
   swarm: new Swarm($("swarm")),
   rollouts: new Explorer($("rollouts"), $("rollout")),
   machine: new Machine($("machine")),
 };
-const state = { run: null, view: "progress", beside: [], runs: [], versions: {} };
+const state = { run: null, view: "progress", beside: [], runs: [], versions: {}, has: ["progress", "swarm", "rollouts", "machine"] };
 let link = ["connecting", ""], going = false;
 let busy = false, again = false, last = 0;
 
@@ -29,7 +31,7 @@ function readHash() {
   const given = new URLSearchParams(location.hash.slice(1));
   state.view = given.get("view") in views ? given.get("view") : "progress";
   if (state.runs.some((run) => run.id === given.get("run"))) state.run = given.get("run");
-  state.beside = (given.get("with") ?? "").split(",").filter((id) => state.runs.some((run) => run.id === id)).slice(0, COMPARED - 1);
+  state.beside = (given.get("with") ?? "").split(",").filter((id) => state.runs.some((run) => run.id === id && isFolder(run))).slice(0, COMPARED - 1);
 }
 
 function address(view) {
@@ -43,13 +45,19 @@ function go(change) {
   show();
 }
 
-function show() {
+/** The view in sight, and links to those that this run has. */
+function arrange() {
   for (const name of Object.keys(views)) $(name).hidden = name !== state.view;
   for (const link of document.querySelectorAll("nav a")) {
     link.href = address(link.dataset.view);
+    link.hidden = !state.has.includes(link.dataset.view);
     if (link.dataset.view === state.view) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
+}
+
+function show() {
+  arrange();
   const run = state.runs.find((each) => each.id === state.run);
   document.title = (run ? cut(run.title, 40) + " – " : "") + "shoal";
   $("run").value = state.run ?? "";
@@ -62,6 +70,7 @@ async function listRuns() {
   state.run ??= runs[0]?.id ?? null;
   readHash();
   fill($("run"), runs.map((run) => h("option", { value: run.id }, cut(run.title, 60) + (run.live ? " (live)" : ""))));
+  $("run").value = state.run ?? "";
   if (!runs.length) throw new Refused("there is no run yet");
 }
 
@@ -74,7 +83,12 @@ async function refresh() {
     const id = state.run;
     const summary = await ask(`runs/${id}/summary`);
     going = summary.live;
+    state.has = summary.views;
+    if (!state.has.includes(state.view)) go({ view: state.has[0] });
+    else arrange();
     connection();
+    told("about", summary.about);
+    told("trouble", summary.trouble);
     figures(summary);
     await views[state.view].update({ id, summary, runs: state.runs, beside: state.beside, compare: (beside) => go({ beside }) });
     problem("");
@@ -95,17 +109,35 @@ function connection() {
   $("state").className = "state " + kind;
 }
 
-function problem(text) {
-  $("problem").hidden = !text;
-  $("problem").textContent = text;
+function told(where, text) {
+  $(where).hidden = !text;
+  if ($(where).textContent !== (text ?? "")) $(where).textContent = inert(text);
 }
 
+const problem = (text) => told("problem", text);
+
 function figures(summary) {
+  const all = summary.kind === "judge" ? judgeFigures(summary) : summary.kind === "swarm" ? heardFigures(summary) : runFigures(summary);
+  fill($("figures"), all.map(([value, what]) => h("div", { class: "figure" }, h("b", {}, value), h("span", {}, what))));
+}
+
+const mean = (values) => (values.length ? values.reduce((a, b) => a + b) / values.length : null);
+
+/** Of a live swarm, by its nodes' own word. */
+function heardFigures(summary) {
   const known = (key) => summary.nodes.map((node) => node[key]).filter((value) => value !== null);
-  const mean = (values) => (values.length ? values.reduce((a, b) => a + b) / values.length : null);
+  return [
+    [whole(summary.speakers), summary.speakers === 1 ? "node heard" : "nodes heard"], [percent(mean(known("held_out"))), "pass@1, they say"],
+    [fixed(mean(known("reward")), 3), "local reward, they say"], [whole(summary.lessons), "rollouts taken of others"],
+    [whole(summary.notices), "rounds heard of"], [summary.ago === null ? "–" : span(summary.ago), "since the last"],
+  ];
+}
+
+function runFigures(summary) {
+  const known = (key) => summary.nodes.map((node) => node[key]).filter((value) => value !== null);
   const gained = summary.nodes.filter((node) => node.held_out !== null).map((node) => node.held_out - node.held_out_first);
   const change = mean(gained);
-  const all = [
+  return [
     [whole(summary.rounds), "round"],
     [percent(mean(known("held_out"))), "held-out pass@1" + (change ? ` (${change > 0 ? "+" : "−"}${(100 * Math.abs(change)).toFixed(1)})` : "")],
     [fixed(mean(known("reward")), 3), "local reward"],
@@ -113,7 +145,6 @@ function figures(summary) {
     [whole(summary.completions), "completions"],
     [summary.swarm ? whole(summary.swarm.peers_there) : whole(mean(known("tokens_per_second"))), summary.swarm ? "peers there" : "tokens/s a node"],
   ];
-  fill($("figures"), all.map(([value, what]) => h("div", { class: "figure" }, h("b", {}, value), h("span", {}, what))));
 }
 
 let timer = 0;

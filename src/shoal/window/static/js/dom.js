@@ -66,6 +66,9 @@ export function card(title, controls, ...children) {
   return h("article", { class: "card" }, h("div", { class: "head" }, h("h2", {}, title), controls && h("div", { class: "controls" }, controls)), ...children);
 }
 
+/** Whether a source is the folder of a run. */
+export const isFolder = (run) => run.kind === "run" || run.kind === "node";
+
 export const percent = (value, digits = 1) => (value === null || value === undefined ? "–" : (100 * value).toFixed(digits) + " %");
 export const fixed = (value, digits = 2) => (value === null || value === undefined ? "–" : Number(value).toFixed(digits));
 export const whole = (value) => (value === null || value === undefined ? "–" : Math.round(value).toLocaleString("en"));

@@ -1,7 +1,7 @@
 // Curves and the leaderboard.
 
 import { Chart, drawCurves } from "./charts.js";
-import { card, cut, fill, fixed, h, listing, name, percent, select, whole } from "./dom.js";
+import { card, cut, fill, fixed, h, isFolder, listing, name, percent, select, span, whole } from "./dom.js";
 import { ask } from "./net.js";
 
 const MANY = 12; // nodes, from which their mean is shown instead
@@ -37,8 +37,13 @@ export class Progress {
     this.otherRuns(id, runs, beside, compare);
     const by = this.by ?? (summary.nodes.length > MANY ? "mean" : "node");
     const shown = [id, ...beside];
+    let against = "rounds";
     const curve = async (metric, smooth) => {
-      if (shown.length === 1) return (await ask(`runs/${id}/curve`, { metric, by, smooth })).series;
+      if (shown.length === 1) {
+        const one = await ask(`runs/${id}/curve`, { metric, by, smooth });
+        against = one.against ?? "rounds";
+        return one.series;
+      }
       const all = await Promise.all(shown.map((run) => ask(`runs/${run}/curve`, { metric, by: "mean", smooth })));
       return all.flatMap((each, at) => each.series.map((one) => ({ ...one, name: runs.find((run) => run.id === shown[at])?.title ?? "" })));
     };
@@ -47,8 +52,9 @@ export class Progress {
       ask(`runs/${id}/tasks`, { node: this.node }), curve(this.metric, this.smooth),
     ]);
     this.leaderboard(summary);
-    drawCurves(this.heldOut, heldOut, { share: true, what: "held-out pass@1", empty: "no evaluation yet" });
-    drawCurves(this.reward, reward, { what: "local reward", empty: "no round yet" });
+    drawCurves(this.heldOut, heldOut, { share: true, what: "held-out pass@1", empty: "no evaluation yet", against });
+    drawCurves(this.reward, reward, { what: "local reward", empty: "no round yet", against });
+    this.tasks.element.hidden = this.other.element.hidden = summary.kind === "swarm"; // it has neither
     drawCurves(this.tasks, tasks.series, { share: true, what: "held-out pass@1 of each task", empty: "no evaluation by task" });
     drawCurves(this.other, other, { what: this.metric, empty: "this run does not have it" });
   }
@@ -67,7 +73,8 @@ export class Progress {
 
   otherRuns(id, runs, beside, compare) {
     const key = JSON.stringify([id, runs.map((run) => run.id), beside]);
-    this.besideCard.hidden = runs.length < 2;
+    runs = runs.filter(isFolder);
+    this.besideCard.hidden = runs.length < 2 || !runs.some((run) => run.id === id);
     if (key === this.besideKey) return;
     this.besideKey = key;
     const others = runs.filter((run) => run.id !== id).slice(0, 100);
@@ -89,16 +96,20 @@ export class Progress {
     let place = 0;
     const rank = new Map(summary.nodes.map((node) => [node, ++place]));
     const columns = [
-      { title: "node", get: (node) => h("span", {}, rank.get(node) + ". ", name(node.name)) },
+      { title: "node", get: (node) => h("span", { title: node.id ?? null }, rank.get(node) + ". ", name(node.name)) },
       { title: "held-out pass@1", number: true, get: (node) => h("span", {}, percent(node.held_out), change(node)) },
       { title: "local reward", number: true, get: (node) => fixed(node.reward, 3) },
-      { title: "from others", number: true, get: (node) => percent(node.outside, 0) },
-      { title: "to others", number: true, get: (node) => (taught.has(node.name) ? percent(taught.get(node.name), 0) : "–") },
-      { title: "shared", number: true, get: (node) => whole(node.shared) },
+      { title: "from others", key: "outside", number: true, get: (node) => percent(node.outside, 0) },
+      { title: "to others", key: "outside", number: true, get: (node) => (taught.has(node.name) ? percent(taught.get(node.name), 0) : "–") },
+      { title: "shared", key: "shared", number: true, get: (node) => whole(node.shared) },
       { title: "taken", number: true, get: (node) => whole(node.taken) },
+      { title: "others took", key: "given", number: true, get: (node) => whole(node.given) },
       { title: "round", number: true, get: (node) => whole(node.round) },
-    ];
-    const caption = "By held-out pass@1, with its change since round 0; local reward is the mean of the last 20 rounds. " +
+      { title: "model", key: "model", get: (node) => h("span", { class: "long" }, name(node.model ?? "–")) },
+      { title: "last heard", key: "ago", number: true, get: (node) => span(node.ago) + " ago" },
+    ].filter(({ key }) => !key || summary.nodes.some((node) => (node[key] ?? null) !== null));
+    const caption = summary.kind === "swarm" ? "By held-out pass@1, with its change since it was first heard; all by the nodes' own word. Taken: " +
+      "rollouts of others that it says it trained on." : "By held-out pass@1, with its change since round 0; local reward is the mean of the last 20 rounds. " +
       "From others: their share of the node's gradient. To others: its share of theirs, added up.";
     fill(this.board, summary.nodes.length ? listing("Leaderboard", caption, columns, summary.nodes.slice(0, 200)) : h("p", { class: "empty" }, "no node has finished a round"));
   }

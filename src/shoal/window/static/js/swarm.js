@@ -17,9 +17,10 @@ const REASONS = {
 export class Swarm {
   constructor(section) {
     this.rounds = "0";
+    this.select = select("rounds", [["0", "all"], ["20", "last 20"], ["100", "last 100"], ["500", "last 500"]], this.rounds, (value) => { this.rounds = value; this.again?.(); });
     this.graph = new Chart("Who learns from whom", {
       tall: true, note: "An arrow goes from a maker to a node that trained on its rollouts; the wider, the more of them.",
-      controls: [select("rounds", [["0", "all"], ["20", "last 20"], ["100", "last 100"], ["500", "last 500"]], this.rounds, (value) => { this.rounds = value; this.again?.(); })],
+      controls: [this.select],
     });
     this.refused = new Chart("Refused, by node");
     this.alarm = h("p", { class: "alarm", hidden: true });
@@ -30,21 +31,26 @@ export class Swarm {
     this.peersCard = card("Peers", null, this.peers);
     this.defenceCard = card("Refusals and attacks", null, this.defence);
     this.peersCard.classList.add("wide");
-    fill(section, this.alarm, h("div", { class: "grid" }, this.graph.element, h("div", { class: "stack" }, this.linkCard, this.defenceCard), this.peersCard, this.refused.element));
+    this.aside = h("div", { class: "stack" }, this.linkCard, this.defenceCard);
+    fill(section, this.alarm, h("div", { class: "grid" }, this.graph.element, this.aside, this.peersCard, this.refused.element));
     this.refused.element.classList.add("wide");
   }
 
   async update(context) {
     this.again = () => this.update(context);
     const { id, summary } = context;
+    const own = summary.kind !== "swarm"; // what only a node's own folder tells
+    this.select.hidden = this.refused.element.hidden = this.aside.hidden = !own;
+    this.graph.element.classList.toggle("wide", !own);
     const [graph, refused] = await Promise.all([
-      ask(`runs/${id}/graph`, { rounds: this.rounds }), ask(`runs/${id}/curve`, { metric: "rollouts/refused" }),
+      ask(`runs/${id}/graph`, { rounds: this.rounds }), own && ask(`runs/${id}/curve`, { metric: "rollouts/refused" }),
     ]);
     this.drawGraph(graph, summary);
-    drawCurves(this.refused, refused.series, { what: "rollouts refused so far", empty: "no figures of it" });
     this.showAlarm(summary);
     this.showLink(summary.swarm);
     this.showPeers(summary);
+    if (!own) return;
+    drawCurves(this.refused, refused.series, { what: "rollouts refused so far", empty: "no figures of it" });
     this.showDefence(summary);
   }
 
@@ -62,8 +68,10 @@ export class Swarm {
       { title: "learner", get: (edge) => name(edge.node) },
       { title: "learned from", get: (edge) => name(edge.maker) },
       { title: "rollouts", number: true, get: (edge) => whole(edge.rollouts) },
-      { title: "live", number: true, get: (edge) => whole(edge.live) },
-      { title: "mean reward", number: true, get: (edge) => fixed(edge.reward, 3) },
+      ...(summary.kind === "swarm" ? [] : [
+        { title: "live", number: true, get: (edge) => whole(edge.live) },
+        { title: "mean reward", number: true, get: (edge) => fixed(edge.reward, 3) },
+      ]),
     ];
     const strongest = shown.slice(0, 5).map((edge) => `${cut(edge.node)} took ${edge.rollouts} rollouts of ${cut(edge.maker)}`).join("; ");
     this.graph.draw((small, width, height) => ({

@@ -1,0 +1,146 @@
+// What a judge has found: who stands where, how it went, how questions ended.
+
+import { axis, Chart, colour, distinct, drawCurves, legend, tooltip, variable } from "./charts.js";
+import { card, cut, fill, fixed, h, listing, name, percent, select, span, whole } from "./dom.js";
+import { ask } from "./net.js";
+
+const WINDOWS = [["10", "10 rounds"], ["25", "25 rounds"], ["100", "100 rounds"], ["500", "500 rounds"]];
+const SHOWN = 15; // nodes whose intervals are drawn
+const ENDS = ["right", "wrong", "lapsed", "void"];
+
+const asked = ({ right = 0, wrong = 0, lapsed = 0 }) => right + wrong + lapsed;
+
+export function judgeFigures({ totals, board }) {
+  const last = board.reduce((latest, row) => Math.max(latest, row.time), 0);
+  return [
+    [whole(totals.nodes), totals.nodes === 1 ? "node" : "nodes"], [whole(asked(totals)), "questions"],
+    [percent(asked(totals) ? totals.right / asked(totals) : null), "pass@1 of all"], [whole(totals.lapsed), "lapsed"],
+    [whole(totals.void), "void"], [last ? span(Date.now() / 1000 - last) : "–", "since the last question"],
+  ];
+}
+
+export class Judge {
+  constructor(section, refresh) {
+    this.refresh = refresh;
+    this.window = "25";
+    this.by = "mean";
+    this.node = "";
+    this.board = h("div");
+    this.boardCard = card("Leaderboard", null, this.board);
+    this.boardCard.classList.add("wide");
+    this.intervals = new Chart("The first of the leaderboard", { note: "pass@1 and Wilson's 95 % interval. Those above others by less than these are not known to be better." });
+    this.curves = new Chart("pass@1 against rounds", {
+      controls: [
+        select("of", [["mean", "models"], ["node", "first nodes"]], this.by, (value) => { this.by = value; refresh(); }),
+        select("windows of", WINDOWS, this.window, (value) => { this.window = value; refresh(); }),
+      ],
+    });
+    this.beyond = h("p", { class: "note", hidden: true });
+    this.curves.element.append(this.beyond);
+    this.nodeSelect = h("span");
+    this.tasks = new Chart("pass@1 by task", { controls: [this.nodeSelect], note: "Of few questions the share jumps about: the table has the intervals." });
+    this.outcomes = new Chart("How questions ended", { note: "Questions in each window of rounds. Lapsed: not answered in time, which is wrong. Void: the judge was down; left out." });
+    this.trouble = h("div");
+    this.troubleCard = card("Failures and refusals", null, this.trouble);
+    this.troubleCard.classList.add("wide");
+    fill(section, h("div", { class: "grid" }, this.intervals.element, this.curves.element, this.boardCard, this.tasks.element, this.outcomes.element, this.troubleCard));
+  }
+
+  async update({ id, summary }) {
+    this.drawIntervals(summary.board);
+    this.leaderboard(summary.board);
+    this.troubles(summary);
+    for (const chart of [this.curves, this.tasks, this.outcomes]) chart.element.hidden = !summary.curves;
+    this.intervals.element.classList.toggle("wide", !summary.curves);
+    if (!summary.curves) return;
+    this.choices(summary.board);
+    const smooth = this.window;
+    const [curves, tasks, outcomes] = await Promise.all([
+      ask(`runs/${id}/curve`, { metric: "pass@1", by: this.by, smooth }), ask(`runs/${id}/tasks`, { node: this.node, smooth }),
+      ask(`runs/${id}/curve`, { metric: "outcomes", smooth }),
+    ]);
+    drawCurves(this.curves, curves.series, { share: true, what: "pass@1", empty: "no question has come to an end" });
+    drawCurves(this.tasks, tasks.series, { share: true, what: "pass@1 of each task", empty: "no question has come to an end" });
+    this.beyond.hidden = !curves.beyond;
+    this.beyond.textContent = `Left out: ${whole(curves.beyond)} questions of rounds far beyond the others'.`;
+    this.drawOutcomes(outcomes);
+  }
+
+  choices(board) {
+    const nodes = [...new Map(board.slice(0, 50).map((row) => [row.key, row.node]))];
+    const key = JSON.stringify(nodes);
+    if (key === this.key) return;
+    this.key = key;
+    if (!nodes.some(([each]) => each === this.node)) this.node = "";
+    fill(this.nodeSelect, select("of", [["", "all nodes"], ...nodes], this.node, (value) => { this.node = value; this.refresh(); }));
+  }
+
+  drawIntervals(board) {
+    const rows = board.slice(0, SHOWN);
+    const names = distinct(rows.map((row) => row.node));
+    const told = rows.map((row, at) => `${names[at]}: ${interval(row)}\n${whole(row.questions)} questions, ${cut(row.model) || "no model named"}`);
+    const columns = [{ title: "node", get: (row) => name(row.node) }, { title: "pass@1", number: true, get: interval }, { title: "questions", number: true, get: (row) => whole(row.questions) }];
+    this.intervals.draw((small) => ({
+      grid: { left: 8, right: 24, top: 10, bottom: 8, containLabel: true },
+      tooltip: tooltip({ trigger: "axis", axisPointer: { type: "shadow" }, formatter: ([first]) => told[first?.dataIndex] ?? "" }),
+      xAxis: axis({ type: "value", min: 0, max: 1, splitNumber: small ? 4 : 5, axisLabel: { color: variable("--dim"), formatter: (value) => Math.round(100 * value) + " %" } }),
+      yAxis: axis({ type: "category", data: names, inverse: true, axisTick: { show: false }, axisLabel: { color: variable("--text"), fontSize: small ? 11 : 12, width: small ? 135 : 180, overflow: "truncate" } }),
+      series: [
+        { type: "bar", stack: "interval", silent: true, itemStyle: { color: "transparent" }, data: rows.map((row) => row.low) },
+        { type: "bar", stack: "interval", barWidth: 8, itemStyle: { color: colour(0), opacity: 0.35, borderRadius: 4 }, data: rows.map((row) => row.high - row.low) },
+        { type: "scatter", symbolSize: 9, color: colour(0), data: rows.map((row) => row["pass@1"]) },
+      ],
+    }), told.slice(0, 5).join("; ") + ".", columns, rows, rows.length ? "" : "nobody has been asked yet");
+  }
+
+  leaderboard(board) {
+    const columns = [
+      { title: "node", get: (row) => h("span", { title: row.key }, row.rank + ". ", name(row.node)) },
+      { title: "pass@1", number: true, get: (row) => percent(row["pass@1"]) },
+      { title: "95 % interval", number: true, get: (row) => `${fixed(100 * row.low, 1)} to ${percent(row.high)}` },
+      { title: "questions", number: true, get: (row) => whole(row.questions) },
+      { title: "model", get: (row) => h("span", { class: "long" }, name(row.model || "–")) },
+      { title: "in a swarm", get: (row) => (row.in_swarm === null ? "at times" : row.in_swarm ? "yes" : "no") },
+      { title: "lapsed", number: true, get: (row) => whole(row.lapsed) },
+      { title: "void", number: true, get: (row) => whole(row.void) },
+      { title: "round", number: true, get: (row) => whole(row.round) },
+      { title: "last asked", number: true, get: (row) => span(Date.now() / 1000 - row.time) + " ago" },
+    ];
+    const caption = "By the lower end of the interval. The model, the round and whether it is in a swarm are what the node declares.";
+    fill(this.board, board.length ? listing("Leaderboard", caption, columns, board.slice(0, 200)) : h("p", { class: "empty" }, "nobody has been asked yet"));
+  }
+
+  drawOutcomes({ series, rounds_per_point: width }) {
+    const places = [...new Set(series.flatMap((each) => each.points.map(([round]) => round)))].sort((a, b) => a - b);
+    const counts = new Map(series.map((each) => [each.name, new Map(each.points)]));
+    const first = (round) => Math.round(round - (width - 1) / 2);
+    const of = (what, round) => counts.get(what)?.get(round) ?? 0;
+    const columns = [{ title: "from round", number: true, get: (round) => whole(first(round)) },
+      ...ENDS.map((what) => ({ title: what, number: true, get: (round) => whole(of(what, round)) }))];
+    const totals = ENDS.map((what) => `${places.reduce((sum, round) => sum + of(what, round), 0)} ${what}`);
+    const colours = { right: colour(2), wrong: colour(1), lapsed: colour(4), void: colour(7) };
+    this.outcomes.draw(() => ({
+      legend: legend(ENDS),
+      grid: { left: 8, right: 16, top: 34, bottom: 8, containLabel: true },
+      tooltip: tooltip({ trigger: "axis", axisPointer: { type: "shadow" } }),
+      xAxis: axis({ type: "category", data: places.map((round) => width > 1 ? `${first(round)}–${first(round) + width - 1}` : String(first(round))) }),
+      yAxis: axis({ type: "value", minInterval: 1 }),
+      series: ENDS.map((what) => ({ type: "bar", stack: "all", name: what, barMaxWidth: 40, color: colours[what], data: places.map((round) => of(what, round)) })),
+    }), totals.join(", ") + ".", columns, places, places.length ? "" : "no question has come to an end");
+  }
+
+  troubles({ failures, refused, totals }) {
+    const times = (caption, what, rows) => listing(caption, caption, [{ title: what, get: ([reason]) => cut(reason, 100) }, { title: "times", number: true, get: ([, count]) => whole(count) }], rows);
+    const parts = [];
+    if (failures.length) parts.push(times("What scoring answers failed by; such answers are wrong.", "failure", failures.map((each) => [each.failure, each.times])));
+    const reasons = Object.entries(refused);
+    if (reasons.length) parts.push(times("Requests that the judge refused since it was started.", "reason", reasons));
+    if (totals.restarts) parts.push(h("p", { class: "note" }, `It came back ${whole(totals.restarts)} times while questions were under way.`));
+    this.troubleCard.hidden = !parts.length;
+    fill(this.trouble, parts.flat());
+  }
+}
+
+function interval(row) {
+  return `${percent(row["pass@1"])} (${fixed(100 * row.low, 1)} to ${percent(row.high)})`;
+}

@@ -1,0 +1,136 @@
+"""A live swarm as a source: what its nodes say of their rounds, heard without being one of them (`swarm/listener`)."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from shoal.config import make_config
+from shoal.errors import UserError
+from shoal.flags import merged
+from shoal.join import check_network, transport_options
+from shoal.swarm.listener import Listener
+from shoal.swarm.notices import Notice
+from shoal.swarm.secret import OPEN, Secret, read_secret
+from shoal.swarm.transport import TransportOptions, Unreachable
+from shoal.window.heard import METRICS, Heard
+from shoal.window.source import CurveQuery, Data, GraphQuery, TaskQuery, WithoutRollouts
+
+EVERY: Final = 0.5
+"""Seconds between two looks at what was said: a listener keeps the last notice of each node."""
+RETRY: Final = 5.0
+"""Seconds between attempts to reach a relay."""
+LIVE: Final = 60.0
+"""Seconds after the last notice for which a swarm counts as going on."""
+ABOUT: Final = (
+    "By the nodes' own word: each says itself how it does and from whom it learned, and nothing proves it; a judge "
+    "measures. Curves begin when this window was opened. Rollouts are not heard here: a node's folder has its own."
+)
+
+
+class SwarmSource(WithoutRollouts):
+    """What is heard of a swarm since it was made. Close it."""
+
+    kind = "swarm"
+
+    def __init__(self, swarm: str, options: TransportOptions, secret: Secret = OPEN) -> None:
+        self.title = f"swarm: {swarm}"
+        where = f"swarm {swarm} {secret.tag} {' '.join(options.connect)}"
+        self.id = hashlib.sha256(where.encode()).hexdigest()[:12]
+        self.version = 0
+        self._swarm, self._options, self._secret = swarm, options, secret
+        self._heard = Heard(time.time())
+        self._last: dict[str, Notice] = {}
+        self._trouble = "reaching the swarm"
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._hear, name="shoal-window-swarm", daemon=True)
+        self._thread.start()
+
+    def look(self) -> None:
+        """Nothing: a thread hears all the while, so that curves are whole whenever somebody looks."""
+
+    def brief(self) -> Data:
+        last = self._heard.last
+        live = time.time() - last < LIVE
+        return {"id": self.id, "title": self.title, "kind": self.kind, "changed": last, "live": live}
+
+    def summary(self) -> Data:
+        with self._lock:
+            heard, now = self._heard, time.time()
+            return {
+                **self.brief(),
+                "version": self.version,
+                "views": ("progress", "swarm"),
+                "about": ABOUT,
+                "trouble": self._trouble,
+                "nodes": heard.lines(now),
+                "speakers": len(heard),
+                "notices": heard.notices,
+                "lessons": heard.lessons,
+                "ago": now - heard.last if heard.last else None,
+                "metrics": sorted(METRICS),
+                "held_out_tasks": [],
+                "pulled": [],
+                "swarm": None,
+                "attack": None,
+            }
+
+    def curve(self, query: CurveQuery) -> Data:
+        with self._lock:
+            return self._heard.curve(query)
+
+    def tasks(self, query: TaskQuery) -> Data:
+        """None: notices have no figures by task."""
+        return {"series": []}
+
+    def graph(self, query: GraphQuery) -> Data:
+        with self._lock:
+            return self._heard.edges()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join(2.0)
+
+    def _hear(self) -> None:
+        while not self._closed.is_set():
+            try:
+                with Listener(self._options, self._swarm, self._secret.tag, self._secret.context) as listener:
+                    self._tell("")
+                    while not self._closed.wait(EVERY):
+                        self._take(listener.latest())
+            except Unreachable as error:
+                self._tell(f"{error}; trying again")
+                self._closed.wait(RETRY)
+            except UserError as error:
+                self._tell(str(error))
+                return
+
+    def _tell(self, trouble: str) -> None:
+        if trouble != self._trouble:
+            self._trouble = trouble
+            self.version += 1
+
+    def _take(self, latest: list[Notice]) -> None:
+        fresh = [notice for notice in latest if self._last.get(notice.id) is not notice]
+        if not fresh:
+            return
+        self._last = {notice.id: notice for notice in latest}
+        with self._lock:
+            for notice in fresh:
+                self._heard.add(notice, time.time())
+            self.version += 1
+
+
+def open_swarm(swarm: str, endpoints: list[str], network: Mapping[str, Any]) -> SwarmSource:
+    """The swarm of this name. `network`: other settings of that section. Raises `UserError`."""
+    given = {"network": {**network, "swarm": swarm, "connect": endpoints}}
+    config = make_config(merged({"swarm": {"nodes": 1}}, given), "the command line")
+    check_network(config)
+    secret_file = config.network.secret_file
+    secret = read_secret(Path(secret_file), swarm) if secret_file else OPEN
+    return SwarmSource(swarm, transport_options(config), secret)
