@@ -56,7 +56,7 @@ def make_study(
     for cell in read.cells():
         path = folder / cell.path
         path.mkdir(parents=True)
-        (path / "config.toml").write_text("")
+        (path / "config.toml").write_text(read.config(cell).to_toml())
         special = "special" in cell.regime
         names = [f"node-{number}" for number in range(1, nodes + 1)]
         rows, learned = _rows(cell.seed, ARMS[cell.arm], names, rounds, special)

@@ -150,9 +150,10 @@ def test_settings() -> None:
 def test_without_weights_there_is_no_effective_sample_size() -> None:
     for adapt in ("ess", "both"):
         with pytest.raises(UserError, match="external-weight topr"):
-            make_balance(Config(sampling=SamplingConfig(adapt=adapt)))
-        gated = Config(sampling=SamplingConfig(adapt=adapt), learner=LearnerConfig(external_gate=1.0))
-        assert make_balance(gated) is not None
+            make_balance(Config(sampling=SamplingConfig(adapt=adapt), learner=LearnerConfig(external_weight="none")))
+        gated = LearnerConfig(external_weight="none", external_gate=1.0)
+        assert make_balance(Config(sampling=SamplingConfig(adapt=adapt), learner=gated)) is not None
+        assert make_balance(Config(sampling=SamplingConfig(adapt=adapt))) is not None  # by topr
     assert make_balance(Config(sampling=SamplingConfig(adapt="progress"))) is not None
 
 

@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 from shoal.cli import main
-from shoal.lab.open_swarm import FEWEST, Record, compare_open, staying
+from shoal.errors import UserError
+from shoal.lab.figures_open import read_records
+from shoal.lab.open_statistics import HEAVIEST, inverse, staying
+from shoal.lab.open_swarm import FEWEST, Record, compare_open
 
 
 def records(
@@ -83,13 +86,77 @@ def test_weights_undo_that_the_bad_leave_sooner() -> None:
     assert found.per_round[-1].completers is not None
 
 
+def leavers(nodes: int, steps: int, seed: int) -> tuple[list[Record], float]:
+    """Two populations that are alike, of which swarm nodes that were right in less than half so far leave sooner, and
+    what swarm nodes would have in sum had none left."""
+    rng = np.random.default_rng(seed)
+    scores_NK = (rng.random((2 * nodes, steps)) < rng.random((2 * nodes, 1))).astype(float)
+    swarm_N = np.arange(2 * nodes) < nodes
+    poor_NK = scores_NK.cumsum(1) / np.arange(1, steps + 1) < 0.5
+    leave_NK = rng.random(scores_NK.shape) < 0.03 + 0.1 * (poor_NK & swarm_N[:, None])
+    stay_N = np.where(leave_NK.any(1), leave_NK.argmax(1) + 1, steps)
+    found = [
+        Record(f"{n}", "m", bool(swarm_N[n]), k, float(scores_NK[n, k]))
+        for n in range(2 * nodes)
+        for k in range(stay_N[n])
+    ]
+    return found, float(scores_NK[swarm_N].sum(1).mean())
+
+
+def test_weights_undo_most_of_what_leaving_feigns() -> None:
+    plain, weighted = [], []
+    for seed in range(5):
+        rows, truth = leavers(400, 12, seed)
+        last = compare_open(rows, permutations=1).cumulative[-1]
+        plain.append(last.swarm - truth)
+        weighted.append(last.weighted[0] - truth)
+    assert np.mean(plain) > 1.2  # of 6
+    assert abs(np.mean(weighted)) < np.mean(plain) / 4  # halves by the median of survivors: half of it
+
+
+def test_unlike_leaving_feigns_no_difference() -> None:
+    found = [compare_open(leavers(60, 12, seed)[0], permutations=199, seed=seed) for seed in range(40)]
+    least = [min(step.adjusted_p for step in each.cumulative) for each in found]
+    assert sum(p <= 0.05 for p in least) <= 6  # 2 expected; by those who are there it is 11
+
+
+def test_sides_that_score_as_unlike_as_can_be_differ() -> None:
+    rows = [
+        Record(f"{side}{n}", "m", side, k, float(side)) for side in (True, False) for n in range(8) for k in range(4)
+    ]
+    found = compare_open(rows, permutations=999)
+    steps = found.cumulative + found.per_round
+    assert all(step.adjusted_p < 0.01 for step in steps)  # no node of a side differs from the others
+    assert "NaN" not in json.dumps(asdict(found))
+    assert "Infinity" not in json.dumps(asdict(found))
+    alike = compare_open([Record(r.node, r.model, r.in_swarm, r.round, 0.1) for r in rows], permutations=99)
+    assert {step.adjusted_p for step in alike.cumulative} == {1.0}
+
+
 def test_the_chance_of_having_stayed_by_hand() -> None:
     nan = np.nan
     scores = np.array([[1.0, 1.0], [1.0, 1.0], [0.0, 1.0], [0.0, nan]])
-    stay = staying(scores, np.zeros(4, bool), np.zeros(4, int))
+    swarm, models = np.zeros(4, bool), np.zeros(4, int)
+    stay = staying(scores, swarm, models)
     assert stay[:, 0].tolist() == [1, 1, 1, 1]
-    assert stay[:3, 1].tolist() == [1.0, 1.0, 0.5]
+    all_of_them = 3.5 / 5
+    high, low = (2 + 2 * all_of_them) / 4, (1 + 2 * all_of_them) / 4
+    assert stay[:3, 1] == pytest.approx([high, high, low])
     assert np.isnan(stay[3, 1])
+    assert inverse(stay, swarm, models)[:, 1] == pytest.approx([1 / high, 1 / high, 1 / low, 0])
+
+
+def test_no_node_counts_for_too_many() -> None:
+    stay = np.array([[1.0], [1e-9], [1.0], [np.nan]])
+    weights = inverse(stay, np.zeros(4, bool), np.zeros(4, int))
+    assert weights[:, 0] == pytest.approx([1, HEAVIEST * 4 / 3, 1, 0])
+
+
+def test_a_model_that_one_side_lost_ends_the_comparison() -> None:
+    rows = [Record(f"a{side}{n}", "a", side, k, 1.0) for side in (True, False) for n in range(3) for k in range(2)]
+    rows += [Record(f"b{n}", "b", True, k, 1.0) for n in range(4) for k in range(9)] + [Record("b", "b", False, 0, 1.0)]
+    rows += [Record(f"c{n}", "c", False, k, 1.0) for n in range(4) for k in range(9)] + [Record("c", "c", True, 0, 1.0)]
+    assert len(compare_open(rows, permutations=9).cumulative) == 2
 
 
 def test_too_few_nodes_are_refused() -> None:
@@ -114,3 +181,19 @@ def test_what_is_no_record_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
     (tmp_path / "x.csv").write_text("a,b\n1,2\n")
     assert main(["lab", "open", str(tmp_path / "x.csv")]) == 2
     assert "it needs in_swarm, model, node, round, score" in capsys.readouterr().err
+
+
+def test_words_and_digits_say_who_is_in_the_swarm(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    row = {"node": "a", "model": "m", "in_swarm": "false", "round": 1, "score": 1}
+    said = ["false", "False", 0, False, "true", "1", True]
+    voided = {**row, "outcome": "void", "score": 0}
+    path.write_text("".join(json.dumps({**row, "in_swarm": word}) + "\n" for word in said) + json.dumps(voided))
+    assert [record.in_swarm for record in read_records(path)] == [False] * 4 + [True] * 3
+    for wrong in ({"in_swarm": "yes"}, {"in_swarm": None}, {"score": float("nan")}):
+        path.write_text(json.dumps(row | wrong))
+        with pytest.raises(UserError, match="no records of a judge"):
+            read_records(path)
+    path.write_text("{}\n[]")
+    with pytest.raises(UserError, match="no records of a judge"):
+        read_records(path)

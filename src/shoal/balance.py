@@ -131,8 +131,8 @@ def make_balance(config: Config) -> Balance | None:
         return None
     if config.learner.balance == "source":
         raise UserError(
-            f"sampling.adapt = '{sign}' moves I and J, and learner.balance = 'source' lets them count as I and J of the "
-            "settings: take one of the two"
+            f"sampling.adapt = '{sign}' moves I and J, and learner.balance = 'source' lets them count as the settings "
+            "have them: take one of the two"
         )
     if sign != "progress" and config.learner.external_weight == "none" and not config.learner.external_gate:
         raise UserError(

@@ -221,7 +221,7 @@ class LearnerConfig(Section):
     tokens_per_micro_batch: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     """Upper bound of tokens in one forward and backward pass: it bounds memory, and changes nothing else. auto: 768,
     on a GPU 16384."""
-    external_weight: Literal["none", "topr", "mask", "tis", "mis", "luffy"] = "none"
+    external_weight: Literal["none", "topr", "mask", "tis", "mis", "luffy"] = "topr"
     """What other nodes' completions count, at most 1, by how likely they are here and were where they were made. none:
     1, as in the paper. topr: 1 with a positive advantage, min(1, ratio) with a negative one. mask: 0 with a negative
     one that has become unlikely. tis, mis: each token's ratio, truncated at 1, or masked far from it. luffy:
@@ -229,9 +229,9 @@ class LearnerConfig(Section):
     external_gate: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Leave out others' completions of positive advantage that are less likely here than own ones by more than this, in
     nats for each token; 0: take them all."""
-    external_baseline_shift: float = Field(0.0, ge=-1, le=1, allow_inf_nan=False)
+    external_baseline_shift: float = Field(-0.1, ge=-1, le=1, allow_inf_nan=False)
     """Added to the baseline of others' rollouts (AsymRE): slightly negative, it trusts their successes over their
-    failures."""
+    failures; 0, as in the paper, leaves it."""
     balance: Literal["none", "source"] = "none"
     """source: own and others' rollouts count as I to J, however many of either are live."""
     gradient_checkpointing: bool | Literal["auto"] = "auto"
@@ -283,7 +283,8 @@ class SwarmConfig(Section):
 
 
 class SamplingConfig(Section):
-    """Which of the pool's rollouts a node learns from. As they stand: uniformly of the live ones, as in the paper."""
+    """Which of the pool's rollouts a node learns from. As they stand: uniformly of the live ones, as in the paper, but
+    for `fill`."""
 
     learnability: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Prefer tasks that this node solves half of the time: weight [p (1 - p)]^learnability; 0: no preference."""
@@ -296,7 +297,7 @@ class SamplingConfig(Section):
     keep_solved: bool = False
     """Take also rollouts that are right throughout, for tasks that this node solves less than a fifth of the time; its
     own success rate is then their baseline."""
-    fill: bool = False
+    fill: bool = True
     """Others' live rollouts, where the pool has more than J, take the places of own ones from which nothing is to be
     learned: updates then have I + J live rollouts at the cost of I."""
     newcomer_share: float = Field(1.0, gt=0, le=1)

@@ -110,7 +110,7 @@ class RunFolder:
             with _explained(path):
                 made += (folder for folder in (path, *path.parents) if not folder.exists())
                 path.mkdir(parents=True, exist_ok=True)
-            lock = _locked(path)
+            lock = locked(path)
             try:
                 _check_free(path)  # again: another process may have come first
                 write_atomically(path / CONFIG, clean(config_toml).encode())
@@ -128,7 +128,7 @@ class RunFolder:
         """The run in `path`, to go on with: call `latest` and `rewind` next."""
         if not (path / CONFIG).is_file():
             raise UserError(f"{path} is not the folder of a run (it has no {CONFIG}): nothing to resume")
-        return cls(path, _locked(path))
+        return cls(path, locked(path))
 
     def close(self) -> None:
         """Let another process have the folder."""
@@ -353,8 +353,9 @@ def _remove_empty(folders: Iterable[Path]) -> None:
             folder.rmdir()
 
 
-def _locked(path: Path) -> io.IOBase:
-    """A file that keeps other processes out of `path` until it is closed or the process ends."""
+def locked(path: Path) -> io.IOBase:
+    """A file that keeps other processes out of `path` until it is closed or the process ends. Raises `UserError` if
+    another has it."""
     with _explained(path):
         file = (path / LOCK).open("wb")
     if sys.platform != "win32":

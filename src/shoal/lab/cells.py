@@ -15,14 +15,18 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from shoal.config import Config
+from shoal.config import GUPPY, Config
 from shoal.folder import CHECKPOINTS, CONFIG, RunFolder, write_atomically
+from shoal.lab.provenance import SOURCES, differences
 
 DONE: Final = "done.json"
 """What the folder of a finished run has, and no other."""
 
 PACKAGES: Final = ("shoal", "torch", "transformers", "reasoning-gym", "numpy")
 """Those whose versions a run tells."""
+
+IDLE: Final = frozenset({"_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version"})
+"""What in the config.json of a model changes nothing of what it computes (as `policy.layers.NAMES`, without torch)."""
 
 Tell = Callable[[int], None]
 """Is told of every round that is done."""
@@ -55,45 +59,66 @@ def run_together(cells: Sequence[tuple[Config, Path]], tell: Callable[[int, int]
     from shoal.run import Crew
 
     started = time.monotonic()
-    left = [(number, *cell) for number, cell in enumerate(cells) if not (cell[1] / DONE).exists()]
-    with ExitStack() as stack:
-        folders = [stack.enter_context(_folder(config, path)) for _, config, path in left]
-        checkpoints = [_checkpoint(folder) for folder in folders]
+    with ExitStack() as locks:  # until all is written, or another process would take a run for unfinished
+        left: list[tuple[int, Config, RunFolder]] = []
+        for number, (config, path) in enumerate(cells):
+            folder = _folder(config, path)
+            if folder is not None:
+                left.append((number, config, locks.enter_context(folder)))
+        if not left:
+            return
+        checkpoints = [_checkpoint(folder) for _, _, folder in left]
         crews: list[Crew | None] = [None] * len(left)
         if len(left) > 1:
             crews = list(_crews([config for _, config, _ in left], checkpoints))
-        runs = []
-        for (number, config, _), folder, checkpoint, crew in zip(left, folders, checkpoints, crews, strict=True):
-            watch = Silent(lambda round, number=number: tell(number, round))  # type: ignore[misc]
-            run = Experiment(config, folder, watch, checkpoint, crew=crew)
-            runs.append(stack.enter_context(closing(run)))
-        _in_step(runs)
-    seconds = time.monotonic() - started
-    for _, config, path in left:
-        shutil.rmtree(path / CHECKPOINTS, ignore_errors=True)
-        report = {"seconds": seconds / len(left), "rounds": config.rounds, "together": len(left)}
-        write_atomically(path / DONE, json.dumps(report | {"versions": installed()}).encode())
+        with ExitStack() as stack:
+            runs = []
+            for (number, config, folder), checkpoint, crew in zip(left, checkpoints, crews, strict=True):
+                watch = Silent(lambda round, number=number: tell(number, round))  # type: ignore[misc]
+                run = Experiment(config, folder, watch, checkpoint, crew=crew)
+                runs.append(stack.enter_context(closing(run)))
+            _in_step(runs)
+        seconds = time.monotonic() - started
+        finished = locks.pop_all()
+    with closing(finished):  # from here on an error discards nothing
+        for _, config, folder in left:
+            shutil.rmtree(folder.path / CHECKPOINTS, ignore_errors=True)
+            report = {"seconds": seconds / len(left), "rounds": config.rounds, "together": len(left)}
+            write_atomically(folder.path / DONE, json.dumps(report | {"versions": installed()}).encode())
 
 
 def alike(configs: Sequence[Config]) -> list[list[int]]:
-    """Which of them can be one program: those that decode and learn by the same settings, with one architecture."""
+    """Which of them can be one program: those that decode and learn by the same settings, with one architecture. A run
+    whose own nodes have several is alone."""
     groups: dict[str, list[int]] = defaultdict(list)
     for number, config in enumerate(configs):
         policy = config.policy.model_dump(mode="json") | {"model": None, "num_generations": None}
         learner = config.learner.model_dump(mode="json") | {"learning_rate": None}
-        groups[json.dumps([policy, learner], sort_keys=True)].append(number)
+        kinds = sorted({_architecture(model) for model in config.policy.model})
+        alone = number if len(kinds) > 1 else None
+        groups[json.dumps([policy, learner, kinds, alone], sort_keys=True)].append(number)
     return list(groups.values())
 
 
+def _architecture(model: str) -> str:
+    """What is alike for models that can be stacked, as far as can be told without loading them: the config.json of a
+    folder; of others the name."""
+    file = (Path(__file__).parents[1] / GUPPY if model == GUPPY else Path(model).expanduser()) / "config.json"
+    if not file.is_file():
+        return model
+    config: dict[str, Any] = json.loads(file.read_bytes())
+    return json.dumps({key: value for key, value in config.items() if key not in IDLE}, sort_keys=True)
+
+
 def installed() -> dict[str, str]:
-    """Versions of what is used here."""
+    """Versions of what is used here; that of shoal with a hash of its sources."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return found | {"shoal": f"{found.get('shoal', '')}+{SOURCES}"}
 
 
 def _in_step(runs: Sequence[Any]) -> None:
@@ -135,12 +160,22 @@ def _crews(configs: Sequence[Config], checkpoints: Sequence[Path | None]) -> lis
     return [Crew([next(stacked) for _ in each], company) for each in policies]
 
 
-def _folder(config: Config, path: Path) -> RunFolder:
-    """The folder of a run: new, or with all of a killed one up to its last checkpoint."""
-    if not (path / CONFIG).exists():
-        shutil.rmtree(path, ignore_errors=True)
-        return RunFolder.create(path, config.to_toml())
-    folder = RunFolder.open(path)
+def _folder(config: Config, path: Path) -> RunFolder | None:
+    """The folder of a run: new, or with all of a killed one up to its last checkpoint. None for a finished one. One
+    that was killed with other settings begins anew."""
+    if (path / CONFIG).exists():
+        folder = RunFolder.open(path)
+        if (path / DONE).exists():  # seen only now that no other process can be at it
+            folder.close()
+            return None
+        if not differences(path, config):
+            return _rewound(folder)
+        folder.close()
+    shutil.rmtree(path, ignore_errors=True)
+    return RunFolder.create(path, config.to_toml())
+
+
+def _rewound(folder: RunFolder) -> RunFolder:
     latest = folder.latest()
     folder.rewind(latest[0] if latest else -1)
     return folder

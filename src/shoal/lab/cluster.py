@@ -15,6 +15,7 @@ from shoal.config import Config
 from shoal.errors import UserError
 from shoal.lab.cells import DONE, run_cell
 from shoal.lab.processes import Event
+from shoal.lab.provenance import BASES
 
 Files = dict[str, bytes]
 
@@ -51,12 +52,18 @@ def run_on_ray(address: str, cells: Sequence[tuple[Config, Path]], bases: Path) 
 def _remote(settings: dict[str, Any], bases: str, models: Mapping[str, Files]) -> Files:
     """One run on another machine: its folder as bytes."""
     with tempfile.TemporaryDirectory() as room:
-        config = Config.model_validate(settings)
-        for place, model in enumerate(config.policy.model):
+
+        def here(model: str) -> str:
             path = Path(model)
-            if str(path.parent) == bases and path.name in models:
-                config.policy.model[place] = str(Path(room) / path.name)
-                write_folder(Path(room) / path.name, models[path.name])
+            if str(path.parent) != bases or path.name not in models:
+                return model
+            write_folder(Path(room) / BASES / path.name, models[path.name])
+            return str(Path(room) / BASES / path.name)
+
+        config = Config.model_validate(settings)
+        config.policy.model = [here(model) for model in config.policy.model]
+        for spec in config.rewards:
+            spec.model = here(spec.model)
         run_cell(config, Path(room) / "run", lambda round: None)
         return read_folder(Path(room) / "run")
 

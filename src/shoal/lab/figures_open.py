@@ -32,10 +32,9 @@ def read_records(path: Path) -> list[Record]:
         if text.lstrip().startswith("{"):
             rows: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines() if line.strip()]
         else:
-            table = csv.DictReader(text.splitlines())
-            rows = [{**row, "in_swarm": row["in_swarm"].lower() in ("1", "true")} for row in table]
+            rows = list(csv.DictReader(text.splitlines()))
         return records_of(rows)
-    except (ValueError, KeyError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError) as error:  # a line of JSON may be no map
         needed = ", ".join(sorted(COLUMNS))
         raise UserError(f"{path} has no records of a judge: it needs {needed} ({error})") from error
 
@@ -53,8 +52,8 @@ def write_open_report(path: Path, out: Path) -> Path:
 
 
 def draw_open(found: OpenSwarm) -> Picture:
-    """Cumulative scores of both sides with the adjusted p of their distance, by three ways of treating drop-outs, and
-    how many nodes are left."""
+    """Cumulative scores of both sides, their difference by three ways of treating drop-outs with the adjusted p of the
+    weighted one, and how many nodes are left."""
     steps = found.cumulative
     x = [step.step for step in steps]
     figure = blank(6.6, 6.4)
@@ -65,7 +64,7 @@ def draw_open(found: OpenSwarm) -> Picture:
         draw_line(top, x, values.tolist(), place)
     for step in steps:
         if step.adjusted_p > ALPHA:
-            top.axvspan(step.step - 0.5, step.step + 0.5, color=GRID, linewidth=0, zorder=0)
+            middle.axvspan(step.step - 0.5, step.step + 0.5, color=GRID, linewidth=0, zorder=0)
     dress(middle, "difference: swarm less isolated", "", "cumulative score")
     ways = {
         "all": [step.difference for step in steps],
@@ -90,8 +89,9 @@ def draw_open(found: OpenSwarm) -> Picture:
     left = ", ".join(f"{model} ({count})" for model, count in sorted(found.left_out.items()))
     caption = (
         f"Nodes in the swarm and isolated ones by their own judged answers; models: {', '.join(found.models)}, "
-        f"weighted as among isolated nodes. Grey: adjusted p above {ALPHA:g} ({found.method}). weighted: by the "
-        "inverse probability of having stayed; completers: those who stayed to the end."
+        "each counting as among isolated nodes. Top, and all: those that are there, whoever left. weighted: by the "
+        "inverse probability of having stayed, estimated from earlier scores; completers: those who stayed to the end. "
+        f"Grey: adjusted p above {ALPHA:g} ({found.method})."
         + (f" Left out, as one side alone has them: {left}." if left else "")
     )
     table = [

@@ -2,11 +2,13 @@
 
     for event in run_jobs([(function, arguments), ...], count=2, threads=1): ...
 
-A process that dies, or a job that fails, costs that job alone. Nothing is left running when the caller is gone.
+A process that dies, or a job that fails, costs that job alone: the next has a fresh process. Nothing is left running
+when the caller is gone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -52,12 +54,15 @@ def run_jobs(jobs: Sequence[Job], count: int, threads: int) -> Generator[Event, 
     os.environ["OMP_NUM_THREADS"] = str(threads)  # as it starts, a process reads it
     try:
         while waiting or any(slot.job is not None for slot in slots):
+            # one may have died idle
+            slots = [slot for slot in slots if slot.job is not None or slot.process.is_alive()]
             while waiting and len(slots) < count:
                 slots.append(_start(context))
             for slot in slots:
                 if slot.job is None and waiting:
                     slot.job, job = waiting.popleft()
-                    slot.pipe.send(job)
+                    with contextlib.suppress(OSError):  # it died just now, as `recv` will tell
+                        slot.pipe.send(job)
             ready = wait([slot.pipe for slot in slots if slot.job is not None])
             for slot in [slot for slot in slots if slot.pipe in ready]:
                 assert slot.job is not None
@@ -66,6 +71,9 @@ def run_jobs(jobs: Sequence[Job], count: int, threads: int) -> Generator[Event, 
                 except (EOFError, OSError):
                     slot.process.join()
                     kind, value = "failed", f"its process ended with code {slot.process.exitcode}"
+                if kind == "failed":  # once a GPU fails a process, it fails all that follows there
+                    slot.process.kill()
+                    slot.process.join()
                     slots.remove(slot)
                 yield Event(slot.job, kind, value)
                 if kind != "progress":

@@ -87,6 +87,7 @@ def gather(results: Results, found: Sequence[Verdict], gains: Mapping[str, Seque
         "alpha": study.alpha,
         "finished": len(results.finished),
         "unfinished": [str(cell) for cell in results.unfinished],
+        "differs": {str(run.cell): run.differs for run in results.finished if run.differs},
         "seconds": sum(seconds),
         "versions": {"of the runs": _versions(results.finished), "of the report": installed()},
         "arms": {name: arm.about for name, arm in study.arms.items()},
@@ -177,4 +178,4 @@ def _versions(runs: list[RunResult]) -> dict[str, str]:
     for run in runs:
         for name, version in run.versions.items():
             found.setdefault(name, set()).add(version)
-    return {name: ", ".join(sorted(versions)) for name, versions in sorted(found.items())}
+    return {name: " and ".join(sorted(versions)) for name, versions in sorted(found.items())}

@@ -56,6 +56,8 @@ def _head(data: dict[str, Any]) -> str:
         state += f" **Not finished, and left out:** {_some(left)}."
     if seeds == 1:
         state += " **One seed: nothing here has an interval, and nothing may be concluded.**"
+    if data["differs"]:
+        state += f" **Finished with other settings than the study has now:** {_some(list(data['differs']))}."
     lines.append(state)
     lines.append(f"To repeat it:\n\n    {data['command']}")
     for whose, versions in data["versions"].items():
@@ -85,7 +87,7 @@ def _expectations(data: dict[str, Any]) -> str:
             EXPECTED[each["expect"]].format(each["share"]),
             f"**{each['outcome']}**" + ("" if each["found"] == each["outcome"] else f" ({each['found']})"),
             _percent(each["relative"]),
-            f"{each['adjusted_p']:.3g}" if "adjusted_p" in each else "–",
+            _p(each) if "adjusted_p" in each else "–",
             _cell(each["improvement"]) if each.get("seeds", 0) > 1 else "–",
         ]
         for each in contrasts
@@ -211,6 +213,15 @@ def _reading(data: dict[str, Any]) -> str:
         "is not evidence that there is no effect. What was not measured is –. All figures by seed: `report.json`; all "
         "numbers of a picture: the CSV beside it."
     )
+
+
+def _p(contrast: dict[str, Any]) -> str:
+    """Of a difference; or of equality, and of more than the margin if that is what came out."""
+    p = f"{contrast['adjusted_p']:.3g}"
+    if contrast["margin"] is None:
+        return p
+    beyond = f", of more {contrast['beyond_p']:.3g}" if contrast["found"] in ("above", "below") else ""
+    return f"of equality {p}{beyond}"
 
 
 def _kind(count: int, what: str) -> str:

@@ -22,6 +22,7 @@ from shoal.errors import UserError
 from shoal.folder import LEARNED, read_metrics
 from shoal.lab.attacks import attack_measures
 from shoal.lab.measures import PASS, held_out, summary, tokens_generated
+from shoal.lab.provenance import differences
 from shoal.lab.study import Cell, Study, read_study
 
 STUDY: Final = "study.toml"
@@ -43,7 +44,7 @@ class RunResult:
     rows: list[dict[str, Any]]
     """Its metrics, as far as the report needs them."""
     nodes: list[str]
-    """The nodes that count: neither hostile nor frozen, unless all are frozen."""
+    """The nodes that count: none that is hostile, contributes alone or is frozen, unless all are frozen."""
     external: int
     """J."""
     seconds: float | None
@@ -51,6 +52,8 @@ class RunResult:
     """Of the software, if the runner wrote them down."""
     attack: dict[str, float] = field(default_factory=dict)
     """What adversaries did to the honest (`attacks.attack_measures`), in a study that has any."""
+    differs: list[str] = field(default_factory=list)
+    """What of its settings is not as the study says now (`provenance.differences`): it is no run of this study."""
 
     @property
     def own(self) -> list[dict[str, Any]]:
@@ -101,6 +104,7 @@ def read_results(folder: Path) -> Results:
         if run is None:
             unfinished.append(cell)
         else:
+            run.differs.extend(differences(run.path, study.config(cell)))
             runs.setdefault(cell.regime, {}).setdefault(cell.arm, {})[cell.seed] = run
     if not runs:
         raise UserError(f"{folder}: no run is finished, so there is nothing to report; `shoal lab run` goes on")
@@ -113,13 +117,13 @@ def read_results(folder: Path) -> Results:
 
 
 def counted_nodes(config: Config) -> list[str]:
-    """Who counts: not the hostile ones, and of the others those that may learn, unless none may."""
+    """Who counts: none that is hostile or contributes alone; of the others those that may learn, unless none may."""
     names = [f"node-{number}" for number in range(1, config.swarm.nodes + 1)]
     experiment = config.experiment
-    honest = honest_nodes(config)
+    honest = honest_nodes(config)[: max(0, len(names) - experiment.contributors)]
     if config.learner.learning_rate == 0:
         return honest
-    return names[: max(0, len(names) - max(experiment.adversaries, experiment.frozen))] or honest or names
+    return honest[: max(0, len(names) - experiment.frozen)] or honest or names
 
 
 def honest_nodes(config: Config) -> list[str]:

@@ -7,7 +7,8 @@ A study's folder:
     runs/REGIME/ARM/seed-N/     the folder of each run; one with `done.json` is finished
     report/             what `shoal lab report DIR` makes of them
 
-What is finished is never run again. A run that was killed goes on from its last checkpoint, if it has any.
+What is finished is never run again. A run that was killed goes on from its last checkpoint, if it has any. One process
+at a time runs a study, and what was made by other settings than the study's is not mixed in.
 """
 
 from __future__ import annotations
@@ -19,20 +20,26 @@ from pathlib import Path
 from typing import Any, Final
 
 import tomli_w
+from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from shoal.config import GUPPY, Config
 from shoal.errors import UserError
 from shoal.flags import merged
-from shoal.folder import write_atomically
-from shoal.lab.bases import BASE, in_order, make_base
+from shoal.folder import CONFIG, locked, write_atomically
+from shoal.lab.bases import BASE, QUALITY, AnyRecipe, in_order, make_base
 from shoal.lab.cells import DONE, alike, run_cell, run_together
 from shoal.lab.cluster import run_on_ray
 from shoal.lab.processes import Event, Job, run_jobs
-from shoal.lab.study import ContrastSpec, Gain, Study, read_study
+from shoal.lab.provenance import BASES, differences
+from shoal.lab.study import Cell, Study, read_study
 
 STUDY: Final = "study.toml"
+RECIPE: Final = "recipe.json"
+"""What a model that the study made was made by, in its folder."""
+SAID: Final = 5
+"""Folders that a message names."""
 QUIET_LAB: Final[dict[str, Any]] = {"checkpoint_every": 0, "threads": 1, "swarm": {"workers": 0}}
 """What a run of a study has, unless the study says otherwise: it is one of many, and short."""
 
@@ -73,12 +80,7 @@ def overruled(study: Study, given: dict[str, Any]) -> Study:
         own = [name for name, regime in study.regimes.items() if regime.settings.get("policy", {}).get("model")]
         for name in own[1:]:
             del study.regimes[name]
-        for arm in study.arms.values():
-            arm.regimes = [name for name in arm.regimes if name in study.regimes]
-        compared: list[ContrastSpec | Gain] = [*study.contrasts.values(), *study.gains.values()]
-        for each in compared:
-            each.regimes = [name for name in each.regimes if name in study.regimes]
-        study.bases = {}
+        study.keep_to_regimes()
     for section in (*study.arms.values(), *study.regimes.values()):
         for name, value in merged(section.settings, _overlap(given, section.settings)).items():
             setattr(section, name, value)
@@ -103,10 +105,25 @@ def run_study(
     study: Study, folder: Path, console: Console, jobs: int = 0, together: int = 0, ray: str | None = None
 ) -> list[str]:
     """Runs what is left and returns what failed, a line each. `jobs`: processes, 0 for one a core. `together`: runs in
-    one batched program; 0 for 8 where there is a GPU and for one elsewhere. `ray`: the address of a cluster."""
-    jobs = jobs or os.cpu_count() or 1
+    one batched program; 0 for 8 where there is a GPU and for one elsewhere; those of one that fails are then run one
+    after another. `ray`: the address of a cluster.
+
+    Raises `UserError` if another process runs the study, if finished runs or models have other settings than it says
+    now, or if a model cannot be made.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with closing(locked(folder)):
+        return _run_left(study, folder, console, jobs or os.cpu_count() or 1, together, ray)
+
+
+def _run_left(study: Study, folder: Path, console: Console, jobs: int, together: int, ray: str | None) -> list[str]:
     cells = list(study.cells())
     left = [cell for cell in cells if not (folder / cell.path / DONE).exists()]
+    _refuse_others(study, folder, [cell for cell in cells if cell not in left])
+    for cell in left:
+        path = folder / cell.path
+        if (path / CONFIG).exists() and (changed := differences(path, study.config(cell, folder))):
+            console.print(f"{cell}: was begun with other settings ({changed[0]}), and begins anew", markup=False)
     failures: list[str] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[unit]}"))
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("left"), console=console) as bar:
@@ -114,22 +131,48 @@ def run_study(
         planned = [(study.config(cell, folder), folder / cell.path) for cell in left]
         total = sum(config.rounds for config, _ in planned)
         line = bar.add_task(f"{len(cells) - len(left)} of {len(cells)} runs done", total=total, unit="rounds")
-        events, groups = _events(planned, folder, jobs, together, ray)
         rounds = [0] * len(planned)
         finished = len(cells) - len(left)
-        with closing(events):
-            for event in events:
-                group = groups[event.job]
-                if event.kind == "progress":
-                    number, round = event.value if isinstance(event.value, tuple) else (0, event.value)
-                    rounds[group[number]] = round
-                elif event.kind == "done":
-                    finished += len(group)
-                else:
-                    failures += [f"{left[number]}: {event.value}" for number in group]
-                    bar.console.print(f"failed: {failures[-1]}", style="red", markup=False)
-                bar.update(line, completed=sum(rounds), description=f"{finished} of {len(cells)} runs done")
+
+        def go(chosen: Sequence[int], together: int, jobs: int) -> list[int]:
+            """Runs these, and returns those of groups that failed."""
+            nonlocal finished
+            again: list[int] = []
+            events, groups = _events([planned[number] for number in chosen], folder, jobs, together, ray)
+            with closing(events):
+                for event in events:
+                    group = [chosen[place] for place in groups[event.job]]
+                    if event.kind == "progress":
+                        place, round = event.value if isinstance(event.value, tuple) else (0, event.value)
+                        rounds[group[place]] = round
+                    elif event.kind == "done":
+                        finished += len(group)
+                    elif len(group) > 1:
+                        again += group
+                        words = f"{len(group)} runs as one program failed, and are run singly: {event.value}"
+                        bar.console.print(words, style="yellow", markup=False)
+                    else:
+                        failures.append(f"{left[group[0]]}: {event.value}")
+                        bar.console.print(f"failed: {failures[-1]}", style="red", markup=False)
+                    bar.update(line, completed=sum(rounds), description=f"{finished} of {len(cells)} runs done")
+            return again
+
+        again = go(range(len(planned)), together or (8 if _has_gpu() else 1), jobs)
+        if again:
+            go(again, 1, 1)  # a GPU has not room for many at once
     return failures
+
+
+def _refuse_others(study: Study, folder: Path, finished: Sequence[Cell]) -> None:
+    """Raises `UserError` if finished runs have other settings than the study now: the report would mix them."""
+    found = {str(folder / c.path): differences(folder / c.path, study.config(c, folder)) for c in finished}
+    others = {path: changed for path, changed in found.items() if changed}
+    if others:
+        several = f" and {len(others) - SAID} more" if len(others) > SAID else ""
+        raise UserError(
+            f"finished runs have other settings than the study now ({next(iter(others.values()))[0]}): delete "
+            f"{', '.join(list(others)[:SAID])}{several}, and they are run again; or take another --out"
+        )
 
 
 def _events(
@@ -138,8 +181,7 @@ def _events(
     """What happens as all is run, and which runs each job has."""
     singly = [[number] for number in range(len(planned))]
     if ray:
-        return run_on_ray(ray, planned, folder / "bases"), singly
-    together = together or (8 if _has_gpu() else 1)
+        return run_on_ray(ray, planned, folder / BASES), singly
     if together == 1:
         work: list[Job] = [(run_cell, (config, path)) for config, path in planned]
         return run_jobs(work, min(jobs, max(len(work), 1)), 1), singly
@@ -160,13 +202,16 @@ def _make_bases(study: Study, folder: Path, jobs: int, bar: Progress) -> None:
         turns = in_order(study.bases)
     except ValueError as error:
         raise UserError(str(error)) from error
-    room = folder / "bases"
+    room = folder / BASES
     room.mkdir(parents=True, exist_ok=True)
-    used = {model for cell in study.cells() for model in study.config(cell).policy.model}
+    configs = [study.config(cell) for cell in study.cells()]
+    used = {model for c in configs for model in (*c.policy.model, *(spec.model for spec in c.rewards))}
     wanted = {name for name in study.bases if f"{BASE}{name}" in used}
     for turn in reversed(turns):  # and what those start from
         wanted |= {study.bases[name].start for name in turn if name in wanted}
-    missing = [[n for n in turn if n in wanted and not (room / n / "recipe.json").exists()] for turn in turns]
+    for name in sorted(wanted & study.bases.keys()):
+        _refuse_other_recipe(study.bases[name], room / name)
+    missing = [[n for n in turn if n in wanted and not (room / n / RECIPE).exists()] for turn in turns]
     if not any(missing):
         return
     line = bar.add_task("making base models", total=sum(map(len, missing)), unit="models")
@@ -181,6 +226,25 @@ def _make_bases(study: Study, folder: Path, jobs: int, bar: Progress) -> None:
                 raise UserError(f"base {turn[event.job]}: {event.value}")
             if event.kind == "done":
                 bar.advance(line)
+                quality = room / turn[event.job] / QUALITY
+                if quality.exists():
+                    bar.console.print(f"base {turn[event.job]} by held-out questions: {quality.read_text().strip()}")
+
+
+def _refuse_other_recipe(recipe: AnyRecipe, path: Path) -> None:
+    """Raises `UserError` if the model in `path` was made by another recipe. Settings that came later, which its
+    recipe.json has not, have their defaults."""
+    if not (path / RECIPE).exists():
+        return
+    try:
+        was: AnyRecipe | None = TypeAdapter[AnyRecipe](AnyRecipe).validate_json((path / RECIPE).read_bytes())
+    except ValidationError:
+        was = None  # of a shoal whose recipes were others
+    if was != recipe:
+        raise UserError(
+            f"{path} was made by another recipe than the study has now ({RECIPE} there): delete it and the runs that "
+            "began with it, or take another --out"
+        )
 
 
 def _has_gpu() -> bool:
