@@ -69,10 +69,12 @@ class Run:
         member: Member | None = None,
         crew: Crew | None = None,
         rewards: Combined | None = None,
+        verifier: Verifier | None = None,
     ) -> None:
         """Builds the nodes: from their models, or as they were in `checkpoint`. `folder`: None where `ranks` has
         another leader, who writes. `member`: the one node of this process, where the swarm is elsewhere. `crew`: what
-        the nodes answer with, where it has been made already. `rewards`: of somebody else's, who closes them."""
+        the nodes answer with, where it has been made already. `rewards`, `verifier` (for the tasks of `config`): of
+        somebody else's, who closes them."""
         self.config = config.resolved()
         self.folder = folder
         self.watch = watch
@@ -81,7 +83,8 @@ class Run:
         """The round that has a checkpoint."""
         self.member = member
         self.workers: Workers | None = None
-        self._own_verifier = Verifier(config.tasks)
+        self._lent = verifier is not None
+        self._own_verifier = verifier or Verifier(config.tasks)
         self._own_rewards: Combined | None = None
         self.rewards = rewards.by(self._own_verifier) if rewards else None
         """What answers are rewarded by; none: by the verifier. Only the leader of several ranks has them."""
@@ -173,7 +176,8 @@ class Run:
         return [partial(self._evaluate, node) for node in self.nodes]
 
     def close(self) -> None:
-        self._own_verifier.close()
+        if not self._lent:
+            self._own_verifier.close()
         if self._own_rewards:
             self._own_rewards.close()
         if self.workers:

@@ -11,13 +11,15 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from shoal.config import GUPPY, Config
+from shoal.config import GUPPY, Config, TasksConfig
 from shoal.folder import CHECKPOINTS, CONFIG, RunFolder, write_atomically
 from shoal.lab.provenance import SOURCES, differences
+from shoal.tasks import Verifier
 
 DONE: Final = "done.json"
 """What the folder of a finished run has, and no other."""
@@ -75,7 +77,9 @@ def run_together(cells: Sequence[tuple[Config, Path]], tell: Callable[[int, int]
             runs = []
             for (number, config, folder), checkpoint, crew in zip(left, checkpoints, crews, strict=True):
                 watch = Silent(lambda round, number=number: tell(number, round))  # type: ignore[misc]
-                run = Experiment(config, folder, watch, checkpoint, crew=crew)
+                run = Experiment(
+                    config, folder, watch, checkpoint, crew=crew, verifier=_verifier(config.tasks.model_dump_json())
+                )
                 runs.append(stack.enter_context(closing(run)))
             _in_step(runs)
         seconds = time.monotonic() - started
@@ -85,6 +89,13 @@ def run_together(cells: Sequence[tuple[Config, Path]], tell: Callable[[int, int]
             shutil.rmtree(folder.path / CHECKPOINTS, ignore_errors=True)
             report = {"seconds": seconds / len(left), "rounds": config.rounds, "together": len(left)}
             write_atomically(folder.path / DONE, json.dumps(report | {"versions": installed()}).encode())
+
+
+@cache
+def _verifier(tasks: str) -> Verifier:
+    """One for all runs of this process with the same tasks (JSON): its start takes as long as fifteen rounds. It ends
+    with the process."""
+    return Verifier(TasksConfig.model_validate_json(tasks))
 
 
 def alike(configs: Sequence[Config]) -> list[list[int]]:
