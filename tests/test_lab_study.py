@@ -87,3 +87,16 @@ def test_the_studies_that_come_with_shoal_are_studies(path: Path) -> None:
     study = read_study(path)
     assert study.expect, "what is expected is written before the run"
     assert list(study.smaller().cells())
+
+
+def test_a_base_must_not_have_been_trained_on_what_is_held_out() -> None:
+    study = Study.model_validate(
+        {
+            "title": "t",
+            "seeds": [1],
+            "arms": {"a": {"policy": {"model": ["base:b"]}, "tasks": {"held_out": 0.5}}},
+            "bases": {"b": {}},
+        }
+    )
+    with pytest.raises(UserError, match="would be asked what it was trained on"):
+        study.config(next(study.cells()))

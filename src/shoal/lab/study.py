@@ -191,6 +191,12 @@ class Study(Section):
         settings = merged(settings, {"seed": cell.seed})
         where = f"{cell.regime}, {cell.arm}"
         config = make_config(settings, where)
+        for name in {model.removeprefix(BASE) for model in config.policy.model} & self.bases.keys():
+            if (kept := self.bases[name].tasks.held_out) != config.tasks.held_out:
+                raise UserError(
+                    f"{where}: base {name!r} keeps {kept:g} of all questions for evaluation, and the run "
+                    f"{config.tasks.held_out:g}, so that it would be asked what it was trained on"
+                )
         config.policy.model = [self._model(model, "policy", where, folder) for model in config.policy.model]
         for spec in config.rewards:
             spec.model = self._model(spec.model, "reward" if spec.kind == "model" else "policy", where, folder)
