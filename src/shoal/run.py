@@ -139,7 +139,7 @@ class Run:
         """The same in steps: what all nodes are to do next, for which what came of it is to be sent back. So several
         runs can go in step, as one batched program."""
         config = self.config
-        if self.round == 0:
+        if self.round == 0 and self._kept < 0:  # a checkpoint of round 0 has its figures in the folder
             self.watch.status("asking held-out questions")
             figures = yield self._evaluations()
             now = time.time()

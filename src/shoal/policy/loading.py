@@ -42,6 +42,10 @@ class LanguageModel:
         self.tokenizer.save_pretrained(folder)
 
 
+ALIGNMENT = 64
+"""Bytes."""
+
+
 def load(name: str, device: torch.device) -> LanguageModel:
     """Loads `name` (see the module's docstring) in float32.
 
@@ -76,7 +80,17 @@ def load(name: str, device: torch.device) -> LanguageModel:
         )
     eos_id = _turn_end(tokenizer, stop_ids)
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else eos_id
-    return LanguageModel(name, model.to(device), tokenizer, stop_ids, eos_id, pad_id)
+    model = model.to(device)
+    _align(model)
+    return LanguageModel(name, model, tokenizer, stop_ids, eos_id, pad_id)
+
+
+def _align(model: Any) -> None:
+    """Has weights begin where torch puts new ones. Those of a file are views into it that begin anywhere, and MKL's
+    products depend on that in their last bits: a resumed run would not be the run it was."""
+    for weight in model.parameters():
+        if weight.device.type == "cpu" and weight.data_ptr() % ALIGNMENT:
+            weight.data = weight.data.clone()
 
 
 def display_name(name: str) -> str:
