@@ -100,3 +100,38 @@ def test_a_base_must_not_have_been_trained_on_what_is_held_out() -> None:
     )
     with pytest.raises(UserError, match="would be asked what it was trained on"):
         study.config(next(study.cells()))
+
+
+def test_too_few_seeds_for_so_many_contrasts_are_told() -> None:
+    pair = {"treated": "b", "control": "a"}
+    contrasts = {
+        "one": pair | {"expect": "above"},
+        "two": pair | {"expect": "below"},
+        "same": pair | {"expect": "equal"},
+    }
+    study = {"title": "t", "arms": {"a": {}, "b": {}}, "contrasts": contrasts}
+    few = Study.model_validate(study | {"seeds": [1, 2, 3, 4]}).hopeless()
+    assert few == [
+        "with 4 seeds no contrast of 2 can show a difference at 0.05; 7 seeds could",
+        "with 4 seeds no contrast of 1 can show equality at 0.05; 5 seeds could",
+    ]
+    assert Study.model_validate(study | {"seeds": [*range(7)]}).hopeless() == []
+    assert Study.model_validate(study | {"seeds": [1], "contrasts": {}}).hopeless() == []
+
+
+def test_what_was_for_regimes_that_are_gone_is_gone() -> None:
+    """--quick and --model leave some out."""
+    arms = {"a": {}, "b": {}, "c": {"regimes": ["y"]}}
+    contrasts = {
+        "in x": {"treated": "b", "control": "a", "regimes": ["x"]},
+        "in y": {"treated": "b", "control": "a", "regimes": ["y"]},
+        "of c": {"treated": "c", "control": "a"},
+        "both": {"treated": "b", "control": "a"},
+    }
+    study = Study.model_validate(
+        {"title": "t", "seeds": [1], "regimes": {"x": {}, "y": {}}, "arms": arms, "contrasts": contrasts}
+        | {"quick": {"regimes": ["x"]}}
+    ).smaller()
+    assert list(study.arms) == ["a", "b"]
+    assert list(study.contrasts) == ["in x", "both"]
+    assert {cell.regime for cell in study.cells()} == {"x"}

@@ -255,7 +255,7 @@ class Study(Section):
             needed = pairs_needed(self.alpha, count, 1 if equal else 2) if count else 0
             if len(self.seeds) < needed:
                 found.append(
-                    f"with {len(self.seeds)} seeds none of {count} contrasts can show {what} at {self.alpha:g}; "
+                    f"with {len(self.seeds)} seeds no contrast of {count} can show {what} at {self.alpha:g}; "
                     f"{needed} seeds could"
                 )
         return found
