@@ -77,6 +77,8 @@ def test_new_keys_of_one_address() -> None:
     addresses = Addresses(Rates(newcomers=6), 100, clock)
     assert sum(addresses.newcomer("a") for _ in range(20)) == 6
     assert addresses.newcomer("b")
+    addresses.let_in("a")
+    assert (addresses.is_known("a"), addresses.is_known("b")) == (True, False)
     clock.now = 10.0
     assert [addresses.newcomer("a") for _ in range(2)] == [True, False]
 

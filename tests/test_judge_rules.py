@@ -207,6 +207,22 @@ def test_quotas() -> None:
         trial.ask(bytes([3]) * 32, 1)
 
 
+def test_who_makes_many_keys_keeps_out_nobody_s_first() -> None:
+    trial = Trial(newcomers=4.0)
+
+    def opened(key: bytes, first: bool) -> Session:
+        return trial.rules.open(trial.statement(key, 1), key, first)
+
+    for number in range(2):
+        opened(bytes([number]) * 32, first=False)
+    with refused(Reason.newcomers):
+        opened(bytes([2]) * 32, first=False)
+    for number in range(3, 5):
+        opened(bytes([number]) * 32, first=True)
+    with refused(Reason.newcomers):
+        opened(bytes([5]) * 32, first=True)
+
+
 def test_a_question_that_could_not_be_kept_was_never_asked() -> None:
     trial = Trial()
     session = trial.ask(A, 1)

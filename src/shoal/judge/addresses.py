@@ -58,6 +58,8 @@ class Visitor:
 
     requests: Meter
     newcomers: Meter
+    known: bool = False
+    """Whether a new key has been let in."""
     shut_until: float = 0.0
     times: int = 0
 
@@ -111,6 +113,14 @@ class Addresses:
     def newcomer(self, address: str) -> bool:
         """Whether a new key may come from there."""
         return not self.rates.connections or self._visitors[address].newcomers.take(self.clock())
+
+    def is_known(self, address: str) -> bool:
+        """Whether a new key from there has been let in, as far as is remembered."""
+        return bool(self.rates.connections) and self._visitors[address].known
+
+    def let_in(self, address: str) -> None:
+        """One has."""
+        self._visitors[address].known = True
 
     def _may_enter(self, address: str) -> bool:
         if not self.rates.connections:

@@ -80,7 +80,8 @@ class Terms:
     work: int = 16
     """Bits of work that a new key must show."""
     newcomers: float = 600.0
-    """New keys a minute, of all addresses; as many at once."""
+    """New keys a minute, of all addresses; as many at once. Half are kept for addresses that bring their first: who
+    makes keys by the thousand keeps out none but himself."""
     sessions: int = 20_000
     """Questions under way at a time."""
     nodes: int = 200_000
@@ -103,7 +104,9 @@ class Rules:
         self.nodes = Nodes(terms.nodes, self._load)
         self._last = last
         self._next_id = next_id
-        self._newcomers = Meter(terms.newcomers / 60, max(1.0, terms.newcomers), clock())
+        kept = terms.newcomers // 2
+        self._firsts = Meter(kept / 60, kept, clock())
+        self._newcomers = Meter((terms.newcomers - kept) / 60, max(1.0, terms.newcomers - kept), clock())
         self._under_way: dict[int, Session] = {}
         self._deadlines: list[tuple[float, int]] = []
 
@@ -133,8 +136,9 @@ class Rules:
             raise Refused(Reason.work, f"a new key must show {self.terms.work} bits of work", 0.0)
         return is_new
 
-    def open(self, ask: Ask, hash: bytes) -> Session:
-        """The question that this Ask is granted; the same one if it had it already. The Ask is signed and screened."""
+    def open(self, ask: Ask, hash: bytes, first: bool = True) -> Session:
+        """The question that this Ask is granted; the same one if it had it already. The Ask is signed and screened.
+        `first`: a new key is the first of its address."""
         now, terms = self.clock(), self.terms
         node = self.nodes.find(ask.key)
         if node is not None and node.session is not None and node.busy:
@@ -150,7 +154,7 @@ class Rules:
         if node is not None and not node.pace.take(now):
             raise Refused(Reason.rate, f"one question in {terms.interval:g} s", node.pace.wait(now))
         if node is None:
-            if not self._newcomers.take(now):
+            if not (first and self._firsts.take(now)) and not self._newcomers.take(now):
                 raise Refused(Reason.newcomers, "too many new keys", self._newcomers.wait(now))
             node = self._node(ask.key)
             node.pace.take(now)

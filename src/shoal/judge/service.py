@@ -92,7 +92,9 @@ class Service:
         _check(envelope, ask.key)
         if is_new and not self.addresses.newcomer(address):
             raise Refused(Reason.newcomers, "too many new keys from your address", 60.0)
-        session = self.rules.open(ask, envelope.hash)
+        session = self.rules.open(ask, envelope.hash, not self.addresses.is_known(address))
+        if is_new:
+            self.addresses.let_in(address)
         if session.stage == Stage.open:
             return await self._posed(session)
         posing = self._posing.get(session.id) or _start(self._posing, session, self._pose(session, envelope))
