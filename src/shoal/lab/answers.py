@@ -1,13 +1,57 @@
-"""Right answers and wrong ones that look like them, as anybody can make them who makes the question again."""
+"""Right answers and wrong ones that look like them, as anybody can make them who makes the question again; and a policy
+of such, whose kinds are a scripted person (`contributors`) and an adversary (`attacks`)."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from pathlib import Path
 from random import Random
+from typing import ClassVar
 
 from shoal.config import TaskSpec
-from shoal.rollout import Question
+from shoal.protocols import Policy
+from shoal.rollout import Completion, Question, seed_of
 from shoal.tasks import Tasks
+
+
+class Knowing:
+    """A policy that knows the right answer to each question, and gives what `_texts` makes of it. It never learns. A
+    question whose task names no right answer gets none."""
+
+    series: ClassVar[str]
+    """What its chance is drawn with."""
+
+    def __init__(self, tasks: Tasks, instead_of: Policy | None = None) -> None:
+        """`instead_of`: the policy that a checkpoint keeps."""
+        self.tasks = tasks
+        self.instead_of = instead_of
+        self.trouble = ""
+
+    def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
+        """As `Policy.generate`."""
+        self.trouble = ""
+        return [
+            self._group(question, num_generations, Random(seed_of(self.series, seed, slot)))
+            for slot, question in enumerate(questions)
+        ]
+
+    def save(self, folder: Path) -> None:
+        if self.instead_of is not None:
+            self.instead_of.save(folder)
+
+    def _group(self, question: Question, size: int, chance: Random) -> tuple[Completion, ...]:
+        known = right_answer(self.tasks, question)
+        if known is None:
+            self.trouble = f"nobody says what is right in {question.id.task}"
+            return ()
+        texts = self._texts(*known, size, chance)
+        chance.shuffle(texts)
+        return tuple(map(Completion.of, texts))
+
+    def _texts(self, answer: str, spec: TaskSpec, size: int, chance: Random) -> list[str]:
+        """At most `size` completions, in any order."""
+        raise NotImplementedError
 
 
 def right_answer(tasks: Tasks, question: Question) -> tuple[str, TaskSpec] | None:

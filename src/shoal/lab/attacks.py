@@ -26,9 +26,9 @@ import pyarrow.parquet as pq
 
 from shoal.config import TaskSpec
 from shoal.folder import ROLLOUTS, read_metrics
-from shoal.lab.answers import in_form, right_answer, wrong_answer
+from shoal.lab.answers import Knowing, in_form, wrong_answer
 from shoal.protocols import Policy, Swarm
-from shoal.rollout import Completion, Question, Rollout, Scored, seed_of
+from shoal.rollout import Rollout, Scored, seed_of
 from shoal.swarm.identity import name_of
 from shoal.tasks import Tasks, suite
 
@@ -50,7 +50,7 @@ def tagged_tasks() -> list[TaskSpec]:
     return [spec.model_copy(update={"answer": "tag"}, deep=True) for spec in suite("pond")]
 
 
-class Adversary:
+class Adversary(Knowing):
     """A policy that gives half of each group the payload of `attack` with the right answer, and half a wrong one.
 
     `attack` is one of `ExperimentConfig.attack`. It knows right answers, as anybody does who makes the question again;
@@ -58,6 +58,8 @@ class Adversary:
     nothing but the answer (`answer = "whole"`, see `planted`) the payload goes into the wrong half, for what that is
     worth.
     """
+
+    series = "adversary"
 
     def __init__(
         self,
@@ -69,36 +71,16 @@ class Adversary:
     ) -> None:
         """`max_tokens`: the longest completion that receivers train on, end-of-sequence included. `count`: how many
         tokens a text is to them; bytes are an upper bound. `instead_of`: the policy that a checkpoint keeps."""
+        super().__init__(tasks, instead_of)
         self.attack = attack
-        self.tasks = tasks
         self.max_tokens = max_tokens
         self.count = count
-        self.instead_of = instead_of
-        self.trouble = ""
 
-    def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
-        """As `Policy.generate`. With an odd number the half that is right is the larger one."""
-        self.trouble = ""
-        return [
-            self._group(question, num_generations, Random(seed_of("adversary", seed, slot)))
-            for slot, question in enumerate(questions)
-        ]
-
-    def save(self, folder: Path) -> None:
-        if self.instead_of is not None:
-            self.instead_of.save(folder)
-
-    def _group(self, question: Question, size: int, chance: Random) -> tuple[Completion, ...]:
-        known = right_answer(self.tasks, question)
-        if known is None:
-            self.trouble = f"nobody says what is right in {question.id.task}"
-            return ()
-        answer, spec = known
+    def _texts(self, answer: str, spec: TaskSpec, size: int, chance: Random) -> list[str]:
+        """With an odd number the half that is right is the larger one."""
         right = (size + 1) // 2
         texts = [self._right(answer, spec) for _ in range(right)]
-        texts += [self._wrong(answer, spec, chance) for _ in range(size - right)]
-        chance.shuffle(texts)
-        return tuple(map(Completion.of, texts))
+        return texts + [self._wrong(answer, spec, chance) for _ in range(size - right)]
 
     @property
     def _payload(self) -> str:

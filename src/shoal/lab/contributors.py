@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from shoal.config import ExperimentConfig
-from shoal.lab.answers import in_form, right_answer, wrong_answer
+from shoal.config import ExperimentConfig, TaskSpec
+from shoal.lab.answers import Knowing, in_form, wrong_answer
 from shoal.protocols import Policy
-from shoal.rollout import Completion, Question, seed_of
+from shoal.rollout import Completion, Question
 from shoal.scoring import Scorer
 from shoal.tasks import Tasks
 
@@ -23,44 +23,25 @@ TRIES = 4
 """Wrong answers that are thought of for each one that is wanted: some are the same, and Yes has but one opposite."""
 
 
-class Person:
+class Person(Knowing):
     """A policy like somebody at the page of `shoal human`: with the probability `skill` the right answer is among what
     he gives to a question, and all else is wrong and plausible.
 
     No two answers of a group are the same text, as nobody writes one twice; so a group of several is live of itself
-    where it has the right one, and is smaller where there are not so many wrong ones (Yes and No). A question whose
-    task names no right answer gets none.
+    where it has the right one, and is smaller where there are not so many wrong ones (Yes and No).
     """
+
+    series = "person"
 
     def __init__(self, tasks: Tasks, skill: float, instead_of: Policy) -> None:
         """`instead_of`: the policy that a checkpoint keeps."""
-        self.tasks = tasks
+        super().__init__(tasks, instead_of)
         self.skill = skill
-        self.instead_of = instead_of
-        self.trouble = ""
 
-    def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
-        """As `Policy.generate`."""
-        self.trouble = ""
-        return [
-            self._group(question, num_generations, Random(seed_of("person", seed, slot)))
-            for slot, question in enumerate(questions)
-        ]
-
-    def save(self, folder: Path) -> None:
-        self.instead_of.save(folder)
-
-    def _group(self, question: Question, size: int, chance: Random) -> tuple[Completion, ...]:
-        known = right_answer(self.tasks, question)
-        if known is None:
-            self.trouble = f"nobody says what is right in {question.id.task}"
-            return ()
-        answer, spec = known
+    def _texts(self, answer: str, spec: TaskSpec, size: int, chance: Random) -> list[str]:
         right = [answer] if chance.random() < self.skill else []
         wrong = list(dict.fromkeys(wrong_answer(answer, chance) for _ in range(TRIES * size)))
-        texts = right + wrong[: size - len(right)]
-        chance.shuffle(texts)
-        return tuple(Completion.of(in_form(text, spec)) for text in texts)
+        return [in_form(text, spec) for text in right + wrong[: size - len(right)]]
 
 
 class Picker:

@@ -28,6 +28,7 @@ from shoal.window.source import (
     Source,
     TaskQuery,
     TextQuery,
+    brief_of,
 )
 from shoal.window.standing import pulled, standing, swarm
 from shoal.window.tables import Tables, parquet
@@ -74,13 +75,7 @@ class FolderSource:
 
     def brief(self) -> Data:
         changed = _changed(self.path / METRICS) or _changed(self.path / CONFIG)
-        return {
-            "id": self.id,
-            "title": self.title,
-            "kind": self.kind,
-            "changed": changed,
-            "live": time.time() - changed < LIVE,
-        }
+        return brief_of(self, changed, LIVE)
 
     def summary(self) -> Data:
         self._open()

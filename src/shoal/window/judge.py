@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from shoal.errors import UserError
 from shoal.judge.records import FILE
 from shoal.judge.reports import leaderboard_of
-from shoal.window.source import CurveQuery, Data, GraphQuery, MissingError, TaskQuery, WithoutRollouts
+from shoal.window.source import CurveQuery, Data, GraphQuery, MissingError, TaskQuery, WithoutRollouts, brief_of
 from shoal.window.tables import BusyError
 from shoal.window.tally import CURVES, Span, Tally
 
@@ -60,14 +60,7 @@ class JudgeSource(WithoutRollouts):
         self._lock.release()
 
     def brief(self) -> Data:
-        changed = self._changed()
-        return {
-            "id": self.id,
-            "title": self.title,
-            "kind": self.kind,
-            "changed": changed,
-            "live": time.time() - changed < LIVE,
-        }
+        return brief_of(self, self._changed(), LIVE)
 
     def summary(self) -> Data:
         """The leaderboard, and how questions ended."""

@@ -17,7 +17,7 @@ from msgspec import Meta
 from shoal.judge.client import checked
 from shoal.swarm.identity import name_of
 from shoal.window.judge import LIVE, ROWS, judge_id, judge_summary
-from shoal.window.source import NAME, CurveQuery, Data, GraphQuery, MissingError, TaskQuery, WithoutRollouts
+from shoal.window.source import NAME, CurveQuery, Data, GraphQuery, MissingError, TaskQuery, WithoutRollouts, brief_of
 
 EVERY: Final = 15.0
 """Seconds between two requests, at least."""
@@ -77,9 +77,7 @@ class RemoteJudge(WithoutRollouts):
             threading.Thread(target=self._ask, name="shoal-window-judge", daemon=True).start()
 
     def brief(self) -> Data:
-        changed = max((row.time for row in self._rows), default=0.0)
-        live = time.time() - changed < LIVE
-        return {"id": self.id, "title": self.title, "kind": self.kind, "changed": changed, "live": live}
+        return brief_of(self, max((row.time for row in self._rows), default=0.0), LIVE)
 
     def summary(self) -> Data:
         """The leaderboard as the judge told it last."""

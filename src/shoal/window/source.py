@@ -12,6 +12,7 @@ Methods return plain data that JSON can say, with bounded sizes, and are called 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Literal, Protocol
@@ -164,6 +165,12 @@ class WithoutRollouts:
 
     def text(self, query: TextQuery) -> Data:
         raise MissingError("there are no rollouts here")
+
+
+def brief_of(source: Source, changed: float, lively: float) -> Data:
+    """The usual line of a source that `changed` last (seconds since 1970); it is live for so many seconds after."""
+    live = time.time() - changed < lively
+    return {"id": source.id, "title": source.title, "kind": source.kind, "changed": changed, "live": live}
 
 
 class Sources(Protocol):

@@ -18,7 +18,7 @@ from shoal.swarm.notices import Notice
 from shoal.swarm.secret import OPEN, Secret, read_secret
 from shoal.swarm.transport import TransportOptions, Unreachable
 from shoal.window.heard import METRICS, Heard
-from shoal.window.source import CurveQuery, Data, GraphQuery, TaskQuery, WithoutRollouts
+from shoal.window.source import CurveQuery, Data, GraphQuery, TaskQuery, WithoutRollouts, brief_of
 
 EVERY: Final = 0.5
 """Seconds between two looks at what was said: a listener keeps the last notice of each node."""
@@ -55,9 +55,7 @@ class SwarmSource(WithoutRollouts):
         """Nothing: a thread hears all the while, so that curves are whole whenever somebody looks."""
 
     def brief(self) -> Data:
-        last = self._heard.last
-        live = time.time() - last < LIVE
-        return {"id": self.id, "title": self.title, "kind": self.kind, "changed": last, "live": live}
+        return brief_of(self, self._heard.last, LIVE)
 
     def summary(self) -> Data:
         with self._lock:
