@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_network import until
 from test_window_judge import KEYS, Book
 from test_window_judge import fill as fill_book
 from test_window_swarm import ADA, BOB, said
@@ -198,7 +199,7 @@ def test_texts_of_strangers_are_inert(browser: Browser, tmp_path: Path) -> None:
         expect(rows.last).to_contain_text("<script>window.hacked=1</script>")
         assert page.evaluate("window.hacked") is None
         assert page.locator("main img, main iframe, main svg, main script, dialog script").count() == 0
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        until(lambda: fits(page))
 
 
 def test_the_browser_itself_refuses_markup(browser: Browser, tmp_path: Path) -> None:
@@ -223,7 +224,7 @@ def test_a_phone_shows_all_without_scrolling_sideways(browser: Browser, tmp_path
         for view in ("progress", "swarm", "rollouts", "machine"):
             go(page, view)
             page.wait_for_timeout(800)
-            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
+            until(lambda: fits(page))
         dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
         page.click("#theme")
         expect(page.locator("#theme")).to_have_text("Theme: light")
@@ -262,10 +263,15 @@ def views_of(page: Page) -> list[str]:
     return page.locator("nav a:visible").all_inner_texts()
 
 
+def fits(page: Page) -> bool:
+    """Nothing sticks out at the right; charts follow the width of the window a moment later."""
+    return page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
 def is_inert(page: Page) -> bool:
     strange = page.locator("main img, main iframe, main svg, main script").count()
-    fits = page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    return not strange and fits and page.evaluate("window.hacked") is None
+    until(lambda: fits(page))
+    return not strange and page.evaluate("window.hacked") is None
 
 
 def test_a_judge_and_what_strangers_call_their_models(browser: Browser, tmp_path: Path) -> None:
