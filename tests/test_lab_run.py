@@ -113,6 +113,12 @@ def test_a_run_that_fails_costs_itself_alone(tmp_path: Path) -> None:
     assert sum((tmp_path / cell.path / DONE).exists() for cell in study.cells()) == 4
 
 
+def test_what_fails_all_runs_ends_the_study(tmp_path: Path) -> None:
+    study = small(policy={"model": ["/no/such/model"]}).model_copy(update={"seeds": list(range(20))})
+    with pytest.raises(UserError, match="for one reason"):
+        run_study(study, tmp_path, QUIET, jobs=2)
+
+
 def test_a_run_that_fails_among_others_as_one_program_costs_itself_alone(tmp_path: Path) -> None:
     arms = {"good": {}, "bad": {"experiment": {"frozen": 9}}}
     study = Study.model_validate({**small().model_dump(), "seeds": [1], "arms": arms})

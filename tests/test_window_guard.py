@@ -254,11 +254,11 @@ def test_the_page_asks_no_other_host_and_has_no_code_in_it() -> None:
 
 
 def test_where_it_listens(tmp_path: Path) -> None:
-    assert host.address_of("127.0.0.1:8400") == ("127.0.0.1", 8400)
-    assert host.address_of("[::1]:1") == ("::1", 1)
+    assert host.address_of("127.0.0.1:8400", "") == ("127.0.0.1", 8400)
+    assert host.address_of("[::1]:1", "") == ("::1", 1)
     for wrong in ("", ":1", "x", "x:y", "x:70000"):
         with pytest.raises(UserError, match="HOST:PORT"):
-            host.address_of(wrong)
+            host.address_of(wrong, "127.0.0.1:8401")
     assert all(map(host.is_loopback, ("127.0.0.1", "127.9.9.9", "::1", "localhost")))
     assert not any(map(host.is_loopback, ("0.0.0.0", "::", "192.168.1.1", "localhost.evil.example")))
     file = tmp_path / "token"

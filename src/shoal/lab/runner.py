@@ -40,6 +40,8 @@ RECIPE: Final = "recipe.json"
 """What a model that the study made was made by, in its folder."""
 SAID: Final = 5
 """Folders that a message names."""
+ALIKE: Final = 3
+"""Runs that fail for one reason before any comes to its end: the others would fail too, and are not begun."""
 QUIET_LAB: Final[dict[str, Any]] = {"checkpoint_every": 0, "threads": 1, "swarm": {"workers": 0}}
 """What a run of a study has, unless the study says otherwise: it is one of many, and short."""
 
@@ -109,7 +111,7 @@ def run_study(
     after another. `ray`: the address of a cluster.
 
     Raises `UserError` if another process runs the study, if finished runs or models have other settings than it says
-    now, or if a model cannot be made.
+    now, if a model cannot be made, or if the first runs all fail for one reason.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with closing(locked(folder)):
@@ -125,6 +127,7 @@ def _run_left(study: Study, folder: Path, console: Console, jobs: int, together:
         if (path / CONFIG).exists() and (changed := differences(path, study.config(cell, folder))):
             console.print(f"{cell}: was begun with other settings ({changed[0]}), and begins anew", markup=False)
     failures: list[str] = []
+    reasons: list[str] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[unit]}"))
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("left"), console=console) as bar:
         _make_bases(study, folder, jobs, bar)
@@ -132,7 +135,7 @@ def _run_left(study: Study, folder: Path, console: Console, jobs: int, together:
         total = sum(config.rounds for config, _ in planned)
         line = bar.add_task(f"{len(cells) - len(left)} of {len(cells)} runs done", total=total, unit="rounds")
         rounds = [0] * len(planned)
-        finished = len(cells) - len(left)
+        finished = begun = len(cells) - len(left)
 
         def go(chosen: Sequence[int], together: int, jobs: int) -> list[int]:
             """Runs these, and returns those of groups that failed."""
@@ -154,6 +157,9 @@ def _run_left(study: Study, folder: Path, console: Console, jobs: int, together:
                     else:
                         failures.append(f"{left[group[0]]}: {event.value}")
                         bar.console.print(f"failed: {failures[-1]}", style="red", markup=False)
+                        reasons.append(event.value)
+                        if finished == begun and len(left) > ALIKE == reasons.count(event.value) == len(reasons):
+                            raise UserError(f"the first {ALIKE} runs failed for one reason, and no other was begun")
                     bar.update(line, completed=sum(rounds), description=f"{finished} of {len(cells)} runs done")
             return again
 

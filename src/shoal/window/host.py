@@ -57,7 +57,7 @@ def opened_place(args: argparse.Namespace, default: str, keep_port: bool = False
     that is taken. Beyond this machine it asks for a token. Raises `UserError`."""
     from shoal.window.guard import LOOPBACK, Access, new_token
 
-    host, port = address_of(args.listen or default)
+    host, port = address_of(args.listen or default, default)
     token = read_token(args.token_file) if args.token_file else None
     if token is None and not is_loopback(host):
         token = new_token()
@@ -113,12 +113,12 @@ def serve(app: ASGIApp, place: Place, what: str, show: bool, at_once: int = 256)
     return 0
 
 
-def address_of(text: str) -> tuple[str, int]:
-    """Host and port. Raises `UserError`."""
+def address_of(text: str, example: str) -> tuple[str, int]:
+    """Host and port. Raises `UserError`, which shows the `example`."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or int(port) > 65535:
-        raise UserError(f"--listen {text}: give HOST:PORT, as 127.0.0.1:8400")
+        raise UserError(f"--listen {text}: give HOST:PORT, as {example}")
     return host, int(port)
 
 
