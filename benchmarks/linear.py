@@ -8,7 +8,7 @@ null    reward over the training set where nobody learns
 scale   processor seconds of a run against the number of nodes
 
 A gain is the ratio of two arms' figures with the same seed: interquartile mean over seeds with the 95 % bootstrap
-interval of `lab.statistics`, both of its logarithm. `area` is that under exact pass@1, start included; `honest` is the
+interval of `lab.intervals`, both of its logarithm. `area` is that under exact pass@1, start included; `honest` is the
 cumulative reward of own rollouts, unfiltered. Both at equal updates: 8/0 generates twice as much as 4/4.
 """
 
@@ -26,8 +26,9 @@ from typing import Any
 
 import numpy as np
 
+from shoal.lab.contrasts import compare
+from shoal.lab.intervals import Interval, iqm_interval
 from shoal.lab.linear import LinearConfig, LinearResult, run
-from shoal.lab.statistics import Interval, compare, iqm_interval
 
 P0 = (0.0005, 0.002, 0.01, 0.05)
 NODES = (2, 4, 8, 16, 32, 128, 1024)

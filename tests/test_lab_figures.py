@@ -12,8 +12,8 @@ import pytest
 from shoal.lab import figures_held_out, figures_reward
 from shoal.lab.figures import Picture, band, blank, dress, legend, save, style, trailing, window_of
 from shoal.lab.figures_gain import Point, apart, draw_gain, points
+from shoal.lab.intervals import Interval
 from shoal.lab.results import Results, read_results
-from shoal.lab.statistics import Interval
 from shoal.lab.study import Gain
 from studies import make_study
 

@@ -10,19 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from shoal.lab.statistics import (
-    Interval,
-    compare,
-    equivalence_test,
-    holm,
-    interquartile_mean,
-    iqm_difference,
-    iqm_interval,
-    pairs_needed,
-    probability_of_improvement,
-    sign_flip_test,
-    smallest_p,
-)
+from shoal.lab.contrasts import compare
+from shoal.lab.intervals import Interval, interquartile_mean, iqm_difference, iqm_interval, probability_of_improvement
+from shoal.lab.permutation import equivalence_test, holm, pairs_needed, sign_flip_test, smallest_p
 
 NUMBERS = st.floats(-1e3, 1e3, allow_subnormal=False)
 PS = st.dictionaries(st.text(max_size=3), st.floats(0, 1), max_size=8)

@@ -26,7 +26,7 @@ from PIL import Image  # which matplotlib needs
 
 from shoal.curves import INK, MUTED
 from shoal.folder import write_atomically
-from shoal.lab.statistics import iqm_interval
+from shoal.lab.intervals import iqm_interval
 
 Array = NDArray[np.float64]
 DPI = 150

@@ -12,9 +12,9 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from shoal.curves import INK, MUTED
 from shoal.lab.figures import Picture, blank, dress, mark_empty
+from shoal.lab.intervals import Interval, interquartile_mean
 from shoal.lab.report_contrasts import relative_difference
 from shoal.lab.results import Results, known, scores, slug
-from shoal.lab.statistics import Interval, interquartile_mean
 from shoal.lab.study import Gain, Study
 
 WHAT = {"held_out/area_per_update": "held-out area", "per_round/reward/local": "honest reward"}

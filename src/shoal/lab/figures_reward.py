@@ -27,8 +27,8 @@ from shoal.lab.figures import (
     window_of,
 )
 from shoal.lab.measures import series
+from shoal.lab.permutation import holm, sign_flip_test
 from shoal.lab.results import RunResult, Runs, slug
-from shoal.lab.statistics import holm, sign_flip_test
 from shoal.lab.study import Study
 
 POINTS = 20

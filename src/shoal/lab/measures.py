@@ -207,7 +207,7 @@ def summary(
     rounds: float | None = None,
     tokens: float | None = None,
 ) -> dict[str, float | None]:
-    """One figure of each kind for the run: what `statistics` compares between arms.
+    """One figure of each kind for the run: what `contrasts` compares between arms.
 
     `held_out/...` are means over the evaluated ones of `nodes` (else of those that train, else of all), and None if one
     of them lacks the figure: no node is left out in silence. `rounds` and `tokens` (of one node) end the areas;

@@ -21,11 +21,11 @@ from shoal.lab import figures_held_out, figures_reward
 from shoal.lab.cells import installed
 from shoal.lab.figures import Picture, save
 from shoal.lab.figures_gain import Point, draw_gain, points
+from shoal.lab.intervals import Interval, iqm_interval
 from shoal.lab.report_contrasts import Verdict, ratios, verdicts
 from shoal.lab.report_text import markdown
 from shoal.lab.results import Figures, Results, RunResult, by_seed, cuts, known, read_results, scores
 from shoal.lab.spread import first_live, followers, foreign_share, read_learned, taught
-from shoal.lab.statistics import Interval, iqm_interval
 
 REPORT = "report"
 

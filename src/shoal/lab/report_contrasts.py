@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from shoal.lab.contrasts import Contrast, compare
+from shoal.lab.intervals import RESAMPLES, Interval, interquartile_mean
 from shoal.lab.results import Figures, Results, Runs, by_seed, cuts, known, scores
-from shoal.lab.statistics import RESAMPLES, Contrast, Interval, compare, interquartile_mean
 from shoal.lab.study import ONLY, ContrastSpec
 
 EQUAL = "equal within the margin"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from shoal.lab.statistics import FEW
+from shoal.lab.contrasts import FEW
 from shoal.lab.study import ONLY
 
 FIGURES = {

@@ -44,7 +44,7 @@ from shoal.config import Config, Section, make_config, read_config
 from shoal.errors import UserError
 from shoal.flags import merged
 from shoal.lab.bases import BASE, AnyRecipe
-from shoal.lab.statistics import pairs_needed
+from shoal.lab.permutation import pairs_needed
 
 ONLY = "main"
 """The regime of a study that names none."""
