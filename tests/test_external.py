@@ -323,6 +323,10 @@ def test_gradients_and_metrics_equal_those_by_hand(case: str) -> None:
     assert metrics["external/ess"] == pytest.approx(sum(w) ** 2 / (len(w) * sum(x * x for x in w)), rel=1e-6)
     assert metrics["external/weight"] == pytest.approx(sum(w) / len(w), rel=1e-6)
     assert metrics["external/gated"] == pytest.approx(sum(ups) / len(ups))
+    for node in ("bea", "bob"):
+        of_node = [nll - OWN > 0.3 for m, A, _, nll, _ in seen if A > 0 and m == node]
+        told = sum(of_node) / len(of_node) if case == "gate" else None
+        assert metrics.get(f"gated/from/{node}") == (None if told is None else pytest.approx(told))
     assert metrics["external/nll_gap"] == pytest.approx(sum(nll - OWN for _, _, _, nll, _ in seen) / len(seen))
     pull = {node: sum(abs(A) * w * n for m, A, w, _, n in by_hand.seen if m == node) for node in ("ada", "bea", "bob")}
     for node, value in pull.items():

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.config import SamplingConfig
+from shoal.errors import UserError
 from shoal.rollout import Completion, Scored
 from shoal.sampling import NAMES, RECENT, SelectiveSampler, UniformSampler, live_first, make_sampler
 
@@ -68,10 +69,10 @@ def test_dead_ones_are_not_taken_where_live_ones_are_few() -> None:
 
 
 def test_the_settings_as_they_stand_are_the_paper_s() -> None:
-    assert isinstance(make_sampler(SamplingConfig()), UniformSampler)
-    assert isinstance(make_sampler(SamplingConfig(adapt="both")), UniformSampler)
+    assert isinstance(make_sampler(SamplingConfig(), 0), UniformSampler)
+    assert isinstance(make_sampler(SamplingConfig(adapt="both"), 0), UniformSampler)
     for settings in ({"learnability": 1.0}, {"max_per_peer": 1}, {"keep_solved": True}, {"newcomer_share": 0.5}):
-        assert isinstance(make_sampler(SamplingConfig.model_validate(settings)), SelectiveSampler)
+        assert isinstance(make_sampler(SamplingConfig.model_validate(settings), 1.5), SelectiveSampler)
 
 
 # Of own ones
@@ -333,6 +334,58 @@ def test_newcomers_get_their_share_until_they_are_known() -> None:
     mixed = sampler.sample(ada + of("eve", 5) + of("mel", 5), 8, 3)
     assert Counter(entry.rollout.node == "ada" for entry in mixed) == {True: 6, False: 2}
     assert len(sampler.sample(of("zoe", 5), 2, 4)) == 1  # at least one
+
+
+# Trust
+
+
+def gated(sampler: SelectiveSampler, by: dict[str, float], rounds: int = 20) -> Counter[str]:
+    """After updates of which the gate left out those shares of each maker's successes: whom the next 200 draws have."""
+    pool = [entry for name in by for entry in of(name, 16)]
+    for seed in range(rounds):
+        names = {entry.rollout.node for entry in sampler.sample(pool, 4, seed)}
+        sampler.heed({f"gated/from/{name}": by[name] for name in names} | {"loss": 0.0})
+    return Counter(entry.rollout.node for seed in range(200) for entry in sampler.sample(pool, 4, rounds + seed))
+
+
+def test_who_is_always_gated_leaves_the_places_to_the_others() -> None:
+    without = gated(selective(max_per_peer=2), {"ada": 0.0, "bea": 0.0, "eve": 1.0})
+    drawn = gated(selective(max_per_peer=2, trust=True), {"ada": 0.0, "bea": 0.0, "eve": 1.0})
+    assert without["eve"] > 200
+    assert drawn["eve"] < 40
+    assert drawn["ada"] + drawn["bea"] > 760  # all places are taken
+
+
+def test_who_is_gated_now_and_then_is_heard_as_often_less_and_comes_back() -> None:
+    sampler = selective(trust=True)
+    assert 0.2 < gated(sampler, {"ada": 0.0, "bob": 0.5}, 40)["bob"] / 800 < 0.45
+    assert 0.4 < gated(sampler, {"ada": 0.0, "bob": 0.0}, 40)["bob"] / 800 < 0.6
+    sampler.heed({"gated/from/zoe": 1.0})  # of whom nothing was chosen
+    assert len(sampler._trust._through) == 2  # type: ignore[union-attr]
+
+
+def test_a_new_name_is_no_new_trust() -> None:
+    sampler = selective(trust=True, newcomer_share=0.5)
+    known = of("ada", 16)
+    for seed in range(30):
+        crowd = [entry for n in range(4) for entry in of(f"eve {seed} {n}", 3)]
+        names = {entry.rollout.node for entry in sampler.sample(known + crowd, 4, seed)}
+        sampler.heed({f"gated/from/{name}": float(name != "ada") for name in names})
+    fresh = [entry for n in range(4) for entry in of(f"eve again {n}", 3)]
+    drawn = Counter(e.rollout.node == "ada" for seed in range(100) for e in sampler.sample(known + fresh, 4, seed))
+    assert drawn[False] < 40
+    assert drawn[True] > 360
+
+
+def test_trust_is_kept_and_needs_a_gate(tmp_path: Path) -> None:
+    sampler, again = selective(trust=True), selective(trust=True)
+    gated(sampler, {"ada": 0.0, "eve": 1.0})
+    sampler.save(tmp_path)
+    again.load(tmp_path)
+    assert again._state() == sampler._state()
+    assert isinstance(make_sampler(SamplingConfig(trust=True), 1.5), SelectiveSampler)
+    with pytest.raises(UserError, match="external-gate"):
+        make_sampler(SamplingConfig(trust=True), 0.0)
 
 
 def test_a_crowd_of_names_takes_no_memory_and_makes_nobody_a_stranger() -> None:

@@ -112,6 +112,7 @@ class Node:
         learned = live_first(learned, self.local - max(0, len(foreign) - self.external))
         with self._timed("learn"):
             update = self.learner.update(learned + foreign, self._seed("learn"))
+        self.sampler.heed(update)
         if self.balance:
             self.balance.observe(update, fmean(scored.mean_reward for scored in own) if own else None)
         return Lesson(own, learned, foreign, update)

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -125,6 +125,10 @@ class Sampler(Protocol):
 
     def observe(self, own: Sequence[Scored]) -> None:
         """Is told the node's own rollouts of each round, all of them, before it chooses."""
+        ...
+
+    def heed(self, update: Mapping[str, float]) -> None:
+        """Is told the metrics of the update that was made with what it chose."""
         ...
 
     def save(self, folder: Path) -> None: ...

@@ -260,7 +260,7 @@ class Run:
             policy=answers,
             learner=learner,
             swarm=self._place(name, scorer),
-            sampler=make_sampler(config.sampling),
+            sampler=make_sampler(config.sampling, config.learner.external_gate),
             pool=Pool(config.swarm.pool_size, config.swarm.max_age),
             local=config.swarm.local,
             external=config.swarm.external,

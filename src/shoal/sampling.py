@@ -15,7 +15,7 @@ import json
 import math
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,10 @@ from typing import Any
 import msgspec
 
 from shoal.config import SamplingConfig
+from shoal.errors import UserError
 from shoal.protocols import Sampler
 from shoal.rollout import Scored, canonical
+from shoal.trust import Trust
 
 NEWCOMER = 16
 """Rollouts after which a node is no newcomer, as in admission."""
@@ -43,6 +45,7 @@ NAMES = 1024
 """Newcomers that are remembered, and as many of the others: whoever makes up names cannot fill the memory."""
 RECENT = 1024
 """Rollouts learned from whose answers are remembered."""
+NEW = "newcomers"
 FILE = "sampler.json"
 
 
@@ -62,6 +65,9 @@ class OwnSuccess:
             p, count = self.success.get(task, (0.0, 0))
             count = min(count + 1, MEMORY)
             self.success[task] = p + (_clip(scored.mean_reward, 0.0) - p) / count, count
+
+    def heed(self, update: Mapping[str, float]) -> None:
+        """Is told the metrics of an update."""
 
     def lesson(self, scored: Scored) -> Scored | None:
         """The rollout as it is to be learned from, if it carries a gradient: one of several completions by their own
@@ -120,6 +126,13 @@ class SelectiveSampler(OwnSuccess):
         """What was in the pool last time, so that each rollout counts once."""
         self._recent: dict[str, None] = {}
         """The answers learned from of late, as hashes."""
+        self._trust = Trust() if config.trust else None
+        self._chosen: list[str] = []
+        """Whose rollouts the last update has."""
+
+    def heed(self, update: Mapping[str, float]) -> None:
+        if self._trust:
+            self._trust.heed(update, {node: self._remembered(node) for node in self._chosen})
 
     def sample(self, candidates: Sequence[Scored], n: int, seed: int) -> list[Scored]:
         """At most `n` of `candidates`. Single completions and those right throughout come back with a `baseline`."""
@@ -128,6 +141,7 @@ class SelectiveSampler(OwnSuccess):
         chosen = list(islice(self._permitted(self._shuffled(candidates, rng), n), n))
         for scored in chosen if self.config.drop_duplicates else ():
             _remember(self._recent, _answers(scored), RECENT)
+        self._chosen = sorted({scored.rollout.node for scored in chosen})
         return chosen
 
     def _shuffled(self, candidates: Iterable[Scored], rng: random.Random) -> list[Scored]:
@@ -136,12 +150,18 @@ class SelectiveSampler(OwnSuccess):
         keyed = []
         for scored in candidates:
             usable = self._usable(scored)
-            if usable is None or (scored.weight < 1 and rng.random() >= scored.weight):
+            considered = scored.weight * (self._trust.of(self._remembered(scored.rollout.node)) if self._trust else 1)
+            if usable is None or (considered < 1 and rng.random() >= considered):
                 continue
             noise = -math.log(max(rng.expovariate(1.0), 1e-300))
             keyed.append((self._log_weight(scored) + noise, usable))
         keyed.sort(key=lambda pair: pair[0], reverse=True)
         return [usable for _, usable in keyed]
+
+    def _remembered(self, node: str) -> str:
+        """What a node is trusted as: newcomers all as one, or a new name would be a new trust."""
+        name = _digest(node)
+        return NEW if self.config.newcomer_share < 1 and name not in self._known else name
 
     def _usable(self, scored: Scored) -> Scored | None:
         """The rollout as it is to be learned from, if there is something to learn."""
@@ -203,6 +223,7 @@ class SelectiveSampler(OwnSuccess):
             "known": list(self._known),
             "present": sorted(self._present),
             "recent": list(self._recent),
+            "trust": self._trust.state() if self._trust else [],
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
@@ -211,6 +232,8 @@ class SelectiveSampler(OwnSuccess):
         self._known = dict.fromkeys(state["known"])
         self._present = set(state["present"])
         self._recent = dict.fromkeys(state["recent"])
+        if self._trust:
+            self._trust.restore((name, share) for name, share in state["trust"])
 
 
 def live_first(own: Sequence[Scored], n: int) -> list[Scored]:
@@ -220,8 +243,11 @@ def live_first(own: Sequence[Scored], n: int) -> list[Scored]:
     return sorted(chosen, key=lambda scored: scored.rollout.slot)
 
 
-def make_sampler(config: SamplingConfig) -> Sampler:
-    """The sampler that the settings ask for: the paper's, as they stand."""
+def make_sampler(config: SamplingConfig, gate: float) -> Sampler:
+    """The sampler that the settings ask for: the paper's, as they stand. Raises `UserError` for trust without a `gate`
+    (`learner.external_gate`) to go by."""
+    if config.trust and not gate:
+        raise UserError("sampling.trust goes by what --external-gate leaves out: give one, as 1.5")
     plain = SamplingConfig(adapt=config.adapt, fill=config.fill)  # which are none of the sampler's
     return UniformSampler() if config == plain else SelectiveSampler(config)
 

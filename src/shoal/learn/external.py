@@ -13,6 +13,7 @@ Shape suffixes: T trained tokens of a batch, L slots of the update's tokens, tho
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -23,6 +24,7 @@ from shoal.learn.batch import Trained
 from shoal.learn.losses import sequence_mean, sequence_sum, token_weights
 from shoal.ranks import Ranks
 from shoal.rollout import Scored
+from shoal.trust import GATED
 
 DECAY = 0.9
 """Of `own_nll`, for each update."""
@@ -208,18 +210,26 @@ class External:
 
     def _report(self, number: int, weights_L: torch.Tensor, nll_L: torch.Tensor, advantages_L: torch.Tensor) -> Report:
         own_tokens, own_nll = 0, 0.0
+        reference = self.own_nll_N[number]
         found: list[tuple[float, float, float]] = []
+        gaps_of: dict[str, list[float]] = defaultdict(list)
         weight_of: dict[int, float] = {}
         for s in self.sequences_N[number]:
             where = slice(s.slot, s.slot + len(s.token_ids))
             if s.foreign:
-                weight_of[s.slot] = weights_L[where].mean().item()
-                found.append((weight_of[s.slot], nll_L[where].mean().item(), advantages_L[where].mean().item()))
+                weight, nll, advantage = (x_L[where].mean().item() for x_L in (weights_L, nll_L, advantages_L))
+                weight_of[s.slot] = weight
+                found.append((weight, nll, advantage))
+                if reference is not None and advantage > 0:
+                    gaps_of[s.node].append(nll - reference)
             else:
                 own_tokens, own_nll = own_tokens + len(s.token_ids), own_nll + nll_L[where].sum().item()
         if not found:
             return Report()
-        metrics = external_metrics(found, self.own_nll_N[number], self.config.external_gate)
+        gate = self.config.external_gate
+        metrics = external_metrics(found, reference, gate)
+        if gate:
+            metrics |= {f"{GATED}{node}": sum(g > gate for g in gaps) / len(gaps) for node, gaps in gaps_of.items()}
         return Report(weight_of, metrics, own_nll / own_tokens if own_tokens else None)
 
 
