@@ -11,7 +11,7 @@ import pytest
 
 from shoal.lab import figures_held_out, figures_reward
 from shoal.lab.figures import Picture, band, blank, dress, legend, save, style, trailing, window_of
-from shoal.lab.figures_gain import Point, apart, draw_gain, points
+from shoal.lab.figures_gain import Point, apart, draw_gains, points
 from shoal.lab.intervals import Interval
 from shoal.lab.results import Results, read_results
 from shoal.lab.study import Gain
@@ -110,8 +110,8 @@ def test_gain_of_each_regime(results: Results) -> None:
     found = points(results, gain)
     assert {point.regime for point in found} == {"generalists", "specialists"}
     assert found[0].x < found[1].x
-    assert draw_gain("sharing", gain, found) is not None
-    assert draw_gain("sharing", gain, []) is None
+    assert draw_gains({"sharing": (gain, found)}) is not None
+    assert draw_gains({"sharing": (gain, [])}) is None
 
 
 @pytest.mark.parametrize("along", ["start", "nodes", "x"])
@@ -119,12 +119,15 @@ def test_gain_where_points_meet_or_lack(tmp_path: Path, along: str) -> None:
     gain = Gain.model_validate({"treated": "a", "control": "b", "along": along})
     gains = {"held_out/area_per_update": Interval(0.5, 0.1, 0.6), "per_round/reward/local": None}
     found = [Point(name, x, gains, 3) for name, x in (("dense", 0.0 if along == "start" else 1.0), ("same", 2.0))]
-    picture = draw_gain("x", gain, [*found, Point("too", 2.0, gains, 1)])
+    large = {name: Interval(95.0, 72.0, 151.0) for name in gains}
+    picture = draw_gains(
+        {"some": (gain, [*found, Point("too", 2.0, gains, 1)]), "most": (gain, [*found, Point("rare", 3.0, large, 6)])}
+    )
     assert picture is not None
     assert "Not drawn" in picture.caption
     save(picture, tmp_path)
-    rows = list(csv.DictReader((tmp_path / "gain_x.csv").open()))
-    assert [row["gain"] for row in rows] == ["0.5"] * 3 + [""] * 3
+    rows = list(csv.DictReader((tmp_path / "gain.csv").open()))
+    assert [row["gain"] for row in rows] == ["0.5"] * 3 + [""] * 3 + ["0.5", "0.5", "95", "", "", "95"]
 
 
 def test_points_that_meet_are_moved_apart() -> None:

@@ -46,7 +46,7 @@ def test_the_whole_report(tmp_path: Path) -> None:
     assert "| 4/4 |" in text
     assert "1.95×" in text
     names = {each["name"] for each in data["figures"]}
-    assert {"gain_sharing", "spread", "fig1_generalists", "fig2_specialists", "fig3_specialists"} <= names
+    assert {"gain", "spread", "fig1_generalists", "fig2_specialists", "fig3_specialists"} <= names
     assert {path.stem for path in (folder / "report").glob("*.png")} == names
     assert {path.stem for path in (folder / "report").glob("*.csv")} == names
     assert all(f"({name}.png)" in text for name in names)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from shoal.curves import INK, MUTED
 from shoal.lab.figures import Picture, blank, dress, mark_empty
 from shoal.lab.intervals import Interval, interquartile_mean
 from shoal.lab.report_contrasts import relative_difference
-from shoal.lab.results import Results, known, scores, slug
+from shoal.lab.results import Results, known, scores
 from shoal.lab.study import Gain, Study
 
 WHAT = {"held_out/area_per_update": "held-out area", "per_round/reward/local": "honest reward"}
+LARGE = 3.0
+"""A gain above 300 % leaves nothing to be seen of the others but on a logarithmic axis."""
 AXES = {"start": "held-out pass@1 at the start", "nodes": "nodes", "x": ""}
 
 
@@ -51,20 +53,46 @@ def points(results: Results, gain: Gain) -> list[Point]:
     return sorted(found, key=lambda point: point.x)
 
 
-def draw_gain(name_of_gain: str, gain: Gain, found: Sequence[Point]) -> Picture | None:
-    """The figure of a gain; None if there is nothing to draw."""
-    if not any(value for point in found for value in point.gains.values()):
+def draw_gains(gains: Mapping[str, tuple[Gain, Sequence[Point]]]) -> Picture | None:
+    """All gains of a study in one figure, a column for each; None if there is nothing to draw."""
+    drawn = {
+        name: (gain, found)
+        for name, (gain, found) in gains.items()
+        if any(value for point in found for value in point.gains.values())
+    }
+    if not drawn:
         return None
-    figure = blank(7.2, 5.6)
-    panels = figure.subplots(2, 1, sharex=True)
+    figure = blank(7.2 if len(drawn) == 1 else 4.8 * len(drawn), 5.6)
+    panels = figure.subplots(2, len(drawn), sharex="col", squeeze=False)
+    table: list[dict[str, Any]] = []
+    missing: list[str] = []
+    for number, (name, (gain, found)) in enumerate(drawn.items()):
+        table += [{"gain of": name, **row} for row in _column(panels[:, number], gain, found)]
+        missing += [f"{p.regime} ({WHAT[what]})" for p in found for what, value in p.gains.items() if value is None]
+    arms = dict.fromkeys((gain.treated, gain.control) for gain, _ in drawn.values())
+    compared = " and ".join(f"{treated} gains over {control}" for treated, control in arms)
+    caption = (
+        f"What {compared}: interquartile means over seeds with paired 95 % bootstrap intervals; a point for "
+        "each regime, moved aside where two would meet."
+    )
+    if missing:
+        none = f"Not drawn, since the control has next to nothing there, or it was not measured: {', '.join(missing)}."
+        caption = f"{caption} {none}"
+    return Picture("gain", caption, figure, table)
+
+
+def _column(panels: Sequence[Axes], gain: Gain, found: Sequence[Point]) -> list[dict[str, Any]]:
+    """A panel for each figure, one below the other; the rows of the table."""
     logarithmic = gain.along in ("start", "nodes")
     positive = [point.x for point in found if point.x > 0]
     floor = min(positive, default=1e-3) / 4  # where a start of 0 is drawn on an axis that has no 0
     at = [p.x if p.x > 0 or not logarithmic else floor for p in found]
     where = dict(zip([p.regime for p in found], apart(at, logarithmic), strict=True))
+    values = [value for point in found for value in point.gains.values() if value]
+    times = max(value.value for value in values) > LARGE and min(value.low for value in values) > -1
     table: list[dict[str, Any]] = []
     for axes, (name, words), mark in zip(panels, WHAT.items(), "os", strict=True):
-        dress(axes, "", "", f"gain in {words} (%)")
+        dress(axes, "", "", f"{words}, times {gain.control}" if times else f"gain in {words} (%)")
         for point in found:
             value = point.gains[name]
             table.append(
@@ -72,31 +100,35 @@ def draw_gain(name_of_gain: str, gain: Gain, found: Sequence[Point]) -> Picture 
                 | ({"gain": value.value, "low": value.low, "high": value.high} if value else {})
             )
             if value is not None:
-                v, low, high = (100 * end for end in (value.value, value.low, value.high))
+                v, low, high = (1 + end if times else 100 * end for end in (value.value, value.low, value.high))
                 spans = [[max(0.0, v - low)], [max(0.0, high - v)]]
                 axes.errorbar(
                     where[point.regime], v, yerr=spans if point.seeds > 1 else None,
                     fmt=mark, color=INK, ecolor=MUTED, markersize=6, capsize=3, linewidth=1.2, zorder=3,
                 )  # fmt: skip
+                axes.annotate(
+                    f"{v:.3g}×" if times else f"{v:+.2g}", (where[point.regime], v), xytext=(7, 5),
+                    textcoords="offset points", fontsize=8, color=INK, parse_math=False, annotation_clip=False,
+                )  # fmt: skip
         mark_empty(axes)
-        axes.axhline(0, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
+        if times:
+            _as_times(axes)
+        axes.axhline(1 if times else 0, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
     if logarithmic:
         _logarithmic(panels[0], at, floor if len(positive) < len(found) else None, gain.along == "nodes")
     else:
         panels[0].margins(x=0.12)
     _name(panels[0], [(where[p.regime], p.regime) for p in found])
     panels[-1].set_xlabel(gain.label or AXES[gain.along] or "x", fontsize=9.5, color=MUTED, parse_math=False)
-    missing = [f"{p.regime} ({WHAT[name]})" for p in found for name, value in p.gains.items() if value is None]
-    caption = (
-        f"What {gain.treated} gains over {gain.control}, as a share of {gain.control}: interquartile means over seeds "
-        "with paired 95 % bootstrap intervals; a point for each regime, moved aside where two would meet."
-        + (
-            f" Not drawn, since {gain.control} has next to nothing there, or it was not measured: {', '.join(missing)}."
-            if missing
-            else ""
-        )
-    )
-    return Picture(slug(f"gain {name_of_gain}"), caption, figure, table)
+    return table
+
+
+def _as_times(axes: Axes) -> None:
+    """A logarithmic axis of multiples."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 3)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
+    axes.yaxis.set_minor_locator(NullLocator())
 
 
 def apart(x: Sequence[float], logarithmic: bool) -> list[float]:

@@ -20,7 +20,7 @@ from shoal.folder import clean, write_atomically
 from shoal.lab import figures_held_out, figures_reward
 from shoal.lab.cells import installed
 from shoal.lab.figures import Picture, save
-from shoal.lab.figures_gain import Point, draw_gain, points
+from shoal.lab.figures_gain import Point, draw_gains, points
 from shoal.lab.intervals import Interval, iqm_interval
 from shoal.lab.report_contrasts import Verdict, ratios, verdicts
 from shoal.lab.report_text import markdown
@@ -60,7 +60,7 @@ def write_report(folder: Path, console: Console) -> Path:
 def pictures(results: Results, gains: Mapping[str, Sequence[Point]]) -> Iterator[Picture]:
     """Those about all regimes first."""
     study = results.study
-    drawn = [draw_gain(name, study.gains[name], found) for name, found in gains.items()]
+    drawn = [draw_gains({name: (study.gains[name], found) for name, found in gains.items()})]
     drawn.append(figures_held_out.spread(results))
     for regime, runs in results.runs.items():
         drawn += [
