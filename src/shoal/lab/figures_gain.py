@@ -67,7 +67,7 @@ def draw_gains(gains: Mapping[str, tuple[Gain, Sequence[Point]]]) -> Picture | N
     table: list[dict[str, Any]] = []
     missing: list[str] = []
     for number, (name, (gain, found)) in enumerate(drawn.items()):
-        table += [{"gain of": name, **row} for row in _column(panels[:, number], gain, found)]
+        table += [{"gain of": name, **row} for row in _column(list(panels[:, number]), gain, found)]
         missing += [f"{p.regime} ({WHAT[what]})" for p in found for what, value in p.gains.items() if value is None]
     arms = dict.fromkeys((gain.treated, gain.control) for gain, _ in drawn.values())
     compared = " and ".join(f"{treated} gains over {control}" for treated, control in arms)
