@@ -221,6 +221,9 @@ class Stub:
     def observe(self, own: list[Scored]) -> None:
         pass
 
+    def heed(self, update: dict[str, float]) -> None:
+        pass
+
     def sample(self, candidates: list[Scored], n: int, seed: int) -> list[Scored]:
         """What the linear model chose, which must be a choice that `UniformSampler` could have made."""
         chosen = self.chosen.pop(0)
