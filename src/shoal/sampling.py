@@ -46,6 +46,7 @@ NAMES = 1024
 RECENT = 1024
 """Rollouts learned from whose answers are remembered."""
 NEW = "newcomers"
+"""What they are trusted as, all of them together; no digest is it."""
 FILE = "sampler.json"
 
 

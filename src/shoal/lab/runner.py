@@ -158,7 +158,7 @@ def _run_left(study: Study, folder: Path, console: Console, jobs: int, together:
                         failures.append(f"{left[group[0]]}: {event.value}")
                         bar.console.print(f"failed: {failures[-1]}", style="red", markup=False)
                         reasons.append(event.value)
-                        if finished == begun and len(left) > ALIKE == reasons.count(event.value) == len(reasons):
+                        if finished == begun and len(left) > ALIKE and reasons == [event.value] * ALIKE:
                             raise UserError(f"the first {ALIKE} runs failed for one reason, and no other was begun")
                     bar.update(line, completed=sum(rounds), description=f"{finished} of {len(cells)} runs done")
             return again
