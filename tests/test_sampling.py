@@ -361,7 +361,25 @@ def test_who_is_gated_now_and_then_is_heard_as_often_less_and_comes_back() -> No
     assert 0.2 < gated(sampler, {"ada": 0.0, "bob": 0.5}, 40)["bob"] / 800 < 0.45
     assert 0.4 < gated(sampler, {"ada": 0.0, "bob": 0.0}, 40)["bob"] / 800 < 0.6
     sampler.heed({"gated/from/zoe": 1.0})  # of whom nothing was chosen
-    assert len(sampler._trust._through) == 2  # type: ignore[union-attr]
+    assert len(sampler._trust.state()) == 2  # type: ignore[union-attr]
+
+
+def test_trust_is_drawn_for_a_node_and_not_for_each_of_its_rollouts() -> None:
+    sampler = selective(trust=True)
+    pool = of("eve", 64)
+    sampler.sample([scored((1, 0), 1, "eve")], 4, 0)
+    sampler.heed({"gated/from/eve": 1.0})
+    heard = sum(bool(sampler.sample(pool, 4, seed)) for seed in range(400))
+    assert 0.4 < heard / 400 < 0.6  # one success, and it was gated
+
+
+def test_who_was_gated_as_a_newcomer_is_still_when_known() -> None:
+    sampler = selective(trust=True, newcomer_share=0.5)
+    for seed in range(4):
+        names = {entry.rollout.node for entry in sampler.sample(of("eve", 8), 4, seed)}
+        sampler.heed(dict.fromkeys((f"gated/from/{name}" for name in names), 1.0))
+    sampler.sample(of("eve", 16), 4, 9)  # now it is known
+    assert sum(bool(sampler.sample(of("eve", 16), 4, seed)) for seed in range(100)) < 50
 
 
 def test_a_new_name_is_no_new_trust() -> None:

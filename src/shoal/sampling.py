@@ -128,12 +128,13 @@ class SelectiveSampler(OwnSuccess):
         self._recent: dict[str, None] = {}
         """The answers learned from of late, as hashes."""
         self._trust = Trust() if config.trust else None
-        self._chosen: list[str] = []
-        """Whose rollouts the last update has."""
+        self._successes = Counter[str]()
+        """How many each node has in the last update."""
 
     def heed(self, update: Mapping[str, float]) -> None:
         if self._trust:
-            self._trust.heed(update, {node: self._remembered(node) for node in self._chosen})
+            names = {node: {_digest(node), self._remembered(node)} for node in self._successes}
+            self._trust.heed(update, self._successes, names)
 
     def sample(self, candidates: Sequence[Scored], n: int, seed: int) -> list[Scored]:
         """At most `n` of `candidates`. Single completions and those right throughout come back with a `baseline`."""
@@ -142,22 +143,30 @@ class SelectiveSampler(OwnSuccess):
         chosen = list(islice(self._permitted(self._shuffled(candidates, rng), n), n))
         for scored in chosen if self.config.drop_duplicates else ():
             _remember(self._recent, _answers(scored), RECENT)
-        self._chosen = sorted({scored.rollout.node for scored in chosen})
+        self._successes.clear()
+        for scored in chosen:
+            expected = scored.mean_reward if scored.baseline is None else scored.baseline
+            self._successes[scored.rollout.node] += sum(reward > expected for reward in scored.rewards)
         return chosen
 
-    def _shuffled(self, candidates: Iterable[Scored], rng: random.Random) -> list[Scored]:
+    def _shuffled(self, candidates: Sequence[Scored], rng: random.Random) -> list[Scored]:
         """What can be learned from, in the order of a weighted draw without replacement: by the logarithm of the weight
         plus Gumbel noise, which is the draw of Efraimidis and Spirakis (2006) without numbers too small."""
         keyed = []
-        for scored in candidates:
+        for scored in self._trusted(candidates, self._trust, rng) if self._trust else candidates:
             usable = self._usable(scored)
-            considered = scored.weight * (self._trust.of(self._remembered(scored.rollout.node)) if self._trust else 1)
-            if usable is None or (considered < 1 and rng.random() >= considered):
+            if usable is None or (scored.weight < 1 and rng.random() >= scored.weight):
                 continue
             noise = -math.log(max(rng.expovariate(1.0), 1e-300))
             keyed.append((self._log_weight(scored) + noise, usable))
         keyed.sort(key=lambda pair: pair[0], reverse=True)
         return [usable for _, usable in keyed]
+
+    def _trusted(self, candidates: Sequence[Scored], trust: Trust, rng: random.Random) -> list[Scored]:
+        """Those of makers whom this update considers, by one draw for each name."""
+        names = sorted({self._remembered(scored.rollout.node) for scored in candidates})
+        considered = {name for name in names if rng.random() < trust.of(name)}
+        return [scored for scored in candidates if self._remembered(scored.rollout.node) in considered]
 
     def _remembered(self, node: str) -> str:
         """What a node is trusted as: newcomers all as one, or a new name would be a new trust."""
@@ -234,7 +243,7 @@ class SelectiveSampler(OwnSuccess):
         self._present = set(state["present"])
         self._recent = dict.fromkeys(state["recent"])
         if self._trust:
-            self._trust.restore((name, share) for name, share in state["trust"])
+            self._trust.restore(state["trust"])
 
 
 def live_first(own: Sequence[Scored], n: int) -> list[Scored]:

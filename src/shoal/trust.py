@@ -2,8 +2,9 @@
 
 The gate on likelihood (`learner.external_gate`) leaves what is planted out of the loss, but its rollouts have had their
 places in the update by then: whoever is gated always still starves the others. So the share of each node's successes
-that came through the gate, as the learner measured it (`gated/from/NODE`), is how often its next rollouts are
-considered at all. Nobody falls to nothing, so who was gated by chance, or is understood later, comes back.
+that came through the gate, as the learner measured it (`gated/from/NODE`), is how often that node is considered at all:
+one draw for each node and update, however many rollouts it has sent. Nobody falls to nothing, so who was gated by
+chance, or is understood later, comes back.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from collections.abc import Iterable, Mapping
 
 GATED = "gated/from/"
 """Of a metric: the share of a node's successes that the gate kept out of an update."""
-DECAY = 0.3
-"""What each update counts in a node's moving mean."""
-LEAST = 0.01
-"""How often those are considered of whom nothing ever came through."""
+PRIOR = 1.0
+"""Successes that anybody is taken to have brought through: one that is gated halves the trust in a stranger."""
+MEMORY = 16.0
+"""Successes that count; older ones fade. With the prior, nobody is considered less often than in one update of 17."""
 NAMES = 1024
 """Nodes that are remembered; those that went unnoticed for longest are forgotten first."""
 
@@ -24,24 +25,29 @@ class Trust:
     """The share of each node's successes that came through the gate of late; 1 of those that are not known."""
 
     def __init__(self) -> None:
-        self._through: dict[str, float] = {}
+        self._record: dict[str, tuple[float, float]] = {}
+        """Of each name: its successes that came through, and all of them."""
 
-    def heed(self, update: Mapping[str, float], names: Mapping[str, str]) -> None:
-        """Learns from an update's metrics. `names`: what a node of that update is remembered as; several may be one."""
-        for node, name in names.items():
+    def heed(self, update: Mapping[str, float], successes: Mapping[str, int], names: Mapping[str, set[str]]) -> None:
+        """Learns from an update's metrics. `successes`: how many each node had in it; `names`: what a node is remembered
+        as, and several may share a name."""
+        for node, count in successes.items():
             gated = update.get(GATED + node)
-            if gated is not None:
-                before = self._through.pop(name, 1.0)
-                self._through[name] = before + DECAY * (1 - gated - before)
-        while len(self._through) > NAMES:
-            del self._through[next(iter(self._through))]
+            for name in sorted(names[node]) if gated is not None else ():
+                through, seen = self._record.pop(name, (0.0, 0.0))
+                through, seen = through + (1 - gated) * count, seen + count
+                fade = min(1.0, MEMORY / max(seen, 1.0))
+                self._record[name] = through * fade, seen * fade
+        while len(self._record) > NAMES:
+            del self._record[next(iter(self._record))]
 
     def of(self, name: str) -> float:
-        """How often, in [0.01, 1], a rollout of the node remembered as `name` is considered."""
-        return max(LEAST, self._through.get(name, 1.0))
+        """In what share of updates, in (0, 1], the node remembered as `name` is considered."""
+        through, seen = self._record.get(name, (0.0, 0.0))
+        return (PRIOR + through) / (PRIOR + seen)
 
-    def state(self) -> list[tuple[str, float]]:
-        return list(self._through.items())
+    def state(self) -> list[tuple[str, float, float]]:
+        return [(name, *record) for name, record in self._record.items()]
 
-    def restore(self, state: Iterable[tuple[str, float]]) -> None:
-        self._through = dict(state)
+    def restore(self, state: Iterable[tuple[str, float, float]]) -> None:
+        self._record = {name: (through, seen) for name, through, seen in state}

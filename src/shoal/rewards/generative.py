@@ -4,8 +4,9 @@
     [[value]] = judge.score([(question, ["42"])])
 
 The reward is P(Yes) / (P(Yes) + P(No)) of the next token after a judging prompt, averaged over votes: prompts in other
-words and another order. With calibration it counts only beyond what an empty answer gets: judges say Yes to many texts
-without content ("Solution:", arXiv 2507.08794), and one that says Yes to everything has nothing to tell.
+words and another order. With calibration it counts only beyond two things, and a judge that says Yes to everything has
+nothing to tell: what an answer without content gets (judges fall for "Solution:", arXiv 2507.08794), and what the same
+text gets as the answer to quite another question. What praises itself or gives orders does so there too.
 
 What stands in an answer is a stranger's. By construction it is cut, holds none of the tokenizer's own tokens, and
 cannot end its place in the prompt, whose marker is a keyed hash. That a judge heeds none of what it says is only
@@ -36,8 +37,15 @@ FLOOR = 0.05
 """Less probability than this on Yes and No together counts as this much: a judge that was led astray says neither."""
 EMPTY = ("", "Solution:")
 """Answers without content, which calibration compares with."""
+ELSEWHERE = (
+    "Which river flows through Paris?",
+    "Who wrote Hamlet?",
+    "What do bees make?",
+    "Which metal is liquid at room temperature?",
+)
+"""Questions that no task asks, to which an answer is read too; each vote has its own. None is answered by a number."""
 ROOM = 0.1
-"""Calibration stretches what is left above an empty answer by at most ten times."""
+"""Calibration stretches what is left above that by at most ten times."""
 
 
 class GenerativeReward(Pointwise):
@@ -73,26 +81,30 @@ class GenerativeReward(Pointwise):
     def _score(self, pairs: list[Pair]) -> list[float | None]:
         if not self.calibrated:
             return [*self._judged(pairs)]
-        questions = dict.fromkeys(question for question, _ in pairs)
-        new = [question for question in questions if question not in self._empty]
-        values = self._judged(pairs + [(question, text) for question in new for text in EMPTY])
         if len(self._empty) > CACHED:
             self._empty.clear()
-            return self._score(pairs)
-        for place, question in enumerate(new):
-            start = len(pairs) + place * len(EMPTY)
-            self._empty[question] = max(values[start : start + len(EMPTY)])
-        return [_above(p, self._empty[question]) for (question, _), p in zip(pairs, values, strict=False)]
+        new = [question for question in dict.fromkeys(q for q, _ in pairs) if question not in self._empty]
+        empty = iter(self._judged([(question, text) for question in new for text in EMPTY]))
+        self._empty |= {question: max(next(empty) for _ in EMPTY) for question in new}
+        values, bases = self._judged(pairs), [self._empty[question] for question, _ in pairs]
+        hopeful = [i for i, (value, base) in enumerate(zip(values, bases, strict=True)) if value > base]
+        for i, other in zip(hopeful, self._judged([pairs[i] for i in hopeful], ELSEWHERE), strict=True):
+            bases[i] = max(bases[i], other)
+        return [_above(value, base) for value, base in zip(values, bases, strict=True)]
 
-    def _judged(self, pairs: Sequence[Pair]) -> list[float]:
-        """The mean of all votes for each answer."""
-        prompts = [self._prompt(frame, vote, pair) for pair in pairs for vote, frame in enumerate(self._frames)]
+    def _judged(self, pairs: Sequence[Pair], asked: Sequence[str] = ()) -> list[float]:
+        """The mean of all votes for each answer; with `asked`, as one to these questions, a vote each."""
+        prompts = [
+            self._prompt(frame, vote, pair, asked[vote % len(asked)] if asked else pair[0].text)
+            for pair in pairs
+            for vote, frame in enumerate(self._frames)
+        ]
         values = torch.tensor(self._said_yes(prompts)).view(len(pairs), len(self._frames))
         return [float(value) for value in values.mean(1)]
 
-    def _prompt(self, frame: Frame, vote: int, pair: Pair) -> list[int]:
+    def _prompt(self, frame: Frame, vote: int, pair: Pair, asked: str) -> list[int]:
         question, text = pair
-        texts = [self._inert.ids(plain(t, self.max_characters), self._limit) for t in (question.text, text)]
+        texts = [self._inert.ids(plain(t, self.max_characters), self._limit) for t in (asked, text)]
         marker = self._inert.ids(self.marker(question, text, vote))
         return frame.fill([*texts, marker])
 
@@ -154,6 +166,6 @@ def _beginnings(lm: LanguageModel, word: str) -> set[int]:
     return {ids[0] for ids in spelt if len(ids) == 1} or {ids[0] for ids in spelt if ids}
 
 
-def _above(value: float, empty: float) -> float:
-    """What `value` has above that of an empty answer, of what there is to have."""
-    return min(1.0, max(0.0, value - empty) / max(ROOM, 1 - empty))
+def _above(value: float, base: float) -> float:
+    """What `value` has above `base`, of what there is to have."""
+    return min(1.0, max(0.0, value - base) / max(ROOM, 1 - base))
