@@ -18,7 +18,7 @@ from test_learner import ByHand, ids_of, make_learner, record
 from tiny import CPU, assert_same, clone, gradients, make_policy, make_scored, plain_logprobs, weights
 
 from shoal.learn.advantages import advantages
-from shoal.learn.external import balanced_weights, external_metrics, external_weights, running_mean, sampled_nll
+from shoal.learn.external import Found, balanced_weights, external_metrics, external_weights, running_mean, sampled_nll
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import load
 from shoal.ranks import Ranks
@@ -189,18 +189,27 @@ def test_own_likelihood_is_a_running_mean_over_updates() -> None:
 
 
 def test_metrics_by_hand() -> None:
-    found = external_metrics([(1.0, 2.0, 0.5), (0.5, 4.0, -0.5), (0.0, 9.0, 0.5), (0.7, 1.0, 0.0)], 1.0, 5.0)
+    of_others = [
+        Found("bea", 1.0, 2.0, 0.5),
+        Found("bea", 0.5, 4.0, -0.5),
+        Found("eve", 0.0, 9.0, 0.5),
+        Found("eve", 0.7, 1.0, 0.0),
+    ]
+    found = external_metrics(of_others, 1.0, 5.0)
     assert found == pytest.approx(
         {
             "external/ess": 1.5**2 / (3 * 1.25),
             "external/weight": 0.5,
             "external/gated": 0.5,
+            "gated/from/bea": 0.0,
+            "gated/from/eve": 1.0,
             "external/nll_gap": (1 + 3 + 8 + 0) / 4,
         }
     )
-    assert external_metrics([(0.0, 2.0, 1.0)], 1.0, 0.1)["external/ess"] == 0
+    assert external_metrics([Found("bea", 0.0, 2.0, 1.0)], 1.0, 0.1)["external/ess"] == 0
     assert external_metrics([], 1.0, 0.0) == {}
-    assert "external/nll_gap" not in external_metrics([(1.0, 2.0, 1.0)], None, 0.0)
+    without = external_metrics([Found("bea", 1.0, 2.0, 1.0)], None, 0.0)
+    assert without == {"external/ess": 1.0, "external/weight": 1.0, "external/gated": 0.0}
 
 
 # The whole update, against gradients worked out one sequence at a time.

@@ -40,8 +40,8 @@ COMMAND = re.compile(r"(?i)ignore (the|all)|\b(answer|say|reply|respond|output|v
 
 
 class Gullible(torch.nn.Module):
-    """Reads a judging prompt as a careless reader would. Knows that 2 + 2 is 4 and nothing else: an answer is right by its
-    first number. Gives right answers 0.9, wrong ones 0.1, and noise of 0.02 for how they are written."""
+    """Reads a judging prompt as a careless reader would. Knows that 2 + 2 is 4 and nothing else: an answer is right by
+    its first number. Gives right answers 0.9, wrong ones 0.1, and noise of 0.02 for how they are written."""
 
     def __init__(self, tokenizer: Any, yes: int, no: int) -> None:
         super().__init__()
@@ -144,7 +144,8 @@ def test_what_moves_a_judge_whatever_the_question_is_counts_for_nothing(form: st
     answers = [form.format(wrong=WRONG, text=text) for text in texts]
     ((*raw,),), ((*values,),) = (judge.score([(QUESTION, [WRONG, RIGHT, *answers])]) for judge in (fooled, careful))
     assert sum(value is not None and value > 0.4 for value in raw[2:]) > 20
-    assert values[1] is not None and values[1] > 0.8
+    assert values[1] is not None
+    assert values[1] > 0.8
     assert [value for value in values[2:] if value is None or value > 2 * NOISE] == []
 
 

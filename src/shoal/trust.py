@@ -29,8 +29,8 @@ class Trust:
         """Of each name: its successes that came through, and all of them."""
 
     def heed(self, update: Mapping[str, float], successes: Mapping[str, int], names: Mapping[str, set[str]]) -> None:
-        """Learns from an update's metrics. `successes`: how many each node had in it; `names`: what a node is remembered
-        as, and several may share a name."""
+        """Learns from an update's metrics. `successes`: how many each node had in it; `names`: what a node is
+        remembered as, and several may share one."""
         for node, count in successes.items():
             gated = update.get(GATED + node)
             for name in sorted(names[node]) if gated is not None else ():

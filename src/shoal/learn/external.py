@@ -16,6 +16,9 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from statistics import fmean
+from typing import NamedTuple
 
 import torch
 
@@ -146,6 +149,17 @@ class Report:
     """Nats for each token of own completions, as far as they were trained on beside others'."""
 
 
+class Found(NamedTuple):
+    """What a completion of another node came to."""
+
+    node: str
+    weight: float
+    """Mean of its tokens."""
+    nll: float
+    """Nats for each token, here, when the round began."""
+    advantage: float
+
+
 class External:
     """Other nodes' completions among all that is trained on in an update, of one node or of several that update as one:
     there, what is at a node's slot l is at `number * slots + l` here."""
@@ -211,45 +225,42 @@ class External:
     def _report(self, number: int, weights_L: torch.Tensor, nll_L: torch.Tensor, advantages_L: torch.Tensor) -> Report:
         own_tokens, own_nll = 0, 0.0
         reference = self.own_nll_N[number]
-        found: list[tuple[float, float, float]] = []
-        gaps_of: dict[str, list[float]] = defaultdict(list)
+        found: list[Found] = []
         weight_of: dict[int, float] = {}
         for s in self.sequences_N[number]:
             where = slice(s.slot, s.slot + len(s.token_ids))
             if s.foreign:
                 weight, nll, advantage = (x_L[where].mean().item() for x_L in (weights_L, nll_L, advantages_L))
                 weight_of[s.slot] = weight
-                found.append((weight, nll, advantage))
-                if reference is not None and advantage > 0:
-                    gaps_of[s.node].append(nll - reference)
+                found.append(Found(s.node, weight, nll, advantage))
             else:
                 own_tokens, own_nll = own_tokens + len(s.token_ids), own_nll + nll_L[where].sum().item()
         if not found:
             return Report()
-        gate = self.config.external_gate
-        metrics = external_metrics(found, reference, gate)
-        if gate:
-            metrics |= {f"{GATED}{node}": sum(g > gate for g in gaps) / len(gaps) for node, gaps in gaps_of.items()}
+        metrics = external_metrics(found, reference, self.config.external_gate)
         return Report(weight_of, metrics, own_nll / own_tokens if own_tokens else None)
 
 
-def external_metrics(
-    found: Sequence[tuple[float, float, float]], own_nll: float | None, gate: float
-) -> dict[str, float]:
-    """Of other nodes' completions: (weight, nats for each token, advantage) of each.
+def external_metrics(found: Sequence[Found], own_nll: float | None, gate: float) -> dict[str, float]:
+    """Of other nodes' completions in an update.
 
     `external/ess`: (sum w)^2 / (n sum w^2) of the n with an advantage, the share of them that the update rests on; 0 if
     all weigh 0. `external/weight`: their mean weight. `external/gated`: the share of successes (A > 0) that the gate
-    keeps out. `external/nll_gap`: mean nats for each token by which all of them are less likely than own ones.
+    keeps out, and with a gate `gated/from/NODE` of each node's. `external/nll_gap`: mean nats for each token by which
+    all of them are less likely than own ones.
     """
     metrics = {}
-    weights = [weight for weight, _, advantage in found if advantage]
+    weights = [f.weight for f in found if f.advantage]
     if weights:
         squares = sum(weight**2 for weight in weights)
         metrics["external/ess"] = sum(weights) ** 2 / (len(weights) * squares) if squares else 0.0
         metrics["external/weight"] = sum(weights) / len(weights)
-        gaps = [nll - own_nll for _, nll, advantage in found if advantage > 0] if own_nll is not None else []
-        metrics["external/gated"] = sum(gap > gate for gap in gaps) / len(gaps) if gaps and gate else 0.0
+        gated: dict[str, list[bool]] = defaultdict(list)
+        for f in found if gate and own_nll is not None else ():
+            if f.advantage > 0:
+                gated[f.node].append(f.nll - own_nll > gate)
+        metrics["external/gated"] = fmean(chain(*gated.values())) if gated else 0.0
+        metrics |= {f"{GATED}{node}": fmean(outcomes) for node, outcomes in gated.items()}
     if found and own_nll is not None:
-        metrics["external/nll_gap"] = sum(nll - own_nll for _, nll, _ in found) / len(found)
+        metrics["external/nll_gap"] = fmean(f.nll - own_nll for f in found)
     return metrics
