@@ -33,7 +33,9 @@ class Trust:
         remembered as, and several may share one."""
         for node, count in successes.items():
             gated = update.get(GATED + node)
-            for name in sorted(names[node]) if gated is not None else ():
+            if gated is None:
+                continue
+            for name in sorted(names[node]):
                 through, seen = self._record.pop(name, (0.0, 0.0))
                 through, seen = through + (1 - gated) * count, seen + count
                 fade = min(1.0, MEMORY / max(seen, 1.0))

@@ -250,17 +250,18 @@ def external_metrics(found: Sequence[Found], own_nll: float | None, gate: float)
     all of them are less likely than own ones.
     """
     metrics = {}
+    gaps = [f.nll - own_nll for f in found] if own_nll is not None else []
     weights = [f.weight for f in found if f.advantage]
     if weights:
         squares = sum(weight**2 for weight in weights)
         metrics["external/ess"] = sum(weights) ** 2 / (len(weights) * squares) if squares else 0.0
         metrics["external/weight"] = sum(weights) / len(weights)
         gated: dict[str, list[bool]] = defaultdict(list)
-        for f in found if gate and own_nll is not None else ():
+        for f, gap in zip(found, gaps, strict=False) if gate else ():
             if f.advantage > 0:
-                gated[f.node].append(f.nll - own_nll > gate)
+                gated[f.node].append(gap > gate)
         metrics["external/gated"] = fmean(chain(*gated.values())) if gated else 0.0
         metrics |= {f"{GATED}{node}": fmean(outcomes) for node, outcomes in gated.items()}
-    if found and own_nll is not None:
-        metrics["external/nll_gap"] = fmean(f.nll - own_nll for f in found)
+    if gaps:
+        metrics["external/nll_gap"] = fmean(gaps)
     return metrics
