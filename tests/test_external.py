@@ -18,6 +18,7 @@ from test_learner import ByHand, ids_of, make_learner, record
 from tiny import CPU, assert_same, clone, gradients, make_policy, make_scored, plain_logprobs, weights
 
 from shoal.learn.advantages import advantages
+from shoal.learn.batch import split
 from shoal.learn.external import Found, balanced_weights, external_metrics, external_weights, running_mean, sampled_nll
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import load
@@ -38,14 +39,16 @@ def weigh(
     advantages: Sequence[float],
     own_nll: float = H,
     gate: float = 0.0,
+    groups: Sequence[int] | None = None,
 ) -> list[list[float]]:
-    """`external_weights` of completions, one after another."""
+    """`external_weights` of completions, one after another; each is a group of its own without `groups`."""
     told = [[NAN] * len(p) if mu is None else list(mu) for p, mu in zip(logps, behaviour, strict=True)]
     flat, mus = (torch.tensor([v for each in values for v in each], dtype=torch.float64) for values in (logps, told))
     lengths = [len(each) for each in logps]
     which = torch.arange(len(logps)).repeat_interleave(torch.tensor(lengths))
     signs = torch.tensor(advantages, dtype=torch.float64)[which]
-    found = external_weights(method, gate, flat, mus, torch.full_like(flat, own_nll), signs, which)
+    group = which if groups is None else torch.tensor(groups)[which]
+    found = external_weights(method, gate, flat, mus, torch.full_like(flat, own_nll), signs, which, group)
     return [part.tolist() for part in found.split(lengths)]
 
 
@@ -121,6 +124,17 @@ def test_nothing_is_held_against_anybody_before_there_is_something_to_compare_wi
     assert weigh(method, PI, [None] * 3, [1, -1, 1], own_nll=NAN, gate=0.1) == [[1, 1], [1], [1, 1, 1]]
 
 
+def test_a_groups_failures_count_as_much_as_its_successes_came_through() -> None:
+    """Or whoever's successes are all gated has the failures alone to teach."""
+    logps = [[-1.0, -1.0], [-1.0], [-9.0], [-9.0, -9.0], [-1.0]]
+    advantages = [0.25, -0.75, 0.5, 0.75, -0.75]
+    found = weigh("none", logps, [None] * 5, advantages, gate=2.0, groups=[7, 7, 7, 3, 3])
+    assert found == approx([[1, 1], [1 / 3], [0], [0, 0], [0]])
+    assert weigh("none", logps, [None] * 5, advantages, groups=[7, 7, 7, 3, 3]) == [[1, 1], [1], [1], [1, 1], [1]]
+    without = weigh("none", logps, [None] * 5, [-1.0] * 5, gate=2.0, groups=[7, 7, 7, 3, 3])
+    assert without == [[1, 1], [1], [1], [1, 1], [1]]  # no success, and nothing gated
+
+
 def test_an_unknown_method_is_an_error() -> None:
     with pytest.raises(ValueError, match="sapo"):
         weigh("sapo", PI, [None] * 3, [1, 1, 1])
@@ -149,7 +163,8 @@ def test_weights_are_in_0_to_1_whatever_the_likelihoods(
     logps = torch.tensor([pi for pairs, _, _ in drawn for pi, _ in pairs], dtype=dtype)
     told = torch.tensor([mu if known else NAN for pairs, known, _ in drawn for _, mu in pairs], dtype=dtype)
     signs = torch.tensor([sign for _, _, sign in drawn], dtype=dtype)[which]
-    found = external_weights(method, gate, logps, told, torch.full_like(logps, own_nll), signs, which)
+    group = which // 2
+    found = external_weights(method, gate, logps, told, torch.full_like(logps, own_nll), signs, which, group)
     assert found.isfinite().all()
     assert (found >= 0).all()
     assert (found <= 1).all()
@@ -278,20 +293,31 @@ class Externally(ByHand):
             w = torch.where((rho < 0.5) | (rho > 2), 0, rho.clip(max=1))
         elif method == "luffy":
             w = 0.1 * pi.exp() / (pi.exp() + 0.1) ** 2
-        gated = self.config.external_gate and A > 0 and float(-pi.mean()) > h + self.config.external_gate
-        return w * 0 if gated else w
+        return w * 0 if self.gated(pi, A) else w
+
+    def gated(self, pi: torch.Tensor, A: float) -> bool:
+        gate = self.config.external_gate
+        return bool(gate) and A > 0 and float(-pi.mean()) > self.own_nll + gate
+
+    def through(self, advantages: torch.Tensor, olds: list[torch.Tensor]) -> float:
+        """The share of a group's successes that the gate lets through."""
+        ups = [(float(A), old) for A, old in zip(advantages, olds, strict=True) if A > 0]
+        return sum(A for A, old in ups if not self.gated(old, A)) / sum(A for A, _ in ups) if ups else 1.0
 
     def loss(self, share: list[Scored], old: list[torch.Tensor]) -> torch.Tensor:
         c, longest, losses = self.config, self.policy.sampling.max_completion_length, []
         olds = iter(old)
         self.seen = []
         for s in share:
-            for completion, A in zip(s.rollout.completions, self.advantages(s), strict=True):
-                logp, before = self.logps(self.model, s, completion), next(olds)
+            befores = [next(olds) for _ in s.rollout.completions]
+            through = self.through(self.advantages(s), befores)
+            for completion, A, before in zip(s.rollout.completions, self.advantages(s), befores, strict=True):
+                logp = self.logps(self.model, s, completion)
                 ratio = (logp - before).exp()
                 clipped = ratio.clip(1 - c.epsilon, 1 + c.epsilon_high)
                 loss = -torch.min(ratio * A, clipped * A)
                 w = self.weights(completion, before, float(A)) if s.foreign else torch.ones(len(logp))
+                w = w * through if s.foreign and A < 0 else w
                 losses.append(loss * w)
                 if s.instructive:
                     one = (s.rollout.node, float(A), float(w.mean()), float(-before.mean()), len(before))
@@ -303,9 +329,10 @@ OWN = -(-5.0 - 6.0 - 5.5 - 6.0 - 5.0 - 4.0 - 5.0) / 7
 """Nats for each token of what `mixed` has of one's own."""
 CASES: dict[str, dict[str, Any]] = {
     **{method: {"external_weight": method} for method in METHODS},
-    "gate": {"external_gate": 0.3},
+    "gate": {"external_gate": 1.5},
+    "gate, split": {"external_gate": 1.5, "external_weight": "topr", "tokens_per_micro_batch": 8},
     "shift": {"external_weight": "topr", "external_baseline_shift": -0.1},
-    "steps": {"external_weight": "tis", "external_gate": 1.0, "num_iterations": 2, "num_minibatches": 2},
+    "steps": {"external_weight": "tis", "external_gate": 1.5, "num_iterations": 2, "num_minibatches": 2},
     "topr-steps": {"external_weight": "topr", "num_iterations": 3},
 }
 
@@ -333,8 +360,8 @@ def test_gradients_and_metrics_equal_those_by_hand(case: str) -> None:
     assert metrics["external/weight"] == pytest.approx(sum(w) / len(w), rel=1e-6)
     assert metrics["external/gated"] == pytest.approx(sum(ups) / len(ups))
     for node in ("bea", "bob"):
-        of_node = [nll - OWN > 0.3 for m, A, _, nll, _ in seen if A > 0 and m == node]
-        told = sum(of_node) / len(of_node) if case == "gate" else None
+        of_node = [nll - OWN > 1.5 for m, A, _, nll, _ in seen if A > 0 and m == node]
+        told = sum(of_node) / len(of_node) if "gate" in case else None
         assert metrics.get(f"gated/from/{node}") == (None if told is None else pytest.approx(told))
     assert metrics["external/nll_gap"] == pytest.approx(sum(nll - OWN for _, _, _, nll, _ in seen) / len(seen))
     pull = {node: sum(abs(A) * w * n for m, A, w, _, n in by_hand.seen if m == node) for node in ("ada", "bea", "bob")}
@@ -349,6 +376,16 @@ def test_the_cases_weigh_something() -> None:
         weights[case] = make_learner(make_policy("gpt2", double=True), **chosen).update(mixed())["external/weight"]
     assert weights.pop("none") == 1
     assert all(0 < weight < 1 for weight in weights.values()), weights
+
+
+def test_a_split_group_is_seen_as_one() -> None:
+    chosen: dict[str, Any] = CASES["gate, split"]
+    learner = make_learner(make_policy("gpt2", double=True), **chosen)
+    assert split(learner._minibatches(mixed(), 3)[0])
+    whole = make_learner(make_policy("gpt2", double=True), **chosen | {"tokens_per_micro_batch": 1000})
+    assert not split(whole._minibatches(mixed(), 3)[0])
+    both = [each.update(mixed(), seed=3) for each in (learner, whole)]
+    assert both[0] == pytest.approx(both[1], rel=1e-6)
 
 
 def test_luffys_gradient_is_that_of_its_objective() -> None:

@@ -162,12 +162,13 @@ def others_lessons(round: int, told: bool) -> list[list[Scored]]:
     "settings",
     [
         {"external_weight": "topr", "external_gate": 0.5},
+        {"external_weight": "topr", "external_gate": 0.5, "tokens_per_micro_batch": 8},
         {"external_weight": "tis", "balance": "source", "num_iterations": 2, "num_minibatches": 2},
         {"external_weight": "mis", "loss_type": "gspo", "external_baseline_shift": -0.1},
         {"external_weight": "luffy", "loss_type": "dapo", "balance": "source", "scale_rewards": "group"},
         {"external_weight": "mask", "beta": 0.1, "tokens_per_micro_batch": 8},
     ],
-    ids=["topr", "tis", "mis", "luffy", "mask"],
+    ids=["topr", "split", "tis", "mis", "luffy", "mask"],
 )
 def test_others_completions_count_as_they_do_for_separate_learners(settings: dict[str, Any], told: bool) -> None:
     policies, separate = both(make_policies(double=True))

@@ -96,10 +96,11 @@ class RewardSpec(Section):
     high: float = Field(1.0, allow_inf_nan=False)
     """model (linear), function: the value that becomes 1; so does what is higher."""
     votes: int = Field(4, ge=1, le=64)
-    """generative: judging prompts, each worded and ordered in another way, whose mean counts."""
+    """generative: judging prompts, each worded and ordered in another way. Their mean counts, or the least of them if
+    calibrated."""
     calibrated: bool = True
-    """generative: count only what an answer has above an empty one and above the same text as the answer to another
-    question, so that a judge who says Yes to anything, or to whatever tells him to, says nothing."""
+    """generative: count only what an answer has, in every vote, above an empty one and above the same text as the
+    answer to another question: a judge who says Yes to anything, or to whatever tells him to, then says nothing."""
     max_characters: int = Field(4000, ge=1)
     """model, generative: of a question, and of an answer; the rest is not read. One token for each at most."""
     function: str = ""
@@ -303,8 +304,8 @@ class SamplingConfig(Section):
     newcomer_share: float = Field(1.0, gt=0, le=1)
     """The share of J, but at least one rollout, that nodes get together of whom fewer than 16 rollouts have come."""
     trust: bool = False
-    """Consider a node in as many updates as the gate let its successes through of late (needs an `external_gate`);
-    newcomers, where they have a share of their own, in as many as newcomers' together."""
+    """Consider a node in as many updates as the gate let its successes through of late (needs an `external_gate`), and
+    newcomers, where they have a share of their own, as much less readily as newcomers' together."""
     adapt: Literal["none", "ess", "progress", "both"] = "none"
     """Move J, and I the other way, within I + J: fewer external ones where their effective sample size is below a half
     (ess: needs an `external_weight` or gate), back where own reward rises less than before the move (progress)."""

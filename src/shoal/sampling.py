@@ -46,7 +46,7 @@ NAMES = 1024
 RECENT = 1024
 """Rollouts learned from whose answers are remembered."""
 NEW = "newcomers"
-"""What they are trusted as, all of them together; no digest is it."""
+"""What newcomers are trusted as, all of them together, or a new name would be a new trust; no digest is it."""
 FILE = "sampler.json"
 
 
@@ -113,7 +113,8 @@ class SelectiveSampler(OwnSuccess):
 
     A rollout's weight is [p (1 - p)]^learnability, where p is how often this node itself solves the task (sampling for
     learnability, arXiv 2408.15099; for language models arXiv 2502.12272). A task of which it knows nothing counts as
-    solved half of the time: worth a look. Distrusted makers' rollouts are considered with the probability
+    solved half of the time: worth a look. Newcomers' is multiplied by the trust in newcomers; any maker is considered
+    in as many updates as it is trusted (`Trust`), and rollouts of those whom admission distrusts with the probability
     `Scored.weight`, as by the uniform sampler.
     """
 
@@ -133,7 +134,7 @@ class SelectiveSampler(OwnSuccess):
 
     def heed(self, update: Mapping[str, float]) -> None:
         if self._trust:
-            names = {node: {_digest(node), self._remembered(node)} for node in self._successes}
+            names = {node: (_digest(node), *([NEW] if self._newcomer(node) else [])) for node in self._successes}
             self._trust.heed(update, self._successes, names)
 
     def sample(self, candidates: Sequence[Scored], n: int, seed: int) -> list[Scored]:
@@ -153,8 +154,9 @@ class SelectiveSampler(OwnSuccess):
         """What can be learned from, in the order of a weighted draw without replacement: by the logarithm of the weight
         plus Gumbel noise, which is the draw of Efraimidis and Spirakis (2006) without numbers too small."""
         keyed = []
-        for scored in self._trusted(candidates, self._trust, rng) if self._trust else candidates:
-            usable = self._usable(scored)
+        heard = self._heard({scored.rollout.node for scored in candidates}, rng)
+        for scored in candidates:
+            usable = self._usable(scored) if scored.rollout.node in heard else None
             if usable is None or (scored.weight < 1 and rng.random() >= scored.weight):
                 continue
             noise = -math.log(max(rng.expovariate(1.0), 1e-300))
@@ -162,16 +164,13 @@ class SelectiveSampler(OwnSuccess):
         keyed.sort(key=lambda pair: pair[0], reverse=True)
         return [usable for _, usable in keyed]
 
-    def _trusted(self, candidates: Sequence[Scored], trust: Trust, rng: random.Random) -> list[Scored]:
-        """Those of makers whom this update considers, by one draw for each name."""
-        names = sorted({self._remembered(scored.rollout.node) for scored in candidates})
-        considered = {name for name in names if rng.random() < trust.of(name)}
-        return [scored for scored in candidates if self._remembered(scored.rollout.node) in considered]
+    def _heard(self, nodes: set[str], rng: random.Random) -> set[str]:
+        """Those who are considered in this update: by one draw for each, however many rollouts it has sent."""
+        trust = self._trust
+        return {node for node in sorted(nodes) if rng.random() < trust.of(_digest(node))} if trust else nodes
 
-    def _remembered(self, node: str) -> str:
-        """What a node is trusted as: newcomers all as one, or a new name would be a new trust."""
-        name = _digest(node)
-        return NEW if self.config.newcomer_share < 1 and name not in self._known else name
+    def _newcomer(self, node: str) -> bool:
+        return self.config.newcomer_share < 1 and _digest(node) not in self._known
 
     def _usable(self, scored: Scored) -> Scored | None:
         """The rollout as it is to be learned from, if there is something to learn."""
@@ -184,10 +183,13 @@ class SelectiveSampler(OwnSuccess):
         return None
 
     def _log_weight(self, scored: Scored) -> float:
-        if not self.config.learnability:
-            return 0.0
-        p = _clip(self.success.get(_task(scored), (0.5, 0))[0], CLIP)
-        return self.config.learnability * math.log(p * (1 - p))
+        log_weight = 0.0
+        if self.config.learnability:
+            p = _clip(self.success.get(_task(scored), (0.5, 0))[0], CLIP)
+            log_weight += self.config.learnability * math.log(p * (1 - p))
+        if self._trust and self._newcomer(scored.rollout.node):
+            log_weight += math.log(self._trust.of(NEW))
+        return log_weight
 
     def _permitted(self, ordered: Iterable[Scored], n: int) -> Iterator[Scored]:
         """Those of `ordered` that the quotas of an update of `n` leave, and that are no duplicates."""
@@ -202,7 +204,7 @@ class SelectiveSampler(OwnSuccess):
         for scored in ordered:
             name = _digest(scored.rollout.node)
             marks = [("peer", name), ("question", _question(scored))]
-            if config.newcomer_share < 1 and name not in self._known:
+            if self._newcomer(scored.rollout.node):
                 marks.append(("newcomers", ""))
             if config.drop_duplicates:
                 marks.append(("answers", _answers(scored)))

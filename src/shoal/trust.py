@@ -1,22 +1,21 @@
 """Whom a node draws from less: those whose successes it would not have said itself.
 
 The gate on likelihood (`learner.external_gate`) leaves what is planted out of the loss, but its rollouts have had their
-places in the update by then: whoever is gated always still starves the others. So the share of each node's successes
-that came through the gate, as the learner measured it (`gated/from/NODE`), is how often that node is considered at all:
-one draw for each node and update, however many rollouts it has sent. Nobody falls to nothing, so who was gated by
-chance, or is understood later, comes back.
+places in the update by then: whoever is gated always still starves the others. So the share of a node's successes that
+came through the gate, as the learner measured it (`gated/from/NODE`), is the share of updates that consider it. Nobody
+falls to nothing, so who was gated by chance, or is understood later, comes back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 GATED = "gated/from/"
 """Of a metric: the share of a node's successes that the gate kept out of an update."""
 PRIOR = 1.0
 """Successes that anybody is taken to have brought through: one that is gated halves the trust in a stranger."""
 MEMORY = 16.0
-"""Successes that count; older ones fade. With the prior, nobody is considered less often than in one update of 17."""
+"""Successes that count; older ones fade. With the prior, trust is never below 1 / 17."""
 NAMES = 1024
 """Nodes that are remembered; those that went unnoticed for longest are forgotten first."""
 
@@ -28,14 +27,16 @@ class Trust:
         self._record: dict[str, tuple[float, float]] = {}
         """Of each name: its successes that came through, and all of them."""
 
-    def heed(self, update: Mapping[str, float], successes: Mapping[str, int], names: Mapping[str, set[str]]) -> None:
+    def heed(
+        self, update: Mapping[str, float], successes: Mapping[str, int], names: Mapping[str, Sequence[str]]
+    ) -> None:
         """Learns from an update's metrics. `successes`: how many each node had in it; `names`: what a node is
         remembered as, and several may share one."""
         for node, count in successes.items():
             gated = update.get(GATED + node)
             if gated is None:
                 continue
-            for name in sorted(names[node]):
+            for name in names[node]:
                 through, seen = self._record.pop(name, (0.0, 0.0))
                 through, seen = through + (1 - gated) * count, seen + count
                 fade = min(1.0, MEMORY / max(seen, 1.0))
@@ -44,7 +45,7 @@ class Trust:
             del self._record[next(iter(self._record))]
 
     def of(self, name: str) -> float:
-        """In what share of updates, in (0, 1], the node remembered as `name` is considered."""
+        """The trust, in (0, 1], in the node remembered as `name`."""
         through, seen = self._record.get(name, (0.0, 0.0))
         return (PRIOR + through) / (PRIOR + seen)
 

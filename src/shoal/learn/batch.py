@@ -33,6 +33,8 @@ class Trained:
     """Whether it is learned from as another's (`external`)."""
     behaviour: tuple[float, ...] | None = None
     """Log-probability (nats) of each of its tokens where it was made, where that is known."""
+    group: int = 0
+    """The slot at which its rollout begins."""
 
     @property
     def last_slot(self) -> int:
@@ -91,6 +93,12 @@ def make_rows(prompt_ids: list[int], sequences: Sequence[Trained], token_budget:
             current = []
         current.append(sequence)
     return [*rows, Row(prompt_ids, tuple(current))] if current else rows
+
+
+def split(rows: Sequence[Row]) -> bool:
+    """Whether other nodes' completions of one group stand in several of `rows`."""
+    groups = [row.sequences[0].group for row in rows if row.sequences and row.sequences[0].foreign]
+    return len(set(groups)) < len(groups)
 
 
 def micro_batches(rows: Sequence[Row], token_budget: int, device: torch.device) -> Iterator[MicroBatch]:

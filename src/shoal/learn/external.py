@@ -50,6 +50,7 @@ def external_weights(
     own_nll_T: torch.Tensor,
     advantages_T: torch.Tensor,
     sequences_T: torch.Tensor,
+    groups_T: torch.Tensor,
 ) -> torch.Tensor:
     """What each token counts, in [0, 1], by `external_weight` and `external_gate` of `LearnerConfig`.
 
@@ -60,6 +61,8 @@ def external_weights(
     `tis` min(1, rho) (truncated importance sampling), and `mis` that, but 0 outside [0.5, 2] (IcePop, arXiv
     2510.18855); where mu is unknown rho is its geometric mean over the completion;
     `luffy` gamma pi / (pi + gamma)^2: with it the gradient is that of A pi / (pi + gamma) (arXiv 2504.14945).
+    The gate leaves out successes, and of their group's failures (by weight) as much as of its successes: all of a group
+    has to be here.
     """
     weights_T = torch.ones_like(logps_T)
     log_rho_T = _log_ratios(logps_T, behaviour_T, own_nll_T, sequences_T)
@@ -79,7 +82,9 @@ def external_weights(
         weights_T = torch.sigmoid(odds_T) * torch.sigmoid(-odds_T)
     elif method != "none":
         raise ValueError(f"unknown external_weight {method!r}")
-    return weights_T.masked_fill(_gated(gate, logps_T, own_nll_T, advantages_T, sequences_T), 0)
+    gated_T = _gated(gate, logps_T, own_nll_T, advantages_T, sequences_T)
+    through_T = _through(gated_T, advantages_T, sequences_T, groups_T)
+    return torch.where(advantages_T < 0, through_T * weights_T, weights_T).masked_fill(gated_T, 0)
 
 
 def _log_ratios(
@@ -98,6 +103,21 @@ def _gated(
     """Where a success is more than `gate` nats for each token less likely than own completions."""
     gap_T = -sequence_mean(logps_T, sequences_T) - own_nll_T
     return (gap_T > gate) & (advantages_T > 0) & (gate > 0)
+
+
+def _through(
+    gated_T: torch.Tensor, advantages_T: torch.Tensor, sequences_T: torch.Tensor, groups_T: torch.Tensor
+) -> torch.Tensor:
+    """The share of its group's successes, by their advantages, that the gate let through; 1 where there are none.
+
+    Advantages of a group add up to nothing. Without its successes its failures would push down and nothing up.
+    """
+    size = 1 + int(groups_T.max()) if len(groups_T) else 0
+    success_T = advantages_T.clamp(min=0) / sequence_sum(torch.ones_like(advantages_T), sequences_T)
+    all_G, gated_G = (
+        success_T.new_zeros(size).index_add(0, groups_T, values_T) for values_T in (success_T, success_T * gated_T)
+    )
+    return torch.where(all_G > 0, 1 - gated_G / all_G, 1)[groups_T]
 
 
 def balanced_weights(
@@ -172,28 +192,39 @@ class External:
         config: LearnerConfig,
         like: torch.Tensor,
         advantages_L: torch.Tensor | None = None,
+        logps_L: torch.Tensor | None = None,
     ) -> None:
         """`like`: a tensor of the type and on the device of log-probabilities. `advantages_L`: a critic's, in place of
-        those of the sequences."""
+        those of the sequences. `logps_L`: of all tokens as the round began, if they are known already."""
         self.config, self.slots, self.sequences_N, self.own_nll_N = config, slots, sequences_N, own_nll_N
         size = slots * len(sequences_N)
-        foreign, behaviour, advantages = [False] * size, [math.nan] * size, [0.0] * size
+        foreign, behaviour, advantages, groups = [False] * size, [math.nan] * size, [0.0] * size, [0] * size
         for number, sequences in enumerate(sequences_N):
             for s in sequences:
                 where = slice(number * slots + s.slot, number * slots + s.slot + len(s.token_ids))
                 foreign[where] = [s.foreign] * len(s.token_ids)
                 advantages[where] = [s.advantage] * len(s.token_ids)
+                groups[where] = [number * slots + s.group] * len(s.token_ids)
                 if s.behaviour is not None and all(map(math.isfinite, s.behaviour)):
                     behaviour[where] = [min(0.0, max(UNLIKELIEST, logp)) for logp in s.behaviour]
         self.foreign_L = torch.tensor(foreign, device=like.device)
+        self.groups_L = torch.tensor(groups, device=like.device)
         self.behaviour_L = like.new_tensor(behaviour)
         self.advantages_L = like.new_tensor(advantages) if advantages_L is None else advantages_L.to(like)
         self.reference_N = like.new_tensor([math.nan if nll is None else nll for nll in own_nll_N])
         self.weights_L, self.logps_L = like.new_zeros(size), like.new_zeros(size)
+        self.weighed = logps_L is not None
+        if logps_L is not None:
+            self._weigh_all(logps_L)
 
     def weigh(self, where_T: torch.Tensor, logps_T: torch.Tensor, sequences_T: torch.Tensor) -> torch.Tensor:
         """What the tokens at `where_T` count, 1 for own ones, by what their log-probabilities were as the round began.
-        All tokens of a completion must be here."""
+        All tokens of a completion must be here, and with a gate all of a group, unless all was weighed before."""
+        if not self.weighed:
+            self._weigh(where_T, logps_T, sequences_T)
+        return self.weights_L[where_T]
+
+    def _weigh(self, where_T: torch.Tensor, logps_T: torch.Tensor, sequences_T: torch.Tensor) -> None:
         weights_T = external_weights(
             self.config.external_weight,
             self.config.external_gate,
@@ -202,14 +233,23 @@ class External:
             self.reference_N[where_T // self.slots],
             sequence_mean(self.advantages_L[where_T], sequences_T),
             sequences_T,
+            self.groups_L[where_T],
         )
-        weights_T = weights_T.masked_fill(~self.foreign_L[where_T], 1)
-        self.weights_L[where_T], self.logps_L[where_T] = weights_T, logps_T  # in later passes the same again
-        return weights_T
+        self.weights_L[where_T] = weights_T.masked_fill(~self.foreign_L[where_T], 1)
+        self.logps_L[where_T] = logps_T
+
+    def _weigh_all(self, logps_L: torch.Tensor) -> None:
+        where = [number * self.slots + s.slot for number, all_of in enumerate(self.sequences_N) for s in all_of]
+        lengths = [len(s.token_ids) for all_of in self.sequences_N for s in all_of]
+        ranges = [torch.arange(start, start + length) for start, length in zip(where, lengths, strict=True)]
+        where_T = torch.cat(ranges).to(logps_L.device)
+        sequences_T = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths)).to(logps_L.device)
+        self._weigh(where_T, logps_L[where_T], sequences_T)
 
     def gather(self, ranks: Ranks) -> None:
         """Adds what other ranks have computed."""
-        ranks.add([self.weights_L, self.logps_L])
+        if not self.weighed:
+            ranks.add([self.weights_L, self.logps_L])
 
     def reports(self) -> list[Report]:
         """Of each node, after the update."""

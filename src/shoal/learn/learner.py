@@ -16,7 +16,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from shoal.config import LearnerConfig
 from shoal.learn.adapters import Reference, adapter_dropouts, dropping_out
 from shoal.learn.advantages import advantages
-from shoal.learn.batch import MicroBatch, Row, Trained, make_rows, micro_batches
+from shoal.learn.batch import MicroBatch, Row, Trained, make_rows, micro_batches, split
 from shoal.learn.critic import Critic, Judgement, judge
 from shoal.learn.external import External, Report, balanced_weights, running_mean, sampled_nll
 from shoal.learn.logprobs import check_architecture, token_logprobs, trained_hidden
@@ -90,13 +90,15 @@ class GRPOLearner:
         rows_of_all = [row for rows in minibatches for row in rows]
         slots = 1 + max((s.last_slot for row in rows_of_all for s in row.sequences), default=-1)
         several_steps = self.config.num_iterations * len(minibatches) > 1
-        old_logps = self._logprobs(self.model, rows_of_all, slots) if several_steps or self.dropouts else None
+        gate_first = self.config.external_gate > 0 and split(rows_of_all)
+        known = several_steps or gate_first or self.dropouts
+        old_logps = self._logprobs(self.model, rows_of_all, slots) if known else None
         ref_logps = None
         if self.reference is not None:
             with self.reference.restored() as model:
                 ref_logps = self._logprobs(model, rows_of_all, slots)
         judged = self._judge(rows_of_all, slots) if self.critic is not None and rows_of_all else None
-        external = self._external(rows_of_all, slots, judged)
+        external = self._external(rows_of_all, slots, judged, old_logps)
         with dropping_out(self.dropouts, seed + self.ranks.rank, self.policy.placement.device):
             for _ in range(self.config.num_iterations):
                 for rows in minibatches:
@@ -150,14 +152,15 @@ class GRPOLearner:
             weights = iter(weigh([(s, group) for s, group, _ in share]))
             rows: list[Row] = []
             for s, group, advantages_of_group in share:
-                sequences = []
+                sequences, first = [], slot
                 for c, ids, advantage, reward in zip(
                     s.rollout.completions, group, advantages_of_group, s.rewards, strict=True
                 ):
                     weight = next(weights)
                     if ids and (self._counts(s) or (config.beta and self.mixture is None)):
                         told = c.logprobs if s.foreign and c.logprobs and len(c.logprobs) == len(ids) else None
-                        sequences.append(Trained(ids, advantage, weight, slot, reward, s.rollout.node, s.foreign, told))
+                        node = s.rollout.node
+                        sequences.append(Trained(ids, advantage, weight, slot, reward, node, s.foreign, told, first))
                         slot += len(ids)
                 rows += make_rows(self.policy.prompt_ids(s.question), sequences, self.token_budget)
             minibatches.append(rows)
@@ -248,13 +251,15 @@ class GRPOLearner:
             self.skipped_steps += 1
         self._zero_grad()
 
-    def _external(self, rows: list[Row], slots: int, judged: Judgement | None) -> External | None:
+    def _external(
+        self, rows: list[Row], slots: int, judged: Judgement | None, old_logps: torch.Tensor | None
+    ) -> External | None:
         """Other nodes' completions in `rows`, if there are any."""
         sequences = [s for row in rows for s in row.sequences]
         if not any(s.foreign for s in sequences):
             return None
         advantages_L = None if judged is None else judged.advantages_T
-        return External([sequences], [self.own_nll], slots, self.config, self._zeros(0), advantages_L)
+        return External([sequences], [self.own_nll], slots, self.config, self._zeros(0), advantages_L, old_logps)
 
     def _zeros(self, *shape: int) -> torch.Tensor:
         """Of the type and in the place of log-probabilities."""

@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from shoal.config import LearnerConfig
 from shoal.errors import UserError
 from shoal.learn.adapters import has_adapters
-from shoal.learn.batch import MicroBatch, Row, tensors
+from shoal.learn.batch import MicroBatch, Row, split, tensors
 from shoal.learn.external import External, Report
 from shoal.learn.learner import GRPOLearner
 from shoal.learn.logprobs import CHUNK_ELEMENTS, token_logprobs, trained_hidden
@@ -84,7 +84,9 @@ class _Update:
         rows_N = [[row for rows in minibatches for row in rows] for minibatches in minibatches_N]
         self.slots = 1 + max((s.last_slot for rows in rows_N for row in rows for s in row.sequences), default=-1)
         most = max(map(len, minibatches_N))
-        self.old_NL = self._logprobs(self.model, rows_N) if config.num_iterations * most > 1 else None
+        gate_first = config.external_gate > 0 and any(map(split, rows_N))
+        known = config.num_iterations * most > 1 or gate_first
+        self.old_NL = self._logprobs(self.model, rows_N) if known else None
         self.ref_NL = self._logprobs(_reference(stack), rows_N) if config.beta and most else None
         self.external = self._external(rows_N)
         for _ in range(config.num_iterations):
@@ -130,7 +132,8 @@ class _Update:
         if not any(s.foreign for sequences in sequences_N for s in sequences):
             return None
         own_nll_N = [getattr(self.stack.learners.get(number), "own_nll", None) for number in range(self.stack.size)]
-        return External(sequences_N, own_nll_N, self.slots, self.config, self._zeros(0))
+        logps_L = None if self.old_NL is None else self.old_NL.flatten()
+        return External(sequences_N, own_nll_N, self.slots, self.config, self._zeros(0), logps_L=logps_L)
 
     def _zeros(self, *shape: int) -> torch.Tensor:
         """Zeros, of the type and in the place of log-probabilities."""

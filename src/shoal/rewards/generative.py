@@ -3,10 +3,11 @@
     judge = GenerativeReward("Qwen/Qwen2.5-7B-Instruct", place())
     [[value]] = judge.score([(question, ["42"])])
 
-The reward is P(Yes) / (P(Yes) + P(No)) of the next token after a judging prompt, averaged over votes: prompts in other
-words and another order. With calibration it counts only beyond two things, and a judge that says Yes to everything has
-nothing to tell: what an answer without content gets (judges fall for "Solution:", arXiv 2507.08794), and what the same
-text gets as the answer to quite another question. What praises itself or gives orders does so there too.
+A vote is P(Yes) / (P(Yes) + P(No)) of the next token after a judging prompt; votes differ in words and order. The
+reward is their mean. With calibration a vote counts only beyond two things: what an answer without content gets (judges
+fall for "Solution:", arXiv 2507.08794), and what the same text gets as the answer to quite another question: what
+praises itself or gives orders does so there too. The reward is then the least vote, since noise is seldom on one side
+of all. A judge that says Yes to everything, or to whatever asks for it, has nothing to tell.
 
 What stands in an answer is a stranger's. By construction it is cut, holds none of the tokenizer's own tokens, and
 cannot end its place in the prompt, whose marker is a keyed hash. That a judge heeds none of what it says is only
@@ -76,31 +77,35 @@ class GenerativeReward(Pointwise):
         self._frames = [self._frame(prompt) for prompt in wordings(votes, seed)]
         self._yes, self._no = verdict_ids(self.lm)
         self._limit = self._room()
-        self._empty: dict[Question, float] = {}
+        self._empty: dict[Question, torch.Tensor] = {}
 
     def _score(self, pairs: list[Pair]) -> list[float | None]:
+        values_PV = self._judged(pairs)
         if not self.calibrated:
-            return [*self._judged(pairs)]
+            return [*values_PV.mean(1).tolist()]
+        bases_PV = self._empties([question for question, _ in pairs])
+        hopeful = (values_PV > bases_PV).all(1).nonzero().flatten().tolist()
+        elsewhere_PV = self._judged([pairs[i] for i in hopeful], ELSEWHERE)
+        bases_PV[hopeful] = bases_PV[hopeful].maximum(elsewhere_PV)
+        return [*_above(values_PV, bases_PV).amin(1).tolist()]
+
+    def _empties(self, questions: Sequence[Question]) -> torch.Tensor:
+        """(P, V): what each vote gives an answer without content to each of `questions`."""
         if len(self._empty) > CACHED:
             self._empty.clear()
-        new = [question for question in dict.fromkeys(q for q, _ in pairs) if question not in self._empty]
-        empty = iter(self._judged([(question, text) for question in new for text in EMPTY]))
-        self._empty |= {question: max(next(empty) for _ in EMPTY) for question in new}
-        values, bases = self._judged(pairs), [self._empty[question] for question, _ in pairs]
-        hopeful = [i for i, (value, base) in enumerate(zip(values, bases, strict=True)) if value > base]
-        for i, other in zip(hopeful, self._judged([pairs[i] for i in hopeful], ELSEWHERE), strict=True):
-            bases[i] = max(bases[i], other)
-        return [_above(value, base) for value, base in zip(values, bases, strict=True)]
+        new = [question for question in dict.fromkeys(questions) if question not in self._empty]
+        found = self._judged([(question, text) for question in new for text in EMPTY])
+        self._empty |= zip(new, found.view(len(new), len(EMPTY), len(self._frames)).amax(1), strict=True)
+        return torch.stack([self._empty[question] for question in questions])
 
-    def _judged(self, pairs: Sequence[Pair], asked: Sequence[str] = ()) -> list[float]:
-        """The mean of all votes for each answer; with `asked`, as one to these questions, a vote each."""
+    def _judged(self, pairs: Sequence[Pair], asked: Sequence[str] = ()) -> torch.Tensor:
+        """(P, V): what each vote gives each answer; with `asked`, as one to these questions, a vote each."""
         prompts = [
             self._prompt(frame, vote, pair, asked[vote % len(asked)] if asked else pair[0].text)
             for pair in pairs
             for vote, frame in enumerate(self._frames)
         ]
-        values = torch.tensor(self._said_yes(prompts)).view(len(pairs), len(self._frames))
-        return [float(value) for value in values.mean(1)]
+        return torch.tensor(self._said_yes(prompts)).view(len(pairs), len(self._frames))
 
     def _prompt(self, frame: Frame, vote: int, pair: Pair, asked: str) -> list[int]:
         question, text = pair
@@ -166,6 +171,6 @@ def _beginnings(lm: LanguageModel, word: str) -> set[int]:
     return {ids[0] for ids in spelt if len(ids) == 1} or {ids[0] for ids in spelt if ids}
 
 
-def _above(value: float, base: float) -> float:
-    """What `value` has above `base`, of what there is to have."""
-    return min(1.0, max(0.0, value - base) / max(ROOM, 1 - base))
+def _above(values: torch.Tensor, bases: torch.Tensor) -> torch.Tensor:
+    """What `values` have above `bases`, of what there is to have."""
+    return ((values - bases) / (1 - bases).clamp(min=ROOM)).clamp(0, 1)
