@@ -368,8 +368,10 @@ def test_one_success_that_was_gated_halves_the_trust_in_a_stranger_however_much_
     sampler = selective(trust=True)
     sampler.sample([scored((1, 0), 1, "eve")], 4, 0)
     sampler.heed({"gated/from/eve": 1.0})
-    pool = of("eve", 64)
-    assert 0.4 < sum(bool(sampler.sample(pool, 4, seed)) for seed in range(400)) / 400 < 0.6
+    pool = of("ada", 1) + of("eve", 64)
+    drawn = Counter(entry.rollout.node for seed in range(400) for entry in sampler.sample(pool, 1, seed))
+    assert 0.4 < drawn["ada"] / 400 < 0.6  # without trust a 65th
+    assert len(sampler.sample(pool, 4, 0)) == 4  # places are not left empty
 
 
 def test_who_was_gated_as_a_newcomer_is_still_when_known() -> None:

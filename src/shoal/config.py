@@ -304,8 +304,8 @@ class SamplingConfig(Section):
     newcomer_share: float = Field(1.0, gt=0, le=1)
     """The share of J, but at least one rollout, that nodes get together of whom fewer than 16 rollouts have come."""
     trust: bool = False
-    """Consider a node in as many updates as the gate let its successes through of late (needs an `external_gate`), and
-    newcomers, where they have a share of their own, as much less readily as newcomers' together."""
+    """Put a node before others in as many updates as the gate let its successes through of late (needs an
+    `external_gate`), and last in the rest; newcomers, where they have a share of their own, as newcomers together."""
     adapt: Literal["none", "ess", "progress", "both"] = "none"
     """Move J, and I the other way, within I + J: fewer external ones where their effective sample size is below a half
     (ess: needs an `external_weight` or gate), back where own reward rises less than before the move (progress)."""

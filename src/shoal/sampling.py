@@ -113,8 +113,8 @@ class SelectiveSampler(OwnSuccess):
 
     A rollout's weight is [p (1 - p)]^learnability, where p is how often this node itself solves the task (sampling for
     learnability, arXiv 2408.15099; for language models arXiv 2502.12272). A task of which it knows nothing counts as
-    solved half of the time: worth a look. Newcomers' is multiplied by the trust in newcomers; any maker is considered
-    in as many updates as it is trusted (`Trust`), and rollouts of those whom admission distrusts with the probability
+    solved half of the time: worth a look. With trust a maker comes before others in as many updates as it is trusted
+    (`Trust`), and last in the rest. Rollouts of makers whom admission distrusts are considered with the probability
     `Scored.weight`, as by the uniform sampler.
     """
 
@@ -134,7 +134,7 @@ class SelectiveSampler(OwnSuccess):
 
     def heed(self, update: Mapping[str, float]) -> None:
         if self._trust:
-            names = {node: (_digest(node), *([NEW] if self._newcomer(node) else [])) for node in self._successes}
+            names = {node: {_digest(node), self._remembered(node)} for node in self._successes}
             self._trust.heed(update, self._successes, names)
 
     def sample(self, candidates: Sequence[Scored], n: int, seed: int) -> list[Scored]:
@@ -154,20 +154,24 @@ class SelectiveSampler(OwnSuccess):
         """What can be learned from, in the order of a weighted draw without replacement: by the logarithm of the weight
         plus Gumbel noise, which is the draw of Efraimidis and Spirakis (2006) without numbers too small."""
         keyed = []
-        heard = self._heard({scored.rollout.node for scored in candidates}, rng)
+        first = self._first({self._remembered(scored.rollout.node) for scored in candidates}, rng)
         for scored in candidates:
-            usable = self._usable(scored) if scored.rollout.node in heard else None
+            usable = self._usable(scored)
             if usable is None or (scored.weight < 1 and rng.random() >= scored.weight):
                 continue
             noise = -math.log(max(rng.expovariate(1.0), 1e-300))
-            keyed.append((self._log_weight(scored) + noise, usable))
-        keyed.sort(key=lambda pair: pair[0], reverse=True)
-        return [usable for _, usable in keyed]
+            keyed.append((self._remembered(scored.rollout.node) in first, self._log_weight(scored) + noise, usable))
+        keyed.sort(key=lambda each: each[:2], reverse=True)
+        return [usable for *_, usable in keyed]
 
-    def _heard(self, nodes: set[str], rng: random.Random) -> set[str]:
-        """Those who are considered in this update: by one draw for each, however many rollouts it has sent."""
+    def _first(self, names: set[str], rng: random.Random) -> set[str]:
+        """Those who come before the others in this update: by one draw for each, however much it has sent."""
         trust = self._trust
-        return {node for node in sorted(nodes) if rng.random() < trust.of(_digest(node))} if trust else nodes
+        return {name for name in sorted(names) if rng.random() < trust.of(name)} if trust else names
+
+    def _remembered(self, node: str) -> str:
+        """What a node is trusted as."""
+        return NEW if self._newcomer(node) else _digest(node)
 
     def _newcomer(self, node: str) -> bool:
         return self.config.newcomer_share < 1 and _digest(node) not in self._known
@@ -183,13 +187,10 @@ class SelectiveSampler(OwnSuccess):
         return None
 
     def _log_weight(self, scored: Scored) -> float:
-        log_weight = 0.0
-        if self.config.learnability:
-            p = _clip(self.success.get(_task(scored), (0.5, 0))[0], CLIP)
-            log_weight += self.config.learnability * math.log(p * (1 - p))
-        if self._trust and self._newcomer(scored.rollout.node):
-            log_weight += math.log(self._trust.of(NEW))
-        return log_weight
+        if not self.config.learnability:
+            return 0.0
+        p = _clip(self.success.get(_task(scored), (0.5, 0))[0], CLIP)
+        return self.config.learnability * math.log(p * (1 - p))
 
     def _permitted(self, ordered: Iterable[Scored], n: int) -> Iterator[Scored]:
         """Those of `ordered` that the quotas of an update of `n` leave, and that are no duplicates."""

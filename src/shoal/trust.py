@@ -2,13 +2,14 @@
 
 The gate on likelihood (`learner.external_gate`) leaves what is planted out of the loss, but its rollouts have had their
 places in the update by then: whoever is gated always still starves the others. So the share of a node's successes that
-came through the gate, as the learner measured it (`gated/from/NODE`), is the share of updates that consider it. Nobody
-falls to nothing, so who was gated by chance, or is understood later, comes back.
+came through the gate, as the learner measured it (`gated/from/NODE`), is the share of updates in which it comes before
+others; in the rest it has the places that these leave. Nobody falls to nothing, so who was gated by chance, or is
+understood later, comes back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 GATED = "gated/from/"
 """Of a metric: the share of a node's successes that the gate kept out of an update."""
@@ -27,16 +28,14 @@ class Trust:
         self._record: dict[str, tuple[float, float]] = {}
         """Of each name: its successes that came through, and all of them."""
 
-    def heed(
-        self, update: Mapping[str, float], successes: Mapping[str, int], names: Mapping[str, Sequence[str]]
-    ) -> None:
+    def heed(self, update: Mapping[str, float], successes: Mapping[str, int], names: Mapping[str, set[str]]) -> None:
         """Learns from an update's metrics. `successes`: how many each node had in it; `names`: what a node is
         remembered as, and several may share one."""
         for node, count in successes.items():
             gated = update.get(GATED + node)
             if gated is None:
                 continue
-            for name in names[node]:
+            for name in sorted(names[node]):
                 through, seen = self._record.pop(name, (0.0, 0.0))
                 through, seen = through + (1 - gated) * count, seen + count
                 fade = min(1.0, MEMORY / max(seen, 1.0))
