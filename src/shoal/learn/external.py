@@ -82,6 +82,8 @@ def external_weights(
         weights_T = torch.sigmoid(odds_T) * torch.sigmoid(-odds_T)
     elif method != "none":
         raise ValueError(f"unknown external_weight {method!r}")
+    if not gate:
+        return weights_T
     gated_T = _gated(gate, logps_T, own_nll_T, advantages_T, sequences_T)
     through_T = _through(gated_T, advantages_T, sequences_T, groups_T)
     return torch.where(advantages_T < 0, through_T * weights_T, weights_T).masked_fill(gated_T, 0)
@@ -102,7 +104,7 @@ def _gated(
 ) -> torch.Tensor:
     """Where a success is more than `gate` nats for each token less likely than own completions."""
     gap_T = -sequence_mean(logps_T, sequences_T) - own_nll_T
-    return (gap_T > gate) & (advantages_T > 0) & (gate > 0)
+    return (gap_T > gate) & (advantages_T > 0)
 
 
 def _through(
