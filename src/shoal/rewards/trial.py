@@ -84,8 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("model", help="a Hugging Face name, a model folder or a GGUF file")
     parser.add_argument("--suite", default="tide", help="whose questions (default: tide)")
     parser.add_argument("--questions", type=int, default=4, help="of each task (default: 4)")
-    parser.add_argument("--votes", type=int, default=2, help="judging prompts (default: 2)")
-    parser.add_argument("--raw", action="store_true", help="do not take off what an empty answer gets")
+    parser.add_argument("--votes", type=int, default=4, help="judging prompts (default: 4)")
+    parser.add_argument("--raw", action="store_true", help="not calibrated")
     parser.add_argument("--device", default="auto", help="where the model computes (default: auto)")
     args = parser.parse_args(arguments)
     from shoal.policy.device import place  # torch, only now
