@@ -133,7 +133,7 @@ def make_base(recipe: Recipe | RewardRecipe, start: str | None, out: Path, tell:
 
 
 def _make_policy(recipe: Recipe, start: str | None, out: Path, tell: Callable[[str], None]) -> None:
-    from shoal.lab.supervised import fresh, load_start, train
+    from shoal.lab.supervised import fresh, load_start, save, train
 
     tasks = Tasks(recipe.tasks)
     examples = make_examples(tasks, recipe, 40 * max(recipe.steps, 1))
@@ -147,9 +147,7 @@ def _make_policy(recipe: Recipe, start: str | None, out: Path, tell: Callable[[s
     rate = recipe.learning_rate
     peak = (3e-3 if start is None else 1e-3) if rate == "auto" else rate
     train(model, tokenizer, examples, recipe.steps, recipe.batch, peak, recipe.seed, tell)
-    saved: Any = model.half()
-    saved.save_pretrained(out)
-    tokenizer.save_pretrained(out)
+    save(model, tokenizer, out)
 
 
 def in_order(bases: Mapping[str, Recipe | RewardRecipe]) -> list[list[str]]:

@@ -27,6 +27,10 @@ Job = tuple[Callable[..., None], tuple[Any, ...]]
 """A function of a module and its arguments. It is called with them and with a function to tell of its progress."""
 
 
+GRACE = 5.0
+"""Seconds that an idle process has to end by itself."""
+
+
 @dataclass(frozen=True)
 class Event:
     """What is heard of a job."""
@@ -80,6 +84,11 @@ def run_jobs(jobs: Sequence[Job], count: int, threads: int) -> Generator[Event, 
                     slot.job = None
     finally:
         for slot in slots:
+            slot.pipe.close()  # by which an idle one ends, and tidies up
+            if slot.job is not None:
+                slot.process.kill()
+        for slot in slots:
+            slot.process.join(GRACE)
             slot.process.kill()
             slot.process.join()
         if before is None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers.utils import logging
 
 from shoal.lab.bases import Recipe, batches
 from shoal.policy.loading import load
@@ -33,6 +35,13 @@ def fresh(texts: Sequence[str], recipe: Recipe, vocabulary: int) -> tuple[LlamaF
         bos_token_id=None,
     )
     return LlamaForCausalLM(config), tokenizer
+
+
+def save(model: Any, tokenizer: Any, out: Path) -> None:
+    """Writes a model folder, in halves, without a bar across that of the study."""
+    logging.disable_progress_bar()
+    model.half().save_pretrained(out)
+    tokenizer.save_pretrained(out)
 
 
 def load_start(model: str) -> tuple[Any, Any]:
