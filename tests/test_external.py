@@ -23,7 +23,7 @@ from shoal.learn.external import Found, balanced_weights, external_metrics, exte
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import load
 from shoal.ranks import Ranks
-from shoal.rollout import Completion, Part, Scored
+from shoal.rollout import Completion, FinishReason, Part, Scored
 
 EOS = 1
 METHODS = ("none", "topr", "mask", "tis", "mis", "luffy")
@@ -40,6 +40,7 @@ def weigh(
     own_nll: float = H,
     gate: float = 0.0,
     groups: Sequence[int] | None = None,
+    missing: float = 0.0,
 ) -> list[list[float]]:
     """`external_weights` of completions, one after another; each is a group of its own without `groups`."""
     told = [[NAN] * len(p) if mu is None else list(mu) for p, mu in zip(logps, behaviour, strict=True)]
@@ -48,7 +49,8 @@ def weigh(
     which = torch.arange(len(logps)).repeat_interleave(torch.tensor(lengths))
     signs = torch.tensor(advantages, dtype=torch.float64)[which]
     group = which if groups is None else torch.tensor(groups)[which]
-    found = external_weights(method, gate, flat, mus, torch.full_like(flat, own_nll), signs, which, group)
+    missing_G = torch.full((8,), missing, dtype=torch.float64)
+    found = external_weights(method, gate, flat, mus, torch.full_like(flat, own_nll), signs, which, group, missing_G)
     return [part.tolist() for part in found.split(lengths)]
 
 
@@ -131,6 +133,8 @@ def test_a_groups_failures_count_as_much_as_its_successes_came_through() -> None
     found = weigh("none", logps, [None] * 5, advantages, gate=2.0, groups=[7, 7, 7, 3, 3])
     assert found == approx([[1, 1], [1 / 3], [0], [0, 0], [0]])
     assert weigh("none", logps, [None] * 5, advantages, groups=[7, 7, 7, 3, 3]) == [[1, 1], [1], [1], [1, 1], [1]]
+    missed = weigh("none", logps, [None] * 5, advantages, gate=2.0, groups=[7, 7, 7, 3, 3], missing=0.25)
+    assert missed == approx([[1, 1], [1 / 4], [0], [0, 0], [0]])  # what is not trained on did not
     without = weigh("none", logps, [None] * 5, [-1.0] * 5, gate=2.0, groups=[7, 7, 7, 3, 3])
     assert without == [[1, 1], [1], [1], [1, 1], [1]]  # no success, and nothing gated
 
@@ -164,7 +168,8 @@ def test_weights_are_in_0_to_1_whatever_the_likelihoods(
     told = torch.tensor([mu if known else NAN for pairs, known, _ in drawn for _, mu in pairs], dtype=dtype)
     signs = torch.tensor([sign for _, _, sign in drawn], dtype=dtype)[which]
     group = which // 2
-    found = external_weights(method, gate, logps, told, torch.full_like(logps, own_nll), signs, which, group)
+    missing = torch.zeros(len(drawn), dtype=dtype)
+    found = external_weights(method, gate, logps, told, torch.full_like(logps, own_nll), signs, which, group, missing)
     assert found.isfinite().all()
     assert (found >= 0).all()
     assert (found <= 1).all()
@@ -221,6 +226,8 @@ def test_metrics_by_hand() -> None:
             "external/nll_gap": (1 + 3 + 8 + 0) / 4,
         }
     )
+    shifted = [Found("eve", 0.0, 9.0, 0.9), *[Found("eve", 1.0, 1.0, 0.01)] * 9]  # failures above a lower baseline
+    assert external_metrics(shifted, 1.0, 5.0)["gated/from/eve"] == pytest.approx(0.9 / 0.99)
     assert external_metrics([Found("bea", 0.0, 2.0, 1.0)], 1.0, 0.1)["external/ess"] == 0
     assert external_metrics([], 1.0, 0.0) == {}
     without = external_metrics([Found("bea", 1.0, 2.0, 1.0)], None, 0.0)
@@ -360,8 +367,8 @@ def test_gradients_and_metrics_equal_those_by_hand(case: str) -> None:
     assert metrics["external/weight"] == pytest.approx(sum(w) / len(w), rel=1e-6)
     assert metrics["external/gated"] == pytest.approx(sum(ups) / len(ups))
     for node in ("bea", "bob"):
-        of_node = [nll - OWN > 1.5 for m, A, _, nll, _ in seen if A > 0 and m == node]
-        told = sum(of_node) / len(of_node) if "gate" in case else None
+        of_node = [(A * (nll - OWN > 1.5), A) for m, A, _, nll, _ in seen if A > 0 and m == node]
+        told = sum(out for out, _ in of_node) / sum(A for _, A in of_node) if "gate" in case else None
         assert metrics.get(f"gated/from/{node}") == (None if told is None else pytest.approx(told))
     assert metrics["external/nll_gap"] == pytest.approx(sum(nll - OWN for _, _, _, nll, _ in seen) / len(seen))
     pull = {node: sum(abs(A) * w * n for m, A, w, _, n in by_hand.seen if m == node) for node in ("ada", "bea", "bob")}
@@ -376,6 +383,13 @@ def test_the_cases_weigh_something() -> None:
         weights[case] = make_learner(make_policy("gpt2", double=True), **chosen).update(mixed())["external/weight"]
     assert weights.pop("none") == 1
     assert all(0 < weight < 1 for weight in weights.values()), weights
+
+
+def test_who_marks_its_successes_as_cut_has_not_the_failures_alone_to_teach() -> None:
+    cut = msgspec.structs.replace(told("fox over the lazy dog", None), finish_reason=FinishReason.length)
+    eve = from_node(make_scored("yes or no?", [cut, "no", "yes"], [1, 0, 0]), "eve")
+    learner = make_learner(make_policy("gpt2"), external_gate=1.0, mask_truncated_completions=True)
+    assert learner.update([*mixed()[:1], eve])["external/weight"] == 0
 
 
 def test_a_split_group_is_seen_as_one() -> None:

@@ -258,6 +258,24 @@ def test_a_judge_that_says_yes_to_everything_says_nothing() -> None:
     assert judge.score([(QUESTION, [RIGHT, WRONG])]) == [[0.0, 0.0]]
 
 
+class Broken(Gullible):
+    """Its numbers are none where the answer is short."""
+
+    def reads(self, ids: list[int]) -> float:
+        return float("nan") if len(ids) < self.shortest else super().reads(ids)
+
+    shortest = 10_000
+
+
+def test_what_is_no_number_counts_for_nothing() -> None:
+    model = LM.model
+    lm = replace(LM, model=Broken(LM.tokenizer, model.yes, model.no))  # type: ignore[arg-type]
+    for calibrated in (True, False):
+        judge = GenerativeReward(lm, CPU, votes=2, calibrated=calibrated)
+        assert judge.score([(QUESTION, [RIGHT, WRONG])]) == [[0.0, 0.0]]
+        assert judge.failures["nan"] >= 4
+
+
 def real_judge(architecture: str = "llama", chat: bool = True, **options: Any) -> GenerativeReward:
     lm = make_lm(architecture, chat=chat)
     lm.model.config.max_position_embeddings = 8192

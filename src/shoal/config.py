@@ -220,8 +220,8 @@ class LearnerConfig(Section):
     mask_truncated_completions: bool = False
     """Leave completions that were cut at the longest length out of the loss."""
     tokens_per_micro_batch: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """Upper bound of tokens in one forward and backward pass: it bounds memory, and changes nothing else. auto: 768,
-    on a GPU 16384."""
+    """Upper bound of tokens in one forward and backward pass: it bounds memory, and changes no result. auto: 768, on a
+    GPU 16384."""
     external_weight: Literal["none", "topr", "mask", "tis", "mis", "luffy"] = "topr"
     """What other nodes' completions count, at most 1, by how likely they are here and were where they were made. none:
     1, as in the paper. topr: 1 with a positive advantage, min(1, ratio) with a negative one. mask: 0 with a negative
@@ -229,7 +229,7 @@ class LearnerConfig(Section):
     p / (p + 0.1) in place of log p."""
     external_gate: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Leave out others' completions of positive advantage that are less likely here than own ones by more than this, in
-    nats for each token; 0: take them all."""
+    nats for each token, and of their group's failures as much as of its successes; 0: take them all."""
     external_baseline_shift: float = Field(-0.1, ge=-1, le=1, allow_inf_nan=False)
     """Added to the baseline of others' rollouts (AsymRE): slightly negative, it trusts their successes over their
     failures; 0, as in the paper, leaves it."""

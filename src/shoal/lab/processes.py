@@ -12,6 +12,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
@@ -28,7 +29,7 @@ Job = tuple[Callable[..., None], tuple[Any, ...]]
 
 
 GRACE = 5.0
-"""Seconds that an idle process has to end by itself."""
+"""Seconds that idle processes have to end by themselves."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class _Slot:
 
 def run_jobs(jobs: Sequence[Job], count: int, threads: int) -> Generator[Event, None, None]:
     """Does all `jobs` in up to `count` processes, each with so many `threads`, and tells what happens. Closing the
-    iterator ends them at once."""
+    iterator ends them: those that are at a job at once."""
     context = multiprocessing.get_context("spawn")
     waiting = deque(enumerate(jobs))
     slots: list[_Slot] = []
@@ -84,11 +85,12 @@ def run_jobs(jobs: Sequence[Job], count: int, threads: int) -> Generator[Event, 
                     slot.job = None
     finally:
         for slot in slots:
-            slot.pipe.close()  # by which an idle one ends, and tidies up
             if slot.job is not None:
                 slot.process.kill()
+            slot.pipe.close()  # by which an idle one ends, and tidies up
+        deadline = time.monotonic() + GRACE
         for slot in slots:
-            slot.process.join(GRACE)
+            slot.process.join(max(0.0, deadline - time.monotonic()))
             slot.process.kill()
             slot.process.join()
         if before is None:

@@ -35,6 +35,8 @@ class Trained:
     """Log-probability (nats) of each of its tokens where it was made, where that is known."""
     group: int = 0
     """The slot at which its rollout begins."""
+    missing: float = 0.0
+    """The sum of the positive advantages of what is not trained on of its rollout."""
 
     @property
     def last_slot(self) -> int:

@@ -51,6 +51,7 @@ def external_weights(
     advantages_T: torch.Tensor,
     sequences_T: torch.Tensor,
     groups_T: torch.Tensor,
+    missing_G: torch.Tensor,
 ) -> torch.Tensor:
     """What each token counts, in [0, 1], by `external_weight` and `external_gate` of `LearnerConfig`.
 
@@ -61,8 +62,8 @@ def external_weights(
     `tis` min(1, rho) (truncated importance sampling), and `mis` that, but 0 outside [0.5, 2] (IcePop, arXiv
     2510.18855); where mu is unknown rho is its geometric mean over the completion;
     `luffy` gamma pi / (pi + gamma)^2: with it the gradient is that of A pi / (pi + gamma) (arXiv 2504.14945).
-    The gate leaves out successes, and of their group's failures (by weight) as much as of its successes: all of a group
-    has to be here.
+    The gate leaves out successes, and of their group's failures (by weight) as much as of its successes. All of a group
+    that is trained on has to be here; `missing_G`: the sum of the positive advantages of what is not.
     """
     weights_T = torch.ones_like(logps_T)
     log_rho_T = _log_ratios(logps_T, behaviour_T, own_nll_T, sequences_T)
@@ -85,7 +86,7 @@ def external_weights(
     if not gate:
         return weights_T
     gated_T = _gated(gate, logps_T, own_nll_T, advantages_T, sequences_T)
-    through_T = _through(gated_T, advantages_T, sequences_T, groups_T)
+    through_T = _through(gated_T, advantages_T, sequences_T, groups_T, missing_G)
     return torch.where(advantages_T < 0, through_T * weights_T, weights_T).masked_fill(gated_T, 0)
 
 
@@ -108,18 +109,22 @@ def _gated(
 
 
 def _through(
-    gated_T: torch.Tensor, advantages_T: torch.Tensor, sequences_T: torch.Tensor, groups_T: torch.Tensor
+    gated_T: torch.Tensor,
+    advantages_T: torch.Tensor,
+    sequences_T: torch.Tensor,
+    groups_T: torch.Tensor,
+    missing_G: torch.Tensor,
 ) -> torch.Tensor:
-    """The share of its group's successes, by their advantages, that the gate let through; 1 where there are none.
+    """The share of its group's successes, by their advantages, that is trained on; 1 where there are none.
 
-    Advantages of a group add up to nothing. Without its successes its failures would push down and nothing up.
+    Without its successes a group's failures would push down, and nothing up.
     """
-    size = 1 + int(groups_T.max()) if len(groups_T) else 0
     success_T = advantages_T.clamp(min=0) / sequence_sum(torch.ones_like(advantages_T), sequences_T)
-    all_G, gated_G = (
-        success_T.new_zeros(size).index_add(0, groups_T, values_T) for values_T in (success_T, success_T * gated_T)
+    all_G, through_G = (
+        torch.zeros_like(missing_G).index_add(0, groups_T, x_T) for x_T in (success_T, success_T * ~gated_T)
     )
-    return torch.where(all_G > 0, 1 - gated_G / all_G, 1)[groups_T]
+    all_G = all_G + missing_G
+    return torch.where(all_G > 0, through_G / all_G, 1).clamp(max=1)[groups_T]
 
 
 def balanced_weights(
@@ -200,17 +205,19 @@ class External:
         those of the sequences. `logps_L`: of all tokens as the round began, if they are known already."""
         self.config, self.slots, self.sequences_N, self.own_nll_N = config, slots, sequences_N, own_nll_N
         size = slots * len(sequences_N)
-        foreign, behaviour, advantages, groups = [False] * size, [math.nan] * size, [0.0] * size, [0] * size
+        foreign, behaviour, advantages = [False] * size, [math.nan] * size, [0.0] * size
+        groups, missing = [0] * size, [0.0] * size
         for number, sequences in enumerate(sequences_N):
             for s in sequences:
                 where = slice(number * slots + s.slot, number * slots + s.slot + len(s.token_ids))
                 foreign[where] = [s.foreign] * len(s.token_ids)
                 advantages[where] = [s.advantage] * len(s.token_ids)
                 groups[where] = [number * slots + s.group] * len(s.token_ids)
+                missing[number * slots + s.group] = s.missing
                 if s.behaviour is not None and all(map(math.isfinite, s.behaviour)):
                     behaviour[where] = [min(0.0, max(UNLIKELIEST, logp)) for logp in s.behaviour]
         self.foreign_L = torch.tensor(foreign, device=like.device)
-        self.groups_L = torch.tensor(groups, device=like.device)
+        self.groups_L, self.missing_G = torch.tensor(groups, device=like.device), like.new_tensor(missing)
         self.behaviour_L = like.new_tensor(behaviour)
         self.advantages_L = like.new_tensor(advantages) if advantages_L is None else advantages_L.to(like)
         self.reference_N = like.new_tensor([math.nan if nll is None else nll for nll in own_nll_N])
@@ -236,6 +243,7 @@ class External:
             sequence_mean(self.advantages_L[where_T], sequences_T),
             sequences_T,
             self.groups_L[where_T],
+            self.missing_G,
         )
         self.weights_L[where_T] = weights_T.masked_fill(~self.foreign_L[where_T], 1)
         self.logps_L[where_T] = logps_T
@@ -250,8 +258,9 @@ class External:
 
     def gather(self, ranks: Ranks) -> None:
         """Adds what other ranks have computed."""
-        if not self.weighed:
-            ranks.add([self.weights_L, self.logps_L])
+        if self.weighed and not ranks.leader:
+            self.weights_L.zero_()  # sums on a GPU differ a little from rank to rank: the leader's are everybody's
+        ranks.add([self.weights_L] if self.weighed else [self.weights_L, self.logps_L])
 
     def reports(self) -> list[Report]:
         """Of each node, after the update."""
@@ -288,8 +297,8 @@ def external_metrics(found: Sequence[Found], own_nll: float | None, gate: float)
 
     `external/ess`: (sum w)^2 / (n sum w^2) of the n with an advantage, the share of them that the update rests on; 0 if
     all weigh 0. `external/weight`: their mean weight. `external/gated`: the share of successes (A > 0) that the gate
-    keeps out, and with a gate `gated/from/NODE` of each node's. `external/nll_gap`: mean nats for each token by which
-    all of them are less likely than own ones.
+    keeps out, and with a gate `gated/from/NODE` of each node's, by their advantages: a lower baseline makes successes
+    of failures, hardly. `external/nll_gap`: mean nats for each token by which all of them are less likely than own ones.
     """
     metrics = {}
     gaps = [f.nll - own_nll for f in found] if own_nll is not None else []
@@ -298,12 +307,13 @@ def external_metrics(found: Sequence[Found], own_nll: float | None, gate: float)
         squares = sum(weight**2 for weight in weights)
         metrics["external/ess"] = sum(weights) ** 2 / (len(weights) * squares) if squares else 0.0
         metrics["external/weight"] = sum(weights) / len(weights)
-        gated: dict[str, list[bool]] = defaultdict(list)
+        successes: dict[str, list[tuple[bool, float]]] = defaultdict(list)
         for f, gap in zip(found, gaps, strict=False) if gate else ():
             if f.advantage > 0:
-                gated[f.node].append(gap > gate)
-        metrics["external/gated"] = fmean(chain(*gated.values())) if gated else 0.0
-        metrics |= {f"{GATED}{node}": fmean(outcomes) for node, outcomes in gated.items()}
+                successes[f.node].append((gap > gate, f.advantage))
+        metrics["external/gated"] = fmean(out for out, _ in chain(*successes.values())) if successes else 0.0
+        for node, of_node in successes.items():
+            metrics[GATED + node] = sum(out * A for out, A in of_node) / sum(A for _, A in of_node)
     if gaps:
         metrics["external/nll_gap"] = fmean(gaps)
     return metrics

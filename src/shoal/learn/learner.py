@@ -153,14 +153,15 @@ class GRPOLearner:
             rows: list[Row] = []
             for s, group, advantages_of_group in share:
                 sequences, first = [], slot
+                missing = sum(max(A, 0.0) for ids, A in zip(group, advantages_of_group, strict=True) if not ids)
                 for c, ids, advantage, reward in zip(
                     s.rollout.completions, group, advantages_of_group, s.rewards, strict=True
                 ):
                     weight = next(weights)
                     if ids and (self._counts(s) or (config.beta and self.mixture is None)):
                         told = c.logprobs if s.foreign and c.logprobs and len(c.logprobs) == len(ids) else None
-                        node = s.rollout.node
-                        sequences.append(Trained(ids, advantage, weight, slot, reward, node, s.foreign, told, first))
+                        maker = (s.rollout.node, s.foreign)
+                        sequences.append(Trained(ids, advantage, weight, slot, reward, *maker, told, first, missing))
                         slot += len(ids)
                 rows += make_rows(self.policy.prompt_ids(s.question), sequences, self.token_budget)
             minibatches.append(rows)

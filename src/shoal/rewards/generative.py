@@ -44,7 +44,7 @@ ELSEWHERE = (
     "What do bees make?",
     "Which metal is liquid at room temperature?",
 )
-"""Questions that no task asks, to which an answer is read too; each vote has its own. None is answered by a number."""
+"""Questions that no task asks, to which an answer is read too; votes take them in turn. No number answers them."""
 ROOM = 0.1
 """Calibration stretches what is left above that by at most ten times."""
 
@@ -80,12 +80,12 @@ class GenerativeReward(Pointwise):
         self._empty: dict[Question, torch.Tensor] = {}
 
     def _score(self, pairs: list[Pair]) -> list[float | None]:
-        values_PV = self._judged(pairs)
+        values_PV = self._judged(pairs).nan_to_num(0)
         if not self.calibrated:
             return [*values_PV.mean(1).tolist()]
         bases_PV = self._empties([question for question, _ in pairs])
         hopeful = (values_PV > bases_PV).all(1).nonzero().flatten().tolist()
-        elsewhere_PV = self._judged([pairs[i] for i in hopeful], ELSEWHERE)
+        elsewhere_PV = self._judged([pairs[i] for i in hopeful], ELSEWHERE).nan_to_num(1)
         bases_PV[hopeful] = bases_PV[hopeful].maximum(elsewhere_PV)
         return [*_above(values_PV, bases_PV).amin(1).tolist()]
 
@@ -94,7 +94,7 @@ class GenerativeReward(Pointwise):
         if len(self._empty) > CACHED:
             self._empty.clear()
         new = [question for question in dict.fromkeys(questions) if question not in self._empty]
-        found = self._judged([(question, text) for question in new for text in EMPTY])
+        found = self._judged([(question, text) for question in new for text in EMPTY]).nan_to_num(1)
         self._empty |= zip(new, found.view(len(new), len(EMPTY), len(self._frames)).amax(1), strict=True)
         return torch.stack([self._empty[question] for question in questions])
 
@@ -105,7 +105,8 @@ class GenerativeReward(Pointwise):
             for pair in pairs
             for vote, frame in enumerate(self._frames)
         ]
-        return torch.tensor(self._said_yes(prompts)).view(len(pairs), len(self._frames))
+        values = self._said_yes(prompts, counting=not asked)
+        return torch.tensor(values).view(len(pairs), len(self._frames))
 
     def _prompt(self, frame: Frame, vote: int, pair: Pair, asked: str) -> list[int]:
         question, text = pair
@@ -119,8 +120,8 @@ class GenerativeReward(Pointwise):
         return hmac.new(self._key, message, hashlib.blake2b).hexdigest()[:16]
 
     @torch.inference_mode()
-    def _said_yes(self, prompts: Sequence[Sequence[int]]) -> list[float]:
-        """P(Yes) as against P(No) after each of `prompts`."""
+    def _said_yes(self, prompts: Sequence[Sequence[int]], counting: bool) -> list[float]:
+        """P(Yes) as against P(No) after each of `prompts`; with `counting` unclear ones are counted."""
         values = [0.0] * len(prompts)
         model: Any = self.lm.model
         for chosen in alike([len(prompt) for prompt in prompts]):
@@ -135,7 +136,9 @@ class GenerativeReward(Pointwise):
                 logits_BV = head(model, hidden_BPC[range(len(chosen)), [length - 1 for length in lengths]])
             probs_BV = logits_BV.float().softmax(-1)
             yes_B, no_B = probs_BV[:, self._yes].sum(-1), probs_BV[:, self._no].sum(-1)
-            self.failures["unclear"] += int((yes_B + no_B < FLOOR).sum())
+            self.failures["nan"] += int((yes_B + no_B).isnan().sum())
+            if counting:
+                self.failures["unclear"] += int((yes_B + no_B < FLOOR).sum())
             for i, value in zip(chosen, (yes_B / (yes_B + no_B).clamp(min=FLOOR)).tolist(), strict=True):
                 values[i] = value
         return values
