@@ -259,12 +259,10 @@ def test_a_judge_that_says_yes_to_everything_says_nothing() -> None:
 
 
 class Broken(Gullible):
-    """Its numbers are none where the answer is short."""
+    """Gives no numbers."""
 
     def reads(self, ids: list[int]) -> float:
-        return float("nan") if len(ids) < self.shortest else super().reads(ids)
-
-    shortest = 10_000
+        return float("nan")
 
 
 def test_what_is_no_number_counts_for_nothing() -> None:

@@ -297,8 +297,9 @@ def external_metrics(found: Sequence[Found], own_nll: float | None, gate: float)
 
     `external/ess`: (sum w)^2 / (n sum w^2) of the n with an advantage, the share of them that the update rests on; 0 if
     all weigh 0. `external/weight`: their mean weight. `external/gated`: the share of successes (A > 0) that the gate
-    keeps out, and with a gate `gated/from/NODE` of each node's, by their advantages: a lower baseline makes successes
-    of failures, hardly. `external/nll_gap`: mean nats for each token by which all of them are less likely than own ones.
+    keeps out, and with a gate `gated/from/NODE` of each node's, by their advantages, since a lower baseline makes
+    successes of failures, if only just. `external/nll_gap`: mean nats for each token by which all of them are less
+    likely than own ones.
     """
     metrics = {}
     gaps = [f.nll - own_nll for f in found] if own_nll is not None else []
