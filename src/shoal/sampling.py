@@ -154,20 +154,23 @@ class SelectiveSampler(OwnSuccess):
         """What can be learned from, in the order of a weighted draw without replacement: by the logarithm of the weight
         plus Gumbel noise, which is the draw of Efraimidis and Spirakis (2006) without numbers too small."""
         keyed = []
-        first = self._first({self._remembered(scored.rollout.node) for scored in candidates}, rng)
+        first = self._first({scored.rollout.node for scored in candidates}, rng)
         for scored in candidates:
             usable = self._usable(scored)
             if usable is None or (scored.weight < 1 and rng.random() >= scored.weight):
                 continue
             noise = -math.log(max(rng.expovariate(1.0), 1e-300))
-            keyed.append((self._remembered(scored.rollout.node) in first, self._log_weight(scored) + noise, usable))
+            keyed.append((scored.rollout.node in first, self._log_weight(scored) + noise, usable))
         keyed.sort(key=lambda each: each[:2], reverse=True)
         return [usable for *_, usable in keyed]
 
-    def _first(self, names: set[str], rng: random.Random) -> set[str]:
-        """Those who come before the others in this update: by one draw for each, however much it has sent."""
-        trust = self._trust
-        return {name for name in sorted(names) if rng.random() < trust.of(name)} if trust else names
+    def _first(self, nodes: set[str], rng: random.Random) -> set[str]:
+        """Those who come before the others in this update: by one draw for each name, however much it has sent."""
+        if self._trust is None:
+            return nodes
+        names = {node: self._remembered(node) for node in nodes}
+        first = {name for name in sorted({*names.values()}) if rng.random() < self._trust.of(name)}
+        return {node for node, name in names.items() if name in first}
 
     def _remembered(self, node: str) -> str:
         """What a node is trusted as."""

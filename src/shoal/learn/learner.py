@@ -90,8 +90,7 @@ class GRPOLearner:
         rows_of_all = [row for rows in minibatches for row in rows]
         slots = 1 + max((s.last_slot for row in rows_of_all for s in row.sequences), default=-1)
         several_steps = self.config.num_iterations * len(minibatches) > 1
-        gate_first = self.config.external_gate > 0 and split(rows_of_all)
-        known = several_steps or gate_first or self.dropouts
+        known = several_steps or self.dropouts or (self.config.external_gate and split(rows_of_all))
         old_logps = self._logprobs(self.model, rows_of_all, slots) if known else None
         ref_logps = None
         if self.reference is not None:
@@ -160,8 +159,11 @@ class GRPOLearner:
                     weight = next(weights)
                     if ids and (self._counts(s) or (config.beta and self.mixture is None)):
                         told = c.logprobs if s.foreign and c.logprobs and len(c.logprobs) == len(ids) else None
-                        maker = (s.rollout.node, s.foreign)
-                        sequences.append(Trained(ids, advantage, weight, slot, reward, *maker, told, first, missing))
+                        sequences.append(
+                            Trained(
+                                ids, advantage, weight, slot, reward, s.rollout.node, s.foreign, told, first, missing
+                            )
+                        )
                         slot += len(ids)
                 rows += make_rows(self.policy.prompt_ids(s.question), sequences, self.token_budget)
             minibatches.append(rows)
