@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,15 @@ from shoal.rollout import Completion, Scored
 
 EOS = 1
 QUESTIONS = ("2 + 2 =", "the lazy dog", "yes or no? and why not, 10 - 3 = 7", "fox")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    """Sums of several threads differ in the last digits, in which these tests compare."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def make_policies(count: int = 3, architecture: str = "llama", **options: Any) -> list[LanguagePolicy]:
