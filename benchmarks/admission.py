@@ -17,16 +17,16 @@ from collections.abc import Callable, Sequence
 
 from shoal.config import AdmissionConfig, TasksConfig
 from shoal.rollout import Completion, QuestionId, Rollout
-from shoal.scoring import Scorer
-from shoal.swarm.admission import Admission, Refused
+from shoal.swarm.admission import Admission
 from shoal.swarm.identity import Identity
 from shoal.swarm.wire import seal
 from shoal.tasks import Tasks
+from shoal.tasks.examiner import LocalExaminer
 
 SWARM = "benchmark"
 NODES, ROUNDS, SLOTS = 8, 16, 8
 ASKED = {"up to signature and quota": 5000, "all but scoring, paper": 1000, "all but scoring, pond": 1000}
-CONFIG = AdmissionConfig(max_characters=4096, link_rate=1e9, peer_rate=1e9, newcomer_rate=1e9)
+CONFIG = AdmissionConfig(max_characters=4096, peer_rate=1e9)
 
 
 class Unread:
@@ -36,7 +36,7 @@ class Unread:
         return [[0.0] * len(texts) for _, texts in items]
 
 
-def messages(suite: str) -> list[bytes]:
+def messages(suite: str) -> list[tuple[str, bytes]]:
     """What an honest swarm sends: made with tasks of their own, so that nothing is in the receiver's cache."""
     tasks = Tasks(TasksConfig(suite=suite))
     sent = []
@@ -45,17 +45,17 @@ def messages(suite: str) -> list[bytes]:
             for slot, question in enumerate(tasks.draw(SLOTS, SWARM, node.id, round)):
                 texts = [Completion.of(f"{node.name} {round} {slot} {n} " + "so it is " * 130) for n in range(8)]
                 rollout = Rollout(question.id, question.hash, tuple(texts), node.name, round, slot)
-                sent.append(seal(rollout, node, SWARM, time.time()))
+                sent.append((node.id, seal(rollout, node, SWARM, time.time())))
     return sent
 
 
 def rate(work: Callable[[Admission, list[tuple[str, bytes]]], None], suite: str) -> float:
     """Messages a second, the median of five."""
-    sent = [("link", message) for message in messages(suite)]
+    sent = messages(suite)
     rates = []
     for _ in range(5):
         tasks = Tasks(TasksConfig(suite=suite))
-        admission = Admission(SWARM, Scorer(tasks, Unread()), tasks, CONFIG)
+        admission = Admission(SWARM, LocalExaminer(tasks, Unread()), CONFIG, num_generations=8)
         start = time.perf_counter()
         work(admission, sent)
         rates.append(len(sent) / (time.perf_counter() - start))
@@ -63,11 +63,8 @@ def rate(work: Callable[[Admission, list[tuple[str, bytes]]], None], suite: str)
 
 
 def attribute(admission: Admission, sent: list[tuple[str, bytes]]) -> None:
-    for link, data in sent:
-        try:
-            admission.attribute(link, data)
-        except Refused as refusal:
-            raise AssertionError(refusal) from refusal
+    for id, data in sent:
+        assert admission.attribute(id, data) is not None, admission.refused
 
 
 def everything(admission: Admission, sent: list[tuple[str, bytes]]) -> None:
@@ -88,7 +85,7 @@ def main() -> None:
     if args.json:
         print(json.dumps({name: value / ASKED[name] for name, value in figures.items()}))
         return
-    print(f"message of {len(messages('paper')[0])} bytes")
+    print(f"message of {len(messages('paper')[0][1])} bytes")
     for name, value in figures.items():
         print(f"{name:30} {value:8.0f} rollouts/s   at least {ASKED[name]}")
 

@@ -26,11 +26,11 @@ import psutil
 
 from shoal.config import AdmissionConfig, TasksConfig
 from shoal.rollout import Completion, QuestionId, Rollout
-from shoal.scoring import Scorer
 from shoal.swarm.admission import Admission
 from shoal.swarm.identity import Identity
-from shoal.swarm.wire import DOMAIN, seal
+from shoal.swarm.wire import DOMAIN, Malformed, NewerVersion, open_envelope, seal
 from shoal.tasks import Tasks
+from shoal.tasks.examiner import LocalExaminer
 
 SWARM = "fuzz"
 WORDS = (
@@ -38,7 +38,7 @@ WORDS = (
     *("question_hash", "completions", "node", "round", "slot", "task", "version", "config", "seed", "index", "parts"),
     *("finish_reason", "logprobs", "token_ids", "text", "mime", "data", "temperature", "top_p", "stop", SWARM),
 )
-CONFIG = AdmissionConfig(max_characters=2048, link_rate=1e9, peer_rate=1e9, newcomer_rate=1e9, mute_seconds=1e-3)
+CONFIG = AdmissionConfig(max_characters=2048, peer_rate=1e9, mute_seconds=1e-3)
 BATCH = 100
 GROWTH = 1.05
 """Memory at the end over that after the first tenth: what counts as flat."""
@@ -209,16 +209,23 @@ def main() -> None:
     sys.exit(figures["exceptions"] > 0 or figures["honest ones that did not pass"] > 0)
 
 
+def claimed(data: bytes) -> str:
+    """The id of the key that a message names, if it names one: it is sent under that."""
+    try:
+        return open_envelope(data)[0].key.hex()
+    except (Malformed, NewerVersion):
+        return ""
+
+
 def fuzz(total: int, seed: int) -> tuple[dict[str, float], Counter[str]]:
     """Figures, and why payloads were refused."""
     fuzzer, process = Fuzzer(seed), psutil.Process()
-    admission = Admission(SWARM, Scorer(fuzzer.tasks, Unread()), fuzzer.tasks, CONFIG)
+    admission = Admission(SWARM, LocalExaminer(fuzzer.tasks, Unread()), CONFIG, num_generations=64)
     exceptions = honest = passed = size = 0
     seconds = 0.0
     start = early = process.memory_info().rss
     for done in range(0, total, BATCH):
-        link = f"{fuzzer.random.randrange(5000)}"
-        batch = [(link, fuzzer.payload()) for _ in range(min(BATCH, total - done))]
+        batch = [(claimed(data), data) for data in (fuzzer.payload() for _ in range(min(BATCH, total - done)))]
         size += sum(len(data) for _, data in batch)
         began = time.perf_counter()
         try:
@@ -231,7 +238,7 @@ def fuzz(total: int, seed: int) -> tuple[dict[str, float], Counter[str]]:
             fuzzer.refresh()
             maker = Identity.generate()
             honest += 1
-            passed += len(admission.admit([("honest", fuzzer._honest(maker))]))
+            passed += len(admission.admit([(maker.id, fuzzer._honest(maker))]))
         if done <= total / 10:
             early = process.memory_info().rss
     return {

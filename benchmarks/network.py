@@ -39,7 +39,6 @@ from wires import Wires, inside
 
 from shoal.config import AdmissionConfig, TasksConfig
 from shoal.rollout import Completion, QuestionId, Rollout, Scored
-from shoal.scoring import Scorer
 from shoal.tasks import Tasks
 
 SWARM = "benchmark"
@@ -114,32 +113,32 @@ def live(spec: Spec) -> None:
     """A node's life; what came of it goes into `spec.out`."""
     from shoal.swarm.admission import Admission
     from shoal.swarm.neighbours import Neighbours
-    from shoal.swarm.network import RECEIVED, NetworkLink
-    from shoal.swarm.queues import Newest
+    from shoal.swarm.intake import RECEIVED
+    from shoal.swarm.network import NetworkLink
+    from shoal.swarm.queues import FairQueue
     from shoal.swarm.transport import TransportOptions
     from shoal.swarm.wire import seal
+    from shoal.tasks.examiner import LocalExaminer
 
-    class Noted(Newest[Scored]):
+    class Noted(FairQueue[Scored]):
         """Notes when what came could be received."""
 
-        def put(self, items: Sequence[Scored]) -> None:
-            super().put(items)
-            counts[0] += len(items)
+        def put(self, id: str, item: Scored, size: int) -> None:
+            super().put(id, item, size)
+            counts[0] += 1
             if not spec.sample:
-                now = time.time()
-                got.extend((s.rollout.node, s.rollout.round, now) for s in items)
+                got.append((item.rollout.node, item.rollout.round, time.time()))
 
     time.sleep(max(0.0, spec.start - spec.early - time.time()))
     got: list[tuple[str, int, float]] = []
     counts = [0]
     maker = identity_of(spec)
-    # Everybody is new here at once, which is not what the bound on newcomers is for.
-    config = AdmissionConfig(max_characters=4096, newcomer_rate=1e6)
-    admission = Admission(SWARM, Scorer(TASKS, Unread()), TASKS, config)
+    config = AdmissionConfig(max_characters=4096)
+    admission = Admission(SWARM, LocalExaminer(TASKS, Unread()), config, num_generations=8)
     options = TransportOptions(connect=tuple(spec.connect), listen=tuple(spec.listen), lan=False)
     whom = Neighbours(maker.id, Random(), start=spec.neighbours)
     link = NetworkLink(options, SWARM, maker, lambda r: seal(r, maker, SWARM, time.time()), admission, neighbours=whom)
-    link._received = Noted(RECEIVED)
+    link._intake._received = Noted(*RECEIVED)
     process = psutil.Process()
     result: dict[str, Any] = {"name": maker.name, "shared": {}, "got": got, "rounds": [], "memory": []}
     time.sleep(max(0.0, spec.start - time.time()))

@@ -211,6 +211,12 @@ class Deaf:
     def admit(self, messages: Sequence[tuple[str, bytes]]) -> list[Scored]:
         return []
 
+    def attribute(self, id: str, data: bytes) -> None:
+        return None
+
+    def examine(self, claim: Any, patient: bool) -> tuple[Scored | None, float]:
+        raise NotImplementedError
+
     def save(self, folder: Path) -> None: ...
 
     def load(self, folder: Path) -> None: ...
@@ -274,11 +280,22 @@ class Reef:
         return {self.eve.id, self.honest.identity.id} <= self.node.link._subscribers.keys()
 
     def acquaint(self) -> None:
-        """Until the peer counts as known."""
+        """Until the node has heard the peer often."""
         until(self.listens)
         for _ in range(5):
             self.hears_the_peer()
-        assert self.node.admission.peers.by_key[self.honest.identity.public].known
+
+    def meet(self, maker: Identity) -> Identity:
+        """`maker` is who sends, and the node listens to it."""
+        link, before = self.node.link, self.eve.id
+        with link._lock:
+            link._neighbours.chosen.pop(before, None)
+            link._neighbours.present.add(maker.id)
+            link._neighbours.chosen[maker.id] = 0
+        link._wake.set()
+        self.eve = maker
+        until(lambda: maker.id in link._subscribers and before not in link._subscribers)
+        return maker
 
     def send(self, *payloads: bytes, under: str = "") -> None:
         """Puts bytes where the node listens: under Eve's key, or any other's."""

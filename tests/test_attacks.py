@@ -33,15 +33,15 @@ pytestmark = pytest.mark.network
 
 @pytest.fixture(scope="module")
 def reef() -> Iterator[Reef]:
-    with Reef(link_rate=1000) as reef:  # all attacks come by one link
+    with Reef() as reef:
         reef.acquaint()
         yield reef
 
 
 @pytest.fixture
-def eve() -> Identity:
-    """A key that nobody has heard of."""
-    return Identity.generate()
+def eve(reef: Reef) -> Identity:
+    """A key that nobody has heard of, of a node that is listened to."""
+    return reef.meet(Identity.generate())
 
 
 def changed(maker: Identity, **fields: Any) -> bytes:
@@ -113,7 +113,6 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
     "a round without end": (lambda maker: changed(maker, round=2**60), "malformed"),
     "a negative round": (lambda maker: changed(maker, round=-1), "malformed"),
     "a slot without end": (lambda maker: changed(maker, slot=10**9), "malformed"),
-    "65 completions": (saying(*map(str, range(65))), "completions"),
     "a completion of 200 KB": (saying("a" * 200_000), "completions"),
     "a completion of a megabyte": (lambda maker: bytes(1_000_000), ""),
     "an image": (
@@ -157,7 +156,7 @@ def test_a_forged_signature_costs_the_named_one_nothing(reef: Reef, eve: Identit
 
 
 def test_replays_by_a_stranger(reef: Reef) -> None:
-    """What the peer says is heard, and said again: under its key and another's, many times."""
+    """What the peer says is heard, and said again many times: under its key, and under another's."""
     peer, heard = reef.honest.identity, []
     subscriber = reef.session.declare_subscriber(
         reef.keys.rollouts(peer.id), lambda sample: heard.append(sample.payload.to_bytes())
@@ -165,7 +164,7 @@ def test_replays_by_a_stranger(reef: Reef) -> None:
     until(lambda: reef.hears_the_peer() or len(heard) >= 4)
     count = len(reef.of(peer))
     subscriber.undeclare()
-    with reef.withstands("replay"):
+    with reef.withstands("replay", "key"):
         reef.send(*heard[:4] * 5)
         reef.send(*heard[:4] * 5, under=peer.id)
     assert len(reef.of(peer)) == count + 4  # those of the check
@@ -187,24 +186,25 @@ def test_a_flood_by_one_key_ends_at_its_quota(reef: Reef, eve: Identity) -> None
     assert len(reef.of(eve)) <= 160 + 40 * (time.monotonic() - start + 1)  # the burst and the rate of a key
 
 
-def test_a_flood_by_fifty_fresh_keys_crowds_nobody_out(reef: Reef) -> None:
+def test_nobody_is_heard_under_the_key_of_another(reef: Reef, eve: Identity) -> None:
+    """So one neighbour cannot be fifty."""
     keys = [Identity.generate() for _ in range(50)]
-    flood = [sealed(key, rollout(key, 1, slot)) for slot in range(8) for key in keys]
+    flood = [sealed(key, rollout(key, 1, slot)) for slot in range(4) for key in keys]
     before = len(reef.received())
-    start = time.monotonic()
-    with reef.withstands("quota"):
+    with reef.withstands("key"):
         for first in range(0, len(flood), 40):
-            reef.send(*flood[first : first + 40])
+            reef.send(*flood[first : first + 40], under=eve.id)
             time.sleep(0.02)
-    seconds = time.monotonic() - start
-    assert len(reef.received()) - before - 4 <= 80 + 20 * (seconds + 1)  # the burst and the rate of newcomers
+    assert len(reef.received()) == before + 4  # those of the check
 
 
-def test_a_flood_of_garbage_is_not_even_looked_at(reef: Reef) -> None:
-    with reef.withstands("rate"):
+def test_a_flood_of_garbage_displaces_itself(reef: Reef, eve: Identity) -> None:
+    lost = reef.node.link.status()["received"]["overflow"]
+    with reef.withstands("malformed"):
         for _ in range(60):
             reef.send(*[os.urandom(20)] * 100)
             time.sleep(0.001)
+    assert reef.node.link.status()["received"]["overflow"] > lost
 
 
 def test_a_flood_of_large_messages_takes_bounded_memory(reef: Reef) -> None:
@@ -234,11 +234,9 @@ def test_many_that_are_not_there(reef: Reef) -> None:
 
 
 def test_offenders_are_muted_and_only_they(reef: Reef, eve: Identity) -> None:
-    bad = [sealed(eve, rollout(eve, round, texts=["</s>", "b"])) for round in range(1, 20)]
-    with reef.withstands("markers", "muted"):
-        for message in bad:
-            reef.send(message)
-            time.sleep(0.1)  # more at once from a new key may be too many
+    bad = [sealed(eve, rollout(eve, round, texts=["a" * 200_000, "b"])) for round in range(1, 20)]
+    with reef.withstands("completions", "muted"):
+        reef.send(*bad)
     assert reef.node.admission.peers.by_key[eve.public].muted_until > time.time()
 
 

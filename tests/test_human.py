@@ -34,11 +34,11 @@ from shoal.human.journal import Entry, Journal, Learned
 from shoal.human.learners import heard_through
 from shoal.human.suited import Figures, choose, need, suitability
 from shoal.rollout import Rollout, Scored
-from shoal.scoring import Scorer
 from shoal.swarm.admission import Admission
 from shoal.swarm.transport import TransportOptions
 from shoal.swarm.wire import open_envelope
 from shoal.tasks import Tasks, Verifier
+from shoal.tasks.examiner import LocalExaminer
 
 # The journal
 
@@ -291,14 +291,14 @@ def test_every_node_admits_what_it_sends(kind: Any, suite: str, tmp_path: Path) 
         sent: list[Rollout] = []
         one.link.share = sent.extend  # type: ignore[method-assign,assignment]
         limits = AdmissionConfig(max_characters=16 * 32)
-        admission = Admission("reef", Scorer(Tasks(tasks), verifier), Tasks(tasks), limits)
+        admission = Admission("reef", LocalExaminer(Tasks(tasks), verifier), limits, num_generations=8)
         rewards = []
         for entry in [*one.ask(n=4), *one.ask("needed", 6), *one.ask("gcd", 2)]:
             if entry.round not in {each.round for each in sent}:
                 rewards.append(one.answer(entry.round, entry.slot, [f"{entry.round}", "Yes", "4"]).rewards)
         data = [one._sealed(each) for each in sent]
         assert {open_envelope(each)[0].kind for each in data} == {kind}
-        admitted = admission.admit([("link", each) for each in data])
+        admitted = admission.admit([(one.identity.id, each) for each in data])
         assert not admission.refused
         assert [each.rewards for each in admitted] == rewards
         assert [each.rollout for each in admitted] == sent

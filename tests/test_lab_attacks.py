@@ -29,12 +29,12 @@ from shoal.lab.attacks import (
     tagged_tasks,
 )
 from shoal.rollout import Question, Rollout
-from shoal.scoring import Scorer
 from shoal.swarm.admission import Admission
 from shoal.swarm.identity import Identity
 from shoal.swarm.memory import MemorySwarm
 from shoal.swarm.wire import seal
 from shoal.tasks import SUITES, Tasks, Verifier
+from shoal.tasks.examiner import LocalExaminer
 
 ATTACKS = get_args(ExperimentConfig.model_fields["attack"].annotation)
 PAYLOAD = {"planted": MARKER, "keys": MARKER, "gibberish": MARKER, "reasoning": FALSEHOOD, "length": "so so so"}
@@ -111,8 +111,8 @@ def test_no_pond_task_but_one_lets_words_through(verifiers: dict[str, Verifier])
 def test_a_stranger_could_send_it(attack: str, form: str, verifiers: dict[str, Verifier]) -> None:
     eve, tasks = Identity.generate(), TASKS[form]
     config = Config.model_validate({"policy": {"max_completion_length": TOKENS}}).resolved().admission
-    scorer = Scorer(tasks, verifiers[form])
-    admission = Admission(SWARM, scorer, tasks, config.model_copy(update={"newcomer_rate": 100.0}), lambda: NOW)
+    examiner = LocalExaminer(tasks, verifiers[form])
+    admission = Admission(SWARM, examiner, config, num_generations=SIZE, clock=lambda: NOW)
     questions = tasks.draw(32, SWARM, eve.id, 1)
     groups = Adversary(attack, tasks, TOKENS).generate(questions, SIZE, 1)
     sent = [
@@ -120,7 +120,7 @@ def test_a_stranger_could_send_it(attack: str, form: str, verifiers: dict[str, V
         for slot, (question, group) in enumerate(zip(questions, groups, strict=True))
         if group  # a zero in base_conversion has no right answer
     ]
-    admitted = admission.admit([("link", seal(one, eve, SWARM, NOW)) for one in sent])
+    admitted = admission.admit([(eve.id, seal(one, eve, SWARM, NOW)) for one in sent])
     assert not set(admission.refused) - {"duplicate"}, admission.refused  # two questions may be the same
     assert len(admitted) > 24
     assert all(one.live for one in admitted)

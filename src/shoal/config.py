@@ -387,17 +387,10 @@ class AdmissionConfig(Section):
 
     max_bytes: int = Field(262_144, ge=1)
     """Of one message."""
-    link_rate: float = Field(200.0, gt=0, allow_inf_nan=False)
-    """Messages in a second from one link, before anything in them is looked at."""
     peer_rate: float = Field(40.0, gt=0, allow_inf_nan=False)
     """Rollouts in a second that one key may send."""
-    newcomer_rate: float = Field(20.0, gt=0, allow_inf_nan=False)
-    """Rollouts in a second of all keys together that have had fewer than 16 admitted, so that many fresh keys cannot
-    crowd out those that are known."""
     max_seconds: float = Field(900.0, gt=0, allow_inf_nan=False)
     """Age of a rollout by its maker's clock."""
-    max_generations: int = Field(64, ge=1)
-    """Completions in a rollout."""
     max_slots: int = Field(64, ge=1, le=64)
     """Questions that one key may answer in one of its rounds."""
     max_characters: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"

@@ -23,9 +23,8 @@ from shoal.errors import UserError
 from shoal.folder import clean, write_atomically
 from shoal.judge.client import checked
 from shoal.judge.panel import Panel
-from shoal.rewards import Combined, RewardVerifier
+from shoal.rewards import Combined, ExaminedRewards
 from shoal.rollout import Rollout
-from shoal.scoring import Scorer
 from shoal.status import STATUS, lines
 from shoal.swarm.admission import Admission
 from shoal.swarm.identity import Identity
@@ -35,7 +34,7 @@ from shoal.swarm.notices import notice_of, seal_notice
 from shoal.swarm.secret import OPEN, read_secret
 from shoal.swarm.transport import TransportOptions
 from shoal.swarm.wire import SamplingSettings, seal
-from shoal.tasks import Tasks, Verifier
+from shoal.tasks.examiner import Examiner
 
 EVERY = 2.0
 """Seconds between two such writings."""
@@ -54,17 +53,22 @@ class Joined:
         self.identity = identity
         secret = read_secret(Path(network.secret_file), network.swarm) if network.secret_file else OPEN
         self.context = secret.context
-        # A worker of its own: a stranger's answer that takes long to score holds up strangers' answers alone.
-        self.verifier = Verifier(config.tasks)
-        tasks = Tasks(config.tasks)
-        scorer = Scorer(tasks, RewardVerifier(tasks, rewards.by(self.verifier)) if rewards else self.verifier)
+        self._examiners = Examiner(config.tasks), Examiner(config.tasks)
         self.panel = Panel(
             config.evaluation.judges,
             identity,
             model=public_name(config.policy.model[0]) or "",
             in_swarm=config.swarm.external > 0,
         )
-        self.admission = Admission(network.swarm, scorer, tasks, config.admission, context=secret.context)
+        self.admission = Admission(
+            network.swarm,
+            self._examiners[0],
+            config.admission,
+            num_generations=config.policy.num_generations,
+            patient=self._examiners[1],
+            rewards=ExaminedRewards(rewards) if rewards else None,
+            context=secret.context,
+        )
         model = public_name(config.policy.model[0])
         policy = config.policy
         sampling = SamplingSettings(policy.temperature, policy.top_p, int(policy.max_completion_length))
@@ -108,7 +112,8 @@ class Joined:
     def close(self) -> None:
         self.link.close()
         self.panel.close()
-        self.verifier.close()
+        for examiner in self._examiners:
+            examiner.close()
 
     def _refuse_other_secrets(self) -> None:
         """Nodes of the same swarm's name with another secret and none with this one: it is mistyped."""

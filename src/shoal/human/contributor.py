@@ -32,8 +32,7 @@ from shoal.human.suited import LAST, NEEDED, SUITED, Figures, choose
 from shoal.join import check_network, transport_options
 from shoal.rewards.rankings import Rankings
 from shoal.rollout import Completion, Question, QuestionId, Rollout, Scored
-from shoal.scoring import Scorer
-from shoal.swarm.admission import MARKERS, Admission
+from shoal.swarm.admission import Admission
 from shoal.swarm.identity import Identity
 from shoal.swarm.neighbours import Neighbours
 from shoal.swarm.network import NetworkLink
@@ -42,6 +41,7 @@ from shoal.swarm.secret import OPEN, read_secret
 from shoal.swarm.wire import Kind, seal
 from shoal.tasks import Tasks, Verifier
 from shoal.tasks.draw import slot_seed
+from shoal.tasks.examiner import Examiner
 from shoal.tasks.task import MAX_INDEX
 
 logger = logging.getLogger(__name__)
@@ -100,10 +100,15 @@ class Contributor:
         secret = read_secret(Path(network.secret_file), self.swarm) if network.secret_file else OPEN
         self._context = secret.context
         self._verifier = Verifier(config.tasks)
-        # Of its own: a stranger's answer that takes long to score holds up strangers' answers alone.
-        self._strangers = Verifier(config.tasks)
-        scorer = Scorer(self.tasks, self._strangers)
-        self.admission = Admission(self.swarm, scorer, self.tasks, config.admission, context=secret.context)
+        self._examiners = Examiner(config.tasks), Examiner(config.tasks)
+        self.admission = Admission(
+            self.swarm,
+            self._examiners[0],
+            config.admission,
+            num_generations=config.policy.num_generations,
+            patient=self._examiners[1],
+            context=secret.context,
+        )
         options = transport_options(config)
         self._closed = threading.Event()
         try:
@@ -207,7 +212,8 @@ class Contributor:
         self.link.close()
         self.learners.close()
         self._verifier.close()
-        self._strangers.close()
+        for examiner in self._examiners:
+            examiner.close()
         self.journal.close()
 
     # Beneath.
@@ -234,19 +240,17 @@ class Contributor:
 
     def _checked(self, entry: Entry, texts: Sequence[str]) -> list[str]:
         """The completions as they are sent: with tags, where the task reads its answer from between tags."""
-        admission = self.config.admission
-        if not 1 <= len(texts) <= admission.max_generations:
-            raise Unfit(f"give from 1 to {admission.max_generations} answers")
+        most = self.config.policy.num_generations
+        if not 1 <= len(texts) <= most:
+            raise Unfit(f"give from 1 to {most} answers")
         if not all(text.strip() for text in texts):
             raise Unfit("an answer is empty")
         tagged = self.specs[entry.task].answer == "tag"
         answers = [f"<answer>{text.strip()}</answer>" if tagged and "<answer>" not in text else text for text in texts]
-        longest = int(admission.max_characters)
+        longest = int(self.config.admission.max_characters)
         for text in answers:
             if len(text) > longest:
                 raise Unfit(f"an answer has {len(text)} characters, and {longest} are the most that nodes take")
-            if MARKERS.search(text):
-                raise Unfit("an answer has what chat templates put between turns, such as <|im_end|>: no node takes it")
             try:
                 text.encode()
             except UnicodeEncodeError:

@@ -214,7 +214,7 @@ def _state(one: Contributor) -> dict[str, Any]:
             for each in one.figures()
         ],
         "totals": one.journal.totals(),
-        "most": min(8, admission.max_generations),
+        "most": min(8, one.config.policy.num_generations),
         "longest": admission.max_characters,
         "nodes": [
             {

@@ -15,13 +15,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from shoal.config import AdmissionConfig
 from shoal.rollout import Scored, seed_of
 from shoal.sampling import UniformSampler
-from shoal.scoring import Scorer
 from shoal.swarm.admission import Admission
 from shoal.swarm.identity import Identity
 from shoal.swarm.neighbours import ENOUGH, Neighbours, find_region, random_branch
-from shoal.swarm.network import HISTORY, PAUSE, RECEIVED
+from shoal.swarm.network import HISTORY, PAUSE
 from shoal.swarm.pool import Pool
 from shoal.swarm.queues import Newest
+from shoal.tasks.examiner import LocalExaminer
 
 if TYPE_CHECKING:
     from shoal.lab.netsim import Network
@@ -202,13 +202,23 @@ class SimNode:
             self._read[maker.id] = max(self._read.get(maker.id, 0), link.next)
 
 
+RECEIVED = 1024
+"""Admitted rollouts that wait for an observer."""
+
+
 class Observer(SimNode):
     """A node by the real code throughout; it stays."""
 
     def __init__(self, net: Network, number: int, now: float) -> None:
         super().__init__(net, number, now)
         config = AdmissionConfig(max_characters=4096)
-        self.admission = Admission(net.swarm, Scorer(net.tasks, net), net.tasks, config, lambda: net.now + self.skew)
+        self.admission = Admission(
+            net.swarm,
+            LocalExaminer(net.tasks, net),
+            config,
+            num_generations=net.config.num_generations,
+            clock=lambda: net.now + self.skew,
+        )
         self.pool = Pool(net.config.pool_size, net.config.max_age)
         self.received: Newest[Scored] = Newest(RECEIVED)
         self.sampler = UniformSampler()

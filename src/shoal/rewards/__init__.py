@@ -7,7 +7,7 @@ See docs/rewards.md.
 """
 
 from shoal.config import RewardSpec
-from shoal.rewards.combined import Combined, Entry, RewardVerifier
+from shoal.rewards.combined import Combined, Entry, ExaminedRewards, RewardVerifier
 from shoal.rewards.function import FunctionReward
 from shoal.rewards.make import make_rewards, rewards_of
 from shoal.rewards.ranked import RankedSwarm
@@ -17,6 +17,7 @@ from shoal.rewards.reward import Pointwise, Reward, Verified
 __all__ = [
     "Combined",
     "Entry",
+    "ExaminedRewards",
     "FunctionReward",
     "Pointwise",
     "RankedSwarm",

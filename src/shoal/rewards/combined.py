@@ -19,6 +19,7 @@ from typing import Literal
 from shoal.protocols import Tasks, Verifier
 from shoal.rewards.reward import Items, Reward, Verified
 from shoal.rollout import QuestionId
+from shoal.tasks.examiner import Candidate, Verdict
 
 Aggregation = Literal["sum_then_normalize", "normalize_then_sum"]
 """In TRL's words, where it is the learner that normalises a sum. normalize_then_sum: each reward is normalised in its
@@ -127,6 +128,29 @@ class RewardVerifier:
     def score(self, items: Sequence[tuple[QuestionId, Sequence[str]]]) -> list[list[float]]:
         """Rewards in [0, 1]. Raises `ValueError` for an id that is none of the tasks'."""
         return self.rewards.score([(self.tasks.question(id), texts) for id, texts in items])
+
+
+class ExaminedRewards:
+    """Rewards of strangers' answers, which an examiner has scored by the tasks' verifier before."""
+
+    def __init__(self, rewards: Combined) -> None:
+        self.rewards = rewards
+
+    def reward(self, candidate: Candidate, verdict: Verdict) -> list[float]:
+        """One reward in [0, 1] for each of the candidate's texts."""
+        assert verdict.question is not None
+        [values] = self.rewards.by(_Scored(verdict.rewards)).score([(verdict.question, candidate.texts)])
+        return values
+
+
+class _Scored:
+    """A verifier that has scored one group already."""
+
+    def __init__(self, rewards: Sequence[float]) -> None:
+        self.rewards = list(rewards)
+
+    def score(self, items: Sequence[tuple[QuestionId, Sequence[str]]]) -> list[list[float]]:
+        return [self.rewards for _ in items]
 
 
 def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:

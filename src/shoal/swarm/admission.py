@@ -1,82 +1,77 @@
 """All that stands between bytes from a stranger and the pool.
 
-    admission = Admission("reef", scorer, AdmissionConfig())
-    admitted = admission.admit([("link", data), ...])    # scored by this node, ready for the pool
+    admission = Admission("reef", examiner, AdmissionConfig(), num_generations=8)
+    admitted = admission.admit([(id, data), ...])        # scored by this node, ready for the pool
     admission.refused                                    # Counter({"age": 3, "seed": 1})
 
 The order is that of cost: what is cheap to refuse goes first, and until the signature is checked nothing is counted
-against the key that a message claims. A stranger can only say "here are texts for that question": the question is made
-again, and it must be the one that the sender's key, round and slot give, so that nobody chooses easy or poisoned ones.
+against the key that a message claims. A stranger can only say "here are texts for that question": an `Examiner` makes
+the question again, in a process of its own. It must be the question that the sender's key, round and slot give, so that
+nobody chooses easy or poisoned ones.
 """
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from shoal.config import AdmissionConfig
-from shoal.protocols import DrawnTasks
-from shoal.rollout import Question, Rollout, Scored, hash_of
-from shoal.scoring import Scorer
+from shoal.rollout import Rollout, Scored, hash_of
 from shoal.swarm.identity import name_of
-from shoal.swarm.limits import Bucket, Recent
-from shoal.swarm.peers import Peer, Peers
+from shoal.swarm.limits import Recent
+from shoal.swarm.peers import FUTURE, Peer, Peers
 from shoal.swarm.wire import Malformed, NewerVersion, Statement, check_signature, open_envelope
+from shoal.tasks.examiner import Candidate, Verdict
 
 FILE = "admission.msgpack"
-FUTURE = 60.0
-"""Seconds that a maker's clock may be ahead."""
-LINKS = 1024
-"""Links of which the rate is remembered."""
+FAST, PATIENT = 0.1, 2.0
+"""Seconds of processor time for the answers of one message: in its turn, and among others that take long."""
 TEXTS = 8192
 """Rollouts of which the texts are remembered, to know duplicates."""
-
-MARKERS = re.compile(
-    r"<\|[^|<>\s]{1,40}\|>"  # ChatML, Llama 3, Phi, ...
-    r"|<\/?s>|\[\/?INST\]|<<\/?SYS>>"  # Llama 2, Mistral
-    r"|<(?:start|end)_of_turn>|<(?:bos|eos|pad|unk)>"  # Gemma
-    r"|<｜[^<>\s]{1,40}｜>",  # DeepSeek
-    re.IGNORECASE,
-)
-"""What chat templates put between turns. No policy says it, since its decoding leaves special tokens out."""
 
 
 class Reason(StrEnum):
     """Why a message was refused, in the order of the checks."""
 
     size = "size"
-    rate = "rate"
     malformed = "malformed"
     version = "version"
     swarm = "swarm"
     age = "age"
     future = "future"
+    key = "key"
     signature = "signature"
-    crowded = "crowded"
     muted = "muted"
     replay = "replay"
     round = "round"
     quota = "quota"
     name = "name"
+    completions = "completions"
+    markers = "markers"
     task = "task"
     seed = "seed"
     question = "question"
     held_out = "held out"
-    completions = "completions"
-    markers = "markers"
+    slow_question = "slow question"
+    slow = "slow"
+    crash = "crash"
     duplicate = "duplicate"
 
 
-OFFENCES = {Reason.name, Reason.seed, Reason.question, Reason.held_out, Reason.completions, Reason.markers}
-"""What no honest program sends; the rest may be chance, another configuration or the network."""
+OFFENCES = {
+    **dict.fromkeys((Reason.name, Reason.completions, Reason.seed, Reason.question, Reason.held_out), 1.0),
+    **dict.fromkeys((Reason.slow, Reason.crash), 2.5),
+}
+"""What no honest program sends, and how much it weighs: what takes this node's time weighs more. The rest may be chance,
+another configuration or the network."""
 
 
 class Refused(Exception):  # noqa: N818 (it is an answer, not a fault)
@@ -85,66 +80,149 @@ class Refused(Exception):  # noqa: N818 (it is an answer, not a fault)
         self.reason = reason
 
 
+class SlowAnswers(Exception):  # noqa: N818 (it may be nobody's fault)
+    """A message takes longer to examine than `FAST`: it needs a patient examination."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"more than {seconds} seconds")
+        self.seconds = seconds
+
+
+class Examining(Protocol):
+    """Makes a question again and scores answers to it, within about so many seconds (`tasks.examiner`)."""
+
+    def examine(self, candidate: Candidate, seconds: float) -> Verdict: ...
+
+
+class Rewarding(Protocol):
+    """Rewards examined answers by more than the verifier (`rewards.examined`)."""
+
+    def reward(self, candidate: Candidate, verdict: Verdict) -> Sequence[float]: ...
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A message whose maker is known and within his rights."""
+
+    rollout: Rollout
+    key: bytes
+    peer: Peer
+
+
 class Admission:
-    """Admits and scores. `admit` is called by one thread; others may read, `save` and `load`."""
+    """Admits and scores. Several threads may call it."""
 
     def __init__(
         self,
         swarm: str,
-        scorer: Scorer,
-        tasks: DrawnTasks,
+        examiner: Examining,
         config: AdmissionConfig,
+        *,
+        num_generations: int,
+        patient: Examining | None = None,
+        rewards: Rewarding | None = None,
+        is_control: Callable[[str], bool] = lambda text: False,
         clock: Callable[[], float] = time.time,
         context: bytes = b"",
+        id_of: Callable[[bytes], str] = bytes.hex,
     ) -> None:
-        """`context`: what a private swarm's messages are signed along with (`secret.Secret`)."""
+        """`num_generations`: G, to which others' groups are cut. `patient`: for what takes longer than `FAST`; without
+        one, `examiner`. `rewards`: what answers are rewarded by beside the verifier. `is_control`: whether a text holds
+        what stands between turns in this node's chat template. `context`: what a private swarm's messages are signed
+        along with, and `id_of`: the id of a key in its key expressions (`secret.Secret`)."""
         self.swarm = swarm
-        self.context = context
-        self.scorer = scorer
-        self.tasks = tasks
         self.config = config
-        self.clock = clock
         self.refused: Counter[str] = Counter()
         self.admitted = 0
         self.peers = Peers(config)
-        now = clock()
-        self._links: Recent[str, Bucket] = Recent(LINKS, lambda: Bucket(config.link_rate, 4 * config.link_rate, now))
-        self._newcomers = Bucket(config.newcomer_rate, 4 * config.newcomer_rate, now)
-        self._texts: Recent[str, None] = Recent(TEXTS, lambda: None)
-        self._books = threading.Lock()  # held for moments, never while scoring: a checkpoint must not wait
+        self.rewards = rewards
+        self._examiner, self._patient = examiner, patient or examiner
+        self._num_generations = num_generations
+        self._is_control = is_control
+        self._clock = clock
+        self._context = context
+        self._id_of = id_of
+        self._texts: Recent[str] = Recent(TEXTS)
+        self._lock = threading.Lock()  # held for moments, never while scoring: a checkpoint must not wait
 
     def admit(self, messages: Sequence[tuple[str, bytes]]) -> list[Scored]:
-        """What of `messages`, each with the link that it came by, may go into the pool. Nothing is raised for what
-        strangers send."""
-        known: list[tuple[Rollout, Question]] = []
-        makers: list[Peer] = []
-        for link, data in messages:
-            with self._books:
-                try:
-                    statement, peer = self.attribute(link, data)
-                except Refused as refusal:
-                    self.refused[refusal.reason] += 1
-                    continue
-            try:
-                known.append((statement.rollout, self.examine(statement)))
-                makers.append(peer)
-            except Refused as refusal:
-                self._blame(peer, refusal.reason)
-        admitted = []
-        for scored, peer in zip(self.scorer.rewarded(known), makers, strict=True):
-            if self._is_new(scored):
-                peer.admitted += 1
-                self.admitted += 1
-                admitted.append(Scored(scored.rollout, scored.question, scored.rewards, peer.weight))
-            else:
-                self._blame(peer, Reason.duplicate)
-        return admitted
+        """What of `messages`, each with the id of the node under whose key expression it came, may go into the pool.
+        Nothing is raised for what strangers send."""
+        claims = [claim for id, data in messages if (claim := self.attribute(id, data)) is not None]
+        return [scored for claim in claims if (scored := self.examine(claim, patient=True)[0]) is not None]
 
-    def attribute(self, link: str, data: bytes) -> tuple[Statement, Peer]:
-        """Whose message it is, if it is new and within its maker's rights. This is all that a flood costs."""
-        config, now = self.config, self.clock()
+    def attribute(self, id: str, data: bytes) -> Claim | None:
+        """Whose message it is, if it is new and within its maker's rights; None if it is refused. This is all that a
+        flood costs."""
+        try:
+            return self._attributed(id, data)
+        except Refused as refusal:
+            with self._lock:
+                self.refused[refusal.reason] += 1
+            return None
+
+    def examine(self, claim: Claim, patient: bool) -> tuple[Scored | None, float]:
+        """The rollout as it may go into the pool, None if it is refused, and the seconds that it took. Raises
+        `SlowAnswers` if only a `patient` examination gives it the time that it needs."""
+        rollout = claim.rollout.first(self._num_generations)
+        texts = tuple(completion.text for completion in rollout.completions)
+        place = (self.swarm, claim.key.hex(), rollout.round)
+        candidate = Candidate(rollout.question, rollout.question_hash, place, rollout.slot, texts)
+        verdict = Verdict()
+        try:
+            self._check(rollout, claim.key)
+            if patient:
+                verdict = self._patient.examine(candidate, PATIENT)
+            elif self.rewards is not None:  # which may take any time
+                raise SlowAnswers(0.0)
+            else:
+                verdict = self._examiner.examine(candidate, FAST)
+                if verdict.reason in (Reason.slow, Reason.slow_question):
+                    raise SlowAnswers(verdict.seconds)
+            if verdict.reason:
+                raise Refused(Reason(verdict.reason))
+            return self._scored(claim, rollout, candidate, verdict), verdict.seconds
+        except Refused as refusal:
+            self._blame(claim, refusal.reason)
+            return None, verdict.seconds
+
+    def save(self, folder: Path) -> None:
+        with self._lock:
+            state = {"refused": self.refused, "admitted": self.admitted, "peers": self.peers.state()}
+            data = msgspec.msgpack.encode(state)
+        (folder / FILE).write_bytes(data)
+
+    def load(self, folder: Path) -> None:
+        """Takes up what `save` wrote, in place of all that has come since this was made."""
+        state = msgspec.msgpack.decode((folder / FILE).read_bytes(), strict=False)
+        with self._lock:
+            self.refused, self.admitted = Counter(state["refused"]), state["admitted"]
+            self.peers.restore(state["peers"], self._clock())
+            self._texts = Recent(TEXTS)
+
+    def status(self) -> dict[str, Any]:
+        """What came of whom, the last heard first, as plain data."""
+        with self._lock:
+            ordered = sorted(self.peers.by_key.items(), key=lambda item: -item[1].last)[:100]
+            now = self._clock()
+            peers = [
+                {
+                    "name": name_of(key),
+                    "id": key.hex(),
+                    "known": peer.known,
+                    "admitted": peer.admitted,
+                    "refused": dict(peer.refused),
+                    "weight": peer.weight,
+                    "muted": max(0.0, peer.muted_until - now),
+                    "last": peer.last,
+                }
+                for key, peer in ordered
+            ]
+            return {"admitted": self.admitted, "refused": dict(self.refused), "peers": peers}
+
+    def _attributed(self, id: str, data: bytes) -> Claim:
+        config, now = self.config, self._clock()
         _require(len(data) <= config.max_bytes, Reason.size)
-        _require(self._links[link].take(now), Reason.rate)
         try:
             statement, envelope = open_envelope(data)
         except NewerVersion:
@@ -156,87 +234,55 @@ class Admission:
         _require(statement.swarm == self.swarm, Reason.swarm)
         _require(statement.time >= now - config.max_seconds, Reason.age)
         _require(statement.time <= now + FUTURE, Reason.future)
-        _require(check_signature(envelope, statement, self.context), Reason.signature)
-        peer = self.peers.get(statement.key, now)
-        if peer is None:
-            raise Refused(Reason.crowded)
+        _require(self._id_of(statement.key) == id, Reason.key)
+        _require(check_signature(envelope, statement, self._context), Reason.signature)
+        with self._lock:
+            peer = self.peers.get(statement.key, now)
+            self._check_rights(peer, statement, now)
+            peer.came(rollout.round, rollout.slot, now)
+        return Claim(rollout, statement.key, peer)
+
+    def _check_rights(self, peer: Peer, statement: Statement, now: float) -> None:
+        round, slot = statement.rollout.round, statement.rollout.slot
+        peer.begin(round, now)
         for allowed, reason in (
             (lambda: now >= peer.muted_until, Reason.muted),
-            (lambda: not peer.seen.has(rollout.round, rollout.slot), Reason.replay),
-            (lambda: not peer.leaps(rollout.round, now), Reason.round),
-            (lambda: peer.bucket.take(now) and (peer.known or self._newcomers.take(now)), Reason.quota),
+            (lambda: not peer.seen.has(round, slot), Reason.replay),
+            (lambda: not peer.leaps(round, now), Reason.round),
+            (lambda: peer.bucket.take(now), Reason.quota),
         ):
             if not allowed():
                 peer.refused[reason] += 1
                 raise Refused(reason)
-        peer.came(rollout.round, rollout.slot, now)
-        return statement, peer
 
-    def examine(self, statement: Statement) -> Question:
-        """The question of a rollout, made again, if the rollout is what it must be."""
-        rollout, config, tasks = statement.rollout, self.config, self.tasks
-        _require(rollout.node == name_of(statement.key), Reason.name)
-        try:
-            drawn = tasks.is_drawn(rollout.question, rollout.slot, self.swarm, statement.key.hex(), rollout.round)
-            _require(drawn, Reason.seed)
-            question = tasks.question(rollout.question)
-        except ValueError:
-            raise Refused(Reason.task) from None
-        _require(rollout.question_hash == question.hash, Reason.question)
-        _require(not tasks.is_held_out(question), Reason.held_out)
-        _require(1 <= len(rollout.completions) <= config.max_generations, Reason.completions)
+    def _check(self, rollout: Rollout, key: bytes) -> None:
+        """What can be seen without making the question."""
+        _require(rollout.node == name_of(key), Reason.name)
+        _require(len(rollout.completions) > 0, Reason.completions)
         for completion in rollout.completions:
             plain = all(part.mime == "text/plain" and not part.data for part in completion.parts)
-            _require(plain and len(completion.text) <= int(config.max_characters), Reason.completions)
-            _require(not MARKERS.search(completion.text), Reason.markers)
-        return question
+            _require(plain and len(completion.text) <= int(self.config.max_characters), Reason.completions)
+            _require(not self._is_control(completion.text), Reason.markers)
 
-    def save(self, folder: Path) -> None:
-        with self._books:
-            state = {"refused": self.refused, "admitted": self.admitted, "peers": self.peers.state()}
-            data = msgspec.msgpack.encode(state)
-        (folder / FILE).write_bytes(data)
+    def _scored(self, claim: Claim, rollout: Rollout, candidate: Candidate, verdict: Verdict) -> Scored:
+        assert verdict.question is not None
+        with self._lock:
+            # nobody has sent the same texts for the same question
+            new = self._texts.add(hash_of((verdict.question.hash, sorted(candidate.texts))))
+        _require(new, Reason.duplicate)
+        rewards = verdict.rewards if self.rewards is None else tuple(self.rewards.reward(candidate, verdict))
+        scored = Scored(rollout, verdict.question, rewards, claim.peer.weight, newcomer=not claim.peer.known)
+        with self._lock:
+            self.admitted += 1
+            self.peers.admit(claim.key, scored.usable and max(rewards) > 0, self._clock())
+        return scored
 
-    def load(self, folder: Path) -> None:
-        """Takes up what `save` wrote, in place of all that has come since this was made."""
-        state = msgspec.msgpack.decode((folder / FILE).read_bytes(), strict=False)
-        with self._books:
-            self.refused, self.admitted = Counter(state["refused"]), state["admitted"]
-            self.peers.restore(state["peers"], self.clock())
-            self._texts = Recent(TEXTS, lambda: None)
-
-    def status(self) -> dict[str, Any]:
-        """What came of whom, the most first, as plain data."""
-        with self._books:
-            ordered = sorted(self.peers.by_key.items(), key=lambda item: -item[1].last)[:100]
-            now = self.clock()
-            peers = [
-                {
-                    "name": name_of(key),
-                    "id": key.hex(),
-                    "admitted": peer.admitted,
-                    "refused": dict(peer.refused),
-                    "weight": peer.weight,
-                    "muted": max(0.0, peer.muted_until - now),
-                    "last": peer.last,
-                }
-                for key, peer in ordered
-            ]
-            return {"admitted": self.admitted, "refused": dict(self.refused), "peers": peers}
-
-    def _blame(self, peer: Peer, reason: Reason) -> None:
-        with self._books:
+    def _blame(self, claim: Claim, reason: Reason) -> None:
+        with self._lock:
             self.refused[reason] += 1
-            peer.refused[reason] += 1
+            claim.peer.refused[reason] += 1
             if reason in OFFENCES:
-                peer.offend(self.clock())
-
-    def _is_new(self, scored: Scored) -> bool:
-        """Whether nobody has sent the same texts for the same question."""
-        texts = hash_of((scored.question.hash, sorted(completion.text for completion in scored.rollout.completions)))
-        known = texts in self._texts
-        self._texts[texts]
-        return not known
+                claim.peer.offend(self._clock(), OFFENCES[reason])
 
 
 def _require(holds: bool, reason: Reason) -> None:

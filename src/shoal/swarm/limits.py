@@ -1,13 +1,12 @@
-"""Rates, and what has been seen: the bounded books that admission keeps."""
+"""Rates, and what has been seen: bounded, whatever strangers send."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
 
 
 class Bucket:
@@ -27,30 +26,25 @@ class Bucket:
         return True
 
 
-class Recent(Generic[K, V]):
-    """A mapping that forgets what was not used for longest, so that strangers cannot fill memory."""
+class Recent(Generic[K]):
+    """The `size` keys that were added last."""
 
-    def __init__(self, size: int, make: Callable[[], V]) -> None:
-        self.size, self._make = size, make
-        self._items: OrderedDict[K, V] = OrderedDict()
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._keys: OrderedDict[K, None] = OrderedDict()
 
-    def __getitem__(self, key: K) -> V:
-        if key not in self._items:
-            self._items[key] = self._make()
-            if len(self._items) > self.size:
-                self._items.popitem(last=False)
-        self._items.move_to_end(key)
-        return self._items[key]
-
-    def __contains__(self, key: K) -> bool:
-        return key in self._items
-
-    def __len__(self) -> int:
-        return len(self._items)
+    def add(self, key: K) -> bool:
+        """Adds `key`. Returns whether it was not there."""
+        new = key not in self._keys
+        self._keys[key] = None
+        self._keys.move_to_end(key)
+        if len(self._keys) > self.size:
+            self._keys.popitem(last=False)
+        return new
 
 
 class Seen:
-    """Which (round, slot) of one key have come. What is forgotten to save memory counts as seen."""
+    """Which (round, slot) of one key have come, for its newest `size` rounds. Older rounds count as seen."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -64,6 +58,6 @@ class Seen:
 
     def add(self, round: int, slot: int) -> None:
         self.rounds[round] = self.rounds.get(round, 0) | 1 << slot
-        if len(self.rounds) > self.size:
-            self.floor = sorted(self.rounds)[self.size // 4]
+        if round - self.size > self.floor:
+            self.floor = round - self.size
             self.rounds = {r: slots for r, slots in self.rounds.items() if r > self.floor}

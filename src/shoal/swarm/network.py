@@ -7,7 +7,7 @@
     link.close()
 
     share() -> outbox -> sender: seal, put -> Zenoh
-    Zenoh -> inbox -> reader: admit -> received -> receive()
+    Zenoh -> intake: admit -> receive()
     keeper: opens the session, looks for peers, subscribes to some of them
 
 Every queue is bounded and loses its oldest, which is counted: the trainer never waits for the network, nor the network
@@ -31,6 +31,7 @@ from zenoh import ext
 
 from shoal.rollout import Rollout, Scored
 from shoal.swarm.identity import name_of
+from shoal.swarm.intake import Admitting, Intake
 from shoal.swarm.neighbours import (
     CROWD,
     ENOUGH,
@@ -43,7 +44,7 @@ from shoal.swarm.neighbours import (
     shard_of,
     tag_of,
 )
-from shoal.swarm.queues import Inbox, Meter, Newest
+from shoal.swarm.queues import Meter, Newest
 from shoal.swarm.transport import TransportOptions, Unreachable, open_session
 
 logger = logging.getLogger(__name__)
@@ -56,8 +57,6 @@ HISTORY = 16
 """Rollouts that a new neighbour is asked for."""
 HEARTBEAT = 2.0
 """Seconds between two words of how many there are, so that others notice that they missed the last."""
-RECEIVED = 1024
-"""Admitted rollouts that wait for `receive`."""
 TICK = 1.0
 """Seconds between two looks at neighbours and region, if nothing happens."""
 PAUSE = 10.0
@@ -79,19 +78,6 @@ class Identity(Protocol):
 
     @property
     def id(self) -> str: ...
-
-
-class Admitting(Protocol):
-    """What stands between messages and the pool (`admission.Admission`). `admit` may take seconds."""
-
-    @property
-    def refused(self) -> Mapping[str, int]: ...
-
-    def admit(self, messages: Sequence[tuple[str, bytes]]) -> list[Scored]: ...
-
-    def save(self, folder: Path) -> None: ...
-
-    def load(self, folder: Path) -> None: ...
 
 
 class NetworkLink:
@@ -127,11 +113,7 @@ class NetworkLink:
         self._random = Random()  # whom one listens to is no part of what a seed makes repeatable
         self._neighbours = neighbours or Neighbours(identity.id, self._random)
         self._outbox: Newest[Rollout] = Newest(OUTBOX)
-        self._inbox = Inbox()
-        self._received: Newest[Scored] = Newest(RECEIVED)
-        self._early: list[tuple[str, bytes]] | None = []
-        """Messages that came before the trainer looked for any: a checkpoint may know them."""
-        self._admitting = threading.Lock()
+        self._intake = Intake(admission, self._admitted)
         self._sent, self._came = Meter(), Meter()
         self._trouble = ""
         self._alone_since: float | None = time.time()
@@ -146,7 +128,7 @@ class NetworkLink:
         self._session = None if options.mode == "client" else open_session(options)
         self._threads = [
             threading.Thread(target=work, name=f"shoal-{work.__name__.strip('_')}", daemon=True)
-            for work in (self._keep, self._send, self._read)
+            for work in (self._keep, self._send)
         ]
         for thread in self._threads:
             thread.start()
@@ -157,7 +139,7 @@ class NetworkLink:
 
     @property
     def refused(self) -> int:
-        return sum(self._admission.refused.values()) + self.dropped.total() + self._inbox.lost
+        return sum(self._admission.refused.values()) + self.dropped.total() + self._intake.lost
 
     def share(self, rollouts: Sequence[Rollout]) -> None:
         self._outbox.put(rollouts)
@@ -170,8 +152,7 @@ class NetworkLink:
                 self._session.put(self.keys.notices(self.identity.id), notice, congestion_control=drop)
 
     def receive(self) -> list[Scored]:
-        self._early = None
-        return self._received.take()
+        return self._intake.take()
 
     def need(self, live: int, wanted: int) -> None:
         """Once a round: the pool has `live` rollouts with a gradient, and an update can use `wanted` (J)."""
@@ -183,13 +164,7 @@ class NetworkLink:
         self._admission.save(folder)
 
     def load(self, folder: Path) -> None:
-        """What was admitted since the start is admitted again, by what the checkpoint knows: neighbours send their last
-        rollouts as soon as one listens to them, and this node may have learned from those before."""
-        with self._admitting:
-            early, self._early = self._early or [], None
-            self._received.take()
-            self._admission.load(folder)
-            self._received.put(self._admission.admit(early))
+        self._intake.load(folder)
 
     def status(self) -> dict[str, Any]:
         """How it stands, as plain data. Times are seconds since 1970."""
@@ -214,10 +189,10 @@ class NetworkLink:
             "silo_since": self._alone_since,
             "note": self._note(links),
             "sent": {**self._sent.status(), "overflow": self._outbox.lost, "waiting": len(self._outbox)},
-            "received": {**self._came.status(), "overflow": self._inbox.lost + self._received.lost},
+            "received": {**self._came.status(), "overflow": self._intake.lost},
             "dropped": dict(self.dropped),
             "refused": dict(self._admission.refused),
-            "faults": self.faults,
+            "faults": self.faults + self._intake.faults,
         }
 
     def other_tags(self, timeout: float = 2.0) -> set[str]:
@@ -235,6 +210,7 @@ class NetworkLink:
             thread.join(FAREWELL)
         if self._session is not None:
             self._session.close()
+        self._intake.close()
 
     # The keeper: the session, presence and whom to listen to.
 
@@ -348,7 +324,7 @@ class NetworkLink:
             reason = "nobody is connected"
         return f"alone: {reason}; training goes on"
 
-    # The sender and the reader.
+    # The sender, and what came.
 
     def _send(self) -> None:
         while not self._closed.is_set() or (self._ready.is_set() and self._outbox):
@@ -363,36 +339,19 @@ class NetworkLink:
                     self._fault("sending a rollout")
 
     def _arrived(self, peer: str, sample: zenoh.Sample) -> None:
-        """Zenoh's callback: a message under the key of `peer`. Anybody may write under any key, and make up the source
-        that he tells: both serve for fairness between links only, and whose it is the signature says."""
+        """Zenoh's callback: a message under the key expression of `peer`, where anybody may write."""
         size = len(sample.payload)
         self._came.count(size)
         if size > self._max_bytes:
             with self._lock:
                 self.dropped["size"] += 1
             return
-        source = sample.source_info
-        self._inbox.put(peer, str(source.source_id.zid) if source else peer, sample.payload.to_bytes())
+        self._intake.put(peer, sample.payload.to_bytes())
 
-    def _read(self) -> None:
-        while not self._closed.is_set():
-            messages = self._inbox.take(0.2)
-            if not messages:
-                continue
-            with self._admitting:
-                early = self._early
-                if early is not None:
-                    self._early = [*early, *messages][-RECEIVED:]
-                try:
-                    admitted = self._admission.admit(messages)
-                except Exception:
-                    self._fault("admitting rollouts")
-                    continue
-                self._received.put(admitted)
-            usable = Counter(scored.rollout.node for scored in admitted if scored.usable)
+    def _admitted(self, peer: str, scored: Scored) -> None:
+        if scored.usable:
             with self._lock:
-                for id in self._neighbours.chosen:
-                    self._neighbours.credit(id, usable[name_of(bytes.fromhex(id))])
+                self._neighbours.credit(peer)
 
     def _fault(self, doing: str) -> None:
         """An error of this program's own must not stop the training: it is told once, and counted."""

@@ -10,8 +10,8 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
-BATCH = 64
-"""Messages that are admitted at a time, at most."""
+FORGET = 4096
+"""Nodes of which it is remembered what they cost."""
 WINDOW = 10
 """Seconds that rates are taken over."""
 
@@ -44,49 +44,102 @@ class Newest(Generic[T]):
             return items
 
 
-class Inbox:
-    """Messages that wait for admission: at most `each` of one neighbour and `size` bytes in all. The oldest are lost,
-    of whom has most there, so that a neighbour that floods displaces nobody but itself."""
+class FairQueue(Generic[T]):
+    """Items that wait for their turn: whose items have cost least time goes next (start-time fair queueing, Goyal et
+    al., 1996). So who sends much, or what takes long to examine, holds up himself.
 
-    def __init__(self, each: int = 128, size: int = 32 << 20) -> None:
+    Known nodes and newcomers have a lane each, and the lanes take turns in the same way: however many newcomers there
+    are, they get half of the time at most while known nodes wait.
+
+    At most `each` items of one node wait, and `size` bytes in all. The oldest are lost, of whom has most there.
+    """
+
+    def __init__(self, each: int, size: int) -> None:
         self.lost = 0
         self._each = each
         self._size = size
-        self._queues: dict[str, deque[tuple[str, bytes]]] = {}
+        self._queues: dict[str, deque[tuple[T, int]]] = {}
         self._bytes: Counter[str] = Counter()
+        self._known: set[str] = set()
+        self._spent: dict[str, float] = {}
+        """Seconds of each node: those that it cost, and those that others cost while it was idle."""
+        self._spent_in = {False: 0.0, True: 0.0}
+        """The same of the lanes of newcomers and of known nodes."""
+        self._now = {False: 0.0, True: 0.0}
+        """What had been spent, in each lane, by the one whose turn came last."""
         self._came = threading.Condition()
 
-    def put(self, peer: str, link: str, data: bytes) -> None:
+    def __len__(self) -> int:
+        return sum(map(len, self._queues.values()))
+
+    def put(self, id: str, item: T, size: int) -> None:
+        """Adds an item of node `id`, of `size` bytes."""
         with self._came:
-            queue = self._queues.setdefault(peer, deque())
-            queue.append((link, data))
-            self._bytes[peer] += len(data)
-            if len(queue) > self._each:
-                self._lose(peer)
+            if id not in self._queues:
+                lane = id in self._known
+                self._queues[id] = deque()
+                self._spent[id] = max(self._spent.get(id, 0.0), self._now[lane])
+            self._queues[id].append((item, size))
+            self._bytes[id] += size
+            if len(self._queues[id]) > self._each:
+                self._lose(id)
             while self._bytes.total() > self._size:
-                self._lose(max(self._bytes, key=lambda peer: self._bytes[peer]))
+                self._lose(max(self._bytes, key=lambda id: self._bytes[id]))
             self._came.notify()
 
-    def take(self, timeout: float) -> list[tuple[str, bytes]]:
-        """Up to `BATCH` messages, of each neighbour in turn, oldest first; waits up to `timeout` seconds for one."""
-        batch: list[tuple[str, bytes]] = []
+    def take(self, timeout: float) -> tuple[str, T] | None:
+        """The next item and whose it is; waits up to `timeout` seconds for one."""
         with self._came:
-            self._came.wait_for(lambda: bool(self._queues), timeout)
-            while self._queues and len(batch) < BATCH:
-                for peer in list(self._queues):
-                    batch.append(self._pop(peer))
-        return batch
+            if not self._came.wait_for(lambda: bool(self._queues), timeout):
+                return None
+            lanes: dict[bool, list[str]] = {}
+            for id in self._queues:
+                lanes.setdefault(id in self._known, []).append(id)
+            lane = min(lanes, key=lambda lane: self._spent_in[lane])
+            for idle in self._spent_in.keys() - lanes.keys():
+                self._spent_in[idle] = max(self._spent_in[idle], self._spent_in[lane])
+            id = min(lanes[lane], key=lambda id: self._spent[id])
+            self._now[lane] = self._spent[id]
+            return id, self._pop(id)
 
-    def _lose(self, peer: str) -> None:
-        self._pop(peer)
+    def drain(self) -> list[T]:
+        """All there are, of one node after another, oldest first."""
+        with self._came:
+            items = [item for queue in self._queues.values() for item, _ in queue]
+            self._queues.clear()
+            self._bytes.clear()
+            return items
+
+    def charge(self, id: str, seconds: float) -> None:
+        """The last item of `id` cost so much time."""
+        with self._came:
+            lane = id in self._known
+            self._spent[id] = self._spent.get(id, 0.0) + seconds
+            self._spent_in[lane] += seconds
+            if len(self._spent) > FORGET:  # who waits for nothing and is not behind is as good as new
+                self._spent = {
+                    id: spent
+                    for id, spent in self._spent.items()
+                    if id in self._queues or spent > self._now[id in self._known]
+                }
+
+    def move(self, id: str, known: bool) -> None:
+        """The items of `id` stand in this lane from now on."""
+        with self._came:
+            if known != (id in self._known):
+                (self._known.add if known else self._known.discard)(id)
+                self._spent[id] = self._now[known]
+
+    def _lose(self, id: str) -> None:
+        self._pop(id)
         self.lost += 1
 
-    def _pop(self, peer: str) -> tuple[str, bytes]:
-        message = self._queues[peer].popleft()
-        self._bytes[peer] -= len(message[1])
-        if not self._queues[peer]:
-            del self._queues[peer], self._bytes[peer]
-        return message
+    def _pop(self, id: str) -> T:
+        item, size = self._queues[id].popleft()
+        self._bytes[id] -= size
+        if not self._queues[id]:
+            del self._queues[id], self._bytes[id]
+        return item
 
 
 class Meter:
