@@ -262,6 +262,23 @@ def test_starting_takes_no_completion_s_time(identity: QuestionId) -> None:
         assert verifier.score([(identity, ["0"])]) == [[1.0]]
 
 
+def test_making_a_question_takes_no_completion_s_time() -> None:
+    config = TasksConfig(tasks=[TaskSpec(name="test_verifier_tasks:Slow")], score_timeout=0.2)
+    question = Tasks(config).draw(1, "key")[0].id
+    with Verifier(config) as verifier:
+        assert verifier.score([(question, [str(question.index), "wrong"])]) == [[1.0, 0.0]]
+        assert verifier.failures == Counter()
+
+
+def test_a_question_that_is_never_made_is_no_answer_s_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.tasks.verifier.QUESTION_TIMEOUT", 0.2)
+    config = TasksConfig(tasks=[TaskSpec(name="test_verifier_tasks:Slow"), *ECHO.tasks])
+    slow, echo = (task.question(3, 0).id for task in Tasks(config).tasks)
+    with Verifier(config) as verifier:
+        assert verifier.score([(slow, ["0", "1"]), (echo, ["0"])]) == [[0.0, 0.0], [1.0]]
+        assert verifier.failures == {"slow question": 2}
+
+
 def test_a_worker_that_cannot_start_is_the_user_s_to_mend(identity: QuestionId) -> None:
     with Verifier(own("no_such_module:Task")) as verifier, pytest.raises(UserError, match="no_such_module"):
         verifier.score([(identity, ["0"])])

@@ -33,6 +33,10 @@ class Echo:
             case "loop":
                 while True:
                     pass
+            case "work":
+                end = time.process_time() + float(argument.split()[0])
+                while time.process_time() < end:
+                    pass
             case "sleep":
                 time.sleep(float(argument))
             case "raise":
@@ -74,6 +78,21 @@ class Echo:
 
                 return float(bool(wave))
         return 1.0 if answer.split()[-1:] == [str(question.index)] else 0.25 * answer.isdigit()
+
+
+class Slow(Echo):
+    """Takes its time to make a question, once in each process."""
+
+    name = "slow"
+    made = False
+
+    def question(self, seed: int, index: int) -> Question:
+        if not self.made and sys.argv[0].endswith("worker.py"):
+            end = time.process_time() + 1.0
+            while time.process_time() < end:
+                pass
+            self.made = True
+        return super().question(seed, index)
 
 
 class Broken:

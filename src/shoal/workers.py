@@ -32,7 +32,7 @@ from shoal.config import Config
 from shoal.errors import UserError
 from shoal.policy.company import Company
 from shoal.rollout import Completion, Question, Scored
-from shoal.tasks.worker import _die_with_parent, _own_pipes
+from shoal.tasks.serving import die_with_parent, own_pipes
 
 COMMAND = (sys.executable, "-P", "-m", "shoal.workers")
 GRACE = 5.0
@@ -224,9 +224,9 @@ def _write(stream: IO[bytes], message: Any) -> None:
 
 def main() -> None:
     """The worker: serves until the driver closes its end or is gone."""
-    requests, replies = _own_pipes()
+    requests, replies = own_pipes()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _die_with_parent()
+    die_with_parent()
     with contextlib.suppress(EOFError, BrokenPipeError, pickle.UnpicklingError):
         settings, sources, checkpoint, threads = pickle.load(requests)
         parts: dict[tuple[str, str], Any] = {}

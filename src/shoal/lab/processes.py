@@ -22,7 +22,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from shoal.errors import UserError
-from shoal.tasks.worker import _die_with_parent
+from shoal.tasks.serving import die_with_parent
 
 Job = tuple[Callable[..., None], tuple[Any, ...]]
 """A function of a module and its arguments. It is called with them and with a function to tell of its progress."""
@@ -110,7 +110,7 @@ def _start(context: Any) -> _Slot:
 def _serve(pipe: Connection) -> None:
     """A process: does what it is sent until the pipe ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt from the keyboard is the caller's to handle
-    _die_with_parent()
+    die_with_parent()
     while True:
         try:
             function, arguments = pipe.recv()

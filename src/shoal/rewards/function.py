@@ -18,11 +18,10 @@ import math
 from collections.abc import Iterator, Mapping
 
 from shoal.config import TasksConfig
-from shoal.errors import UserError
-from shoal.rewards.process import COMMAND, FunctionProcess
+from shoal.rewards.process import FunctionProcess
 from shoal.rewards.reward import Pair, Pointwise, unit
 from shoal.rewards.wire import Call, Returned, Start
-from shoal.tasks.verifier import MAX_TEXT, STARTS
+from shoal.tasks.verifier import MAX_TEXT
 
 BATCH = 64
 """Completions in one call at most."""
@@ -49,21 +48,19 @@ class FunctionReward(Pointwise):
         super().__init__()
         self.trouble = ""
         """What the last error said, or nothing."""
-        self._start_message = Start(
-            function, conversational, dict(columns or {}), guarded, tasks.model_dump(mode="json")
-        )
+        start = Start(function, conversational, dict(columns or {}), guarded, tasks.model_dump(mode="json"))
+        self._process = FunctionProcess(start)
         self._timeout = timeout
         self._scale = low, high
-        self._process: FunctionProcess | None = None
 
     def start(self) -> None:
         """Starts the process. Raises `UserError` if there is no such function, or it wants what it cannot have."""
         with self._lock:
-            self._running()
+            self._process.start()
 
     def close(self) -> None:
         with self._lock:
-            self._stop()
+            self._process.close()
 
     def __enter__(self) -> FunctionReward:
         return self
@@ -91,14 +88,12 @@ class FunctionReward(Pointwise):
                 yield from (self._value(value) for value in (result.values if not result.failure else [0.0]))
 
     def _returned(self, calls: list[Call]) -> Returned:
-        process = self._running()
         try:
-            result = process.call(calls, self._timeout * (1 if len(calls) == 1 else 1 + len(calls) / SHARE))
+            result = self._process.call(calls, self._timeout * (1 if len(calls) == 1 else 1 + len(calls) / SHARE))
         except (TimeoutError, EOFError) as error:
-            self._stop()
             return Returned(failure="timeout" if isinstance(error, TimeoutError) else "crash")
-        except BaseException:  # an interrupt: the answer still to come would be taken for the next call's
-            self._stop()
+        except BaseException:
+            self._process.renew()
             raise
         if not result.failure and len(result.values) != len(calls):
             detail = f"{len(result.values)} values for {len(calls)} completions"
@@ -113,25 +108,3 @@ class FunctionReward(Pointwise):
             self.failures["nan"] += 1
             return 0.0
         return unit(value, *self._scale)
-
-    def _running(self) -> FunctionProcess:
-        if self._process is not None:
-            return self._process
-        for _ in range(STARTS):
-            process = FunctionProcess(self._start_message)
-            try:
-                process.wait_ready()
-            except (TimeoutError, EOFError):
-                process.kill()
-            except BaseException:
-                process.kill()
-                raise
-            else:
-                self._process = process
-                return process
-        raise UserError(f"the process of a reward function did not start in {STARTS} tries: {' '.join(COMMAND)}")
-
-    def _stop(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process = None

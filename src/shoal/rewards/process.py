@@ -19,9 +19,10 @@ class FunctionProcess(GuardedProcess):
         super().__init__(COMMAND, start)
 
     def call(self, calls: list[Call], timeout: float) -> Returned:
-        """What the function gives. Raises `TimeoutError` after `timeout` seconds, `EOFError` if the process is dead."""
+        """What the function gives. Raises `TimeoutError` after `timeout` seconds, `EOFError` if the process died; the
+        next call then finds a fresh one."""
         self._send(calls)
-        return _returned.decode(self._next(timeout))
+        return _returned.decode(self._receive(timeout, wall=timeout))  # it may wait for others
 
 
 _returned = msgspec.msgpack.Decoder(Returned)

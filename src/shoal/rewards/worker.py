@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import importlib
 import inspect
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -22,32 +23,26 @@ from shoal.errors import UserError
 from shoal.rewards.wire import Call, Returned, Start
 from shoal.tasks import guard
 from shoal.tasks.draw import Tasks
+from shoal.tasks.serving import Handler, serve
 from shoal.tasks.task import nearest
-from shoal.tasks.wire import Ready, receive, send
-from shoal.tasks.worker import _die_with_parent, _own_pipes
 
 
 def main() -> None:
-    """Serve until the other end is closed."""
-    requests, replies = _own_pipes()
-    _die_with_parent()
+    serve(prepare)
+
+
+def prepare(start: bytes) -> Handler:
+    """What calls the function that `start` names."""
     warnings.simplefilter("ignore")
-    try:
-        function = Function(msgspec.msgpack.decode(receive(requests), type=Start))
-    except UserError as error:
-        send(replies, Ready(str(error)))
-        return
+    function = Function(msgspec.msgpack.decode(start, type=Start))
     if function.start.guarded:
         guard.install()
-    send(replies, Ready())
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # from here on only answers could make it speak
     calls = msgspec.msgpack.Decoder(list[Call])
-    while True:
-        try:
-            batch = calls.decode(receive(requests))
-        except EOFError:
-            return
-        send(replies, function(batch))
+
+    def handle(data: bytes) -> Iterator[Returned]:
+        yield function(calls.decode(data))
+
+    return handle
 
 
 class Function:
@@ -57,7 +52,6 @@ class Function:
         self.start = start
         self.function = _imported(start.function)
         self.tasks = Tasks(TasksConfig.model_validate(start.tasks))
-        self.loop = asyncio.new_event_loop()  # now, since it opens sockets
         given, variable = _parameters(self.function)
         self.wanted = None if variable else given
         have = {*_ALWAYS, *start.columns, "task", "question", *_known_columns(self.tasks)}
@@ -72,10 +66,11 @@ class Function:
         """Whatever it raises is a result too."""
         try:
             arguments = self.arguments(calls)
+            loop = self.loop  # made before the guard is armed, since it opens sockets
             with guard.armed() if self.start.guarded else contextlib.nullcontext():
                 values = self.function(**arguments)
                 if inspect.isawaitable(values):
-                    values = self.loop.run_until_complete(values)
+                    values = loop.run_until_complete(values)
                 return Returned([None if value is None else float(value) for value in values])
         except guard.Refused as refusal:
             return Returned(failure="refused", detail=_line(refusal))
@@ -98,6 +93,11 @@ class Function:
             "log_metric": _nothing,
         }
         return {k: v for k, v in (columns | always).items() if self.wanted is None or k in self.wanted}
+
+    @functools.cached_property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Made at the first call, so that a process has its own and not that of the one it was forked from."""
+        return asyncio.new_event_loop()
 
     def _texts(self, call: Call) -> tuple[Any, Any]:
         if not self.start.conversational:

@@ -10,21 +10,21 @@ the others are not affected.
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 
 from shoal.config import TasksConfig
-from shoal.errors import UserError
 from shoal.rollout import QuestionId
-from shoal.tasks.process import COMMAND, WorkerProcess
+from shoal.tasks.process import WorkerProcess
 from shoal.tasks.wire import Job, Result
 
 MAX_TEXT = 100_000
 """Characters of a completion; a longer one scores 0 unread."""
-STARTS = 3
-"""Times in a row that a worker is started before the verifier gives up."""
+QUESTION_TIMEOUT = 60.0
+"""Seconds of processor time that making a question again may take. No answer is blamed for it."""
 CACHED = 65_536
 """Scores that are remembered: several nodes of one process score the same shared rollouts."""
 
@@ -35,8 +35,9 @@ class Verifier:
     def __init__(self, config: TasksConfig) -> None:
         self.config = config
         self.failures: Counter[str] = Counter()
-        """Texts that got 0 for another reason than being wrong: timeout, crash, error, refused, unknown, too long."""
-        self._worker: WorkerProcess | None = None
+        """Texts that got 0 for another reason than being wrong: timeout, crash, error, refused, unknown, too long,
+        slow question."""
+        self._worker = WorkerProcess(config)
         self._known: OrderedDict[Job, float] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -45,7 +46,7 @@ class Verifier:
 
         Each distinct text of a question is scored once. Raises `UserError` if no worker can be started.
         """
-        groups = [[Job(question, _encodable(text)) for text in texts] for question, texts in items]
+        groups = [[Job(question, encodable(text)) for text in texts] for question, texts in items]
         with self._lock:
             jobs = dict.fromkeys(job for group in groups for job in group)
             rewards = {job: self._known[job] for job in jobs if job in self._known}
@@ -56,7 +57,7 @@ class Verifier:
     def close(self) -> None:
         """End the worker. Scoring again starts another."""
         with self._lock:
-            self._stop()
+            self._worker.close()
 
     def __enter__(self) -> Verifier:
         return self
@@ -72,33 +73,38 @@ class Verifier:
             results |= zip(pending, done, strict=False)
             pending = pending[len(done) :]
         self.failures.update(result.failure for result in results.values() if result.failure)
-        return {job: self._reward(result) for job, result in results.items()}
+        return {job: reward(result, self.config.partial_credit) for job, result in results.items()}
 
     def _run(self, jobs: list[Job]) -> list[Result]:
-        """Results of the first of `jobs`, at least one: of all, or up to the one that the worker did not survive."""
-        worker = self._start()
-        worker.submit(jobs)
+        """Results of the first of `jobs`, at least one: of all, or up to what the worker did not survive."""
         results: list[Result] = []
+        made = None
         try:
-            for _ in jobs:
-                results.append(worker.result(self.config.score_timeout))
+            self._worker.submit(jobs)
+            for job in jobs:
+                if job.question != made:
+                    self._worker.result(QUESTION_TIMEOUT)
+                    made = job.question
+                result = self._worker.result(self.config.score_timeout)
+                assert isinstance(result, Result)
+                results.append(result)
         except TimeoutError:
-            results.append(Result(failure="timeout"))
-            self._stop()
+            return results + self._lost(jobs[len(results) :], "timeout", made)
         except EOFError:
-            results.append(Result(failure="crash"))
-            self._stop()
-        except BaseException:  # an interrupt: the results still to come would be taken for the next call's
-            self._stop()
+            return results + self._lost(jobs[len(results) :], "crash", made)
+        except BaseException:
+            self._worker.renew()
             raise
         return results
 
-    def _reward(self, result: Result) -> float:
-        if math.isnan(result.score):
-            return 0.0
-        if self.config.partial_credit:
-            return min(1.0, max(0.0, result.score))
-        return 1.0 if result.score >= 1.0 else 0.0
+    def _lost(self, jobs: list[Job], failure: str, made: QuestionId | None) -> list[Result]:
+        """What the first of `jobs` gets; all answers to its question, if that was not even `made`."""
+        if jobs[0].question == made:
+            return [Result(failure=failure)]
+        return [
+            Result(failure="slow question")
+            for _ in itertools.takewhile(lambda job: job.question == jobs[0].question, jobs)
+        ]
 
     def _remember(self, rewards: dict[Job, float]) -> None:
         for job, reward in rewards.items():
@@ -107,29 +113,16 @@ class Verifier:
         while len(self._known) > CACHED:
             self._known.popitem(last=False)
 
-    def _start(self) -> WorkerProcess:
-        if self._worker is not None:
-            return self._worker
-        for _ in range(STARTS):
-            worker = WorkerProcess(self.config)
-            try:
-                worker.wait_ready()
-            except (TimeoutError, EOFError):
-                worker.kill()
-            except BaseException:
-                worker.kill()
-                raise
-            else:
-                self._worker = worker
-                return worker
-        raise UserError(f"the process that scores answers did not start in {STARTS} tries: {' '.join(COMMAND)}")
 
-    def _stop(self) -> None:
-        if self._worker is not None:
-            self._worker.kill()
-            self._worker = None
+def reward(result: Result, partial_credit: bool) -> float:
+    """A raw score as a reward in [0, 1]: with `partial_credit` what the task gives, otherwise right or nothing."""
+    if math.isnan(result.score):
+        return 0.0
+    if partial_credit:
+        return min(1.0, max(0.0, result.score))
+    return 1.0 if result.score >= 1.0 else 0.0
 
 
-def _encodable(text: str) -> str:
+def encodable(text: str) -> str:
     """`text` with "?" for lone surrogates, which no encoding has."""
     return text.encode("utf-8", "replace").decode()

@@ -7,7 +7,7 @@ from typing import IO
 
 import msgspec
 
-from shoal.rollout import QuestionId
+from shoal.rollout import Question, QuestionId
 
 _LENGTH = struct.Struct(">I")
 
@@ -19,17 +19,52 @@ class Job(msgspec.Struct, frozen=True):
     text: str
 
 
-class Result(msgspec.Struct, frozen=True):
-    """Its raw score, or why it has none."""
+class Candidate(msgspec.Struct, frozen=True):
+    """What a stranger says: these texts answer the question that its key, its round and this slot give."""
+
+    question: QuestionId
+    question_hash: str
+    key: tuple[str | int, ...]
+    """(swarm, key in hex, round): what the question is drawn with, see `Tasks.is_drawn`."""
+    slot: int
+    texts: tuple[str, ...]
+
+
+Request = list[Job] | Candidate
+
+
+class Made(msgspec.Struct, frozen=True, tag=True):
+    """The question of what comes next is made: from here on time goes into scoring."""
+
+
+class Result(msgspec.Struct, frozen=True, tag=True):
+    """The raw score of a job, or why it has none."""
 
     score: float = 0.0
     failure: str = ""
 
 
+class Verdict(msgspec.Struct, frozen=True, tag=True):
+    """What an examiner finds."""
+
+    reason: str = ""
+    """Empty: the texts are scored. "task", "seed", "question", "held out": the candidate says what is not so. "slow
+    question": the time ran out while the question was made, for which nobody is to blame. "slow", "crash": it ran
+    out, or the process died, while a text was scored."""
+    question: Question | None = None
+    rewards: tuple[float, ...] = ()
+    """In [0, 1], one for each text, as `Verifier` gives them."""
+    seconds: float = 0.0
+    """Processor time that it took."""
+
+
 class Ready(msgspec.Struct, frozen=True):
-    """The worker has made its tasks, or what is wrong with them."""
+    """A worker has made its tasks, or what is wrong with them."""
 
     error: str = ""
+    pid: int = 0
+    forks: bool = False
+    """It answers no requests itself: a fork of it does, for each connection that it is sent."""
 
 
 def send(stream: IO[bytes], message: object) -> None:

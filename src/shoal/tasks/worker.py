@@ -1,48 +1,86 @@
-"""The process in which answers are scored: `python -m shoal.tasks.worker`, started by `Verifier`.
+"""The process in which answers are scored: `python -m shoal.tasks.worker`, started by `Verifier` and `Examiner`.
 
-It reads its configuration, says that it is ready, and then answers lists of jobs with one result for each, in order and
-as soon as each is known, so that the verifier can tell which one it died of.
+It answers lists of jobs with one result for each, in order and as soon as each is known, so that the verifier can tell
+which one it died of; and a stranger's candidate with one verdict. Before answers to a question are scored it says that
+the question is made, so that each is given its own time.
 """
 
 from __future__ import annotations
 
-import os
-import threading
 import time
 import warnings
-from typing import BinaryIO
+from collections.abc import Iterator
 
 import msgspec
 
 from shoal.config import TasksConfig
-from shoal.errors import UserError
 from shoal.rollout import QuestionId
 from shoal.tasks import guard
 from shoal.tasks.draw import Tasks, UnknownQuestion
-from shoal.tasks.wire import Job, Ready, Result, receive, send
+from shoal.tasks.examiner import checked
+from shoal.tasks.serving import Handler, serve
+from shoal.tasks.verifier import MAX_TEXT, reward
+from shoal.tasks.wire import Candidate, Job, Made, Request, Result, Verdict
 
 
 def main() -> None:
-    """Serve until the verifier closes its end."""
-    requests, replies = _own_pipes()
-    _die_with_parent()
+    serve(prepare)
+
+
+def prepare(start: bytes) -> Handler:
+    """What answers requests about the tasks that `start` configures."""
     warnings.simplefilter("ignore")  # the compiler has much to say about the answers of young models
-    try:
-        tasks = Tasks(TasksConfig.model_validate(msgspec.msgpack.decode(receive(requests))))
-    except UserError as error:
-        send(replies, Ready(str(error)))
-        return
+    tasks = Tasks(TasksConfig.model_validate(msgspec.msgpack.decode(start)))
     guard.install()
-    send(replies, Ready())
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # from here on only answers could make it speak
-    jobs = msgspec.msgpack.Decoder(list[Job])
-    while True:
-        try:
-            batch = jobs.decode(receive(requests))
-        except EOFError:
-            return
-        for job in batch:
-            send(replies, score(tasks, job.question, job.text))
+    requests = msgspec.msgpack.Decoder(Request)
+
+    def handle(data: bytes) -> Iterator[Made | Result | Verdict]:
+        request = requests.decode(data)
+        return examined(tasks, request) if isinstance(request, Candidate) else scored(tasks, request)
+
+    return handle
+
+
+def scored(tasks: Tasks, jobs: list[Job]) -> Iterator[Made | Result]:
+    """A result for each job, after word that its question is made where that is another than before."""
+    before = None
+    for job in jobs:
+        if job.question != before:
+            made = make(tasks, job.question)
+            before = job.question
+            yield Made()
+        yield made or score(tasks, job.question, job.text)
+
+
+def examined(tasks: Tasks, candidate: Candidate) -> Iterator[Made | Verdict]:
+    """The verdict on a candidate, after word that its question is made, if it is the right one."""
+    begun = time.process_time()
+    verdict = checked(tasks, candidate)
+    if verdict.reason:
+        yield msgspec.structs.replace(verdict, seconds=time.process_time() - begun)
+        return
+    make(tasks, candidate.question)
+    yield Made()
+    partial = tasks.config.partial_credit
+    rewards = {
+        text: reward(score(tasks, candidate.question, text), partial) if len(text) <= MAX_TEXT else 0.0
+        for text in dict.fromkeys(candidate.texts)
+    }
+    yield msgspec.structs.replace(
+        verdict, rewards=tuple(rewards[text] for text in candidate.texts), seconds=time.process_time() - begun
+    )
+
+
+def make(tasks: Tasks, question: QuestionId) -> Result | None:
+    """Has the task make what it scores answers by, before the guard is armed: a generator may do more than a scorer.
+    The result of all answers if it cannot."""
+    try:
+        tasks.lookup(question)[0].question(question.seed, question.index)
+    except UnknownQuestion:
+        return Result(failure="unknown")
+    except Exception:  # any kind of error in a generator
+        return Result(failure="error")
+    return None
 
 
 def score(tasks: Tasks, question: QuestionId, text: str) -> Result:
@@ -52,12 +90,9 @@ def score(tasks: Tasks, question: QuestionId, text: str) -> Result:
         answer = extract(text, spec.answer)
         if answer is None:
             return Result(0.0)
-        task.question(question.seed, question.index)  # made before the guard is armed: a generator may do more
         with guard.armed():
             (value,) = task.score(question, [answer])
         return Result(float(value))
-    except UnknownQuestion:
-        return Result(failure="unknown")
     except guard.Refused:
         return Result(failure="refused")
     except Exception:  # any kind of error in a scorer is that answer's score
@@ -76,28 +111,6 @@ def extract(text: str, how: str) -> str | None:
         return None
     start += len("<answer>")
     return text[start : text.find("</answer>", start)].strip()
-
-
-def _own_pipes() -> tuple[BinaryIO, BinaryIO]:
-    """The pipes to the verifier, out of the reach of a task that reads standard input or prints."""
-    requests = os.fdopen(os.dup(0), "rb")
-    replies = os.fdopen(os.dup(1), "wb")
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)
-    os.dup2(nothing, 1)
-    return requests, replies
-
-
-def _die_with_parent() -> None:
-    """End when the parent is gone, even in the midst of an endless scorer."""
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1.0)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 if __name__ == "__main__":
