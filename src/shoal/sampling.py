@@ -115,7 +115,7 @@ class UniformSampler(OwnSuccess):
         lessons = [lesson for scored in candidates if (lesson := self.lesson(scored)) is not None]
         considered = [s for s in lessons if s.weight >= 1 or rng.random() < s.weight]
         shuffled = rng.sample(considered, len(considered))
-        return self.turns.choose([shuffled], n, rng, {s.rollout.node for s in candidates})
+        return self.turns.choose([shuffled], n, rng, candidates)
 
 
 class SelectiveSampler(OwnSuccess):
@@ -152,9 +152,8 @@ class SelectiveSampler(OwnSuccess):
         """At most `n` of `candidates`. Single completions and those right throughout come back with a `baseline`."""
         rng = random.Random(seed)
         self._meet(candidates)
-        tiers, present = self._shuffled(candidates, rng), {scored.rollout.node for scored in candidates}
-        halved = self._trust is None and self.config.newcomer_share == 1  # either gives some makers' places to others
-        chosen = self.turns.choose(tiers, n, rng, present, self._quotas(n), halved)
+        bounded = self._trust is None and self.config.newcomer_share == 1  # either gives some makers' places to others
+        chosen = self.turns.choose(self._shuffled(candidates, rng), n, rng, candidates, self._quotas(n), bounded)
         for scored in chosen if self.config.drop_duplicates else ():
             _remember(self._recent, _answers(scored), RECENT)
         self._successes.clear()

@@ -6,7 +6,7 @@ Makers come in random order, and each gives one rollout before anybody gives a s
 - Newcomers together give at most half of the places while known makers have something left: new names cost nothing.
 - Where at least four makers are present, one that has given more of the gradient of late than each of the others gives
   one rollout an update until another has caught up. Otherwise a maker that always has something to give would have most
-  of the gradient whenever the others have little.
+  of the gradient whenever the others have little. Newcomers do not count here for those who are known.
 """
 
 from __future__ import annotations
@@ -43,14 +43,15 @@ class Turns:
         tiers: Iterable[Iterable[Scored]],
         n: int,
         rng: Random,
-        present: Iterable[str] = (),
+        present: Iterable[Scored] = (),
         permitted: Callable[[Scored], bool] = lambda scored: True,
-        halved: bool = True,
+        bounded: bool = True,
     ) -> list[Scored]:
         """At most `n` rollouts. `tiers`: what there is to choose from, each maker's in the order in which it gives them;
-        a tier has what places the earlier ones left. `present`: makers who are there, with or without something to give.
-        `permitted` is asked last: what it lets through is taken. `halved`: whether nobody gives more than half."""
-        ahead = self._ahead({*present})
+        a tier has what places the earlier ones left. `present`: all of the pool, by which it is known who is there.
+        `permitted` is asked last: what it lets through is taken. `bounded`: whether somebody may have to wait, by half
+        of the places or for being ahead, though places stay empty."""
+        ahead = self._ahead(present) if bounded else set()
         chosen: list[Scored] = []
         self._last = Counter()
         newcomers = 0
@@ -58,7 +59,7 @@ class Turns:
             queues: dict[str, deque[Scored]] = defaultdict(deque)
             for scored in tier:
                 queues[scored.rollout.node].append(scored)
-            most = (n + 1) // 2 if halved and len(queues) > 1 else n
+            most = (n + 1) // 2 if bounded and len(queues) > 1 else n
             order = list(queues)
             rng.shuffle(order)
             waiting = True
@@ -66,7 +67,7 @@ class Turns:
                 waiting = False
                 for maker in order:
                     queue = queues[maker]
-                    if not queue or len(chosen) == n or self._last[maker] >= (1 if maker == ahead else most):
+                    if not queue or len(chosen) == n or self._last[maker] >= (1 if maker in ahead else most):
                         continue
                     if queue[0].newcomer and newcomers >= n // 2 and _known(queues.values()):
                         continue
@@ -98,12 +99,18 @@ class Turns:
     def restore(self, state: Mapping[str, float]) -> None:
         self._given = dict(state)
 
-    def _ahead(self, present: set[str]) -> str | None:
-        """The maker who has given more than each of the others, where several are present."""
-        if len(present) < SEVERAL:
-            return None
-        first, second = sorted(present, key=lambda maker: self._given.get(maker, 0.0), reverse=True)[:2]
-        return first if self._given.get(first, 0.0) > self._given.get(second, 0.0) else None
+    def _ahead(self, present: Iterable[Scored]) -> set[str]:
+        """The makers who have given more than each of the others, where several are present."""
+        makers = {scored.rollout.node: scored.newcomer for scored in present}
+        known = {maker for maker, newcomer in makers.items() if not newcomer}
+        return self._first(known) | (self._first({*makers}) - known)
+
+    def _first(self, makers: set[str]) -> set[str]:
+        """The one of `makers` who has given more than each of the others, if there are several and there is one."""
+        if len(makers) < SEVERAL:
+            return set()
+        given = sorted(((self._given.get(maker, 0.0), maker) for maker in makers), reverse=True)
+        return {given[0][1]} if given[0][0] > given[1][0] else set()
 
 
 def _known(queues: Iterable[Sequence[Scored]]) -> bool:
