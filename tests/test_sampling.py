@@ -370,7 +370,7 @@ def test_one_success_that_was_gated_halves_the_trust_in_a_stranger_however_much_
     sampler.heed({"gated/from/eve": 1.0})
     pool = of("ada", 1) + of("eve", 64)
     drawn = Counter(entry.rollout.node for seed in range(400) for entry in sampler.sample(pool, 1, seed))
-    assert 0.4 < drawn["ada"] / 400 < 0.6  # without trust a 65th
+    assert 0.65 < drawn["ada"] / 400 < 0.85  # without trust a half, by turns
     assert len(sampler.sample(pool, 4, 0)) == 4  # places are not left empty
 
 

@@ -123,6 +123,11 @@ class Rollout(msgspec.Struct, frozen=True):
         )
         return msgspec.structs.replace(self, completions=completions)
 
+    def first(self, n: int) -> Rollout:
+        """The rollout with its first `n` completions alone: what a receiver scores and learns from is bounded by its own
+        G, however many another node sends."""
+        return self if len(self.completions) <= n else msgspec.structs.replace(self, completions=self.completions[:n])
+
     @staticmethod
     def decode(data: bytes) -> Rollout:
         """The rollout in `data`, strictly typed. Raises `msgspec.MsgspecError` if it is not one.
@@ -146,6 +151,8 @@ class Scored(msgspec.Struct, frozen=True):
     """At most 1: how readily it is sampled, by what its maker has done before."""
     foreign: bool = False
     """Whether it is to be learned from as another's: its text was not drawn from the policy as it is."""
+    newcomer: bool = False
+    """Whether its maker has not brought enough yet to count as known. In one process nobody is a newcomer."""
     baseline: float | None = None
     """What its rewards are compared with, where that is not their own mean."""
 

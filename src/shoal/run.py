@@ -273,7 +273,8 @@ class Run:
 
     def _place(self, name: str, scorer: Scorer) -> Swarm:
         """Where a node hears others, and what people ranked, if it is rewarded by that."""
-        swarm = self.member.swarm if self.member else self.swarm.join(name, scorer)
+        here = self.config.policy.num_generations
+        swarm = self.member.swarm if self.member else self.swarm.join(name, scorer, here)
         if all(spec.kind != "rankings" for spec in self.config.rewards):
             return swarm
         rewards = [entry.reward for entry in self.rewards.entries] if self.rewards else []

@@ -1,8 +1,9 @@
 """Which rollouts a node learns from: of its own the live ones first, of other nodes' as a sampler chooses.
 
 `UniformSampler` is the paper's. `SelectiveSampler` prefers, limits and leaves out as `[sampling]` of the configuration
-says; `make_sampler` gives the one that the settings ask for. Both look only at what this node measured itself: its own
-rewards, its own success rate for each task, and which names it has met.
+says; `make_sampler` gives the one that the settings ask for. With both makers take turns (`Turns`), so that nobody has
+more places for having sent more. Both look only at what this node measured itself: its own rewards, its own success
+rate for each task, and which names it has met.
 
 A rollout of a single completion, as a person or a program gives it, has no other to be compared with: its baseline is
 how often this node itself solves the task (`OwnSuccess`).
@@ -15,8 +16,7 @@ import json
 import math
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from shoal.errors import UserError
 from shoal.protocols import Sampler
 from shoal.rollout import Scored, canonical
 from shoal.trust import Trust
+from shoal.turns import Turns
 
 NEWCOMER = 16
 """Rollouts after which a node is no newcomer, as in admission."""
@@ -58,6 +59,7 @@ class OwnSuccess:
         self.success: dict[tuple[str, str], tuple[float, int]] = {}
         """For each task and its parameters: how often this node solves it, and from how many rollouts that is known.
         Its own tasks alone, so there are not many."""
+        self.turns = Turns()
 
     def observe(self, own: Sequence[Scored]) -> None:
         """Learns how often this node solves each task from its own rollouts of a round, all of them."""
@@ -69,6 +71,7 @@ class OwnSuccess:
 
     def heed(self, update: Mapping[str, float]) -> None:
         """Is told the metrics of an update."""
+        self.turns.heed(update)
 
     def lesson(self, scored: Scored) -> Scored | None:
         """The rollout as it is to be learned from, if it carries a gradient: one of several completions by their own
@@ -91,25 +94,32 @@ class OwnSuccess:
             self._restore(json.loads(file.read_text()))
 
     def _state(self) -> dict[str, Any]:
-        return {"success": [[*task, p, count] for task, (p, count) in self.success.items()]}
+        success = [[*task, p, count] for task, (p, count) in self.success.items()]
+        return {"success": success, "given": self.turns.state()}
 
     def _restore(self, state: dict[str, Any]) -> None:
         self.success = {(task, config): (p, count) for task, config, p, count in state["success"]}
+        self.turns.restore(state.get("given", {}))
 
 
 class UniformSampler(OwnSuccess):
-    """The paper's sampler (arXiv 2509.08721, section 5): rollouts without advantage are dropped, the rest are equal."""
+    """The paper's sampler (arXiv 2509.08721, section 5): rollouts without advantage are dropped, the rest are equal.
+
+    Uniform over makers, and then over the rollouts of each: among makers that send alike every rollout is as likely as
+    any other.
+    """
 
     def sample(self, candidates: Sequence[Scored], n: int, seed: int) -> list[Scored]:
         """At most `n` of `candidates`. One of a single completion comes back with a `baseline`."""
         rng = random.Random(seed)
         lessons = [lesson for scored in candidates if (lesson := self.lesson(scored)) is not None]
         considered = [s for s in lessons if s.weight >= 1 or rng.random() < s.weight]
-        return rng.sample(considered, min(n, len(considered)))
+        shuffled = rng.sample(considered, len(considered))
+        return self.turns.choose([shuffled], n, rng, candidates)
 
 
 class SelectiveSampler(OwnSuccess):
-    """A weighted draw without replacement from the pool, within quotas.
+    """A weighted draw without replacement from what each maker has in the pool, within quotas.
 
     A rollout's weight is [p (1 - p)]^learnability, where p is how often this node itself solves the task (sampling for
     learnability, arXiv 2408.15099; for language models arXiv 2502.12272). A task of which it knows nothing counts as
@@ -133,6 +143,7 @@ class SelectiveSampler(OwnSuccess):
         """How many each node has in the last update."""
 
     def heed(self, update: Mapping[str, float]) -> None:
+        super().heed(update)
         if self._trust:
             names = {node: {_digest(node), self._remembered(node)} for node in self._successes}
             self._trust.heed(update, self._successes, names)
@@ -141,7 +152,8 @@ class SelectiveSampler(OwnSuccess):
         """At most `n` of `candidates`. Single completions and those right throughout come back with a `baseline`."""
         rng = random.Random(seed)
         self._meet(candidates)
-        chosen = list(islice(self._permitted(self._shuffled(candidates, rng), n), n))
+        bounded = self._trust is None and self.config.newcomer_share == 1  # either gives some makers' places to others
+        chosen = self.turns.choose(self._shuffled(candidates, rng), n, rng, candidates, self._quotas(n), bounded)
         for scored in chosen if self.config.drop_duplicates else ():
             _remember(self._recent, _answers(scored), RECENT)
         self._successes.clear()
@@ -150,9 +162,10 @@ class SelectiveSampler(OwnSuccess):
             self._successes[scored.rollout.node] += sum(reward > expected for reward in scored.rewards)
         return chosen
 
-    def _shuffled(self, candidates: Sequence[Scored], rng: random.Random) -> list[Scored]:
-        """What can be learned from, in the order of a weighted draw without replacement: by the logarithm of the weight
-        plus Gumbel noise, which is the draw of Efraimidis and Spirakis (2006) without numbers too small."""
+    def _shuffled(self, candidates: Sequence[Scored], rng: random.Random) -> tuple[list[Scored], list[Scored]]:
+        """What can be learned from, of makers who come first in this update and of the rest, each in the order of a
+        weighted draw without replacement: by the logarithm of the weight plus Gumbel noise, which is the draw of
+        Efraimidis and Spirakis (2006) without numbers too small."""
         keyed = []
         first = self._first({scored.rollout.node for scored in candidates}, rng)
         for scored in candidates:
@@ -161,8 +174,8 @@ class SelectiveSampler(OwnSuccess):
                 continue
             noise = -math.log(max(rng.expovariate(1.0), 1e-300))
             keyed.append((scored.rollout.node in first, self._log_weight(scored) + noise, usable))
-        keyed.sort(key=lambda each: each[:2], reverse=True)
-        return [usable for *_, usable in keyed]
+        keyed.sort(key=lambda each: each[1], reverse=True)
+        return [usable for early, _, usable in keyed if early], [usable for early, _, usable in keyed if not early]
 
     def _first(self, nodes: set[str], rng: random.Random) -> set[str]:
         """Those who come before the others in this update: by one draw for each name, however much it has sent."""
@@ -195,8 +208,8 @@ class SelectiveSampler(OwnSuccess):
         p = _clip(self.success.get(_task(scored), (0.5, 0))[0], CLIP)
         return self.config.learnability * math.log(p * (1 - p))
 
-    def _permitted(self, ordered: Iterable[Scored], n: int) -> Iterator[Scored]:
-        """Those of `ordered` that the quotas of an update of `n` leave, and that are no duplicates."""
+    def _quotas(self, n: int) -> Callable[[Scored], bool]:
+        """What says whether a rollout is within the quotas of an update of `n` and no duplicate, and counts it."""
         config = self.config
         taken = Counter[tuple[str, str]]()
         most = {
@@ -205,18 +218,21 @@ class SelectiveSampler(OwnSuccess):
             "newcomers": max(1, math.floor(config.newcomer_share * n + 1e-9)),
             "answers": 1 if config.drop_duplicates else n,
         }
-        for scored in ordered:
-            name = _digest(scored.rollout.node)
-            marks = [("peer", name), ("question", _question(scored))]
+
+        def permitted(scored: Scored) -> bool:
+            marks = [("peer", _digest(scored.rollout.node)), ("question", _question(scored))]
             if self._newcomer(scored.rollout.node):
                 marks.append(("newcomers", ""))
             if config.drop_duplicates:
                 marks.append(("answers", _answers(scored)))
                 if marks[-1][1] in self._recent:
-                    continue
-            if all(taken[mark] < most[mark[0]] for mark in marks):
-                taken.update(marks)
-                yield scored
+                    return False
+            if any(taken[mark] >= most[mark[0]] for mark in marks):
+                return False
+            taken.update(marks)
+            return True
+
+        return permitted
 
     def _meet(self, candidates: Sequence[Scored]) -> None:
         """Counts what each node has sent, once."""

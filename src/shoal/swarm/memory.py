@@ -18,22 +18,30 @@ class MemorySwarm:
         self.share_logprobs = share_logprobs
         self._inboxes: dict[str, list[bytes]] = {}
 
-    def join(self, node: str, scorer: Scorer) -> MemoryLink:
-        """A place in the swarm for `node`, which scores what it receives by `scorer`."""
+    def join(self, node: str, scorer: Scorer, num_generations: int | None = None) -> MemoryLink:
+        """A place in the swarm for `node`, which scores what it receives by `scorer`: of each rollout the first
+        `num_generations` completions, or all."""
         self._inboxes[node] = []
-        return MemoryLink(node, self.seed, self._inboxes, scorer, self.share_logprobs)
+        return MemoryLink(node, self.seed, self._inboxes, scorer, self.share_logprobs, num_generations)
 
 
 class MemoryLink:
     """One node's end of a `MemorySwarm`."""
 
     def __init__(
-        self, node: str, seed: int, inboxes: dict[str, list[bytes]], scorer: Scorer, share_logprobs: bool
+        self,
+        node: str,
+        seed: int,
+        inboxes: dict[str, list[bytes]],
+        scorer: Scorer,
+        share_logprobs: bool,
+        num_generations: int | None,
     ) -> None:
         self._node = node
         self._inboxes = inboxes
         self._scorer = scorer
         self._share_logprobs = share_logprobs
+        self._num_generations = num_generations
         self.series = (seed, node)
 
     @property
@@ -50,6 +58,8 @@ class MemoryLink:
         inbox = self._inboxes[self._node]
         rollouts = [Rollout.decode(message) for message in inbox]
         inbox.clear()
+        if self._num_generations is not None:
+            rollouts = [rollout.first(self._num_generations) for rollout in rollouts]
         return self._scorer.score(rollouts)
 
     def save(self, folder: Path) -> None:

@@ -11,34 +11,78 @@ from shoal.rollout import Scored
 
 
 class Pool:
-    """Scored foreign rollouts, bounded in number (the oldest go first) and in age (in rounds of this node)."""
+    """Scored foreign rollouts, bounded in age (in rounds of this node) and in number.
+
+    When the pool is full, the maker who holds most places gives one up: first a rollout that nobody can learn from,
+    then its oldest. So k makers that send more than enough hold `size / k` places each, and a flood by one maker takes
+    no place of another that holds its share or less. Newcomers that hold more than half of the places together give up
+    theirs first.
+    """
 
     def __init__(self, size: int, max_age: int) -> None:
         self.size = size
         self.max_age = max_age
-        self._entries: list[tuple[int, Scored]] = []
+        self._entries: dict[int, tuple[int, Scored]] = {}
+        """The round of arrival and the rollout, by number of arrival, oldest first."""
+        self._arrivals = 0
+        self._held: dict[str, dict[int, bool]] = {}
+        """For each maker the numbers of its rollouts, oldest first, and whether each is usable."""
+        self._newcomers: dict[str, None] = {}
+        """The makers among them that are newcomers, by their last rollout."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def add(self, scored: Iterable[Scored], round: int) -> None:
         """Takes in what arrived in `round`, and drops what is too old by then or too much."""
-        self._entries += [(round, s) for s in scored]
-        fresh = [(arrived, s) for arrived, s in self._entries if round - arrived <= self.max_age]
-        self._entries = fresh[-self.size :]
+        for number in [n for n, (arrived, _) in self._entries.items() if round - arrived > self.max_age]:
+            self._drop(number)
+        for one in scored:
+            self._put(one, round)
+            if len(self._entries) > self.size:
+                self._drop(self._surplus())
 
     def candidates(self) -> list[Scored]:
         """What there is to sample from, oldest first."""
-        return [scored for _, scored in self._entries]
+        return [scored for _, scored in self._entries.values()]
 
     def remove(self, used: Iterable[Scored]) -> None:
         """Takes out what has been learned from, known by its rollout: nothing is learned twice."""
         gone = {id(scored.rollout) for scored in used}
-        self._entries = [entry for entry in self._entries if id(entry[1].rollout) not in gone]
+        for number in [n for n, (_, scored) in self._entries.items() if id(scored.rollout) in gone]:
+            self._drop(number)
 
     def save(self, folder: Path) -> None:
-        (folder / "pool.msgpack").write_bytes(msgspec.msgpack.encode(self._entries))
+        (folder / "pool.msgpack").write_bytes(msgspec.msgpack.encode(list(self._entries.values())))
 
     def load(self, folder: Path) -> None:
         data = (folder / "pool.msgpack").read_bytes()
-        self._entries = msgspec.msgpack.decode(data, type=list[tuple[int, Scored]])
+        self._entries, self._held, self._newcomers = {}, {}, {}
+        for arrived, scored in msgspec.msgpack.decode(data, type=list[tuple[int, Scored]]):
+            self._put(scored, arrived)
+
+    def _put(self, scored: Scored, round: int) -> None:
+        maker = scored.rollout.node
+        self._arrivals += 1
+        self._entries[self._arrivals] = round, scored
+        self._held.setdefault(maker, {})[self._arrivals] = scored.usable
+        if scored.newcomer:
+            self._newcomers[maker] = None
+        else:
+            self._newcomers.pop(maker, None)
+
+    def _surplus(self) -> int:
+        """The number of the rollout that goes when there is one too many."""
+        new = sum(len(self._held[maker]) for maker in self._newcomers)
+        makers = self._newcomers if 2 * new > self.size else self._held
+        most = max(makers, key=lambda maker: (len(self._held[maker]), -next(iter(self._held[maker]))))
+        held = self._held[most]
+        return next((number for number, usable in held.items() if not usable), next(iter(held)))
+
+    def _drop(self, number: int) -> None:
+        _, scored = self._entries.pop(number)
+        maker = scored.rollout.node
+        del self._held[maker][number]
+        if not self._held[maker]:
+            del self._held[maker]
+            self._newcomers.pop(maker, None)

@@ -1,0 +1,118 @@
+"""Fair shares of an update: makers take turns, however much any of them sends.
+
+Makers come in random order, and each gives one rollout before anybody gives a second. Three bounds go with it:
+
+- Nobody gives more than half of the places, unless nobody else has anything to give.
+- Newcomers together give at most half of the places while known makers have something left: new names cost nothing.
+- Where at least four makers are present, one that has given more of the gradient of late than each of the others gives
+  one rollout an update until another has caught up. Otherwise a maker that always has something to give would have most
+  of the gradient whenever the others have little. Newcomers do not count here for those who are known.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from shoal.rollout import Scored
+
+GRADIENT = "gradient/from/"
+"""Of a metric: a node's share of the gradient of an update."""
+FADE = 0.98
+"""What each update leaves of the shares of earlier ones."""
+FORGOTTEN = 0.05
+"""A sum of shares below this is forgotten. The sums of all makers stay below 1 / (1 - FADE), so there are never more
+than a thousand."""
+SEVERAL = 4
+"""Makers among whom one may be ahead."""
+
+
+@dataclass
+class Turns:
+    """Chooses rollouts by turns, and remembers who gave how much of the foreign gradient of late."""
+
+    _given: dict[str, float] = field(default_factory=dict)
+    """For each maker the sum of its shares of the foreign gradient, fading."""
+    _last: Counter[str] = field(default_factory=Counter)
+    """How many rollouts of each maker the last update had."""
+
+    def choose(
+        self,
+        tiers: Iterable[Iterable[Scored]],
+        n: int,
+        rng: Random,
+        present: Iterable[Scored] = (),
+        permitted: Callable[[Scored], bool] = lambda scored: True,
+        bounded: bool = True,
+    ) -> list[Scored]:
+        """At most `n` rollouts. `tiers`: what there is to choose from, each maker's in the order in which it gives them;
+        a tier has what places the earlier ones left. `present`: all of the pool, by which it is known who is there.
+        `permitted` is asked last: what it lets through is taken. `bounded`: whether somebody may have to wait, by half
+        of the places or for being ahead, though places stay empty."""
+        ahead = self._ahead(present) if bounded else set()
+        chosen: list[Scored] = []
+        self._last = Counter()
+        newcomers = 0
+        for tier in tiers:
+            queues: dict[str, deque[Scored]] = defaultdict(deque)
+            for scored in tier:
+                queues[scored.rollout.node].append(scored)
+            most = (n + 1) // 2 if bounded and len(queues) > 1 else n
+            order = list(queues)
+            rng.shuffle(order)
+            waiting = True
+            while waiting and len(chosen) < n:
+                waiting = False
+                for maker in order:
+                    queue = queues[maker]
+                    if not queue or len(chosen) == n or self._last[maker] >= (1 if maker in ahead else most):
+                        continue
+                    if queue[0].newcomer and newcomers >= n // 2 and _known(queues.values()):
+                        continue
+                    waiting = True
+                    while queue:
+                        scored = queue.popleft()
+                        if permitted(scored):
+                            chosen.append(scored)
+                            self._last[maker] += 1
+                            newcomers += scored.newcomer
+                            break
+        return chosen
+
+    def heed(self, update: Mapping[str, float]) -> None:
+        """Learns from an update's metrics who gave how much: by gradient, or by places where the metrics do not say."""
+        pulls = {maker: update.get(GRADIENT + maker, 0.0) for maker in self._last}
+        shares: Mapping[str, float] = pulls if sum(pulls.values()) else self._last
+        total = sum(shares.values())
+        if not total:
+            return
+        faded = {maker: FADE * given for maker, given in self._given.items()}
+        for maker, share in shares.items():
+            faded[maker] = faded.get(maker, 0.0) + share / total
+        self._given = {maker: given for maker, given in faded.items() if given >= FORGOTTEN}
+
+    def state(self) -> dict[str, float]:
+        return dict(self._given)
+
+    def restore(self, state: Mapping[str, float]) -> None:
+        self._given = dict(state)
+
+    def _ahead(self, present: Iterable[Scored]) -> set[str]:
+        """The makers who have given more than each of the others, where several are present."""
+        makers = {scored.rollout.node: scored.newcomer for scored in present}
+        known = {maker for maker, newcomer in makers.items() if not newcomer}
+        return self._first(known) | (self._first({*makers}) - known)
+
+    def _first(self, makers: set[str]) -> set[str]:
+        """The one of `makers` who has given more than each of the others, if there are several and there is one."""
+        if len(makers) < SEVERAL:
+            return set()
+        given = sorted(((self._given.get(maker, 0.0), maker) for maker in makers), reverse=True)
+        return {given[0][1]} if given[0][0] > given[1][0] else set()
+
+
+def _known(queues: Iterable[Sequence[Scored]]) -> bool:
+    """Whether somebody who is no newcomer has something left to give."""
+    return any(queue and not queue[0].newcomer for queue in queues)
