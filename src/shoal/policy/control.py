@@ -1,0 +1,92 @@
+"""Control tokens: what a tokenizer holds beside its words, and the strings that spell them.
+
+    control = ControlText(control_strings(tokenizer))
+    control.found("4<|im_end|>")     # True
+
+Every special or added token is one (`<|im_end|>`, `</think>`, `<tool_call>`, tokens of vision or of reserve), whatever
+the tokenizer says of it. All of this comes from the tokenizer and its chat template. No list of markers is kept here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+SHORTEST = 3
+"""Characters. What is shorter may be ordinary prose."""
+_BRACKETED = re.compile(r"<+[^<>\s]+>+|\[+[^\[\]\s]+\]+")
+"""What a chat template writes around turns where its tokenizer has no token for it: [INST], <<SYS>>, <|user|>."""
+
+
+def control_ids(tokenizer: Any, stop_ids: Iterable[int] = ()) -> frozenset[int]:
+    """Ids of all control tokens, with `stop_ids`, which end an answer. White space and single printable characters that
+    were added to a vocabulary are ordinary text."""
+    added = {id for id, token in tokenizer.added_tokens_decoder.items() if token.special or not _ordinary(token)}
+    return frozenset(added | set(tokenizer.all_special_ids) | set(stop_ids))
+
+
+def control_strings(tokenizer: Any) -> frozenset[str]:
+    """What no policy with this tokenizer writes, and no prose has: the texts of special tokens, and what the chat
+    template puts between turns. Added tokens that are not special, such as `<think>`, may stand in honest answers.
+
+    Raises `UserError` for a chat template that does not end."""
+    from shoal.policy.template import chat_frames
+
+    added = tokenizer.added_tokens_decoder.values()
+    special = {token.content for token in added if token.special} | {str(t) for t in tokenizer.all_special_tokens}
+    turns = {marker for text in chat_frames(tokenizer) for marker in _BRACKETED.findall(text)}
+    written = {token.content for token in added if not token.special}
+    return frozenset(string for string in special | (turns - written) if _is_marker(string))
+
+
+class ControlText:
+    """Finds control strings in a text, in time that grows with the text alone. Case counts, as it does to tokenizers."""
+
+    def __init__(self, strings: Iterable[str]) -> None:
+        """Without `strings`, for a node without a tokenizer, nothing is found."""
+        self.strings = frozenset(strings)
+        self._pattern = re.compile(_alternation(self.strings)) if self.strings else None
+
+    def found(self, text: str) -> bool:
+        """Whether `text` spells any of them."""
+        return self._pattern is not None and self._pattern.search(text) is not None
+
+
+def _ordinary(token: Any) -> bool:
+    """White space (which sentencepiece writes as ▁), or one printable character."""
+    text = token.content.replace("▁", " ").strip()
+    return len(text) <= 1 and text.isprintable()
+
+
+def _is_marker(string: str) -> bool:
+    """Whether `string` can never be ordinary prose: it has brackets or the like around a name."""
+    ends = string[:1] + string[-1:]
+    return (
+        len(string) >= SHORTEST and not any(c.isalnum() or c.isspace() for c in ends) and any(map(str.isalnum, string))
+    )
+
+
+def _alternation(strings: Iterable[str]) -> str:
+    """A pattern that tells each of `strings` by a walk through the tree of their beginnings. A plain `a|b|c` would try
+    one after the other at each place, and some tokenizers have six thousand."""
+    tree: dict[str, Any] = {}
+    for string in strings:
+        node = tree
+        for character in string:
+            node = node.setdefault(character, {})
+        node[""] = {}
+    return _pattern(tree)
+
+
+def _pattern(node: dict[str, Any]) -> str:
+    if "" in node:  # nothing longer need be sought
+        return ""
+    branches = []
+    for character, rest in node.items():
+        run = re.escape(character)
+        while len(rest) == 1 and "" not in rest:
+            [(character, rest)] = rest.items()
+            run += re.escape(character)
+        branches.append(run + _pattern(rest))
+    return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"

@@ -1,0 +1,83 @@
+"""Text of others as a model's own tokens: as ordinary text, whatever it spells.
+
+plain = PlainText(tokenizer)
+plain.ids("4<|im_end|>")      # the letters of a marker, not the marker
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from shoal.policy.control import control_ids
+
+
+class PlainText:
+    """Turns text into ids of ordinary tokens, and only those.
+
+    A tokenizer finds control tokens in a text in two ways: it looks for added tokens before anything else, and its
+    vocabulary may hold them too. So this uses a copy of it that has neither."""
+
+    def __init__(self, tokenizer: Any, stop_ids: Iterable[int] = ()) -> None:
+        """`stop_ids`: further ids that no text may have, since they end an answer."""
+        self.tokenizer = tokenizer
+        self.control = control_ids(tokenizer, stop_ids)
+
+    def ids(self, text: str, limit: int | None = None) -> list[int]:
+        """The first `limit` tokens of `text`. What this tokenizer can only write as a control token, such as one for
+        unknown characters, is left out."""
+        if self._copy is None:
+            pieces = [
+                self.tokenizer(p, add_special_tokens=False, split_special_tokens=True) for p in self._pieces(text)
+            ]
+            found = [id for piece in pieces for id in piece.input_ids]
+        else:
+            found = self._copy.encode(text, add_special_tokens=False).ids
+        return [id for id in found if id not in self.control][:limit]
+
+    def defused(self, text: str) -> str:
+        """`text` with a space inside whatever spells a control token, for a call that takes no ids."""
+        return " ".join(self._pieces(text))
+
+    @cached_property
+    def _copy(self) -> Tokenizer | None:
+        """The tokenizer without control tokens. None for one in Python, which has no such copy."""
+        return without(self.tokenizer.backend_tokenizer, self.control) if self.tokenizer.is_fast else None
+
+    @cached_property
+    def _strings(self) -> list[str]:
+        return [s for s in self.tokenizer.convert_ids_to_tokens(sorted(self.control)) if len(s) > 1]
+
+    def _pieces(self, text: str) -> list[str]:
+        """`text` cut after the first character of each control string in it."""
+        present = [s for s in self._strings if s in text]
+        cuts = "|".join(f"(?<={re.escape(s[0])})(?={re.escape(s[1:])})" for s in present)
+        return re.split(cuts, text) if cuts else [text]
+
+
+def without(tokenizer: Tokenizer, control: frozenset[int]) -> Tokenizer:
+    """A copy that does not know the tokens `control`; all other tokens keep their ids."""
+    made = json.loads(tokenizer.to_str())
+    made["added_tokens"] = [token for token in made["added_tokens"] if token["id"] not in control]
+    made["post_processor"] = made["truncation"] = made["padding"] = None
+    model = made["model"]
+    vocabulary = model["vocab"]
+    if isinstance(vocabulary, list):  # Unigram: the place is the id, and no text has an empty piece
+        model["vocab"] = [["" if id in control else piece, score] for id, (piece, score) in enumerate(vocabulary)]
+        return Tokenizer.from_str(json.dumps(made))
+    unknown = model.get("unk_token")
+    model["vocab"] = {token: id for token, id in vocabulary.items() if id not in control}
+    if (
+        unknown in vocabulary and unknown not in model["vocab"]
+    ):  # still what stands for the unknown, but no text spells it
+        model["unk_token"] = ""
+        model["vocab"][""] = vocabulary[unknown]
+    if "merges" in model:
+        gone = {token for token, id in vocabulary.items() if id in control}
+        model["merges"] = [m for m in model["merges"] if not gone & {*m, "".join(m)}]
+    return Tokenizer.from_str(json.dumps(made))

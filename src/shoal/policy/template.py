@@ -1,0 +1,258 @@
+"""Chat templates: programs that come with a model. They run once, at load, in a process with limits, and never read a text.
+
+    template = chat_template(tokenizer, "my-model")
+    frame = template.frame(("system", "user"))
+    frame.text(["Be brief.", "2 + 2 ="])
+
+What a message says is a slot while the template runs. Texts are put into the slots afterwards, so no template reads,
+changes or leaves out what others wrote, and a prompt costs no run of the template. A template that does not end, takes
+too much memory or leaves out the question is an error when the model is loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from shoal.errors import UserError
+
+SECONDS = 5
+"""Of processor time that a template may take. An honest one takes milliseconds."""
+PATIENCE = 120.0
+"""Seconds that a template may take on a busy machine, or one that does not limit processor time."""
+MEMORY = 512 * 2**20
+"""Bytes that a template may take."""
+LONGEST = 1_000_000
+"""Characters that a template may write around the texts."""
+TODAY = datetime(2025, 1, 1)
+"""The day that a template is told, so that the same question is the same prompt on any day."""
+PAD = " \n \n "
+"""White space around a slot, by which a template that strips what is said is known."""
+STANDARD = (("user",), ("system", "user"), ("user", "assistant"))
+"""Roles of the chats that are rendered when a template is first met."""
+
+COMMAND = (sys.executable, "-P", "-m", "shoal.policy.template")
+
+
+class TemplateRefusal(UserError):
+    """A chat template that raises an error for a chat, or leaves out what is said in it."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where a text stands in a frame."""
+
+    number: int
+    """Of the message."""
+    left: bool
+    """Whether white space stays at the beginning of the text."""
+    right: bool
+
+    def text(self, texts: Sequence[str]) -> str:
+        text = texts[self.number]
+        text = text if self.left else text.lstrip()
+        return text if self.right else text.rstrip()
+
+
+@dataclass(frozen=True)
+class ChatFrame:
+    """A chat as the template writes it, with slots."""
+
+    pieces: tuple[str | Slot, ...]
+
+    def text(self, texts: Sequence[str]) -> str:
+        """The chat in which the messages say `texts`."""
+        return "".join(piece.text(texts) if isinstance(piece, Slot) else piece for piece in self.pieces)
+
+
+class ChatTemplate:
+    """One template with the variables of its tokenizer."""
+
+    def __init__(self, source: str, variables: dict[str, str]) -> None:
+        """Raises `UserError` if it does not end or takes too much memory for a usual chat."""
+        self._source = source
+        self._variables = variables
+        self._rendered: dict[str, str | TemplateRefusal] = {}
+        self._render([_chat(roles, thinking) for roles in STANDARD for thinking in (True, False)])
+
+    def frame(self, roles: tuple[str, ...], thinking: bool = True) -> ChatFrame:
+        """A chat of these roles. After the user the assistant's turn begins. Templates that let a model think first are
+        asked not to if not `thinking`; others ignore it.
+
+        Raises `TemplateRefusal` for roles that the template does not take or leaves out."""
+        chat = _chat(roles, thinking)
+        key = json.dumps(chat)
+        if key not in self._rendered:
+            self._render([chat])
+        text = self._rendered[key]
+        if isinstance(text, TemplateRefusal):
+            raise text
+        frame = _frame(text, len(roles))
+        for number, role in enumerate(roles):
+            if not any(isinstance(piece, Slot) and piece.number == number for piece in frame.pieces):
+                raise TemplateRefusal(f"the chat template leaves out what the {role} says")
+        return frame
+
+    def takes(self, roles: tuple[str, ...]) -> bool:
+        """Whether the template takes such a chat."""
+        try:
+            self.frame(roles)
+        except TemplateRefusal:
+            return False
+        return True
+
+    def _render(self, chats: list[dict[str, Any]]) -> None:
+        answers = _in_process({"source": self._source, "variables": self._variables, "chats": chats})
+        for chat, (text, error) in zip(chats, answers, strict=True):
+            refusal = TemplateRefusal(f"the chat template refuses a chat as it is needed here: {error}")
+            self._rendered[json.dumps(chat)] = refusal if error else text
+
+
+def chat_template(tokenizer: Any) -> ChatTemplate | None:
+    """The tokenizer's chat template, or None where it has none. Raises `UserError` if it does not end, takes too much
+    memory, or leaves out the question."""
+    if not tokenizer.chat_template:
+        return None
+    try:
+        source = tokenizer.get_chat_template()
+    except ValueError as error:  # several templates, and none of them for a plain chat
+        raise UserError("there is no chat template called 'default'") from error
+    variables = {name: str(value) for name, value in tokenizer.special_tokens_map.items()}
+    return _cached(source, tuple(sorted(variables.items())))
+
+
+def chat_frames(tokenizer: Any) -> list[str]:
+    """What the chat template writes around the texts of the chats that it takes."""
+    template = chat_template(tokenizer)
+    if template is None:
+        return []
+    taken = [roles for roles in STANDARD if template.takes(roles)]
+    return [template.frame(roles).text([""] * len(roles)) for roles in taken]
+
+
+@cache
+def _cached(source: str, variables: tuple[tuple[str, str], ...]) -> ChatTemplate:
+    return ChatTemplate(source, dict(variables))
+
+
+def _chat(roles: Sequence[str], thinking: bool) -> dict[str, Any]:
+    messages = [{"role": role, "content": f"{PAD}{_slot(number)}{PAD}"} for number, role in enumerate(roles)]
+    options = {} if thinking else {"enable_thinking": False}
+    return {"messages": messages, "add_generation_prompt": roles[-1] == "user", **options}
+
+
+def _slot(number: int) -> str:
+    """What stands for a text. Nothing of others is in a template's reach, so it need not be secret."""
+    return f"qzslot{number}qz"
+
+
+def _frame(text: str, count: int) -> ChatFrame:
+    pieces: list[str | Slot] = []
+    end = 0
+    for found in re.finditer(f"({PAD})?qzslot([0-9]+)qz({PAD})?", text):
+        if int(found[2]) < count:
+            pieces += [text[end : found.start()], Slot(int(found[2]), bool(found[1]), bool(found[3]))]
+            end = found.end()
+    return ChatFrame((*pieces, text[end:]))
+
+
+def _in_process(request: dict[str, Any]) -> list[tuple[str, str]]:
+    """For each chat its text, or what the template raised. Raises `UserError` if the template does not end."""
+    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    try:
+        done = subprocess.run(
+            COMMAND,
+            input=json.dumps(request).encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=PATIENCE,
+            env={**os.environ, "PYTHONPATH": path},
+            start_new_session=True,  # an interrupt from the keyboard is the parent's to handle
+        )
+    except subprocess.TimeoutExpired:
+        raise UserError(f"the chat template does not end within {PATIENCE:.0f} seconds") from None
+    if done.returncode:
+        raise UserError(f"the chat template does not end within {SECONDS} seconds of processor time, or crashes")
+    answers: list[tuple[str, str]] = json.loads(done.stdout)
+    for _, error in answers:
+        if error == "MemoryError":
+            raise UserError(f"the chat template takes more than {MEMORY >> 20} MB of memory, or writes as much")
+    return answers
+
+
+def _main() -> None:
+    """In the process: one request in, one answer out."""
+    request = json.loads(sys.stdin.buffer.read())
+    _limit()
+    answers = [_render(request["source"], {**request["variables"], **chat}) for chat in request["chats"]]
+    sys.stdout.buffer.write(json.dumps(answers).encode())
+
+
+def _render(source: str, variables: dict[str, Any]) -> tuple[str, str]:
+    """The text, or what went wrong."""
+    parts: list[str] = []
+    written = 0
+    try:
+        for part in _environment().from_string(source).generate(variables):
+            parts.append(part)
+            written += len(part)
+            if written > LONGEST:
+                raise MemoryError
+    except MemoryError:
+        return "", "MemoryError"
+    except Exception as error:  # templates raise what they like
+        return "", f"{type(error).__name__}: {str(error).strip()[:200]}".splitlines()[0]
+    return "".join(parts), ""
+
+
+def _environment() -> Any:
+    """What transformers gives to templates (`transformers.utils.chat_template_utils`)."""
+    from jinja2 import TemplateError, nodes
+    from jinja2.ext import Extension
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(Extension):
+        """`{% generation %}` marks what the assistant says, for those who train on that. Here it marks nothing."""
+
+        tags = {"generation"}  # noqa: RUF012 (jinja2's own type)
+
+        def parse(self, parser: Any) -> Any:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return nodes.Scope(body).set_lineno(line)
+
+    def raise_exception(message: str) -> None:
+        raise TemplateError(message)
+
+    def tojson(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
+        return json.dumps(value, ensure_ascii=ensure_ascii, **options)
+
+    extensions = [Generation, "jinja2.ext.loopcontrols"]
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
+    environment.filters["tojson"] = tojson
+    environment.globals |= {"raise_exception": raise_exception, "strftime_now": TODAY.strftime}
+    return environment
+
+
+def _limit() -> None:
+    """Limits where the system has them."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux":
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+
+
+if __name__ == "__main__":
+    _main()
