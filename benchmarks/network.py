@@ -112,8 +112,8 @@ def rollout_of(maker: Any, round: int, words: int) -> Rollout:
 def live(spec: Spec) -> None:
     """A node's life; what came of it goes into `spec.out`."""
     from shoal.swarm.admission import Admission
-    from shoal.swarm.neighbours import Neighbours
     from shoal.swarm.intake import RECEIVED
+    from shoal.swarm.neighbours import Neighbours
     from shoal.swarm.network import NetworkLink
     from shoal.swarm.queues import FairQueue
     from shoal.swarm.transport import TransportOptions

@@ -24,8 +24,8 @@ from shoal.errors import UserError
 from shoal.rollout import Completion, Part, Rollout, Scored
 from shoal.swarm.admission import Claim
 from shoal.swarm.identity import name_of
-from shoal.swarm.neighbours import Keys, Neighbours
 from shoal.swarm.intake import RECEIVED
+from shoal.swarm.neighbours import Keys, Neighbours
 from shoal.swarm.network import CACHE, HISTORY, OUTBOX, NetworkLink
 from shoal.swarm.peers import Peer
 from shoal.swarm.queues import Meter, Newest

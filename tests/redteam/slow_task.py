@@ -12,7 +12,9 @@ class Slow:
     name, version, config, partial_credit = "slow", "1", "slow", ""
 
     def question(self, seed: int, index: int) -> Question:
-        return Question(QuestionId(self.name, self.version, self.config, seed, index), (Message("user", f"{seed} {index}"),))
+        return Question(
+            QuestionId(self.name, self.version, self.config, seed, index), (Message("user", f"{seed} {index}"),)
+        )
 
     def score(self, question: QuestionId, answers: Sequence[str]) -> list[float]:
         return [self._score(answer) for answer in answers]

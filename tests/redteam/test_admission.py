@@ -93,9 +93,13 @@ def test_answers_that_take_long_to_score_hold_up_nobody_else(kind: str, tasks: T
         p99 = statistics.quantiles(waits, n=100)[98]
         print(f"{kind}: {len(waits)} of {len(sent)} admitted, p99 {p99:.2f} s, refused {joined.admission.refused}")
         assert p99 <= 2.0, waits[-10:]
-        offenders = {key for key, peer in joined.admission.peers.by_key.items() if peer.offences}
-        assert offenders <= {one.identity.public for one in hostile}
-        assert bool(offenders) == (kind in ("loop", "backtrack"))  # the others are errors at once, and score 0
+
+        def offenders() -> set[bytes]:
+            return {key for key, peer in joined.admission.peers.by_key.items() if peer.offences}
+
+        if kind in ("loop", "backtrack"):  # the others are errors at once, and score 0
+            until(offenders)
+        assert offenders() <= {one.identity.public for one in hostile}
         assert joined.link.status()["faults"] == 0
 
 
@@ -160,9 +164,7 @@ def test_one_question_cannot_be_chosen_again_and_again() -> None:
     admission = Admission(SWARM, LocalExaminer(tasks, Half()), config, num_generations=8, clock=lambda: now)
     eve = Identity.generate()
     wanted = tasks.draw(1, "wanted")[0].text
-    chosen = [
-        round for round in range(1, 20_000) if tasks.draw(1, SWARM, eve.id, round)[0].text == wanted
-    ]
+    chosen = [round for round in range(1, 20_000) if tasks.draw(1, SWARM, eve.id, round)[0].text == wanted]
     sent = [2**53 - 1, *chosen]
     messages = [(eve.id, sealed(eve, rollout(eve, round, texts=[str(round), "b"], tasks=tasks))) for round in sent]
     assert len(chosen) > 5

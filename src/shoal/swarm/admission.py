@@ -26,13 +26,13 @@ import msgspec
 from shoal.config import AdmissionConfig
 from shoal.rollout import Rollout, Scored, hash_of
 from shoal.swarm.identity import name_of
-from shoal.swarm.limits import Recent
+from shoal.swarm.limits import RecentKeys
 from shoal.swarm.peers import FUTURE, Peer, Peers
 from shoal.swarm.wire import Malformed, NewerVersion, Statement, check_signature, open_envelope
 from shoal.tasks.examiner import Candidate, Verdict
 
 FILE = "admission.msgpack"
-FAST, PATIENT = 0.1, 2.0
+FAST, PATIENT = 0.05, 2.0
 """Seconds of processor time for the answers of one message: in its turn, and among others that take long."""
 TEXTS = 8192
 """Rollouts of which the texts are remembered, to know duplicates."""
@@ -70,8 +70,8 @@ OFFENCES = {
     **dict.fromkeys((Reason.name, Reason.completions, Reason.seed, Reason.question, Reason.held_out), 1.0),
     **dict.fromkeys((Reason.slow, Reason.crash), 2.5),
 }
-"""What no honest program sends, and how much it weighs: what takes this node's time weighs more. The rest may be chance,
-another configuration or the network."""
+"""What no honest program sends, and how much it weighs: what takes this node's time weighs more. The rest may be
+chance, another configuration or the network."""
 
 
 class Refused(Exception):  # noqa: N818 (it is an answer, not a fault)
@@ -142,7 +142,7 @@ class Admission:
         self._clock = clock
         self._context = context
         self._id_of = id_of
-        self._texts: Recent[str] = Recent(TEXTS)
+        self._texts: RecentKeys[str] = RecentKeys(TEXTS)
         self._lock = threading.Lock()  # held for moments, never while scoring: a checkpoint must not wait
 
     def admit(self, messages: Sequence[tuple[str, bytes]]) -> list[Scored]:
@@ -198,7 +198,7 @@ class Admission:
         with self._lock:
             self.refused, self.admitted = Counter(state["refused"]), state["admitted"]
             self.peers.restore(state["peers"], self._clock())
-            self._texts = Recent(TEXTS)
+            self._texts = RecentKeys(TEXTS)
 
     def status(self) -> dict[str, Any]:
         """What came of whom, the last heard first, as plain data."""

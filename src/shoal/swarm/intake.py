@@ -5,8 +5,8 @@
                             v
                       patient thread: examine -> take()
 
-What is scored at once never waits behind what takes long: the quick thread gives a message a tenth of a second of
-processor time, and hands over what needs more.
+What is scored at once never waits behind what takes long: the quick thread gives a message a twentieth of a second of
+processor time, and hands over what needs more, with what comes next of the same node.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from shoal.rollout import Scored
-from shoal.swarm.admission import Claim, SlowAnswers
-from shoal.swarm.limits import Bucket
+from shoal.swarm.admission import FAST, Claim, SlowAnswers
+from shoal.swarm.limits import Bucket, RecentKeys
 from shoal.swarm.queues import FairQueue
 
 logger = logging.getLogger(__name__)
@@ -36,6 +36,8 @@ LATER = 16, 8 << 20
 """The same of those that take long to examine."""
 RECEIVED = 64, 1024
 """Admitted rollouts of one node that wait for `take`, and of all."""
+SLOW = 256
+"""Nodes of which it is remembered that their messages take long."""
 EARLY = 1024
 """Messages that are kept until the first `take`."""
 FAREWELL = 2.0
@@ -45,11 +47,16 @@ FAREWELL = 2.0
 class Admitting(Protocol):
     """What decides (`admission.Admission`)."""
 
+    @property
+    def refused(self) -> Mapping[str, int]: ...
+
     def admit(self, messages: Sequence[tuple[str, bytes]]) -> list[Scored]: ...
 
     def attribute(self, id: str, data: bytes) -> Claim | None: ...
 
     def examine(self, claim: Claim, patient: bool) -> tuple[Scored | None, float]: ...
+
+    def save(self, folder: Path) -> None: ...
 
     def load(self, folder: Path) -> None: ...
 
@@ -63,8 +70,10 @@ class Intake:
         """Errors of this program's own."""
         self._admission = admission
         self._on_admitted = on_admitted
-        self._inbox: FairQueue[bytes] = FairQueue(*INBOX)
+        self._inbox: FairQueue[bytes] = FairQueue(*INBOX, entry=FAST)
         self._later: FairQueue[tuple[Claim, int]] = FairQueue(*LATER)
+        self._slow = RecentKeys[str](SLOW)
+        """Nodes whose last message took long: their next one is not tried at once."""
         self._received: FairQueue[Scored] = FairQueue(*RECEIVED)
         self._early: deque[tuple[str, bytes]] | None = deque(maxlen=EARLY)
         """What came before anybody took anything: a checkpoint may know it."""
@@ -141,13 +150,18 @@ class Intake:
         id, (claim, size) = taken
         with self._deciding[True]:
             seconds = self._examine(id, claim, size, patient=True)
+        if seconds < FAST:
+            self._slow.discard(id)
         self._later.charge(id, seconds)
 
     def _examine(self, id: str, claim: Claim, size: int, patient: bool) -> float:
         """The seconds that it took."""
         try:
+            if id in self._slow and not patient:
+                raise SlowAnswers(0.0)
             scored, seconds = self._admission.examine(claim, patient)
         except SlowAnswers as slow:
+            self._slow.add(id)
             self._later.put(id, (claim, size), size)
             return slow.seconds
         if scored is not None:

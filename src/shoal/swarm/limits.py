@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 
 class Bucket:
@@ -26,7 +27,29 @@ class Bucket:
         return True
 
 
-class Recent(Generic[K]):
+class Recent(Generic[K, V]):
+    """A mapping that forgets what was not used for longest, so that strangers cannot fill memory."""
+
+    def __init__(self, size: int, make: Callable[[], V]) -> None:
+        self.size, self._make = size, make
+        self._items: OrderedDict[K, V] = OrderedDict()
+
+    def __getitem__(self, key: K) -> V:
+        if key not in self._items:
+            self._items[key] = self._make()
+            if len(self._items) > self.size:
+                self._items.popitem(last=False)
+        self._items.move_to_end(key)
+        return self._items[key]
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+
+class RecentKeys(Generic[K]):
     """The `size` keys that were added last."""
 
     def __init__(self, size: int) -> None:
@@ -41,6 +64,12 @@ class Recent(Generic[K]):
         if len(self._keys) > self.size:
             self._keys.popitem(last=False)
         return new
+
+    def discard(self, key: K) -> None:
+        self._keys.pop(key, None)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._keys
 
 
 class Seen:

@@ -45,8 +45,9 @@ class Newest(Generic[T]):
 
 
 class FairQueue(Generic[T]):
-    """Items that wait for their turn: whose items have cost least time goes next (start-time fair queueing, Goyal et
-    al., 1996). So who sends much, or what takes long to examine, holds up himself.
+    """Items that wait for their turn: the node whose items have cost least time, with the next one at what its last one
+    cost, goes next (after Demers et al., 1989). So a node that sends much, or what takes long to examine, holds up
+    itself.
 
     Known nodes and newcomers have a lane each, and the lanes take turns in the same way: however many newcomers there
     are, they get half of the time at most while known nodes wait.
@@ -54,8 +55,11 @@ class FairQueue(Generic[T]):
     At most `each` items of one node wait, and `size` bytes in all. The oldest are lost, of whom has most there.
     """
 
-    def __init__(self, each: int, size: int) -> None:
+    def __init__(self, each: int, size: int, entry: float = 0.0) -> None:
+        """`entry`: the seconds that the first item of a node is taken to cost, so that nodes of which it is known that
+        they are quick go first."""
         self.lost = 0
+        self._entry = entry
         self._each = each
         self._size = size
         self._queues: dict[str, deque[tuple[T, int]]] = {}
@@ -63,6 +67,8 @@ class FairQueue(Generic[T]):
         self._known: set[str] = set()
         self._spent: dict[str, float] = {}
         """Seconds of each node: those that it cost, and those that others cost while it was idle."""
+        self._last: dict[str, float] = {}
+        """Seconds that the last item of each node cost."""
         self._spent_in = {False: 0.0, True: 0.0}
         """The same of the lanes of newcomers and of known nodes."""
         self._now = {False: 0.0, True: 0.0}
@@ -98,7 +104,7 @@ class FairQueue(Generic[T]):
             lane = min(lanes, key=lambda lane: self._spent_in[lane])
             for idle in self._spent_in.keys() - lanes.keys():
                 self._spent_in[idle] = max(self._spent_in[idle], self._spent_in[lane])
-            id = min(lanes[lane], key=lambda id: self._spent[id])
+            id = min(lanes[lane], key=lambda id: self._spent[id] + self._last.get(id, self._entry))
             self._now[lane] = self._spent[id]
             return id, self._pop(id)
 
@@ -115,6 +121,7 @@ class FairQueue(Generic[T]):
         with self._came:
             lane = id in self._known
             self._spent[id] = self._spent.get(id, 0.0) + seconds
+            self._last[id] = seconds
             self._spent_in[lane] += seconds
             if len(self._spent) > FORGET:  # who waits for nothing and is not behind is as good as new
                 self._spent = {
@@ -122,6 +129,7 @@ class FairQueue(Generic[T]):
                     for id, spent in self._spent.items()
                     if id in self._queues or spent > self._now[id in self._known]
                 }
+                self._last = {id: self._last[id] for id in self._spent if id in self._last}
 
     def move(self, id: str, known: bool) -> None:
         """The items of `id` stand in this lane from now on."""
