@@ -194,12 +194,11 @@ def sealed(maker: Identity, sent: Rollout, swarm: str = SWARM, ahead: float = 0.
     return seal(sent, maker, swarm, time.time() + ahead)
 
 
-def about(maker: Identity, task: str) -> tuple[int, int]:
-    """A round and slot in which `maker` has a question of `task`."""
-    for round, slot in itertools.product(range(1, 20), range(4)):
+def about(maker: Identity, task: str) -> Iterator[tuple[int, int]]:
+    """Rounds and slots in which `maker` has a question of `task`."""
+    for round, slot in itertools.product(range(1, 60), range(4)):
         if drawn(maker, round, slot).id.task == task:
-            return round, slot
-    raise AssertionError(task)
+            yield round, slot
 
 
 class Deaf:
@@ -290,6 +289,7 @@ class Reef:
         link, before = self.node.link, self.eve.id
         with link._lock:
             link._neighbours.chosen.pop(before, None)
+            link._neighbours.present.discard(before)
             link._neighbours.present.add(maker.id)
             link._neighbours.chosen[maker.id] = 0
         link._wake.set()
