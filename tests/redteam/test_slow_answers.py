@@ -1,31 +1,67 @@
-"""Answers that are made to be slow to score, up to 4096 characters, for every task there is.
+"""Answers that are made to be slow to score, for every task whose scorer does more than compare.
 
 A node examines strangers' messages within a budget of processor time. A message costs no more than that, whatever
-stands in it; the scorers named in `FAST` answer within it; and the next honest message is scored right and at once.
-`python tests/redteam/test_slow_answers.py` measures every task with every text, and names the slowest of each.
+stands in it; the scorers in `FAST` answer within it; and the next honest message is scored right.
+`python tests/redteam/test_slow_answers.py 4096 1.0` measures every task there is with every text of 4096 characters, up
+to a second each, and names the slowest of each.
 """
 
 from __future__ import annotations
 
-import statistics
 import sys
-import time
 from collections.abc import Iterator
 
 import pytest
 from reasoning_gym.factory import DATASETS
 
 from shoal.config import TasksConfig, TaskSpec
-from shoal.rollout import QuestionId
-from shoal.tasks import Tasks
-from shoal.tasks.examiner import Candidate, Examiner
+from shoal.tasks import Tasks, slot_seed
+from shoal.tasks.examiner import Candidate, Examiner, Verdict
 from shoal.tasks.process import WorkerProcess
 from shoal.tasks.reasoning import HASHED, NOT_TASKS
 from shoal.tasks.wire import Job, Result
 
 KEY = ("reef", "c0ffee", 7)
-BUDGET = 0.1
-"""Seconds of processor time for a message."""
+BUDGET, PATIENCE = 0.1, 2.0
+"""Seconds of processor time for a message: at first, and for those that were slow."""
+SLACK = 0.05
+"""Seconds that a process may have worked on before it is ended."""
+MESSAGES = 10
+"""Of each kind, each from another key."""
+ANSWERS, CHARACTERS = 64, 200
+"""Of a message of 16.7 KB."""
+
+FAST = (
+    *("binary_matrix", "spiral_matrix", "string_insertion", "n_queens", "propositional_logic", "rush_hour"),
+    *("complex_arithmetic", "decimal_arithmetic", "decimal_chain_sum", "bitwise_arithmetic", "coin_flip"),
+    *("chain_sum", "fraction_simplification", "prime_factorization", "calendar_arithmetic"),
+)
+"""Scorers that no text holds up."""
+BUDGETED = (
+    "puzzle24",
+    "countdown",
+    "simple_integration",
+    "intermediate_integration",
+    "rubiks_cube",
+    "codeio",
+    "boxnet",
+)
+"""Scorers that a text may hold up, for as long as the budget lasts."""
+WORST = {
+    "binary_matrix": "powers in a list",
+    "spiral_matrix": "powers in a list",
+    "string_insertion": "a power",
+    "n_queens": "powers in a list",
+    "propositional_logic": "letters",
+    "puzzle24": "root of a number",
+    "countdown": "product of sums",
+    "simple_integration": "nested roots",
+    "intermediate_integration": "right, but long",
+    "rush_hour": "exponent",
+    "rubiks_cube": "cube, many counted",
+    "coin_flip": "exponent",
+}
+"""The text that each was slowest for before there were bounds, some for ever."""
 
 
 def bombs(n: int) -> dict[str, str]:
@@ -131,6 +167,85 @@ def bombs(n: int) -> dict[str, str]:
         "moves": many("Z+9", ","),
     }
     return {name: text[:n] if name != "a power" else text for name, text in texts.items()}
+
+
+CONFIG = TasksConfig(tasks=[TaskSpec(name=name) for name in (*FAST, *BUDGETED)])
+
+
+class Lane:
+    """What admission does with a message: a short look, and a patient one for what that was too short for."""
+
+    def __init__(self) -> None:
+        self.tasks = Tasks(CONFIG)
+        self.quick, self.patient = Examiner(CONFIG), Examiner(CONFIG)
+
+    def candidate(self, task: str, slot: int, texts: list[str]) -> Candidate:
+        """What the key is drawn in `slot`, if it is of `task`."""
+        made = next(made for made in self.tasks.tasks if made.name == task)
+        seed = slot_seed(KEY, slot, task)
+        for index in range(1000):
+            question = made.question(seed, index)
+            if not self.tasks.is_held_out(question):
+                return Candidate(question.id, question.hash, KEY, slot, tuple(texts))
+        raise AssertionError
+
+    def quick_slot(self, task: str) -> int:
+        """A slot with a question that is soon made."""
+        return min(range(8), key=lambda slot: self.patient.examine(self.candidate(task, slot, ["1"]), 60.0).seconds)
+
+    def right(self, candidate: Candidate) -> str:
+        task, _ = self.tasks.lookup(candidate.question)
+        entry = task.entry(candidate.question.seed, candidate.question.index)  # type: ignore[attr-defined]
+        return str(entry["answer"] or entry["metadata"].get("example_answer"))
+
+    def admit(self, candidate: Candidate) -> Verdict:
+        verdict = self.quick.examine(candidate, BUDGET)
+        return self.patient.examine(candidate, PATIENCE) if "slow" in verdict.reason else verdict
+
+    def attack(self, task: str, kind: str, slot: int) -> Verdict:
+        """A message of as many answers as there may be, no two alike."""
+        candidate = self.candidate(task, slot, [])
+        text = self.ugly(candidate) if kind == "right, but long" else bombs(CHARACTERS)[kind]
+        texts = tuple(text + " " * n for n in range(ANSWERS))
+        return self.quick.examine(Candidate(candidate.question, candidate.question_hash, KEY, slot, texts), BUDGET)
+
+    def ugly(self, candidate: Candidate) -> str:
+        """The right answer with much beside it that is nothing, which only symbolic simplification finds out."""
+        nothing = "(sin(x+1)*cos(x)-cos(x+1)*sin(x)-sin(1))"
+        return "+".join([self.right(candidate), *(f"{i}*{nothing}**{i}*x**{i}" for i in range(3, 5))])
+
+
+@pytest.fixture(scope="module")
+def lane() -> Iterator[Lane]:
+    lane = Lane()
+    yield lane
+    lane.quick.close()
+    lane.patient.close()
+
+
+@pytest.mark.parametrize("task", [*FAST, *BUDGETED])
+def test_no_message_costs_more_than_its_budget(task: str, lane: Lane) -> None:
+    slot = lane.quick_slot(task)
+    for kind in bombs(CHARACTERS):
+        verdict = lane.attack(task, kind, slot)
+        assert verdict.seconds <= BUDGET + SLACK
+        if task in FAST:
+            assert (kind, verdict.reason) == (kind, "")
+            assert not any(reward == 1.0 for reward in verdict.rewards)
+        else:
+            assert verdict.reason in ("", "slow", "slow question")
+
+
+@pytest.mark.parametrize(("task", "kind"), WORST.items())
+def test_honest_answers_are_scored_right_after_an_attack(task: str, kind: str, lane: Lane) -> None:
+    for slot in range(MESSAGES):
+        assert lane.attack(task, kind, slot).seconds <= BUDGET + SLACK
+    for honest in ("chain_sum", "countdown", "simple_integration", "n_queens"):
+        candidate = lane.candidate(honest, 1, [])
+        texts = (lane.right(candidate), "7", "so")
+        verdict = lane.admit(Candidate(candidate.question, candidate.question_hash, KEY, 1, texts))
+        assert (verdict.reason, verdict.rewards) == ("", (1.0, 0.0, 0.0))
+        assert verdict.seconds <= PATIENCE
 
 
 def measure(names: list[str], size: int, limit: float) -> Iterator[tuple[str, str, float]]:

@@ -14,7 +14,7 @@ MAX_STEPS = 1000
 """Of a car (rush_hour) or turns of a cube (rubiks_cube). Solutions have 200 at most."""
 MAX_DIGITS = 3
 """Of an exponent: a coin's probability has none, and 1e1000 is a number of a thousand digits."""
-MAX_READ = 20_000
+MAX_READ = 5000
 """Steps of reading a formula (propositional_logic), or of trying it, where the question itself does not need more."""
 
 
@@ -46,7 +46,7 @@ def _propositional_logic(answer: str, metadata: Mapping[str, Any]) -> bool:
     own = metadata["premises"]
     longest = max(own, key=len)
     return any(
-        steps([*own, answer]) > max(MAX_READ, 4 * steps([*own, longest])) for steps in (_reading_steps, _trying_steps)
+        steps([*own, answer]) > max(MAX_READ, 2 * steps([*own, longest])) for steps in (_reading_steps, _trying_steps)
     )
 
 
