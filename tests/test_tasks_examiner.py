@@ -130,9 +130,9 @@ def test_a_task_with_threads_of_its_own_is_served_without_forks() -> None:
 
 
 def test_an_examiner_that_cannot_start_is_the_user_s_to_mend() -> None:
-    with Examiner(TasksConfig(tasks=[TaskSpec(name="no_such_module:Task")])) as examiner:
-        with pytest.raises(UserError, match="no_such_module"):
-            examiner.examine(candidate("0"), 1.0)
+    config = TasksConfig(tasks=[TaskSpec(name="no_such_module:Task")])
+    with Examiner(config) as examiner, pytest.raises(UserError, match="no_such_module"):
+        examiner.examine(candidate("0"), 1.0)
 
 
 def alive(pid: int) -> bool:

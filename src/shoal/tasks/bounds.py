@@ -57,7 +57,7 @@ def _reading_steps(formulas: list[str]) -> int:
 def _trying_steps(formulas: list[str]) -> int:
     parts = [part for formula in formulas for part in _parts(formula)]
     variables = {part.strip() for part in parts} - {""}
-    return 2 ** min(len(variables), 99) * len(parts)
+    return (1 << len(variables)) * len(parts)
 
 
 def _parts(formula: str) -> list[str]:
