@@ -78,7 +78,7 @@ REFUSALS = {
 
 @pytest.mark.parametrize("reason", REFUSALS)
 def test_candidates_that_say_what_is_not_so(reason: str, either: Examiner | LocalExaminer) -> None:
-    verdict = either.examine(REFUSALS[reason](), 1.0)
+    verdict = either.examine(REFUSALS[reason](), 10.0)
     assert (verdict.reason, verdict.rewards) == (reason, ())
 
 
@@ -120,10 +120,19 @@ def test_a_fresh_process_is_there_at_once(examiner: Examiner) -> None:
     assert time.process_time() - begun < 1.0  # of this process; starting from nothing takes another's second
 
 
+def test_a_task_with_threads_of_its_own_is_served_without_forks() -> None:
+    config = TasksConfig(tasks=[TaskSpec(name="test_verifier_tasks:Threaded")])
+    question = Tasks(config).draw(1, *KEY)[0]
+    with Examiner(config) as examiner:
+        for text, reason in ((str(question.id.index), ""), ("loop", "slow"), ("exit 1", "crash"), ("0", "")):
+            asked = Candidate(question.id, question.hash, KEY, 0, (text,))
+            assert examiner.examine(asked, 0.5).reason == reason
+
+
 def test_an_examiner_that_cannot_start_is_the_user_s_to_mend() -> None:
-    with Examiner(TasksConfig(tasks=[TaskSpec(name="no_such_module:Task")])) as examiner:
-        with pytest.raises(UserError, match="no_such_module"):
-            examiner.examine(candidate("0"), 1.0)
+    config = TasksConfig(tasks=[TaskSpec(name="no_such_module:Task")])
+    with Examiner(config) as examiner, pytest.raises(UserError, match="no_such_module"):
+        examiner.examine(candidate("0"), 1.0)
 
 
 def alive(pid: int) -> bool:

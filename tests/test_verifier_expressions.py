@@ -9,7 +9,7 @@ import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.tasks.expressions import safe_eval, safe_parse_expr
+from shoal.tasks.expressions import is_surely_not_zero, safe_eval, safe_parse_expr, safe_parse_number
 
 literals = st.recursive(
     st.integers()
@@ -111,3 +111,45 @@ def test_expressions_are_sympy_s(text: str) -> None:
 def test_expressions_refuse_all_else(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         safe_parse_expr(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "((9**99)**99)**32%((7**99)**99)**18",
+        f"[{','.join(['9**999 % 7**999'] * 60)}]",
+        "1 << 5000",
+        "(1 << 4000) * (1 << 4000)",
+        "0x" + "f" * 2000 + " % 7",
+        f"[{','.join(['(1 << 4000) // 3'] * 60)}]",
+        "9**-5000",
+    ],
+)
+def test_work_is_bounded(text: str) -> None:
+    with pytest.raises(ValueError, match=r"large"):
+        safe_eval(text)
+
+
+@pytest.mark.parametrize("text", ["9" * 4096, "+".join("x" * 200), "sin(" * 20 + "x" + ")" * 20, "(10**99+1)**(1/97)"])
+def test_symbolic_work_is_bounded(text: str) -> None:
+    with pytest.raises(ValueError, match=r"large"):
+        safe_parse_expr(text)
+
+
+def test_numbers_are_written_without_symbols() -> None:
+    assert safe_parse_number("(3 + 4)*2/8 - sqrt(16)") == sympy.Rational(-9, 4)
+    for text in ("x + 1", "sin(sin)", "2*C"):
+        with pytest.raises(ValueError, match="symbol"):
+            safe_parse_number(text)
+
+
+def test_only_what_is_not_zero_is_surely_not_zero() -> None:
+    x = sympy.Symbol("x")
+    for zero in (
+        *("sin(x)**2 + cos(x)**2 - 1", "(x + 1)**2 - x**2 - 2*x - 1", "log(x**2) - 2*log(x)", "x - x"),
+        *("exp(2*x) - exp(x)**2", "tan(x) - sin(x)/cos(x)", "asin(5*x) - pi/2 + acos(5*x)", "0.5*x - x/2"),
+        *("10**9*(x - 1)**7 - 10**9*(x - 1)*(x - 1)**6", "sqrt(x**2 + 2*x + 1) - x - 1"),
+    ):
+        assert not is_surely_not_zero(safe_parse_expr(zero, {"x": x})), zero
+    for other in ("x**2 - x", "1", "sin(x) - x", "C + x", "sqrt(x)*sin(x) - x**3/7"):
+        assert is_surely_not_zero(safe_parse_expr(other, {"x": x})), other

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -93,6 +94,16 @@ class Slow(Echo):
                 pass
             self.made = True
         return super().question(seed, index)
+
+
+class Threaded(Echo):
+    """Has a thread that a fork would not have."""
+
+    name = "threaded"
+
+    def __init__(self) -> None:
+        super().__init__()
+        threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
 
 
 class Broken:

@@ -63,7 +63,7 @@ class TasksConfig(Section):
     held_out: float = Field(0.2, gt=0, lt=1)
     """The share of all questions, by a hash of their text, that is kept for evaluation and never trained on."""
     score_timeout: float = Field(2.0, gt=0, allow_inf_nan=False)
-    """Seconds that scoring one completion may take, before it counts as 0."""
+    """Seconds of processor time that scoring one completion may take, before it counts as 0."""
 
 
 REWARD_NEEDS: Final = {"model": "model", "generative": "model", "function": "function", "rankings": "file"}

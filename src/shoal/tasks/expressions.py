@@ -2,12 +2,14 @@
 
 reasoning-gym 0.1.25 calls `eval(answer)` in binary_matrix, spiral_matrix, string_insertion and n_queens, and sympy's
 `parse_expr(answer)`, which evaluates too, in five more. Here an answer is parsed, and then walked: literals, lists and
-arithmetic, within bounds. No name is looked up, nothing is called, no attribute is read.
+arithmetic, within bounds of each number and of the work of all of it. No name is looked up, nothing is called, no
+attribute is read.
 """
 
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,10 +18,18 @@ import sympy
 
 MAX_TEXT = 50_000
 """Characters: a 100 x 100 matrix as a list of lists has 30 000."""
-MAX_BITS = 1_000_000
-"""Of an integer result. Above what bitwise_arithmetic makes of its own questions, below what takes time."""
+MAX_BITS = 4096
+"""Of an integer or a fraction, before and after each operation. bitwise_arithmetic needs 800 for its own questions."""
+MAX_WORK = 100_000
+"""Bits of all operands and results of an expression together: each step may be cheap and all of them not."""
 MAX_EXPONENT = 100
 """sympy would multiply (x + 1)**999 out."""
+MAX_NODES = 150
+"""Numbers, names, operations and calls of a symbolic expression. Right answers have 60 at most."""
+MAX_CALLS = 12
+"""Functions among them. Right answers have 4 at most."""
+MAX_ROOT_BITS = 64
+"""Of a number within a root or a function: sympy looks for its factors."""
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -41,6 +51,8 @@ _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
 _SYMBOLIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     kind: _BINARY[kind] for kind in (ast.Add, ast.Sub, ast.Mult, ast.Div)
 }
+_POINTS = sympy.Float("0.7390851332"), sympy.Float("1.6180339887")
+"""Where no identity holds by chance."""
 _CONSTANTS = {"pi": sympy.pi, "E": sympy.E, "I": sympy.I}
 _FUNCTIONS = {
     name: getattr(sympy, name)
@@ -51,18 +63,66 @@ _FUNCTIONS = {
 }
 
 
+class _Work:
+    """What the arithmetic of one expression may still cost. Raises `ValueError` where it is too much."""
+
+    def __init__(self) -> None:
+        self.left = MAX_WORK
+
+    def spend(self, *values: Any) -> None:
+        """For numbers that an operation takes or gives."""
+        for value in values:
+            size = bits(value)
+            self.left -= size
+            if size > MAX_BITS or self.left < 0:
+                raise ValueError("numbers too large")
+
+
+def bits(value: Any) -> int:
+    """The size of an exact number, of Python or sympy; 0 of all else, whose size is fixed."""
+    if isinstance(value, int):
+        return value.bit_length()
+    if isinstance(value, sympy.Rational):
+        return int(value.p).bit_length() + int(value.q).bit_length()
+    return 0
+
+
 def safe_eval(text: str) -> Any:
     """The value of a literal: numbers with arithmetic, strings, lists, tuples. Raises `ValueError` for all else."""
-    return _value(_parse(text))
+    return _value(_parse(text), _Work())
 
 
 def safe_parse_expr(text: str, local_dict: Mapping[str, Any] | None = None, **_options: Any) -> Any:
     """The sympy expression that `text` writes: numbers, symbols, + - * / ** and common functions.
 
     It has the signature of `sympy.parse_expr`, whose other options change nothing here. Raises `ValueError` for all
-    else, the notations that sympy adds to Python's (3!, 2x) among it.
+    else, the notations that sympy adds to Python's (3!, 2x) among it, and for what is too large to work on.
     """
-    return _symbolic(_parse(text), local_dict or {})
+    return _symbolic(_small(_parse(text)), local_dict or {}, _Work())
+
+
+def safe_parse_number(text: str, **_options: Any) -> Any:
+    """The same without symbols, for scorers that make a number of it."""
+    tree = _small(_parse(text))
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and id(node) not in called and node.id not in _CONSTANTS:
+            raise ValueError("a symbol is not a number")
+    return _symbolic(tree, {}, _Work())
+
+
+def is_surely_not_zero(expression: Any) -> bool:
+    """Whether a sympy expression is far from zero where two points are tried: a thousandth of `simplify`'s work."""
+    symbols = sorted(expression.free_symbols, key=str)
+    for point in _POINTS:
+        values = {symbol: point + number for number, symbol in enumerate(symbols)}
+        try:
+            value = complex(expression.evalf(15, subs=values, maxn=60))
+        except Exception:  # sympy may raise anything, and then nothing is sure
+            return False
+        if not (math.isfinite(abs(value)) and abs(value) > 1e-3):
+            return False
+    return True
 
 
 def _parse(text: str) -> ast.expr:
@@ -71,71 +131,82 @@ def _parse(text: str) -> ast.expr:
     return ast.parse(text.strip(), mode="eval").body
 
 
-def _value(node: ast.expr) -> Any:
+def _small(tree: ast.expr) -> ast.expr:
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.expr)]
+    if len(nodes) > MAX_NODES or sum(isinstance(node, ast.Call) for node in nodes) > MAX_CALLS:
+        raise ValueError("expression too large")
+    return tree
+
+
+def _value(node: ast.expr, work: _Work) -> Any:
     match node:
         case ast.Constant(value=bool() | int() | float() | complex() | str() | None as value):
             return value
         case ast.List(elts=items):
-            return [_value(item) for item in items]
+            return [_value(item, work) for item in items]
         case ast.Tuple(elts=items):
-            return tuple(_value(item) for item in items)
+            return tuple(_value(item, work) for item in items)
         case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY:
-            return _UNARY[type(op)](_number(operand))
+            return _UNARY[type(op)](_number(operand, work))
         case ast.BinOp(left=left, op=op, right=right):
-            return _bounded(_apply(op, _number(left), _number(right)))
+            return _apply(op, _number(left, work), _number(right, work), work)
     raise ValueError(f"{type(node).__name__} is not a literal")
 
 
-def _number(node: ast.expr) -> Any:
-    value = _value(node)
+def _number(node: ast.expr, work: _Work) -> Any:
+    value = _value(node, work)
     if not isinstance(value, int | float | complex):
         raise ValueError("arithmetic is for numbers")
     return value
 
 
-def _apply(op: ast.operator, left: Any, right: Any) -> Any:
-    """`left op right`, refused before it is computed where the result would be too large."""
+def _apply(op: ast.operator, left: Any, right: Any, work: _Work) -> Any:
+    """`left op right`, refused before it is computed where it would cost too much."""
+    work.spend(left, right)
     if isinstance(op, ast.LShift):
         if not isinstance(right, int) or right > MAX_BITS:
             raise ValueError("shift too large")
-        return left << right
-    if isinstance(op, ast.Pow):
+        result = left << right
+    elif isinstance(op, ast.Pow):
         if isinstance(right, complex) or abs(right) > MAX_EXPONENT:
             raise ValueError("exponent too large")
-        if isinstance(left, int) and left.bit_length() * abs(right) > MAX_BITS:
+        if bits(left) * abs(right) > MAX_BITS:
             raise ValueError("power too large")
-        return left**right
-    if type(op) not in _BINARY:
+        result = left**right
+    elif type(op) in _BINARY:
+        result = _BINARY[type(op)](left, right)
+    else:
         raise ValueError(f"no operator {type(op).__name__}")
-    return _BINARY[type(op)](left, right)
+    work.spend(result)
+    return result
 
 
-def _bounded(value: Any) -> Any:
-    if isinstance(value, int) and value.bit_length() > MAX_BITS:
-        raise ValueError("number too large")
-    return value
-
-
-def _symbolic(node: ast.expr, names: Mapping[str, Any]) -> Any:
+def _symbolic(node: ast.expr, names: Mapping[str, Any], work: _Work) -> Any:
     match node:
         case ast.Constant(value=bool()):
             raise ValueError("a truth value is not an expression")
         case ast.Constant(value=int() as value):
+            work.spend(value)
             return sympy.Integer(value)
         case ast.Constant(value=float() as value):
             return sympy.Float(value)
         case ast.Name(id=name):
             return names.get(name) or _CONSTANTS.get(name) or sympy.Symbol(name)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_symbolic(operand, names)
+            return -_symbolic(operand, names, work)
         case ast.UnaryOp(op=ast.UAdd(), operand=operand):
-            return _symbolic(operand, names)
-        case ast.BinOp(left=left, op=ast.Pow(), right=right):
-            return _power(_symbolic(left, names), _symbolic(right, names))
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _SYMBOLIC:
-            return _SYMBOLIC[type(op)](_symbolic(left, names), _symbolic(right, names))
+            return _symbolic(operand, names, work)
+        case ast.BinOp(left=left, op=op, right=right) if isinstance(op, ast.Pow) or type(op) in _SYMBOLIC:
+            operands = _symbolic(left, names, work), _symbolic(right, names, work)
+            work.spend(*operands)
+            result = _power(*operands) if isinstance(op, ast.Pow) else _SYMBOLIC[type(op)](*operands)
+            work.spend(result)
+            return result
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS:
-            return _FUNCTIONS[name](*(_symbolic(argument, names) for argument in arguments))
+            values = [_symbolic(argument, names, work) for argument in arguments]
+            if any(bits(value) > MAX_ROOT_BITS for value in values):
+                raise ValueError("number too large for a function")
+            return _FUNCTIONS[name](*values)
     raise ValueError(f"{type(node).__name__} is not arithmetic")
 
 
@@ -144,6 +215,6 @@ def _power(base: Any, exponent: Any) -> Any:
         size = abs(float(exponent)) if exponent.is_extended_real else MAX_EXPONENT + 1
         if not size <= MAX_EXPONENT:
             raise ValueError("exponent too large")
-        if base.is_Rational and max(abs(base.p), base.q).bit_length() * size > MAX_BITS:
+        if bits(base) * size > MAX_BITS or (bits(base) > MAX_ROOT_BITS and not exponent.is_Integer):
             raise ValueError("power too large")
     return base**exponent

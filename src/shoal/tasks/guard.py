@@ -86,23 +86,31 @@ def _generated() -> bool:
 
 
 def _replace_eval() -> None:
-    """In every module of reasoning-gym that is loaded, and in sympy: each of its parsers ends in `parse_expr`."""
+    """In every module of reasoning-gym that is loaded, and in sympy: each of its parsers ends in `parse_expr`.
+
+    `simplify` too, which two scorers ask whether something is zero: a wrong answer may take it minutes."""
     if "reasoning_gym" not in sys.modules:
         return
     import sympy
     from sympy.parsing import sympy_parser
 
-    from shoal.tasks.expressions import safe_eval, safe_parse_expr
+    from shoal.tasks.expressions import is_surely_not_zero, safe_eval, safe_parse_expr, safe_parse_number
 
     original = sympy_parser.parse_expr
     for name, module in list(sys.modules.items()):
         if name.split(".")[0] == "reasoning_gym":
             vars(module)["eval"] = safe_eval
             if vars(module).get("parse_expr") is original:
-                vars(module)["parse_expr"] = safe_parse_expr
+                vars(module)["parse_expr"] = safe_parse_number  # puzzle24 and countdown
     for package in (sympy, sympy.parsing, sympy_parser):
         vars(package)["parse_expr"] = safe_parse_expr
     vars(sympy_parser)["eval_expr"] = _no_eval
+    simplify = sympy.simplify
+
+    def quick_simplify(expression: Any, **options: Any) -> Any:
+        return expression if _armed and is_surely_not_zero(expression) else simplify(expression, **options)
+
+    vars(sympy)["simplify"] = quick_simplify
 
 
 def _no_eval(*_arguments: Any) -> Any:

@@ -22,6 +22,7 @@ from reasoning_gym.factory import DATASETS
 
 from shoal.errors import UserError
 from shoal.rollout import Message, Question, QuestionId, hash_of
+from shoal.tasks.bounds import is_too_much
 from shoal.tasks.partial import partial_credit_of
 from shoal.tasks.task import MAX_INDEX, nearest
 
@@ -82,6 +83,8 @@ class ReasoningTask:
     def _score(self, answer: str, entry: dict[str, Any]) -> float:
         if self.name == "complex_arithmetic" and "nan" in "".join(answer.split()).lower():
             return 0.0  # its scorer gives min(1, nan), which is 1
+        if is_too_much(self.name, answer, entry):
+            return 0.0
         return float(self._dataset.score_answer(answer, entry))
 
     def _entry(self, seed: int, index: int) -> dict[str, Any]:

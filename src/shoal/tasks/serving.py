@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import BinaryIO, NoReturn
 
@@ -34,15 +35,26 @@ def serve(prepare: Callable[[bytes], Handler]) -> None:
         send(replies, Ready(str(error)))
         return
     stop_watching()
-    forks = sys.platform == "linux" and len(os.listdir("/proc/self/task")) == 1  # other threads would not be there
+    forks = sys.platform == "linux" and _is_single_threaded()  # a fork has no other threads
     if not forks:
         die_with_parent()
     send(replies, Ready(pid=os.getpid(), forks=forks))
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # from here on only answers could make it speak
     if forks:
-        _fork(socket.socket(fileno=os.dup(requests.fileno())), handle)
+        with requests, replies:
+            control = socket.socket(fileno=os.dup(requests.fileno()))
+        _fork(control, handle)
     else:
         _answer(requests, replies, handle)
+
+
+def _is_single_threaded() -> bool:
+    """Whether there is this thread alone. One that has ended may stay for a moment."""
+    for _ in range(100):
+        if len(os.listdir("/proc/self/task")) == 1:
+            return True
+        time.sleep(0.01)
+    return False
 
 
 def own_pipes() -> tuple[BinaryIO, BinaryIO]:
