@@ -47,10 +47,13 @@ class Turns:
         permitted: Callable[[Scored], bool] = lambda scored: True,
         bounded: bool = True,
     ) -> list[Scored]:
-        """At most `n` rollouts. `tiers`: what there is to choose from, each maker's in the order in which it gives them;
-        a tier has what places the earlier ones left. `present`: all of the pool, by which it is known who is there.
-        `permitted` is asked last: what it lets through is taken. `bounded`: whether somebody may have to wait, by half
-        of the places or for being ahead, though places stay empty."""
+        """At most `n` rollouts.
+
+        `tiers`: what there is to choose from, each maker's in the order in which it gives them. A tier has the places
+        that the ones before it left. `present`: the whole pool, which tells who is there. `permitted` is asked last:
+        what it lets through is taken. `bounded`: whether places may stay empty because a maker has half of them or is
+        ahead.
+        """
         ahead = self._ahead(present) if bounded else set()
         chosen: list[Scored] = []
         self._last = Counter()
