@@ -13,7 +13,6 @@ from random import Random
 from statistics import fmean, median
 from typing import Any
 
-
 from shoal.config import Config
 from shoal.lab.answers import right_answer, wrong_answer
 from shoal.rollout import Completion, Question, Rollout
