@@ -13,6 +13,8 @@ from random import Random
 from statistics import fmean, median
 from typing import Any
 
+import pytest
+
 from shoal.config import Config
 from shoal.lab.answers import right_answer, wrong_answer
 from shoal.rollout import Completion, Question, Rollout
@@ -22,6 +24,7 @@ from shoal.swarm.memory import MemoryLink
 EVE = "eve"
 SENT = 30
 """Groups that the adversary sends each round."""
+ROUNDS = 20
 SHAPES: dict[str, tuple[int, int]] = {"half of 64": (64, 32), "pairs": (2, 1), "half of G": (8, 4), "one of G": (8, 1)}
 """Completions in a group of the adversary, and how many of them are right and as long as allowed. Those that are wrong
 are as long, except beside a single right one."""
@@ -47,9 +50,9 @@ class Found:
     foreign: float = 0.0
     """Sums of shares of the whole gradient."""
     tokens: list[float] = field(default_factory=list)
-    """Trained in each round of a node."""
+    """Generated and trained in each round of a node."""
     seconds: list[float] = field(default_factory=list)
-    """Processor time of learning in each round of a node."""
+    """In each round of a node: of generating (by the clock), and processor time of learning."""
     places: int = 0
     held: int = 0
     """Pool places, at the end, of all nodes: of everybody and of the adversary."""
@@ -111,8 +114,9 @@ def play(shape: str | None, rounds: int, seed: int = 7, peers: int = 4) -> Found
             for node in run.nodes[: peers + 1]:
                 start = time.process_time()
                 update = node.learn().update
-                found.seconds.append(time.process_time() - start)
-                found.tokens.append(update["tokens/trained"])
+                found.seconds.append(node.seconds["generate"] + time.process_time() - start)
+                generated = sum(len(c.token_ids or ()) for rollout in node.tried for c in rollout.completions)
+                found.tokens.append(generated + update["tokens/trained"])
                 pulls = {key.removeprefix("gradient/from/"): update[key] for key in update if "gradient/from/" in key}
                 foreign = sum(pull for maker, pull in pulls.items() if maker != node.name)
                 if foreign:
@@ -126,6 +130,16 @@ def play(shape: str | None, rounds: int, seed: int = 7, peers: int = 4) -> Found
     finally:
         run.close()
     return found
+
+
+@pytest.mark.parametrize("shape", ["half of 64", "one of G"])
+def test_who_sends_without_end_has_its_fair_share_and_costs_no_time(shape: str) -> None:
+    """A fifth and five points. The first rounds, in which the others have next to nothing, are the worst."""
+    attacked = play(shape, ROUNDS)
+    assert attacked.foreign > 0
+    assert attacked.adversary / attacked.foreign <= 0.25
+    if shape == "half of 64":  # the most there can be to train on
+        assert median(attacked.tokens) <= 1.5 * median(play(None, ROUNDS).tokens)
 
 
 if __name__ == "__main__":

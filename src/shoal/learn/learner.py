@@ -48,7 +48,7 @@ class GRPOLearner:
     With `advantage = "gae"` it is PPO (arXiv 1707.06347): a critic says what each token was worth, and learns from all
     groups, those of equal rewards too. Its loss is averaged as the policy's.
 
-    Rollouts that are `foreign` count as `external` says, less than own ones.
+    Rollouts that are `foreign` count as `external` says, less than own ones, and pull no more than these (`limit`).
 
     With several ranks each computes some of the rows, and gradients are summed: losses are weighted for the whole step
     beforehand. All ranks then take the same step.
