@@ -301,8 +301,9 @@ def made(live_NE: np.ndarray) -> Groups:
 
 
 def entry(place: int, live: bool) -> Scored:
+    """Each of another maker, as in a swarm that is much larger than a pool."""
     id = QuestionId("linear", "1", "", 0, place)
-    return Scored(Rollout(id, "", (), "", 0), Question(id, ()), (float(live), 0.0))
+    return Scored(Rollout(id, "", (), str(place), 0), Question(id, ()), (float(live), 0.0))
 
 
 @pytest.mark.parametrize("own", [False, True])

@@ -126,7 +126,7 @@ class ByHand:
 
 def make_learner(policy: LanguagePolicy, lr: float = 1e-2, sgd: bool = False, **settings: Any) -> GRPOLearner:
     """Others' rollouts count as own ones, unless `settings` say otherwise."""
-    plain = {"max_grad_norm": FAR, "external_weight": "none", "external_baseline_shift": 0.0}
+    plain = {"max_grad_norm": FAR, "external_weight": "none", "external_baseline_shift": 0.0, "external_limit": 0.0}
     learner = GRPOLearner(policy, LearnerConfig(**plain | settings), lr)  # type: ignore[arg-type]
     if sgd:  # linear in the gradient, where Adam would make much of what is nought but for rounding
         learner.optimizer = torch.optim.SGD(policy.lm.model.parameters(), lr=lr)  # type: ignore[assignment]

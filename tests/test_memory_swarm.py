@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fakes import join, question, rollout
+from fakes import join, make_scorer, question, rollout
 
 from shoal.rollout import Completion, FinishReason, Part, Rollout
 from shoal.swarm.memory import MemoryLink, MemorySwarm
@@ -44,3 +44,14 @@ def test_text_alone_crosses() -> None:
     [got] = received(bob)
     assert got.completions == (Completion.of("4", "length"),)
     assert own.token_ids == (52, 1)
+
+
+def test_a_receiver_takes_no_more_completions_than_it_makes_itself() -> None:
+    swarm = MemorySwarm()
+    ada, bob = swarm.join("ada", make_scorer(), num_generations=3), join(swarm, "bob")
+    bob.share([rollout(question(1), answers=list("abcdefgh"), node="bob"), rollout(question(2), answers="ab")])
+    assert [len(got.completions) for got in received(ada)] == [3, 2]
+    bob.share([rollout(question(1), answers=list("abcdefgh"), node="bob")])
+    [got] = ada.receive()
+    assert [completion.text for completion in got.rollout.completions] == ["a", "b", "c"]
+    assert len(got.rewards) == 3

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+from random import Random
 
 import msgspec
 import pytest
@@ -78,6 +80,63 @@ def test_a_pool_holds_the_newest_that_were_not_used(size: int, max_age: int, rou
         expected = [(arrived, index) for arrived, index in expected if index not in used]
         assert indices(pool) == [index for _, index in expected]
     assert len(used) == len(set(used))
+
+
+def holds(pool: Pool) -> Counter[str]:
+    return Counter(entry.rollout.node for entry in pool.candidates())
+
+
+def test_a_flood_by_one_takes_nothing_from_the_others() -> None:
+    pool = Pool(size=256, max_age=4)
+    pool.add([scored(index=n, node=name) for n in range(20) for name in ("ada", "bob", "mel", "zoe")], round=1)
+    pool.add([scored(index=n, node="eve") for n in range(1000)], round=1)
+    assert holds(pool) == {"ada": 20, "bob": 20, "mel": 20, "zoe": 20, "eve": 176}
+    assert {e.question.id.index for e in pool.candidates() if e.rollout.node == "eve"} == set(range(824, 1000))
+
+
+@given(st.integers(1, 40), st.integers(1, 9), st.randoms(use_true_random=False))
+def test_makers_that_send_more_than_enough_hold_alike(size: int, makers: int, random: Random) -> None:
+    pool = Pool(size, max_age=9)
+    sent = [scored(index=n, node=str(maker)) for maker in range(makers) for n in range(size)]
+    random.shuffle(sent)
+    for start in range(0, len(sent), 7):
+        pool.add(sent[start : start + 7], round=1 + start // 100)
+        assert len(pool) <= size
+    assert all(abs(holds(pool)[str(maker)] - size / makers) < 1 for maker in range(makers))
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcde"), st.booleans()), max_size=60), st.integers(1, 12))
+def test_who_holds_a_fair_share_or_less_loses_nothing(sent: list[tuple[str, bool]], size: int) -> None:
+    pool = Pool(size, max_age=9)
+    for index, (node, live) in enumerate(sent):
+        before = holds(pool)
+        pool.add([scored((1.0, 0.0) if live else (0.0, 0.0), index, node)], round=1)
+        after = holds(pool)
+        lost = [name for name in before if after[name] < before[name]]
+        assert len(pool) == min(size, index + 1)
+        assert all(before[name] + 1 > size / len(before | after) for name in lost)
+
+
+def test_fresh_names_hold_half_at_most_while_the_known_need_room() -> None:
+    def crowd(count: int) -> list[Scored]:
+        return [msgspec.structs.replace(scored(index=n, node=f"new {n}"), newcomer=True) for n in range(count)]
+
+    pool = Pool(size=40, max_age=9)
+    pool.add(crowd(200), round=1)
+    assert len(pool) == 40, "places that nobody else wants"
+    known = [scored(index=n, node=name) for n in range(30) for name in ("ada", "bob")]
+    pool.add(known, round=1)
+    assert holds(pool)["ada"] == holds(pool)["bob"] == 10
+    pool.add(crowd(200), round=1)
+    assert holds(pool)["ada"] == holds(pool)["bob"] == 10
+
+
+def test_of_one_maker_the_rollouts_that_teach_nothing_go_first() -> None:
+    pool = Pool(size=3, max_age=9)
+    pool.add([scored(index=1), scored((0.0, 0.0), 2), scored(index=3), scored((1.0, 1.0), 4), scored(index=5)], round=1)
+    assert indices(pool) == [1, 3, 5]
+    pool.add([scored((0.0, 0.0), 6)], round=1)
+    assert indices(pool) == [1, 3, 5]
 
 
 @given(st.lists(st.tuples(st.lists(st.floats(0, 1), min_size=1, max_size=3), st.text()), max_size=4))

@@ -233,6 +233,9 @@ class LearnerConfig(Section):
     external_baseline_shift: float = Field(-0.1, ge=-1, le=1, allow_inf_nan=False)
     """Added to the baseline of others' rollouts (AsymRE): slightly negative, it trusts their successes over their
     failures; 0, as in the paper, leaves it."""
+    external_limit: float = Field(1.25, ge=0, allow_inf_nan=False)
+    """How many times the pull of one's own groups (the sum of |advantage| over their tokens, a running mean) another
+    maker's groups may have on average in an update; what is above is scaled down. 0, as in the paper: no limit."""
     balance: Literal["none", "source"] = "none"
     """source: own and others' rollouts count as I to J, however many of either are live."""
     gradient_checkpointing: bool | Literal["auto"] = "auto"
@@ -278,14 +281,14 @@ class SwarmConfig(Section):
     """Processes that keep the models of this run's nodes, each some of them; 0: none but this one. auto: on a processor
     one for each core, where models have at most 20 million parameters and the run is not over at once."""
     pool_size: int = Field(256, ge=1)
-    """Rollouts a node keeps for sampling; the oldest go first."""
+    """Rollouts a node keeps for sampling. When it is full, the oldest of the maker with most of them goes."""
     max_age: int = Field(4, ge=0)
     """Rounds of its own after which a node drops a rollout that it has not used."""
 
 
 class SamplingConfig(Section):
-    """Which of the pool's rollouts a node learns from. As they stand: uniformly of the live ones, as in the paper, but
-    for `fill`."""
+    """Which of the pool's rollouts a node learns from. As they stand: of the live ones as in the paper, but by turns of
+    their makers, and but for `fill`."""
 
     learnability: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Prefer tasks that this node solves half of the time: weight [p (1 - p)]^learnability; 0: no preference."""

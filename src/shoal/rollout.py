@@ -124,8 +124,7 @@ class Rollout(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, completions=completions)
 
     def first(self, n: int) -> Rollout:
-        """The rollout with its first `n` completions alone: what a receiver scores and learns from is bounded by its own
-        G, however many another node sends."""
+        """The rollout with its first `n` completions alone: a receiver scores and trains on no more than its own G."""
         return self if len(self.completions) <= n else msgspec.structs.replace(self, completions=self.completions[:n])
 
     @staticmethod

@@ -4,9 +4,9 @@ Makers come in random order, and each gives one rollout before anybody gives a s
 
 - Nobody gives more than half of the places, unless nobody else has anything to give.
 - Newcomers together give at most half of the places while known makers have something left: new names cost nothing.
-- Where at least four makers are present, one that has given more of the gradient of late than each of the others gives
-  one rollout an update until another has caught up. Otherwise a maker that always has something to give would have most
-  of the gradient whenever the others have little. Newcomers do not count here for those who are known.
+- Where at least four makers are present, one that has given more of the gradient of late than the others on average
+  gives one rollout an update until they have caught up. Otherwise a maker that always has something to give would have
+  most of the gradient whenever the others have little. Newcomers do not count here for those who are known.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from statistics import fmean
 
 from shoal.rollout import Scored
 
@@ -47,10 +48,13 @@ class Turns:
         permitted: Callable[[Scored], bool] = lambda scored: True,
         bounded: bool = True,
     ) -> list[Scored]:
-        """At most `n` rollouts. `tiers`: what there is to choose from, each maker's in the order in which it gives them;
-        a tier has what places the earlier ones left. `present`: all of the pool, by which it is known who is there.
-        `permitted` is asked last: what it lets through is taken. `bounded`: whether somebody may have to wait, by half
-        of the places or for being ahead, though places stay empty."""
+        """At most `n` rollouts.
+
+        `tiers`: what there is to choose from, each maker's in the order in which it gives them. A tier has the places
+        that the ones before it left. `present`: the whole pool, which tells who is there. `permitted` is asked last:
+        what it lets through is taken. `bounded`: whether places may stay empty because a maker has half of them or is
+        ahead.
+        """
         ahead = self._ahead(present) if bounded else set()
         chosen: list[Scored] = []
         self._last = Counter()
@@ -100,17 +104,17 @@ class Turns:
         self._given = dict(state)
 
     def _ahead(self, present: Iterable[Scored]) -> set[str]:
-        """The makers who have given more than each of the others, where several are present."""
-        makers = {scored.rollout.node: scored.newcomer for scored in present}
-        known = {maker for maker, newcomer in makers.items() if not newcomer}
-        return self._first(known) | (self._first({*makers}) - known)
+        """The makers who have given more than the others on average, where several are present."""
+        newcomers = {scored.rollout.node: scored.newcomer for scored in present}
+        known = [maker for maker, newcomer in newcomers.items() if not newcomer]
+        return self._above(known) | (self._above([*newcomers]) - {*known})
 
-    def _first(self, makers: set[str]) -> set[str]:
-        """The one of `makers` who has given more than each of the others, if there are several and there is one."""
+    def _above(self, makers: Sequence[str]) -> set[str]:
+        """Those of `makers` above their mean, if there are several; which is to be above the mean of the others."""
         if len(makers) < SEVERAL:
             return set()
-        given = sorted(((self._given.get(maker, 0.0), maker) for maker in makers), reverse=True)
-        return {given[0][1]} if given[0][0] > given[1][0] else set()
+        mean = fmean(self._given.get(maker, 0.0) for maker in makers)
+        return {maker for maker in makers if self._given.get(maker, 0.0) > mean * (1 + 1e-9)}
 
 
 def _known(queues: Iterable[Sequence[Scored]]) -> bool:

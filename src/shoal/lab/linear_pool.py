@@ -2,6 +2,7 @@
 
 As there, a pool takes in dead rollouts too, drops what is more than `max_age` rounds old, keeps the newest `size`, and
 gives each rollout to be learned from once. Rollouts of one round reach each node in an order of its own, at random.
+Shares of the pool and turns by maker are left out: among many nodes that send alike, each has few rollouts in a pool.
 
 Shape suffixes as in `linear`; M rollouts that all nodes make in a round, P places: those of all rounds that are kept.
 """

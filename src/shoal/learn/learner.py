@@ -8,8 +8,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
 import torch
 from transformers.modeling_layers import GradientCheckpointingLayer
 
@@ -19,6 +21,7 @@ from shoal.learn.advantages import advantages
 from shoal.learn.batch import MicroBatch, Row, Trained, make_rows, micro_batches, split
 from shoal.learn.critic import Critic, Judgement, judge
 from shoal.learn.external import External, Report, balanced_weights, running_mean, sampled_nll
+from shoal.learn.limit import maker_scales, pull
 from shoal.learn.logprobs import check_architecture, token_logprobs, trained_hidden
 from shoal.learn.losses import clipped_value_loss, kl_k3, policy_loss, token_weights
 from shoal.learn.memory import token_budget, worth_checkpointing
@@ -45,7 +48,7 @@ class GRPOLearner:
     With `advantage = "gae"` it is PPO (arXiv 1707.06347): a critic says what each token was worth, and learns from all
     groups, those of equal rewards too. Its loss is averaged as the policy's.
 
-    Rollouts that are `foreign` count as `external` says, less than own ones.
+    Rollouts that are `foreign` count as `external` says, less than own ones, and pull no more than these (`limit`).
 
     With several ranks each computes some of the rows, and gradients are summed: losses are weighted for the whole step
     beforehand. All ranks then take the same step.
@@ -79,6 +82,8 @@ class GRPOLearner:
         self.skipped_steps = 0
         self.own_nll: float | None = None
         """Nats for each token of own completions: a running mean over updates, None before the first."""
+        self.own_pull: float | None = None
+        """Of own groups with something to learn (`limit`): a running mean over updates, None before the first."""
         self.pull: dict[str, float] = defaultdict(float)
         """Of each node's rollouts in the last update: that sum over their tokens (`shares`)."""
 
@@ -136,7 +141,8 @@ class GRPOLearner:
         config, order = self.config, list(scored)
         random.Random(seed).shuffle(order)
         count = max(1, min(config.num_minibatches, len(order)))
-        groups = [[self._trained_ids(c) for c in s.rollout.completions] for s in order]
+        read = [self._read(s) for s in order]
+        order, groups = [s for s, _ in read], [group for _, group in read]
         compared = advantages(
             [s.rewards for s in order],
             config.advantage,
@@ -146,17 +152,19 @@ class GRPOLearner:
         )
         everything = list(zip(order, groups, compared, strict=True))
         weigh = self._weighing([(s, group) for s, group, _ in everything], count)
+        scales = self._scales(everything)
         slot, minibatches = 0, []
         for share in (everything[i::count] for i in range(count)):
             weights = iter(weigh([(s, group) for s, group, _ in share]))
             rows: list[Row] = []
             for s, group, advantages_of_group in share:
                 sequences, first = [], slot
+                scale = scales.get(s.rollout.node, 1.0) if s.foreign else 1.0
                 missing = sum(max(A, 0.0) for ids, A in zip(group, advantages_of_group, strict=True) if not ids)
                 for c, ids, advantage, reward in zip(
                     s.rollout.completions, group, advantages_of_group, s.rewards, strict=True
                 ):
-                    weight = next(weights)
+                    weight = scale * next(weights)
                     if ids and (self._counts(s) or (config.beta and self.mixture is None)):
                         told = c.logprobs if s.foreign and c.logprobs and len(c.logprobs) == len(ids) else None
                         sequences.append(
@@ -191,14 +199,41 @@ class GRPOLearner:
             (own_per_step, foreign_per_step),
         )
 
+    def _scales(self, groups: Sequence[tuple[Scored, list[list[int]], list[float]]]) -> dict[str, float]:
+        """What the tokens of each other maker are scaled by (`maker_scales`). It brings `own_pull` up to date. A critic
+        says later what each token is worth, so then the lengths alone count."""
+        pulls: dict[bool, list[tuple[str, float]]] = {False: [], True: []}
+        for s, group, advantages_of_group in groups:
+            if self._counts(s):
+                worth = advantages_of_group if self.critic is None else [1.0] * len(group)
+                pulls[s.foreign].append((s.rollout.node, pull(worth, list(map(len, group)), self.config.loss_type)))
+        own = [value for _, value in pulls[False] if value]
+        self.own_pull = running_mean(self.own_pull, fmean(own) if own else None)
+        return maker_scales(pulls[True], self.own_pull, self.config.external_limit)
+
     def _counts(self, scored: Scored) -> bool:
         """Whether there is something to learn from it; to a critic there always is."""
         return scored.instructive or self.critic is not None
 
+    def _read(self, scored: Scored) -> Group:
+        """The rollout with the tokens of its completions. Another node's completion that has none to train on, as one
+        longer than `max_completion_length`, leaves its group: the others are not compared with what the policy never
+        gets to say."""
+        ids = [self._trained_ids(completion) for completion in scored.rollout.completions]
+        kept = [i for i, c in enumerate(scored.rollout.completions) if ids[i] or self._masked(c)]
+        if not scored.foreign or len(kept) in (0, len(ids)):
+            return scored, ids
+        rollout = msgspec.structs.replace(
+            scored.rollout, completions=tuple(scored.rollout.completions[i] for i in kept)
+        )
+        rewards = tuple(scored.rewards[i] for i in kept)
+        return msgspec.structs.replace(scored, rollout=rollout, rewards=rewards), [ids[i] for i in kept]
+
+    def _masked(self, completion: Completion) -> bool:
+        return self.config.mask_truncated_completions and completion.finish_reason == FinishReason.length
+
     def _trained_ids(self, completion: Completion) -> list[int]:
-        if self.config.mask_truncated_completions and completion.finish_reason == FinishReason.length:
-            return []
-        return self.policy.completion_ids(completion)
+        return [] if self._masked(completion) else self.policy.completion_ids(completion)
 
     def _step(
         self,
@@ -382,7 +417,8 @@ class GRPOLearner:
         """Writes the optimiser's state; the weights are the policy's to save. Ranks but the leader write nothing, and
         have to call it only where weights are sharded."""
         optimizer = self.optimizer.state_dict() if self.sharded is None else self.sharded.state_of(self.optimizer)
-        state = {"optimizer": optimizer, "skipped_steps": self.skipped_steps, "own_nll": self.own_nll}
+        state = {"optimizer": optimizer, "skipped_steps": self.skipped_steps}
+        state |= {"own_nll": self.own_nll, "own_pull": self.own_pull}
         if self.reference is not None:
             state["reference"] = self.reference.state_dict()
         if self.critic is not None:
@@ -398,7 +434,7 @@ class GRPOLearner:
         else:
             self.sharded.restore(self.optimizer, state["optimizer"])
         self.skipped_steps = state["skipped_steps"]
-        self.own_nll = state.get("own_nll")
+        self.own_nll, self.own_pull = state.get("own_nll"), state.get("own_pull")
         if self.reference is not None:
             self.reference.load_state_dict(state["reference"])
         if self.critic is not None:
