@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import takewhile
 from typing import Any
 
 from tokenizers import Tokenizer
 
 from shoal.policy.control import control_ids
+from shoal.policy.template import ChatFrame
 
 
 class PlainText:
@@ -27,6 +29,7 @@ class PlainText:
         """`stop_ids`: further ids that no text may have, since they end an answer."""
         self.tokenizer = tokenizer
         self.control = control_ids(tokenizer, stop_ids)
+        self._own: dict[ChatFrame, list[int]] = {}
 
     def ids(self, text: str, limit: int | None = None) -> list[int]:
         """The first `limit` tokens of `text`. What this tokenizer can only write as a control token, such as one for
@@ -39,6 +42,25 @@ class PlainText:
         else:
             found = self._copy.encode(text, add_special_tokens=False).ids
         return [id for id in found if id not in self.control][:limit]
+
+    def framed(self, frame: ChatFrame, texts: Sequence[str], special: bool = False) -> list[int]:
+        """A whole prompt: `texts` in their places in `frame`. `special`: with what the tokenizer puts before a text.
+
+        The prompt is tokenised in one piece, as the model knows it, unless a text would then be more than text."""
+        ids = self._tokens(frame.text(texts), special)
+        own = self._own.setdefault(frame, self._controls(self._tokens(frame.text(["x"] * len(texts)), special)))
+        if self._controls(ids) == own:
+            return ids
+        ids = list(takewhile(self.control.__contains__, self._tokens("x", special)))
+        for piece in frame.pieces:
+            ids += self._tokens(piece) if isinstance(piece, str) else self.ids(piece.text(texts))
+        return ids
+
+    def _tokens(self, text: str, special: bool = False) -> list[int]:
+        return list(self.tokenizer(text, add_special_tokens=special).input_ids)
+
+    def _controls(self, ids: Sequence[int]) -> list[int]:
+        return [id for id in ids if id in self.control]
 
     def defused(self, text: str) -> str:
         """`text` with a space inside whatever spells a control token, for a call that takes no ids."""

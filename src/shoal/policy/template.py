@@ -1,4 +1,4 @@
-"""Chat templates: programs that come with a model. They run once, at load, in a process with limits, and never read a text.
+"""Chat templates: programs that come with a model. They run once, in a process with limits, and never read a text.
 
     template = chat_template(tokenizer, "my-model")
     frame = template.frame(("system", "user"))
@@ -42,7 +42,7 @@ STANDARD = (("user",), ("system", "user"), ("user", "assistant"))
 COMMAND = (sys.executable, "-P", "-m", "shoal.policy.template")
 
 
-class TemplateRefusal(UserError):
+class TemplateRefusal(UserError):  # noqa: N818 (it is what a template answers)
     """A chat template that raises an error for a chat, or leaves out what is said in it."""
 
 
@@ -116,22 +116,23 @@ class ChatTemplate:
             self._rendered[json.dumps(chat)] = refusal if error else text
 
 
-def chat_template(tokenizer: Any) -> ChatTemplate | None:
-    """The tokenizer's chat template, or None where it has none. Raises `UserError` if it does not end, takes too much
-    memory, or leaves out the question."""
+def chat_template(tokenizer: Any, name: str) -> ChatTemplate | None:
+    """The chat template of the model `name`, or None where it has none. Raises `UserError` if it does not end, takes
+    too much memory, or refuses or leaves out a question."""
     if not tokenizer.chat_template:
         return None
+    variables = {key: str(value) for key, value in tokenizer.special_tokens_map.items()}
     try:
-        source = tokenizer.get_chat_template()
-    except ValueError as error:  # several templates, and none of them for a plain chat
-        raise UserError("there is no chat template called 'default'") from error
-    variables = {name: str(value) for name, value in tokenizer.special_tokens_map.items()}
-    return _cached(source, tuple(sorted(variables.items())))
+        template = _cached(tokenizer.get_chat_template(), tuple(sorted(variables.items())))
+        template.frame(("user",))
+    except (UserError, ValueError) as error:  # the latter for several templates, of which none is called "default"
+        raise UserError(f"model '{name}' cannot be asked anything: {error}") from error
+    return template
 
 
-def chat_frames(tokenizer: Any) -> list[str]:
+def chat_frames(tokenizer: Any, name: str) -> list[str]:
     """What the chat template writes around the texts of the chats that it takes."""
-    template = chat_template(tokenizer)
+    template = chat_template(tokenizer, name)
     if template is None:
         return []
     taken = [roles for roles in STANDARD if template.takes(roles)]
