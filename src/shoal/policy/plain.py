@@ -87,19 +87,30 @@ def without(tokenizer: Tokenizer, control: frozenset[int]) -> Tokenizer:
     made = json.loads(tokenizer.to_str())
     made["added_tokens"] = [token for token in made["added_tokens"] if token["id"] not in control]
     made["post_processor"] = made["truncation"] = made["padding"] = None
-    model = made["model"]
+    # An added token has its id from the vocabulary, or else the next one that is free, which is no longer its own.
+    kept = {token["id"]: token["content"] for token in made["added_tokens"]}
+    forget = _from_pieces if isinstance(made["model"]["vocab"], list) else _from_vocabulary
+    forget(made["model"], control, kept)
+    return Tokenizer.from_str(json.dumps(made))
+
+
+def _from_pieces(model: dict[str, Any], control: frozenset[int], kept: dict[int, str]) -> None:
+    """In Unigram the place of a piece is its id, and no text has an empty piece."""
     vocabulary = model["vocab"]
-    if isinstance(vocabulary, list):  # Unigram: the place is the id, and no text has an empty piece
-        model["vocab"] = [["" if id in control else piece, score] for id, (piece, score) in enumerate(vocabulary)]
-        return Tokenizer.from_str(json.dumps(made))
-    unknown = model.get("unk_token")
+    vocabulary += [["", 0.0]] * (max(kept, default=0) + 1 - len(vocabulary))
+    model["vocab"] = [
+        ["" if id in control else kept.get(id, piece), score] for id, (piece, score) in enumerate(vocabulary)
+    ]
+
+
+def _from_vocabulary(model: dict[str, Any], control: frozenset[int], kept: dict[int, str]) -> None:
+    vocabulary = model["vocab"]
     model["vocab"] = {token: id for token, id in vocabulary.items() if id not in control}
-    if (
-        unknown in vocabulary and unknown not in model["vocab"]
-    ):  # still what stands for the unknown, but no text spells it
-        model["unk_token"] = ""
+    model["vocab"] |= {token: id for id, token in kept.items()}
+    unknown = model.get("unk_token")
+    if unknown in vocabulary and unknown not in model["vocab"]:
+        model["unk_token"] = ""  # still stands for what is unknown, but no text spells it
         model["vocab"][""] = vocabulary[unknown]
     if "merges" in model:
         gone = {token for token, id in vocabulary.items() if id in control}
-        model["merges"] = [m for m in model["merges"] if not gone & {*m, "".join(m)}]
-    return Tokenizer.from_str(json.dumps(made))
+        model["merges"] = [pair for pair in model["merges"] if not gone & {*pair, "".join(pair)}]
