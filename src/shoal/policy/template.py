@@ -110,7 +110,9 @@ class ChatTemplate:
         return True
 
     def _render(self, chats: list[dict[str, Any]]) -> None:
-        answers = _in_process({"source": self._source, "variables": self._variables, "chats": chats})
+        answers = _in_process(
+            {"source": self._source, "variables": self._variables, "chats": chats, "seconds": SECONDS}
+        )
         for chat, (text, error) in zip(chats, answers, strict=True):
             refusal = TemplateRefusal(f"the chat template refuses a chat as it is needed here: {error}")
             self._rendered[json.dumps(chat)] = refusal if error else text
@@ -192,7 +194,7 @@ def _in_process(request: dict[str, Any]) -> list[tuple[str, str]]:
 def _main() -> None:
     """In the process: one request in, one answer out."""
     request = json.loads(sys.stdin.buffer.read())
-    _limit()
+    _limit(request["seconds"])
     answers = [_render(request["source"], {**request["variables"], **chat}) for chat in request["chats"]]
     sys.stdout.buffer.write(json.dumps(answers).encode())
 
@@ -243,13 +245,13 @@ def _environment() -> Any:
     return environment
 
 
-def _limit() -> None:
+def _limit(seconds: int) -> None:
     """Limits where the system has them."""
     if sys.platform == "win32":
         return
     import resource
 
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
