@@ -23,8 +23,9 @@ from tiny import CPU, add_marker, make_lm, make_question, make_tokenizer
 
 from shoal.errors import UserError
 from shoal.policy.loading import LanguageModel
+from shoal.policy.plain import PlainText
 from shoal.rewards.generative import FLOOR, GenerativeReward, _above, verdict_ids
-from shoal.rewards.inert import Inert, plain
+from shoal.rewards.inert import plain
 from shoal.rewards.injections import INJECTIONS, in_tags
 from shoal.rewards.prompts import wordings
 from shoal.rewards.reward import encodable
@@ -168,7 +169,7 @@ class Live(GenerativeReward):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         tokenizer: Any = self.lm.tokenizer
-        self._inert.ids = lambda text, limit=None: list(  # type: ignore[method-assign]
+        self._plain.ids = lambda text, limit=None: list(  # type: ignore[method-assign]
             tokenizer(text, add_special_tokens=False).input_ids
         )
 
@@ -205,7 +206,7 @@ def test_the_judged_text_is_its_characters_and_ends_where_the_prompt_says(text: 
     judge = judge_of(votes=2)
     tokenizer: Any = LM.tokenizer
     own = {id for id, token in tokenizer.added_tokens_decoder.items()}
-    assert not own & set(Inert(tokenizer).ids(text))
+    assert not own & set(PlainText(tokenizer).ids(text))
     for vote, frame in enumerate(judge._frames):
         ids = judge._prompt(frame, vote, (QUESTION, text), QUESTION.text)
         assert sum(id in own for id in ids) == 3  # of a chat with one turn and the next one's beginning

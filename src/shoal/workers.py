@@ -111,6 +111,10 @@ class RemotePolicy:
         groups: list[tuple[Completion, ...]] = self._call("generate", list(questions), num_generations, seed)
         return groups
 
+    def control_strings(self) -> frozenset[str]:
+        strings: frozenset[str] = self._call("control_strings")
+        return strings
+
     def save(self, folder: Path) -> None:
         self._call("save", folder.absolute())
 

@@ -35,13 +35,13 @@ def control_strings(tokenizer: Any) -> frozenset[str]:
 
     added = tokenizer.added_tokens_decoder.values()
     special = {token.content for token in added if token.special} | {str(t) for t in tokenizer.all_special_tokens}
-    turns = {marker for text in chat_frames(tokenizer) for marker in _BRACKETED.findall(text)}
+    turns = {marker for text in chat_frames(tokenizer, tokenizer.name_or_path) for marker in _BRACKETED.findall(text)}
     written = {token.content for token in added if not token.special}
     return frozenset(string for string in special | (turns - written) if _is_marker(string))
 
 
 class ControlText:
-    """Finds control strings in a text, in time that grows with the text alone. Case counts, as it does to tokenizers."""
+    """Finds control strings in a text, in time that grows with the text alone. Case counts, as in tokenizers."""
 
     def __init__(self, strings: Iterable[str]) -> None:
         """Without `strings`, for a node without a tokenizer, nothing is found."""

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import TemplateError
-
 from shoal.errors import UserError
+from shoal.policy.control import control_strings
 from shoal.policy.decode import cache_bytes_per_token, check_decoding, sample
 from shoal.policy.device import Placement
 from shoal.policy.draw import Sampling
 from shoal.policy.loading import LanguageModel, load
+from shoal.policy.plain import PlainText
 from shoal.policy.products import use_fast_products
+from shoal.policy.template import ChatFrame, Slot, chat_template
 from shoal.ranks import ALONE, Ranks
 from shoal.rollout import Completion, FinishReason, Part, Question, seed_of
 
@@ -30,7 +31,7 @@ class LanguagePolicy:
     """Answers questions with a causal language model; `lm` is what a learner trains.
 
     Text is the truth: `prompt_ids` and `completion_ids` turn anybody's text into this model's own tokens, prompt and
-    completion apart, so that no boundary merges and nothing in a completion can act as a special token.
+    completion apart, so that no boundary merges. Nothing in a text becomes a control token, whatever it spells.
     """
 
     trouble = ""
@@ -54,8 +55,8 @@ class LanguagePolicy:
         use_fast_products(self.lm.model, placement.device)
         with self._decoding():
             check_decoding(self.lm.model, self.lm.name, placement)
-        self._system_role = self._accepts_system_role()
-        self._stop_marker = self._plain_stop_marker()
+        self._template = chat_template(self.lm.tokenizer, self.lm.name)
+        self._plain = PlainText(self.lm.tokenizer, self.lm.stop_ids)
 
     @property
     def name(self) -> str:
@@ -92,15 +93,14 @@ class LanguagePolicy:
 
     def prompt_ids(self, question: Question) -> list[int]:
         """The question in this model's own format: its chat template, or plain lines where it has none."""
-        tokenizer: Any = self.lm.tokenizer
-        if tokenizer.chat_template:
-            chat = [{"role": message.role, "content": message.content} for message in question.prompt]
-            if not self._system_role:
-                chat = [{"role": "user", "content": "\n\n".join(message["content"] for message in chat)}]
-            return list(tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False))
-        text = "".join(message.content.rstrip() + "\n" for message in question.prompt)
-        ids = list(tokenizer(text).input_ids)
-        return ids[:-1] if ids[-1] in self.lm.stop_ids else ids
+        roles = tuple(message.role for message in question.prompt)
+        texts = [message.content for message in question.prompt]
+        if self._template is None:
+            ids = self._plain.framed(_lines(len(texts)), texts, special=True)
+            return ids[:-1] if ids[-1] in self.lm.stop_ids else ids
+        if "system" in roles and not self._template.takes(roles):  # what it says then goes before the question
+            roles, texts = ("user",), ["\n\n".join(texts)]
+        return self._plain.framed(self._template.frame(roles), texts)
 
     def completion_ids(self, completion: Completion) -> list[int]:
         """The completion's tokens: as sampled where this policy made it, else from its text, with the end-of-sequence
@@ -109,14 +109,14 @@ class LanguagePolicy:
         """
         if completion.token_ids is not None:
             return list(completion.token_ids)
-        tokenizer: Any = self.lm.tokenizer
-        pieces = self._stop_marker.split(completion.text) if self._stop_marker else [completion.text]
-        ids: list[int] = []
-        for piece in pieces:
-            ids += tokenizer(piece, add_special_tokens=False, split_special_tokens=True).input_ids
+        ids = self._plain.ids(completion.text)
         if completion.finish_reason == FinishReason.stop:
             ids.append(self.lm.eos_id)
         return ids if len(ids) <= self.sampling.max_completion_length else []
+
+    def control_strings(self) -> frozenset[str]:
+        """What no policy of this tokenizer writes (`shoal.policy.control`)."""
+        return control_strings(self.lm.tokenizer)
 
     def save(self, folder: Path) -> None:
         """Writes the model. Ranks but the leader write nothing, and have to call it only where weights are sharded."""
@@ -133,27 +133,15 @@ class LanguagePolicy:
         """A time of passes through the model."""
         return nullcontext() if self.sharded is None else self.sharded.decoding()
 
-    def _accepts_system_role(self) -> bool:
-        """Some chat templates refuse a system message; what it says then goes before the question."""
-        tokenizer: Any = self.lm.tokenizer
-        chat = [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}]
-        try:
-            tokenizer.chat_template and tokenizer.apply_chat_template(chat, tokenize=False)
-        except TemplateError:
-            return False
-        return True
-
-    def _plain_stop_marker(self) -> re.Pattern[str] | None:
-        """Where to cut text so that it spells no stop token: after the first character of each that the tokenizer has
-        as an ordinary added token, for those are found in text even with `split_special_tokens`."""
-        tokenizer: Any = self.lm.tokenizer
-        added = tokenizer.added_tokens_decoder.items()
-        plain = [token.content for id, token in added if id in self.lm.stop_ids and not token.special]
-        return re.compile("|".join(f"(?<={re.escape(m[0])})(?={re.escape(m[1:])})" for m in plain)) if plain else None
-
     def _completion(self, token_ids: list[int], stopped: bool, logps: Sequence[float] | None = None) -> Completion:
         body = token_ids[:-1] if stopped else token_ids
         tokenizer: Any = self.lm.tokenizer
         text = tokenizer.decode(body, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         reason = FinishReason.stop if stopped else FinishReason.length
         return Completion((Part(text),), reason, tuple(token_ids), None if logps is None else tuple(logps))
+
+
+@cache
+def _lines(count: int) -> ChatFrame:
+    """Texts on lines of their own, for a model without a chat template."""
+    return ChatFrame(tuple(piece for number in range(count) for piece in (Slot(number, True, False), "\n")))

@@ -18,6 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 
 from shoal.config import GUPPY
 from shoal.errors import UserError
+from shoal.policy.template import chat_template
 
 ADAPTER_CONFIG = "adapter_config.json"
 """The file by which a folder of adapters is known."""
@@ -78,7 +79,7 @@ def load(name: str, device: torch.device) -> LanguageModel:
             f"model '{name}' has no end-of-sequence token, so its answers could not end; "
             "set eos_token_id in its config.json"
         )
-    eos_id = _turn_end(tokenizer, stop_ids)
+    eos_id = _turn_end(tokenizer, name, stop_ids)
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else eos_id
     model = model.to(device)
     _align(model)
@@ -151,12 +152,12 @@ def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     return frozenset(i for i in ids if i is not None)
 
 
-def _turn_end(tokenizer: Any, stop_ids: frozenset[int]) -> int:
+def _turn_end(tokenizer: Any, name: str, stop_ids: frozenset[int]) -> int:
     """The stop token that the chat template puts after an answer; without a template the tokenizer's own."""
-    if tokenizer.chat_template:
-        chat = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
-        ids = tokenizer.apply_chat_template(chat, return_dict=False)
-        ends = [i for i in ids if i in stop_ids]
+    template = chat_template(tokenizer, name)
+    if template is not None and template.takes(("user", "assistant")):
+        chat = template.frame(("user", "assistant")).text(["a", "b"])
+        ends = [i for i in tokenizer(chat, add_special_tokens=False).input_ids if i in stop_ids]
         if ends:
             return int(ends[-1])
     return int(tokenizer.eos_token_id) if tokenizer.eos_token_id in stop_ids else min(stop_ids)

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import takewhile
 from typing import Any
 
 from tokenizers import Tokenizer
 
 from shoal.policy.control import control_ids
+from shoal.policy.template import ChatFrame
 
 
 class PlainText:
@@ -27,6 +29,7 @@ class PlainText:
         """`stop_ids`: further ids that no text may have, since they end an answer."""
         self.tokenizer = tokenizer
         self.control = control_ids(tokenizer, stop_ids)
+        self._own: dict[ChatFrame, list[int]] = {}
 
     def ids(self, text: str, limit: int | None = None) -> list[int]:
         """The first `limit` tokens of `text`. What this tokenizer can only write as a control token, such as one for
@@ -39,6 +42,25 @@ class PlainText:
         else:
             found = self._copy.encode(text, add_special_tokens=False).ids
         return [id for id in found if id not in self.control][:limit]
+
+    def framed(self, frame: ChatFrame, texts: Sequence[str], special: bool = False) -> list[int]:
+        """A whole prompt: `texts` in their places in `frame`. `special`: with what the tokenizer puts before a text.
+
+        The prompt is tokenised in one piece, as the model knows it, unless a text would then be more than text."""
+        ids = self._tokens(frame.text(texts), special)
+        own = self._own.setdefault(frame, self._controls(self._tokens(frame.text(["x"] * len(texts)), special)))
+        if self._controls(ids) == own:
+            return ids
+        ids = list(takewhile(self.control.__contains__, self._tokens("x", special)))
+        for piece in frame.pieces:
+            ids += self._tokens(piece) if isinstance(piece, str) else self.ids(piece.text(texts))
+        return ids
+
+    def _tokens(self, text: str, special: bool = False) -> list[int]:
+        return list(self.tokenizer(text, add_special_tokens=special).input_ids)
+
+    def _controls(self, ids: Sequence[int]) -> list[int]:
+        return [id for id in ids if id in self.control]
 
     def defused(self, text: str) -> str:
         """`text` with a space inside whatever spells a control token, for a call that takes no ids."""
@@ -65,19 +87,30 @@ def without(tokenizer: Tokenizer, control: frozenset[int]) -> Tokenizer:
     made = json.loads(tokenizer.to_str())
     made["added_tokens"] = [token for token in made["added_tokens"] if token["id"] not in control]
     made["post_processor"] = made["truncation"] = made["padding"] = None
-    model = made["model"]
+    # An added token has its id from the vocabulary, or else the next one that is free, which is no longer its own.
+    kept = {token["id"]: token["content"] for token in made["added_tokens"]}
+    forget = _from_pieces if isinstance(made["model"]["vocab"], list) else _from_vocabulary
+    forget(made["model"], control, kept)
+    return Tokenizer.from_str(json.dumps(made))
+
+
+def _from_pieces(model: dict[str, Any], control: frozenset[int], kept: dict[int, str]) -> None:
+    """In Unigram the place of a piece is its id, and no text has an empty piece."""
     vocabulary = model["vocab"]
-    if isinstance(vocabulary, list):  # Unigram: the place is the id, and no text has an empty piece
-        model["vocab"] = [["" if id in control else piece, score] for id, (piece, score) in enumerate(vocabulary)]
-        return Tokenizer.from_str(json.dumps(made))
-    unknown = model.get("unk_token")
+    vocabulary += [["", 0.0]] * (max(kept, default=0) + 1 - len(vocabulary))
+    model["vocab"] = [
+        ["" if id in control else kept.get(id, piece), score] for id, (piece, score) in enumerate(vocabulary)
+    ]
+
+
+def _from_vocabulary(model: dict[str, Any], control: frozenset[int], kept: dict[int, str]) -> None:
+    vocabulary = model["vocab"]
     model["vocab"] = {token: id for token, id in vocabulary.items() if id not in control}
-    if (
-        unknown in vocabulary and unknown not in model["vocab"]
-    ):  # still what stands for the unknown, but no text spells it
-        model["unk_token"] = ""
+    model["vocab"] |= {token: id for id, token in kept.items()}
+    unknown = model.get("unk_token")
+    if unknown in vocabulary and unknown not in model["vocab"]:
+        model["unk_token"] = ""  # still stands for what is unknown, but no text spells it
         model["vocab"][""] = vocabulary[unknown]
     if "merges" in model:
         gone = {token for token, id in vocabulary.items() if id in control}
-        model["merges"] = [m for m in model["merges"] if not gone & {*m, "".join(m)}]
-    return Tokenizer.from_str(json.dumps(made))
+        model["merges"] = [pair for pair in model["merges"] if not gone & {*pair, "".join(pair)}]

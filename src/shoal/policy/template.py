@@ -1,4 +1,4 @@
-"""Chat templates: programs that come with a model. They run once, at load, in a process with limits, and never read a text.
+"""Chat templates: programs that come with a model. They run once, in a process with limits, and never read a text.
 
     template = chat_template(tokenizer, "my-model")
     frame = template.frame(("system", "user"))
@@ -42,7 +42,7 @@ STANDARD = (("user",), ("system", "user"), ("user", "assistant"))
 COMMAND = (sys.executable, "-P", "-m", "shoal.policy.template")
 
 
-class TemplateRefusal(UserError):
+class TemplateRefusal(UserError):  # noqa: N818 (it is what a template answers)
     """A chat template that raises an error for a chat, or leaves out what is said in it."""
 
 
@@ -110,28 +110,31 @@ class ChatTemplate:
         return True
 
     def _render(self, chats: list[dict[str, Any]]) -> None:
-        answers = _in_process({"source": self._source, "variables": self._variables, "chats": chats})
+        answers = _in_process(
+            {"source": self._source, "variables": self._variables, "chats": chats, "seconds": SECONDS}
+        )
         for chat, (text, error) in zip(chats, answers, strict=True):
             refusal = TemplateRefusal(f"the chat template refuses a chat as it is needed here: {error}")
             self._rendered[json.dumps(chat)] = refusal if error else text
 
 
-def chat_template(tokenizer: Any) -> ChatTemplate | None:
-    """The tokenizer's chat template, or None where it has none. Raises `UserError` if it does not end, takes too much
-    memory, or leaves out the question."""
+def chat_template(tokenizer: Any, name: str) -> ChatTemplate | None:
+    """The chat template of the model `name`, or None where it has none. Raises `UserError` if it does not end, takes
+    too much memory, or refuses or leaves out a question."""
     if not tokenizer.chat_template:
         return None
+    variables = {key: str(value) for key, value in tokenizer.special_tokens_map.items()}
     try:
-        source = tokenizer.get_chat_template()
-    except ValueError as error:  # several templates, and none of them for a plain chat
-        raise UserError("there is no chat template called 'default'") from error
-    variables = {name: str(value) for name, value in tokenizer.special_tokens_map.items()}
-    return _cached(source, tuple(sorted(variables.items())))
+        template = _cached(tokenizer.get_chat_template(), tuple(sorted(variables.items())))
+        template.frame(("user",))
+    except (UserError, ValueError) as error:  # the latter for several templates, of which none is called "default"
+        raise UserError(f"model '{name}' cannot be asked anything: {error}") from error
+    return template
 
 
-def chat_frames(tokenizer: Any) -> list[str]:
+def chat_frames(tokenizer: Any, name: str) -> list[str]:
     """What the chat template writes around the texts of the chats that it takes."""
-    template = chat_template(tokenizer)
+    template = chat_template(tokenizer, name)
     if template is None:
         return []
     taken = [roles for roles in STANDARD if template.takes(roles)]
@@ -191,7 +194,7 @@ def _in_process(request: dict[str, Any]) -> list[tuple[str, str]]:
 def _main() -> None:
     """In the process: one request in, one answer out."""
     request = json.loads(sys.stdin.buffer.read())
-    _limit()
+    _limit(request["seconds"])
     answers = [_render(request["source"], {**request["variables"], **chat}) for chat in request["chats"]]
     sys.stdout.buffer.write(json.dumps(answers).encode())
 
@@ -242,13 +245,13 @@ def _environment() -> Any:
     return environment
 
 
-def _limit() -> None:
+def _limit(seconds: int) -> None:
     """Limits where the system has them."""
     if sys.platform == "win32":
         return
     import resource
 
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))

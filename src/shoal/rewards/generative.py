@@ -29,7 +29,8 @@ from shoal.policy.decode import _alike as alike
 from shoal.policy.decode import _head as head
 from shoal.policy.device import Placement
 from shoal.policy.loading import LanguageModel, load
-from shoal.rewards.inert import CONTEXT, LEAST, Frame, Inert, plain
+from shoal.policy.plain import PlainText
+from shoal.rewards.inert import CONTEXT, LEAST, Frame, plain
 from shoal.rewards.prompts import VERDICT, wordings
 from shoal.rewards.reward import CACHED, Pair, Pointwise
 from shoal.rollout import Question
@@ -73,7 +74,7 @@ class GenerativeReward(Pointwise):
         self.max_characters = max_characters
         self.lm.model.eval().requires_grad_(False)
         self._key = key or secrets.token_bytes(32)
-        self._inert = Inert(self.lm.tokenizer)
+        self._plain = PlainText(self.lm.tokenizer, self.lm.stop_ids)
         self._frames = [self._frame(prompt) for prompt in wordings(votes, seed)]
         self._yes, self._no = verdict_ids(self.lm)
         self._limit = self._room()
@@ -110,8 +111,8 @@ class GenerativeReward(Pointwise):
 
     def _prompt(self, frame: Frame, vote: int, pair: Pair, asked: str) -> list[int]:
         question, text = pair
-        texts = [self._inert.ids(plain(t, self.max_characters), self._limit) for t in (asked, text)]
-        marker = self._inert.ids(self.marker(question, text, vote))
+        texts = [self._plain.ids(plain(t, self.max_characters), self._limit) for t in (asked, text)]
+        marker = self._plain.ids(self.marker(question, text, vote))
         return frame.fill([*texts, marker])
 
     def marker(self, question: Question, text: str, vote: int) -> str:
@@ -145,13 +146,13 @@ class GenerativeReward(Pointwise):
 
     def _frame(self, prompt: str) -> Frame:
         if self.lm.tokenizer.chat_template:
-            return Frame(self._inert, [{"role": "user", "content": prompt}])
-        return Frame(self._inert, prompt + VERDICT)
+            return Frame(self.lm.tokenizer, {"user": prompt}, self.lm.name)
+        return Frame(self.lm.tokenizer, prompt + VERDICT, self.lm.name)
 
     def _room(self) -> int:
         """Tokens that a question, and an answer, may have. Raises `UserError` if the model reads next to nothing."""
         context = getattr(self.lm.model.config.get_text_config(), "max_position_embeddings", None) or CONTEXT
-        marker = len(self._inert.ids("f" * 16)) + 16  # at most a token for each letter; it stands there five times
+        marker = len(self._plain.ids("f" * 16)) + 16  # at most a token for each letter; it stands there five times
         limit = (context - max(map(len, self._frames)) - 5 * marker) // 2
         if limit < LEAST:
             raise UserError(f"model '{self.lm.name}' reads {context} tokens, too few to judge with; take another")

@@ -3,8 +3,8 @@
 A frame (a chat template's output, a judging prompt) is written with slots; what goes into them is tokenised apart from
 it, so that no boundary merges, no template reads it and nothing in it becomes one of the tokenizer's own tokens.
 
-    frame = Frame(tokenizer, [{"role": "user", "content": slots[0] + " = ?"}], slots)
-    ids = frame.fill(["2 + 2"])
+    frame = Frame(tokenizer, {"user": SLOTS[0] + " = ?"}, "my-model")
+    ids = frame.fill([PlainText(tokenizer).ids("2 + 2")])
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
-from shoal.errors import UserError
-from shoal.policy.loading import first_line
+from shoal.policy.template import chat_template
 
 SLOTS = ("qzslotaqz", "qzslotbqz", "qzslotcqz")
 """What stands for a text in a frame. Frames are this program's own, so these need not be secret: they are sought in the
@@ -29,56 +27,13 @@ VISIBLE = "\n\t"
 """Control characters that stay."""
 
 
-class Inert:
-    """Turns text into token ids that a tokenizer has for ordinary text, and only those."""
-
-    def __init__(self, tokenizer: Any) -> None:
-        self.tokenizer = tokenizer
-
-    def ids(self, text: str, limit: int | None = None) -> list[int]:
-        """The first `limit` tokens of `text`. Its markers are spelt out, letter by letter if need be; whatever would
-        still come out as one of the tokenizer's own tokens (by its normaliser) is left out."""
-        ids: list[int] = []
-        for piece in self._pieces(text):
-            found = self.tokenizer(piece, add_special_tokens=False, split_special_tokens=True).input_ids
-            ids += [id for id in found if id not in self._own]
-            if limit is not None and len(ids) >= limit:
-                return ids[:limit]
-        return ids
-
-    def defused(self, text: str) -> str:
-        """`text` with a space inside whatever spells one of the tokenizer's own tokens, where pieces cannot be had."""
-        return " ".join(self._pieces(text))
-
-    @cached_property
-    def _own(self) -> frozenset[int]:
-        """Ids of special and added tokens. Added characters are no markers: some tokenizers keep white space there."""
-        added = self.tokenizer.added_tokens_decoder.items()
-        markers = {id for id, token in added if token.special or len(token.content.strip()) > 1}
-        return frozenset(markers | set(self.tokenizer.all_special_ids))
-
-    @cached_property
-    def _marker(self) -> re.Pattern[str] | None:
-        """Where to cut: after the first character of each added token. `split_special_tokens` leaves those whole that
-        are not called special (<think>, <tool_call>, ...)."""
-        added = [token.content for token in self.tokenizer.added_tokens_decoder.values()]
-        added = [content for content in added if len(content) > 1]
-        cuts = [f"(?<={re.escape(c[0])})(?={re.escape(c[1:])})" for c in sorted(added)]
-        return re.compile("|".join(cuts)) if cuts else None
-
-    def _pieces(self, text: str) -> list[str]:
-        return self._marker.split(text) if self._marker else [text]
-
-
 class Frame:
     """A chat, or plain text, with slots; its own tokens may be special, those of what fills it never are."""
 
-    def __init__(self, inert: Inert, content: str | Sequence[Mapping[str, str]], answer: bool = False) -> None:
-        """`content`: a chat for the tokenizer's template, or text. `answer`: the chat ends with its last message rather
-        than where the assistant's begins. Raises `UserError` for a template that refuses it."""
-        self._inert = inert
-        tokenizer = inert.tokenizer
-        text = content if isinstance(content, str) else _rendered(tokenizer, content, answer)
+    def __init__(self, tokenizer: Any, content: str | Mapping[str, str], name: str) -> None:
+        """`content`: what each role says, for the chat template of the model `name`, or text. A chat that ends with the
+        user goes on to where the assistant's turn begins. Raises `UserError` for a template that refuses it."""
+        text = content if isinstance(content, str) else _rendered(tokenizer, content, name)
         slots = "|".join(SLOTS)
         self._order = [SLOTS.index(slot) for slot in re.findall(slots, text)]
         pieces = re.split(slots, text)
@@ -94,7 +49,7 @@ class Frame:
         return sum(map(len, self._pieces))
 
     def fill(self, texts: Sequence[Sequence[int]]) -> list[int]:
-        """The ids of the whole, with `texts` (of `Inert.ids`) in the places of their slots."""
+        """The ids of the whole, with `texts` (of `PlainText.ids`) in the places of their slots."""
         ids = list(self._pieces[0])
         for slot, piece in zip(self._order, self._pieces[1:], strict=True):
             ids += texts[slot]
@@ -109,15 +64,10 @@ def plain(text: str, limit: int) -> str:
     return unicodedata.normalize("NFC", "".join(shown))[:limit]
 
 
-def _rendered(tokenizer: Any, chat: Sequence[Mapping[str, str]], answer: bool) -> str:
-    try:
-        # Templates that let a model think first are asked not to; others ignore it.
-        text: str = tokenizer.apply_chat_template(
-            list(chat), add_generation_prompt=not answer, tokenize=False, enable_thinking=False
-        )
-    except Exception as error:  # templates raise what they like
-        raise UserError(f"the chat template refuses a chat as it is needed here: {first_line(error)}") from error
-    return text
+def _rendered(tokenizer: Any, chat: Mapping[str, str], name: str) -> str:
+    template = chat_template(tokenizer, name)
+    assert template is not None
+    return template.frame(tuple(chat), thinking=False).text(list(chat.values()))
 
 
 def _without_end(tokenizer: Any, ids: list[int]) -> list[int]:

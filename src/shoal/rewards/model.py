@@ -21,7 +21,8 @@ from shoal.policy.decode import _alike as alike
 from shoal.policy.device import Placement
 from shoal.policy.loading import _source as source_of
 from shoal.policy.loading import first_line
-from shoal.rewards.inert import CONTEXT, LEAST, SLOTS, Frame, Inert, plain
+from shoal.policy.plain import PlainText
+from shoal.rewards.inert import CONTEXT, LEAST, SLOTS, Frame, plain
 from shoal.rewards.reward import Pair, Pointwise, unit
 from shoal.rollout import Question
 
@@ -57,7 +58,7 @@ class ModelReward(Pointwise):
         self._pad = _pad_id(self.tokenizer)
         self.model.config.pad_token_id = self.model.config.get_text_config().pad_token_id = self._pad
         self.model.to(placement.device).eval().requires_grad_(False)
-        self._inert = Inert(self.tokenizer)
+        self._plain = PlainText(self.tokenizer)
         self._frame = self._chat_frame() if self.tokenizer.chat_template else None
         context = getattr(self.model.config.get_text_config(), "max_position_embeddings", None) or CONTEXT
         self._limit = min(max_characters, (context - len(self._frame or "") - 8) // 2)
@@ -93,12 +94,12 @@ class ModelReward(Pointwise):
 
     def _ids(self, question: Question, text: str) -> tuple[list[int], list[int] | None]:
         """Token ids, with their segments where the model tells two texts apart."""
-        texts = [self._inert.ids(plain(t, self.max_characters), self._limit) for t in (question.text, text)]
+        texts = [self._plain.ids(plain(t, self.max_characters), self._limit) for t in (question.text, text)]
         if self._frame is not None:
             return self._frame.fill(texts), None
         # A pair: what the tokenizer puts around and between them is its own affair.
         both = [self.tokenizer.decode(ids, clean_up_tokenization_spaces=False) for ids in texts]
-        pair = self.tokenizer(*map(self._inert.defused, both), split_special_tokens=True, truncation=False)
+        pair = self.tokenizer(*map(self._plain.defused, both), split_special_tokens=True, truncation=False)
         segments = pair.get("token_type_ids")
         longest = 2 * self._limit + 8
         return list(pair.input_ids)[:longest], None if segments is None else list(segments)[:longest]
@@ -115,8 +116,7 @@ class ModelReward(Pointwise):
 
     def _chat_frame(self) -> Frame:
         question, answer, _ = SLOTS
-        chat = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
-        return Frame(self._inert, chat, answer=True)
+        return Frame(self.tokenizer, {"user": question, "assistant": answer}, self.name)
 
 
 def _load(name: str) -> tuple[Any, Any]:
