@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import inspect
 import os
-import sys
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,10 +17,10 @@ import msgspec
 
 from shoal.config import TasksConfig
 from shoal.errors import UserError
+from shoal.own_code import reward_function
 from shoal.rewards.wire import Call, Returned, Start
 from shoal.tasks import guard
 from shoal.tasks.draw import Tasks
-from shoal.tasks.task import nearest
 from shoal.tasks.wire import Ready, receive, send
 from shoal.tasks.worker import _die_with_parent, _own_pipes
 
@@ -55,7 +53,7 @@ class Function:
 
     def __init__(self, start: Start) -> None:
         self.start = start
-        self.function = _imported(start.function)
+        self.function = reward_function(start.function)
         self.tasks = Tasks(TasksConfig.model_validate(start.tasks))
         self.loop = asyncio.new_event_loop()  # now, since it opens sockets
         given, variable = _parameters(self.function)
@@ -115,24 +113,6 @@ class Function:
 
 
 _ALWAYS = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
-
-
-def _imported(name: str) -> Callable[..., Any]:
-    module_name, _, attribute = name.partition(":")
-    if (here := os.getcwd()) not in sys.path:
-        sys.path.append(here)  # an installed program does not look there by itself
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # a module may raise anything while it is imported
-        raise UserError(f"reward function {name!r}: cannot import {module_name!r}: {error}") from error
-    function = getattr(module, attribute, None)
-    if not callable(function):
-        names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
-        raise UserError(
-            f"reward function {name!r}: {module_name} has none called {attribute!r}; {nearest(attribute, names)}"
-        )
-    found: Callable[..., Any] = function
-    return found
 
 
 def _parameters(function: Callable[..., Any]) -> tuple[set[str], bool]:
