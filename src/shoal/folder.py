@@ -34,7 +34,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -53,6 +53,8 @@ CONFIG, METRICS, ROLLOUTS, LEARNED, CURVES, CHECKPOINTS = (
 LOCK = ".lock"
 MOST_METRICS = 1 << 30
 """Bytes of metrics that are read."""
+WORDS = frozenset({"node", "eval/by"})
+"""Those of the metrics that are texts; all others are numbers."""
 LONGEST_LINE = 1 << 20
 """Bytes of one of their lines."""
 DISK_FULL = "the disk is full"
@@ -102,7 +104,7 @@ TABLES = {ROLLOUTS: SCHEMA, LEARNED: LEARNED_SCHEMA}
 class RunFolder:
     """The folder of one run, held by one process. Made by `create` or `open`, ended by `close` or `with`."""
 
-    def __init__(self, path: Path, lock: io.IOBase, made: Sequence[Path] | None = None) -> None:
+    def __init__(self, path: Path, lock: BinaryIO, made: Sequence[Path] | None = None) -> None:
         self.path = path
         self._lock = lock
         self._made = made  # by `create`: the folders that were not there before it, innermost first
@@ -306,7 +308,7 @@ def run_metrics(path: Path) -> list[dict[str, Any]]:
 def _check_row(row: dict[str, Any], path: Path) -> None:
     for key, value in row.items():
         number = isinstance(value, int | float) and abs(value) < 2.0**63
-        fits = isinstance(value, str) and value.isprintable() if key == "node" else number or value is None
+        fits = isinstance(value, str) and value.isprintable() if key in WORDS else number or value is None
         if not fits or not key.isprintable():
             raise UserError(f"{path} is not the metrics of a run: {harmless(f'{key} = {value!r}', 80)}")
     if "node" not in row:
@@ -330,7 +332,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     with _explained(path):
         try:
             temporary.unlink(missing_ok=True)  # of a process that was killed, or a link that somebody put there
-            with _own(temporary, os.O_WRONLY | os.O_EXCL) as file:
+            with temporary.open("xb") as file:  # which follows no link
                 file.write(data)
             _sync(temporary)
             temporary.replace(path)
@@ -385,7 +387,7 @@ def _remove_empty(folders: Iterable[Path]) -> None:
             folder.rmdir()
 
 
-def locked(path: Path) -> io.IOBase:
+def locked(path: Path) -> BinaryIO:
     """A file that keeps other processes out of `path` until it is closed or the process ends. Raises `UserError` if
     another has it, or if anything in `path` is neither a file nor a folder."""
     with _explained(path):
@@ -407,7 +409,7 @@ def locked(path: Path) -> io.IOBase:
     return file
 
 
-def _own(path: Path, flags: int) -> io.FileIO:
+def _own(path: Path, flags: int) -> BinaryIO:
     """A file of this folder to be written, made if it is not there, and not emptied. Raises `OSError` if it is a link,
     has another name elsewhere, or is no file: to write there would be to write to whatever it stands for."""
     safe = 0 if sys.platform == "win32" else os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
@@ -421,7 +423,7 @@ def _own(path: Path, flags: int) -> io.FileIO:
     if not stat.S_ISREG(state.st_mode) or state.st_nlink > 1:
         os.close(handle)
         raise OSError(errno.EINVAL, f"{path.name} is not an ordinary file of its own")
-    return open(handle, "r+b" if flags & os.O_RDWR else "wb", buffering=0)
+    return open(handle, "r+b" if flags & os.O_RDWR else "wb")
 
 
 def _refuse_links(path: Path) -> None:
@@ -435,9 +437,7 @@ def _refuse_links(path: Path) -> None:
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(Path(entry.path))
                     elif not entry.is_file(follow_symlinks=False):
-                        raise UserError(
-                            f"{entry.path} is a link or a device: a run's folder has files and folders alone"
-                        )
+                        raise UserError(f"{entry.path} is neither a file nor a folder: a run has no links or pipes")
 
 
 def _sync(path: Path) -> None:

@@ -40,7 +40,7 @@ SETTINGS = [
 ]
 
 TAKEN = (
-    *("tasks.suite", "tasks.only", "tasks.tasks", "tasks.held_out", "tasks.partial_credit"),
+    *("version", "tasks.suite", "tasks.only", "tasks.tasks", "tasks.held_out", "tasks.partial_credit"),
     *("policy.max_completion_length", "network.swarm", "network.connect"),
 )
 """What is taken from somebody else's configuration: what a swarm's nodes have in common. Nothing of it names a file of

@@ -25,7 +25,7 @@ import msgspec
 import pyarrow.parquet as pq
 
 from shoal.config import TaskSpec
-from shoal.folder import ROLLOUTS
+from shoal.folder import ROLLOUTS, run_metrics
 from shoal.lab.answers import Knowing, in_form, wrong_answer
 from shoal.protocols import Policy, Swarm
 from shoal.rollout import Rollout, Scored, seed_of
