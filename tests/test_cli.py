@@ -210,7 +210,14 @@ def test_mistakes_on_the_command_line(argv: list[str], said: str, here: Path, ca
             '[[tasks.tasks]]\nname = "gcd"\nparameters = { max_vale = 3 }\n',
             "task 'gcd' has no parameter 'max_vale'; did",
         ),
-        ('[[tasks.tasks]]\nname = "no_such_module:Task"\n', "task 'no_such_module:Task': cannot import"),
+        (
+            '[[tasks.tasks]]\nname = "no_such_module:Task"\n',
+            "one.toml names code that would run here ('no_such_module:Task'): add --allow-code if you trust the file",
+        ),
+        (
+            '[[rewards]]\nkind = "function"\nfunction = "mine:score"\n',
+            "one.toml names code that would run here ('mine:score'): add --allow-code",
+        ),
         ("[swarm]\nnods = 3\n", "one.toml: there is no setting 'swarm.nods'; did you mean 'swarm.nodes'?"),
         ("rounds = 0\n", "one.toml: rounds = 0: input should be greater than or equal to 1"),
         ("version = 2\n", "one.toml has version 2 of the format, and this shoal reads version 1"),
@@ -261,7 +268,7 @@ def test_an_out_folder_that_must_not_be_written(here: Path, capsys: Capture, mon
         patch.setattr(Path, "mkdir", refuse)
         assert complaint(["run", "--out", "out"], capsys) == "cannot write out: Permission denied"
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_bytes", refuse)
+        patch.setattr(Path, "open", refuse)
         assert complaint(["run", "--out", "a/b"], capsys) == "cannot write a/b/config.toml: Permission denied"
     assert list(here.iterdir()) == []
 
@@ -289,7 +296,8 @@ def test_a_run_that_cannot_be_resumed_stays_as_it_was(content: str, said: str, h
 def test_a_message_of_several_lines_becomes_one(here: Path, capsys: Capture) -> None:
     (here / "chatty.py").write_text('raise ImportError("first\\nsecond")')
     (here / "one.toml").write_text('[[tasks.tasks]]\nname = "chatty:Task"\n')
-    assert "first second" in complaint(["run", "--config", "one.toml", "--out", "out", "--threads", "1"], capsys)
+    argv = ["run", "--config", "one.toml", "--allow-code", "--out", "out", "--threads", "1"]
+    assert "first second" in complaint(argv, capsys)
     assert not (here / "out").exists()
 
 

@@ -113,14 +113,41 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat_module, "BACKOFF", 0.0)
 
 
+@pytest.mark.parametrize("source", ["--config", "--resume"])
+def test_a_file_alone_sends_the_key_to_nobody(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(lambda server, body: (200, chat(*["7"] * 8))) as server:
+        assert run(f"{server.url}#m", tmp_path / "first", "--rounds", "1") == 0
+        server.keys.clear()
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-mine")
+        file = [str(tmp_path / "first"), "--rounds", "2"]
+        if source == "--config":
+            file = [str(tmp_path / "first" / "config.toml"), "--rounds", "1", "--out", str(tmp_path / "second")]
+        assert main(["run", source, *file]) == 0
+        assert server.keys
+        assert set(server.keys) == {None}
+
+
+def test_a_server_that_wants_a_key_is_named_for_the_user_to_confirm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-mine")
+    with serving(lambda server, body: (401, {"error": "who are you"})) as server:
+        (tmp_path / "file.toml").write_text(f'[policy]\nmodel = ["{server.url}#m"]\n')
+        assert main(["run", "--config", str(tmp_path / "file.toml"), "--out", str(tmp_path / "out")]) == 2
+        assert set(server.keys) == {None}
+        assert f"set OPENAI_API_KEY, and OPENAI_BASE_URL={server.url}" in capsys.readouterr().err
+
+
 def test_a_swarm_of_guppy_and_an_endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-mine")
     folder = tmp_path / "run"
     # every other answer is a number that may be right: whether one is does not matter here
     with serving(lambda server, body: (200, chat(*["7", "words"] * 4, finish="stop"))) as server:
         assert run(f"{server.url}#m", folder, "--rounds", "2") == 0
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         assert main(["run", "--resume", str(folder), "--rounds", "3"]) == 0
         assert set(server.keys) == {"Bearer sk-secret-of-mine"}
+        monkeypatch.delenv("OPENAI_BASE_URL")
         printed = capsys.readouterr()
         assert main(["eval", f"{server.url}#m", "--task", "gcd", "--questions", "2", "--samples", "4", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["all"]["questions"] == 2

@@ -182,7 +182,7 @@ def test_create_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: Any, befo
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(Path, "open", full)
     with pytest.raises(UserError, match="the disk is full"):
         RunFolder.create(run, "")
     assert run.exists() == before
@@ -388,7 +388,7 @@ class Killed(BaseException):
     """The process has ended: from here on nothing reaches the disk."""
 
 
-STEPS = [(Path, name) for name in ("mkdir", "rename", "replace", "unlink", "write_bytes", "write_text")]
+STEPS = [(Path, name) for name in ("mkdir", "rename", "replace", "unlink", "open", "write_bytes", "write_text")]
 
 
 def kill_at(step: int, monkeypatch: Any) -> None:

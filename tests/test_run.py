@@ -116,9 +116,10 @@ def test_models_of_different_kinds_learn_from_each_other(
     tiny_lm("qwen2").save(tmp_path / "tiny")
     config = tmp_path / "own.toml"
     config.write_text('[[tasks.tasks]]\nname = "letters:Letters"\n')
-    arguments = ["--config", config, "--model", "guppy", "--model", tmp_path / "tiny", "--max-completion-length", "8"]
+    arguments = ["--config", config, "--allow-code", "--model", "guppy", "--model", tmp_path / "tiny"]
+    arguments += ["--max-completion-length", "8"]
     assert run(*arguments, "--rounds", "2", "--out", tmp_path / "run") == 0
-    assert resume(tmp_path / "run", "--rounds", "3") == 0
+    assert resume(tmp_path / "run", "--rounds", "3", "--allow-code") == 0
     rows = [row for row in read_metrics(tmp_path / "run") if row["round"]]
     for node in ("node-1", "node-2"):
         assert sum(row["rollouts/sampled"] for row in rows if row["node"] == node) > 0

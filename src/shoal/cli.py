@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from shoal import __version__
-from shoal.config import ENDLESS, Config, make_config, read_config
+from shoal.config import ENDLESS, Config, make_config
 from shoal.errors import UserError
-from shoal.flags import Parser, add_settings, given_settings, merged
+from shoal.flags import Parser, add_allow_code, add_settings, config_of, given_settings, merged
 from shoal.ranks import is_leader, leave
+from shoal.reading import harmless
 
 RUN_HELP = """Runs a swarm of language models in this process: each node answers questions, shares what it tried,
 and learns from its own rollouts and from the others'.
@@ -90,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         if not is_leader():
             return 2
-        print(f"shoal: {' '.join(str(error).splitlines())}", file=sys.stderr)  # others' words may have several lines
+        print(f"shoal: {harmless(' '.join(str(error).splitlines()))}", file=sys.stderr)  # they may be others' words
         return 2
     except KeyboardInterrupt:
         if is_leader():
@@ -111,6 +112,7 @@ def _parser(words: Sequence[str]) -> Parser:
     run.add_argument("--config", type=Path, metavar="FILE", help="settings from a TOML file")
     run.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in this folder")
     run.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: runs/DATE-TIME)")
+    add_allow_code(run)
     run.add_argument("--quiet", action="store_true", help="print the result alone")
     add_settings(run, without=NETWORKED)
 
@@ -120,6 +122,7 @@ def _parser(words: Sequence[str]) -> Parser:
     join.add_argument("--config", type=Path, metavar="FILE", help="settings from a TOML file")
     join.add_argument("--resume", type=Path, metavar="DIR", help="go on with the node in this folder")
     join.add_argument("--out", type=Path, metavar="DIR", help="the node's folder (default: runs/DATE-TIME)")
+    add_allow_code(join)
     join.add_argument("--quiet", action="store_true", help="print the result alone")
     add_settings(join, without=("swarm.nodes", "network.connect", *EXPERIMENT))
 
@@ -163,9 +166,9 @@ def _run(args: argparse.Namespace) -> int:
         if fixed:
             raise UserError(f"a resumed run keeps its settings; only {', '.join(sorted(RESUMABLE))} may change")
         source = args.resume / "config.toml"
-        config = _config(source, given) if source.exists() else Config()
+        config = config_of(source, given, args.allow_code) if source.exists() else Config()
     else:
-        config = _config(args.config, given)
+        config = config_of(args.config, given, args.allow_code)
     from shoal.session import run_session
 
     return run_session(config, args.out, args.resume, args.quiet)
@@ -182,10 +185,11 @@ def _join(args: argparse.Namespace) -> int:
         if fixed:
             raise UserError(f"a resumed node keeps its settings, but for the network's; {fixed[0]} may not change")
         source = args.resume / "config.toml"
-        config = _config(source, given) if source.exists() else Config()
+        config = config_of(source, given, args.allow_code) if source.exists() else Config()
     else:
         endless = {} if args.config else {"rounds": ENDLESS}
-        config = _config(args.config, merged(endless, merged(given, {"swarm": {"nodes": 1}})))
+        given = merged(endless, merged(given, {"swarm": {"nodes": 1}}))
+        config = config_of(args.config, given, args.allow_code)
     from shoal.session import join_session
 
     return join_session(config, args.out, args.resume, args.quiet)
@@ -203,7 +207,8 @@ def _eval(args: argparse.Namespace) -> int:
         settings = merged(settings, {"tasks": {"tasks": [{"name": name} for name in args.task]}})
     from shoal.session import eval_session
 
-    return eval_session(make_config(settings, "the command line"), args.model, args.k, args.json)
+    config = make_config(settings, "the command line", allow_code=True, typed_endpoints=True)
+    return eval_session(config, args.model, args.k, args.json)
 
 
 def _merge(args: argparse.Namespace) -> int:
@@ -212,10 +217,3 @@ def _merge(args: argparse.Namespace) -> int:
     merge(args.folder, args.out)
     print(args.out)
     return 0
-
-
-def _config(file: Path | None, given: dict[str, Any]) -> Config:
-    settings = read_config(file) if file else {}
-    if file:
-        make_config(settings, str(file))  # so that the file is blamed for what is wrong in it
-    return make_config(merged(settings, given), "the command line")

@@ -7,15 +7,15 @@ for short. Where TRL has a name for a thing, it is TRL's.
 from __future__ import annotations
 
 import difflib
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
 from shoal.errors import UserError
+from shoal.reading import harmless, parse_toml, read_plain
 
 CONFIG_VERSION: Final = 1
 GUPPY = "guppy"
@@ -23,6 +23,10 @@ ENDLESS: Final = 1_000_000
 """Rounds of a node that goes on until it is stopped."""
 EASY: Final = {"pond": 16, "tide": 16, "tagged": 32}
 """Suites for models of a million parameters: the longest completions, in tokens."""
+MOST_BYTES: Final = 2**20
+"""Of a file of settings."""
+SHOWN: Final = 120
+"""Characters of a value that a message shows."""
 KINDS = {"int", "float", "bool"}
 """What pydantic adds to the name of a setting of several types."""
 
@@ -64,6 +68,11 @@ class TasksConfig(Section):
     """The share of all questions, by a hash of their text, that is kept for evaluation and never trained on."""
     score_timeout: float = Field(2.0, gt=0, allow_inf_nan=False)
     """Seconds of processor time that scoring one completion may take, before it counts as 0."""
+
+    @property
+    def code(self) -> list[str]:
+        """The code of one's own that these tasks name."""
+        return [spec.name for spec in self.tasks if ":" in spec.name]
 
 
 REWARD_NEEDS: Final = {"model": "model", "generative": "model", "function": "function", "rankings": "file"}
@@ -171,6 +180,12 @@ class PolicyConfig(Section):
     """The share of an adapter's input that is dropped in training, at random; never when answering."""
     lora_target_modules: list[str] = Field(["all-linear"], min_length=1)
     """Layers that get adapters, by the end of their names (q_proj); all-linear: every linear one but the output's."""
+    _from_file: bool = PrivateAttr(False)
+
+    @property
+    def sends_key(self) -> bool:
+        """Whether endpoints get the key in OPENAI_API_KEY: a file alone does not decide who receives it."""
+        return not self._from_file
 
 
 class LearnerConfig(Section):
@@ -462,6 +477,11 @@ class Config(Section):
             config.learner.learning_rate = rates.pop()
         return config
 
+    @property
+    def code(self) -> list[str]:
+        """The code of one's own that the settings name, as `module:attribute`."""
+        return self.tasks.code + [spec.function for spec in self.rewards if spec.function]
+
     def to_toml(self) -> str:
         return "# A run of shoal; `shoal run --config THIS_FILE` repeats it.\n" + tomli_w.dumps(self.model_dump())
 
@@ -481,27 +501,46 @@ def default_learning_rate(model: str, lora_r: int) -> float:
 def read_config(path: Path) -> dict[str, Any]:
     """The settings in a TOML file, not yet checked. Raises `UserError` if it cannot be read."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(read_plain(path, MOST_BYTES))
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not TOML: {error}") from error
+    except ValueError as error:
+        raise UserError(f"{path} is not TOML as shoal reads it: {error}") from error
 
 
-def make_config(settings: dict[str, Any], source: str) -> Config:
-    """A `Config` of nested settings. Raises `UserError` with the first thing that is wrong and what would be right."""
+def make_config(
+    settings: dict[str, Any], source: str, allow_code: bool = False, typed_endpoints: bool = False
+) -> Config:
+    """A `Config` of nested settings. Raises `UserError` with the first thing that is wrong and what would be right.
+
+    What comes from a file is not trusted. `allow_code`: the user allows this source to name code that is run.
+    `typed_endpoints`: the user typed the addresses of endpoints, so that they may receive his key.
+    """
     version = settings.get("version", CONFIG_VERSION)
     if version != CONFIG_VERSION:
         raise UserError(
-            f"{source} has version {version!r} of the format, and this shoal reads version {CONFIG_VERSION}: "
+            f"{source} has version {_shown(version)} of the format, and this shoal reads version {CONFIG_VERSION}: "
             "take the shoal that wrote it, or write the settings anew"
         )
     try:
-        return Config.model_validate(settings)
+        config = Config.model_validate(settings)
     except ValidationError as error:
         errors = error.errors()
         unknown = [fault for fault in errors if fault["type"] == "extra_forbidden"]  # it may be missed as well
         raise UserError(f"{source}: {_explain((unknown or errors)[0])}") from error
+    if not allow_code:
+        refuse_code(config.code, source)
+    config.policy._from_file = not typed_endpoints and any(map(is_endpoint, config.policy.model))
+    return config
+
+
+def refuse_code(code: list[str], source: str) -> None:
+    """Raises `UserError` if `source` names any code: to import it is to run it."""
+    if code:
+        raise UserError(
+            f"{source} names code that would run here ({_shown(code[0])}): add --allow-code if you trust the file and "
+            "that code"
+        )
 
 
 def _explain(error: Any) -> str:
@@ -519,7 +558,12 @@ def _explain(error: Any) -> str:
         return f"the setting '{name}' is missing"
     if error["type"] == "value_error":  # settings that do not agree: the message names them
         return f"{name}: {error['ctx']['error']}"
-    return f"{name} = {error['input']!r}: {error['msg'][:1].lower()}{error['msg'][1:]}"
+    return f"{name} = {_shown(error['input'])}: {error['msg'][:1].lower()}{error['msg'][1:]}"
+
+
+def _shown(value: Any) -> str:
+    """A value as a message shows it."""
+    return harmless(repr(value), SHOWN)
 
 
 def nearest_setting(where: list[str], section: type[Section]) -> str:

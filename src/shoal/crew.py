@@ -209,7 +209,8 @@ def place_rank(config: Config, ranks: Ranks) -> Placement:
 
 def endpoint_policy(config: Config, url: str) -> EndpointPolicy:
     policy = config.policy
-    return EndpointPolicy(url, sampling_of(config), policy.endpoint_timeout, policy.endpoint_requests)
+    times = policy.endpoint_timeout, policy.endpoint_requests
+    return EndpointPolicy(url, sampling_of(config), *times, sends_key=policy.sends_key)
 
 
 def sampling_of(config: Config) -> Sampling:

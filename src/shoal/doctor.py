@@ -18,9 +18,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from shoal.config import Config, is_endpoint, make_config, read_config
+from shoal.config import Config, is_endpoint
 from shoal.errors import UserError
-from shoal.flags import add_settings, given_settings, merged
+from shoal.flags import add_allow_code, add_settings, config_of, given_settings
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,14 +57,14 @@ EXTRAS: Final = {"peft": "lora", "bitsandbytes": "8bit", "vllm": "vllm"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings from a TOML file")
+    add_allow_code(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_settings(parser, SETTINGS)
 
 
 def command(args: argparse.Namespace) -> int:
     """`shoal doctor`. Returns the exit code: 0 where the run fits, 1 where it does not."""
-    settings = read_config(args.config) if args.config else {}
-    config = make_config(merged(settings, given_settings(args)), "the command line").resolved()
+    config = config_of(args.config, given_settings(args), args.allow_code).resolved()
     from rich.console import Console
 
     console = Console(stderr=args.json)

@@ -1,5 +1,19 @@
 """Errors that a user can mend."""
 
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
 
 class UserError(Exception):
     """Something the user asked for cannot be done. The message says what to do; the program exits with 2."""
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """A hint for who mistyped `name`: the nearest of `names`, or all of them if none is near and they are few."""
+    known = sorted(names)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return f"choose from {', '.join(known)}" if len(known) <= 12 else f"there are {len(known)} others"

@@ -9,11 +9,12 @@ import argparse
 import difflib
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from shoal.config import Config, settings_of
+from shoal.config import Config, make_config, read_config, settings_of
 from shoal.errors import UserError
 
 NOT_FLAGS = {"version", "tasks.tasks", "rewards"}
@@ -82,6 +83,25 @@ def given_settings(args: argparse.Namespace) -> dict[str, Any]:
     return nested
 
 
+def add_allow_code(parser: argparse.ArgumentParser) -> None:
+    """The flag of every command that reads settings from a file."""
+    parser.add_argument(
+        "--allow-code", action="store_true", help="run the code that the file names (module:attribute): if you trust it"
+    )
+
+
+def config_of(file: Path | None, given: dict[str, Any], allow_code: bool, only: Sequence[str] = ()) -> Config:
+    """The settings in `file` with those that were `given` as flags over them. `only`: all that is taken from the file,
+    by dotted names of settings or sections; none: everything. Raises `UserError`."""
+    settings = read_config(file) if file else {}
+    if only:
+        settings = _picked(settings, only)
+    if file:
+        make_config(settings, str(file), allow_code)  # so that the file is blamed for what is wrong in it
+    typed = "model" in given.get("policy", {})
+    return make_config(merged(settings, given), "the command line", allow_code=True, typed_endpoints=typed)
+
+
 def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     """`below` with what `above` sets differently."""
     result = dict(below)
@@ -89,6 +109,19 @@ def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
         old = result.get(key)
         result[key] = merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return result
+
+
+def _picked(settings: dict[str, Any], only: Sequence[str]) -> dict[str, Any]:
+    """The settings of these dotted names. What has no sections where they should be is kept, to be refused."""
+    found: dict[str, Any] = {}
+    for name in only:
+        section, _, leaf = name.rpartition(".")
+        inside = settings.get(section, {}) if section else settings
+        if not isinstance(inside, dict):
+            found[section] = inside
+        elif leaf in inside:
+            _put(found, name.split("."), inside[leaf])
+    return found
 
 
 def _put(nested: dict[str, Any], path: list[str], value: Any) -> None:

@@ -13,6 +13,8 @@
             folder.save(ROLLOUTS, round, completions)
             folder.checkpoint(round, save)
 
+It has plain files and folders alone: what is a link, a pipe or a device may be somebody else's file, and is refused.
+
 A folder is consistent after a kill at any instant: what a checkpoint implies is on disk before the checkpoint
 appears under its name, and `rewind` drops what is newer. A failed write is a `UserError` that names the file.
 """
@@ -27,16 +29,18 @@ import math
 import os
 import re
 import shutil
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shoal.errors import UserError
+from shoal.reading import harmless, open_plain, parse_json
 
 if sys.platform != "win32":
     import fcntl
@@ -47,6 +51,12 @@ CONFIG, METRICS, ROLLOUTS, LEARNED, CURVES, CHECKPOINTS = (
     "config.toml", "metrics.jsonl", "rollouts.parquet", "learned.parquet", "curves.png", "checkpoints",
 )  # fmt: skip
 LOCK = ".lock"
+MOST_METRICS = 1 << 30
+"""Bytes of metrics that are read."""
+WORDS = frozenset({"node", "eval/by"})
+"""Those of the metrics that are texts; all others are numbers."""
+LONGEST_LINE = 1 << 20
+"""Bytes of one of their lines."""
 DISK_FULL = "the disk is full"
 
 PART_BYTES = 16 << 20
@@ -94,7 +104,7 @@ TABLES = {ROLLOUTS: SCHEMA, LEARNED: LEARNED_SCHEMA}
 class RunFolder:
     """The folder of one run, held by one process. Made by `create` or `open`, ended by `close` or `with`."""
 
-    def __init__(self, path: Path, lock: io.IOBase, made: Sequence[Path] | None = None) -> None:
+    def __init__(self, path: Path, lock: BinaryIO, made: Sequence[Path] | None = None) -> None:
         self.path = path
         self._lock = lock
         self._made = made  # by `create`: the folders that were not there before it, innermost first
@@ -145,7 +155,7 @@ class RunFolder:
 
     def log(self, rows: Sequence[Row]) -> None:
         """Append rows to the metrics. What JSON cannot say (NaN, infinities) becomes null."""
-        with _explained(self.path / METRICS), (self.path / METRICS).open("ab") as file:
+        with _explained(self.path / METRICS), _own(self.path / METRICS, os.O_WRONLY | os.O_APPEND) as file:
             file.write(_json_lines(rows))
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -246,7 +256,7 @@ class RunFolder:
         """Remove what was being written, or removed, when a process was killed."""
         for room in (self.path, self.path / CHECKPOINTS, *(self.path / table for table in TABLES)):
             for path in room.glob(".*.tmp"):
-                if path.is_dir():
+                if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path, ignore_errors=True)
                 else:
                     path.unlink(missing_ok=True)
@@ -268,19 +278,41 @@ class RunFolder:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """All metrics of the run in `path`, also while another process writes. Lines cut short are left out."""
+    """All lines of metrics in `path`, also while another process writes. Lines cut short are left out."""
     if (path / CONFIG).exists() and not (path / METRICS).exists():
         return []  # a run that has just begun
     rows = []
-    with _explained(path / METRICS, "read"), (path / METRICS).open("rb") as file:
-        for line in file:
+    with _explained(path / METRICS, "read"), open_plain(path / METRICS) as file:
+        if os.fstat(file.fileno()).st_size > MOST_METRICS:
+            raise OSError(errno.EFBIG, f"it has more than {MOST_METRICS >> 20} MiB")
+        while line := file.readline(LONGEST_LINE):
             try:
-                row = json.loads(line)
+                row = parse_json(line)
             except ValueError:
                 continue
             if isinstance(row, dict) and line.endswith(b"\n"):  # `12` of a cut `123` would parse
+                if type(row.get("round")) is not int:
+                    raise UserError(f"{path / METRICS} is not the metrics of a run: a line has no round")
                 rows.append(row)
     return rows
+
+
+def run_metrics(path: Path) -> list[dict[str, Any]]:
+    """The same, each line as a run writes it: the round, the name of the node, and numbers. Raises `UserError`."""
+    rows = read_metrics(path)
+    for row in rows:
+        _check_row(row, path / METRICS)
+    return rows
+
+
+def _check_row(row: dict[str, Any], path: Path) -> None:
+    for key, value in row.items():
+        number = isinstance(value, int | float) and abs(value) < 2.0**63
+        fits = isinstance(value, str) and value.isprintable() if key in WORDS else number or value is None
+        if not fits or not key.isprintable():
+            raise UserError(f"{path} is not the metrics of a run: {harmless(f'{key} = {value!r}', 80)}")
+    if "node" not in row:
+        raise UserError(f"{path} is not the metrics of a run: a line has no node")
 
 
 def ensure_space(path: Path, needed_bytes: int) -> None:
@@ -299,7 +331,9 @@ def write_atomically(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     with _explained(path):
         try:
-            temporary.write_bytes(data)
+            temporary.unlink(missing_ok=True)  # of a process that was killed, or a link that somebody put there
+            with temporary.open("xb") as file:  # which follows no link
+                file.write(data)
             _sync(temporary)
             temporary.replace(path)
             _sync(path.parent)
@@ -353,11 +387,11 @@ def _remove_empty(folders: Iterable[Path]) -> None:
             folder.rmdir()
 
 
-def locked(path: Path) -> io.IOBase:
+def locked(path: Path) -> BinaryIO:
     """A file that keeps other processes out of `path` until it is closed or the process ends. Raises `UserError` if
-    another has it."""
+    another has it, or if anything in `path` is neither a file nor a folder."""
     with _explained(path):
-        file = (path / LOCK).open("wb")
+        file = _own(path / LOCK, os.O_RDWR)
     if sys.platform != "win32":
         try:
             # not `flock`: forked workers would inherit that, outlive a killed run and keep it locked
@@ -367,7 +401,43 @@ def locked(path: Path) -> io.IOBase:
             raise UserError(f"another process is writing {path}: wait until it ends, or choose another --out") from None
         except OSError:
             pass  # a network disk without locks: go on unguarded
+    try:
+        _refuse_links(path)
+    except BaseException:
+        file.close()
+        raise
     return file
+
+
+def _own(path: Path, flags: int) -> BinaryIO:
+    """A file of this folder to be written, made if it is not there, and not emptied. Raises `OSError` if it is a link,
+    has another name elsewhere, or is no file: to write there would be to write to whatever it stands for."""
+    safe = 0 if sys.platform == "win32" else os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+    try:
+        handle = os.open(path, flags | os.O_CREAT | safe, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise OSError(error.errno, f"{path.name} is not an ordinary file") from error
+        raise
+    state = os.fstat(handle)
+    if not stat.S_ISREG(state.st_mode) or state.st_nlink > 1:
+        os.close(handle)
+        raise OSError(errno.EINVAL, f"{path.name} is not an ordinary file of its own")
+    return open(handle, "r+b" if flags & os.O_RDWR else "wb")
+
+
+def _refuse_links(path: Path) -> None:
+    """Raises `UserError` for anything below `path` that is neither a file nor a folder: a link leads elsewhere, and a
+    pipe or a device never ends."""
+    waiting = [path]
+    with _explained(path, "read"):
+        while waiting:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(Path(entry.path))
+                    elif not entry.is_file(follow_symlinks=False):
+                        raise UserError(f"{entry.path} is neither a file nor a folder: a run has no links or pipes")
 
 
 def _sync(path: Path) -> None:

@@ -116,8 +116,16 @@ class Run:
         self.company, policies = self._together(policies) if crew is None else (crew.company, policies)
         self.nodes = [self._node(name, policy) for name, policy in zip(names, policies, strict=True)]
         if checkpoint:
-            self.each(partial(node.load, checkpoint / node.name) for node in self.nodes)
+            self._restore(checkpoint)
             self._kept = self.round
+
+    def _restore(self, checkpoint: Path) -> None:
+        try:
+            self.each(partial(node.load, checkpoint / node.name) for node in self.nodes)
+        except (UserError, MemoryError):
+            raise
+        except Exception as error:  # its files have parsers of their own, which raise whatever they do
+            raise UserError(f"the checkpoint {checkpoint} cannot be read: {type(error).__name__}: {error}") from error
 
     @property
     def round(self) -> int:

@@ -21,7 +21,7 @@ from shoal.config import ENDLESS, Config
 from shoal.curves import draw_curves
 from shoal.display import Display, make_display
 from shoal.errors import UserError
-from shoal.folder import CONFIG, CURVES, RunFolder, clean, write_atomically
+from shoal.folder import CONFIG, CURVES, RunFolder, clean, run_metrics, write_atomically
 from shoal.judge import Estimate, Evaluation, evaluate
 from shoal.led import LedSwarm, LedVerifier
 from shoal.ranks import Ranks, joined
@@ -80,7 +80,7 @@ def _lead(
         if identity:
             ranks.agreed(identity.name)
         ranks.agreed(checkpoint)
-        display = make_display(console, config.rounds, nodes, quiet, folder.metrics())
+        display = make_display(console, config.rounds, nodes, quiet, run_metrics(folder.path))
         with ExitStack() as stack:
             stack.enter_context(display)
             display.status("starting")
@@ -110,7 +110,7 @@ def _lead(
                 gc.freeze()
             with closing(run), _stoppable(display) as stop:
                 run.go(stop)
-        draw_curves(folder.metrics(), folder.path / CURVES, _title(config))
+        draw_curves(run_metrics(folder.path), folder.path / CURVES, _title(config))
         done = run.round >= config.rounds
         _print_gains(console, folder, f"{run.placement}" + (f", {ranks.size} ranks" if ranks.size > 1 else ""))
         if not done:
@@ -203,7 +203,7 @@ def _title(config: Config) -> str:
 
 def _print_gains(console: Console, folder: RunFolder, placement: object) -> None:
     """What the run gave, mean over its nodes."""
-    rows = folder.metrics()
+    rows = run_metrics(folder.path)
     evaluated = [row["round"] for row in rows if row.get("eval/pass@1") is not None]
     rounds = max((row["round"] for row in rows), default=0)
     if rounds and evaluated:

@@ -1,7 +1,7 @@
 """How a node's swarm stands, as `shoal status` and the live display show it.
 
-Names of peers are made of their keys here and now, and reasons are this program's own words: nothing that is shown was
-written by a stranger.
+Names of peers are made of their keys, and reasons are this program's own words: nothing in a node's own status was
+written by a stranger. The folder may come from one, so what is read is checked, and shown without control characters.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
 from shoal.errors import UserError
-from shoal.folder import METRICS, clean, read_metrics
+from shoal.folder import METRICS, clean, run_metrics
+from shoal.reading import harmless, parse_json, read_plain
 
 STATUS = "swarm.json"
 """In the run's folder: how the swarm stands, written every few seconds."""
@@ -25,13 +27,76 @@ STALE = 15.0
 """Seconds without a new status after which a node counts as gone."""
 SHOWN = 20
 """Peers in the table."""
+MOST_BYTES = 1 << 24
+"""Of a status: it has at most some thousands of peers."""
+LONGEST = 400
+"""Characters of any of its texts that are shown."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Number = Annotated[float, msgspec.Meta(ge=-(2.0**63), le=2.0**63)]
+
+
+class Flow(msgspec.Struct):
+    """What came in, or went out."""
+
+    messages: Count
+    bytes: Count
+    messages_per_second: Number
+    bytes_per_second: Number
+    overflow: Count
+
+
+class Peer(msgspec.Struct):
+    """What came of one peer."""
+
+    name: str
+    admitted: Count
+    weight: Number
+    last: Number
+    muted: Number
+    refused: dict[str, Count]
+
+
+class Admitted(msgspec.Struct):
+    admitted: Count
+    refused: dict[str, Count]
+    peers: list[Peer]
+
+
+class InPool(msgspec.Struct):
+    rollouts: Count
+    live: Count
+    wanted: Count
+
+
+class Status(msgspec.Struct):
+    """What of a status is shown. It may have more."""
+
+    time: Number
+    name: str
+    id: str
+    swarm: str
+    tag: str
+    links: Count
+    shard: str
+    region: str
+    peers: Count
+    neighbours: list[Any]
+    wanted: Count
+    note: str
+    silo_since: Number | None
+    faults: Count
+    received: Flow
+    sent: Flow
+    pool: InPool
+    admission: Admitted
 
 
 def status_session(folder: Path | None, as_json: bool) -> int:
     """`shoal status`: of the run in `folder`, or of the one that wrote its status last."""
     folder = folder or newest()
     status = read_status(folder)
-    status["gained"] = gained(read_metrics(folder) if (folder / METRICS).exists() else [])
+    status["gained"] = gained(run_metrics(folder) if (folder / METRICS).exists() else [])
     if as_json:
         print(json.dumps(clean({"folder": str(folder), **status})))
     else:
@@ -44,17 +109,21 @@ def newest() -> Path:
     found = list(Path("runs").glob(f"*/{STATUS}"))
     if not found:
         raise UserError("no node of a swarm runs in this folder: `shoal join` starts one; give its folder otherwise")
-    return max(found, key=lambda path: path.stat().st_mtime).parent
+    return max(found, key=lambda path: path.lstat().st_mtime).parent
 
 
 def read_status(folder: Path) -> dict[str, Any]:
-    """What the node in `folder` wrote last. Raises `UserError`."""
+    """What the node in `folder` wrote last. Raises `UserError` if it is not that."""
+    path = folder / STATUS
     try:
-        status: dict[str, Any] = json.loads((folder / STATUS).read_text(encoding="utf-8"))
+        status: dict[str, Any] = parse_json(read_plain(path, MOST_BYTES))
+        msgspec.convert(status, Status)
     except FileNotFoundError:
         raise UserError(f"{folder} is not the folder of a node in a swarm (it has no {STATUS})") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot read {folder / STATUS}: {error}") from error
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise UserError(f"{path} is not the status of a node: {error}") from error
     return status
 
 
@@ -102,7 +171,7 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
     received, sent, admission, got = status["received"], status["sent"], status["admission"], status["gained"]
 
     def row(name: str, text: str) -> None:
-        head.add_row(Text(name, "dim"), Text(text))
+        head.add_row(Text(name, "dim"), Text(harmless(text, LONGEST)))
 
     row("node", f"{status['name']} ({status['id'][:16]}…)")
     row("swarm", status["swarm"] + (" (private)" if status["tag"] != "open" else ""))
@@ -110,7 +179,7 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
     if age > STALE:
         row("state", f"not running: its last word was {duration(age)} ago")
     elif status["note"]:
-        row("state", f"{status['note']} (for {duration(now - status['silo_since'])})")
+        row("state", f"{status['note']} (for {duration(now - (status['silo_since'] or now))})")
     else:
         row("state", f"in touch, {status['links']} link{'s' * (status['links'] != 1)}")
     row("shards", f"own {status['shard']}; looks at {status['region'] + '*' if status['region'] else 'all'}")
@@ -140,12 +209,12 @@ def peers(known: Sequence[Mapping[str, Any]], shares: Mapping[str, float], now: 
         muted = f"muted for {duration(peer['muted'])}; " if peer["muted"] else ""
         share = shares.get(peer["name"], 0.0)
         table.add_row(
-            Text(peer["name"]),
+            Text(harmless(peer["name"], LONGEST)),
             str(peer["admitted"]),
             f"{share:.1%}" if share else "",
             f"{peer['weight']:.2f}",
             duration(now - peer["last"]),
-            Text(muted + reasons(peer["refused"])),
+            Text(harmless(muted + reasons(peer["refused"]), LONGEST)),
         )
     if len(known) > SHOWN:
         table.add_row(Text(f"{len(known) - SHOWN} more", "dim"))

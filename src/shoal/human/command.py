@@ -6,9 +6,8 @@ import argparse
 from contextlib import closing
 from pathlib import Path
 
-from shoal.config import make_config, read_config
 from shoal.errors import UserError
-from shoal.flags import add_settings, given_settings, merged
+from shoal.flags import add_allow_code, add_settings, config_of, given_settings, merged
 from shoal.window import host
 
 HELP = """Opens a page in which you join a swarm: you answer questions or rank what nodes wrote, see how it scored, and
@@ -40,11 +39,19 @@ SETTINGS = [
     "network.neighbours",
 ]
 
+TAKEN = (
+    *("version", "tasks.suite", "tasks.only", "tasks.tasks", "tasks.held_out", "tasks.partial_credit"),
+    *("policy.max_completion_length", "network.swarm", "network.connect"),
+)
+"""What is taken from somebody else's configuration: what a swarm's nodes have in common. Nothing of it names a file of
+this machine, opens a port or rewards anything."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `shoal human`."""
     parser.add_argument("endpoints", nargs="*", metavar="ENDPOINT", help="relays or nodes to reach: HOST:PORT")
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings of a node of this swarm (config.toml)")
+    add_allow_code(parser)
     host.add_arguments(parser, LISTEN)
     parser.add_argument(
         "--home", type=Path, metavar="DIR", help="identity and journal (default: human/ beside this machine's identity)"
@@ -70,8 +77,7 @@ def command(args: argparse.Namespace) -> int:
     given = merged(given_settings(args), {"swarm": {"nodes": 1}})
     if args.endpoints:
         given = merged(given, {"network": {"connect": args.endpoints}})
-    below = read_config(args.config) if args.config else {}
-    config = make_config(merged(below, given), "the command line")
+    config = config_of(args.config, given, args.allow_code, TAKEN)
     home = args.home or identity_path().parent / "human"
     with host.opened_place(args, LISTEN) as place, closing(Contributor(config, home, args.kind, args.model)) as one:
         what = f"{one.identity.name} in {one.swarm}: answer"

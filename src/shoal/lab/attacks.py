@@ -25,7 +25,7 @@ import msgspec
 import pyarrow.parquet as pq
 
 from shoal.config import TaskSpec
-from shoal.folder import ROLLOUTS, read_metrics
+from shoal.folder import ROLLOUTS, run_metrics
 from shoal.lab.answers import Knowing, in_form, wrong_answer
 from shoal.protocols import Policy, Swarm
 from shoal.rollout import Rollout, Scored, seed_of
@@ -175,7 +175,7 @@ def attack_curve(folder: Path, honest: Sequence[str]) -> dict[str, dict[int, flo
             found["attack/reasoning"][round].append(FALSEHOOD in text)
             found["attack/gibberish"][round].append(is_gibberish(text))
             found["attack/length"][round].append(len(text))
-    for row in read_metrics(folder):
+    for row in run_metrics(folder):
         pulls = {key.removeprefix("gradient/from/"): row[key] for key in row if key.startswith("gradient/from/")}
         if row["node"] in honest and pulls:
             from_honest = sum(pull for maker, pull in pulls.items() if maker in honest)

@@ -32,8 +32,7 @@ def run_on_ray(address: str, cells: Sequence[tuple[Config, Path]], bases: Path) 
         models: Any = ray.put({path.name: read_folder(path) for path in bases.iterdir()} if bases.exists() else {})
         task = ray.remote(num_cpus=1, max_retries=2)(_remote)
         waiting = {
-            task.remote(config.model_dump(mode="json"), str(bases.absolute()), models): number
-            for number, (config, _) in enumerate(cells)
+            task.remote(config, str(bases.absolute()), models): number for number, (config, _) in enumerate(cells)
         }
         while waiting:
             (done,), _ = ray.wait(list(waiting), num_returns=1)
@@ -49,7 +48,7 @@ def run_on_ray(address: str, cells: Sequence[tuple[Config, Path]], bases: Path) 
         ray.shutdown()
 
 
-def _remote(settings: dict[str, Any], bases: str, models: Mapping[str, Files]) -> Files:
+def _remote(config: Config, bases: str, models: Mapping[str, Files]) -> Files:
     """One run on another machine: its folder as bytes."""
     with tempfile.TemporaryDirectory() as room:
 
@@ -60,7 +59,7 @@ def _remote(settings: dict[str, Any], bases: str, models: Mapping[str, Files]) -
             write_folder(Path(room) / BASES / path.name, models[path.name])
             return str(Path(room) / BASES / path.name)
 
-        config = Config.model_validate(settings)
+        config = config.model_copy(deep=True)
         config.policy.model = [here(model) for model in config.policy.model]
         for spec in config.rewards:
             spec.model = here(spec.model)

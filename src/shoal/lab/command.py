@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from shoal.flags import add_settings, given_settings
+from shoal.flags import add_allow_code, add_settings, given_settings
 
 HELP = """Runs controlled experiments: arms by regimes by seeds, as a study file says, and reports on them.
 
@@ -33,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--together", type=int, default=0, metavar="N", help="runs in one batched program (default: 8 on a GPU, else 1)"
     )
+    add_allow_code(run)
     run.add_argument("--ray", metavar="ADDRESS", help="run on the Ray cluster there; auto: this one's (shoal[ray])")
     add_settings(run, without=("seed", "threads", "experiment.", "network.", "admission."))
     report = commands.add_parser("report", help="draw and write the report of a study")
@@ -56,7 +57,7 @@ def _run(args: argparse.Namespace) -> int:
     from shoal.lab.runner import open_study, run_study
 
     console = Console()
-    study, folder = open_study(args.study, args.out, given_settings(args), args.quick)
+    study, folder = open_study(args.study, args.out, given_settings(args), args.quick, args.allow_code)
     for warning in study.hopeless():
         console.print(warning, style="yellow", highlight=False)
     try:

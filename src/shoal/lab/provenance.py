@@ -32,7 +32,7 @@ def differences(path: Path, config: Config) -> list[str]:
     """What of the settings of the run in `path` is not as in `config`: a line for each. Settings that its config.toml
     has not, since they are newer, have their defaults there; where the study's own models lie does not matter."""
     try:
-        was = make_config(read_config(path / CONFIG), str(path / CONFIG)).resolved()
+        was = make_config(read_config(path / CONFIG), str(path / CONFIG), allow_code=True).resolved()  # nothing is run
     except UserError as error:
         return [str(error)]
     before, now = _plain(was), _plain(config.resolved())

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from shoal.config import Config
 from shoal.errors import UserError
-from shoal.folder import LEARNED, read_metrics
+from shoal.folder import LEARNED, run_metrics
 from shoal.lab.attacks import attack_measures
 from shoal.lab.measures import PASS, held_out, summary, tokens_generated
 from shoal.lab.provenance import differences
@@ -188,7 +188,7 @@ def _read_run(folder: Path, cell: Cell, config: Config, counted: Sequence[str], 
     path = folder / cell.path
     try:
         done = json.loads((path / DONE).read_bytes())
-        rows = [_kept(row) for row in read_metrics(path)]
+        rows = [_kept(row) for row in run_metrics(path)]
     except (OSError, ValueError, UserError):
         return None
     if not isinstance(done, dict) or not rows:

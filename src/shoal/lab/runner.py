@@ -24,7 +24,7 @@ from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from shoal.config import GUPPY, Config
+from shoal.config import GUPPY, Config, refuse_code
 from shoal.errors import UserError
 from shoal.flags import merged
 from shoal.folder import CONFIG, locked, write_atomically
@@ -46,22 +46,28 @@ QUIET_LAB: Final[dict[str, Any]] = {"checkpoint_every": 0, "threads": 1, "swarm"
 """What a run of a study has, unless the study says otherwise: it is one of many, and short."""
 
 
-def open_study(path: Path, out: Path | None, given: dict[str, Any], quick: bool) -> tuple[Study, Path]:
+def open_study(
+    path: Path, out: Path | None, given: dict[str, Any], quick: bool, allow_code: bool = False
+) -> tuple[Study, Path]:
     """The study in a file or in a folder that was begun, with what is `given` over all its settings, and its folder.
 
-    Raises `UserError` if the folder has another study.
+    Raises `UserError` if the folder has another study, or if the study names code and the user does not allow it.
     """
     file = path / STUDY if path.is_dir() else path
     study = read_study(file)
     if path.is_dir():
         if given or quick or (out and out != path):
             raise UserError(f"{path} was begun with its own settings; leave other flags away, or take another --out")
+        if not allow_code:
+            refuse_code(study.code, str(file))
         return study, path
     study = study.smaller() if quick else study
     study.base = merged(QUIET_LAB, study.base)
     study = overruled(study, given)
     for cell in study.cells():
         study.config(cell)
+    if not allow_code:
+        refuse_code(study.code, str(file))
     folder = out or Path("lab") / (path.stem + ("-quick" if quick else ""))
     text = tomli_w.dumps(study.model_dump(mode="json", exclude_none=True, exclude_defaults=True))
     kept = folder / STUDY

@@ -190,7 +190,7 @@ class Study(Section):
         settings = merged(merged(self.base, regime.settings), self.arms[cell.arm].settings)
         settings = merged(settings, {"seed": cell.seed})
         where = f"{cell.regime}, {cell.arm}"
-        config = make_config(settings, where)
+        config = make_config(settings, where, allow_code=True)  # whoever runs it asks `code` before
         for name in {model.removeprefix(BASE) for model in config.policy.model} & self.bases.keys():
             if (kept := self.bases[name].tasks.held_out) != config.tasks.held_out:
                 raise UserError(
@@ -201,6 +201,13 @@ class Study(Section):
         for spec in config.rewards:
             spec.model = self._model(spec.model, "reward" if spec.kind == "model" else "policy", where, folder)
         return config.resolved()
+
+    @property
+    def code(self) -> list[str]:
+        """The code of one's own that the study names: to run it is to run that."""
+        return [name for cell in self.cells() for name in self.config(cell).code] + [
+            name for recipe in self.bases.values() for name in recipe.tasks.code
+        ]
 
     def _model(self, model: str, kind: str, where: str, folder: Path | None) -> str:
         """The folder of a model that the study makes; any other name stays."""

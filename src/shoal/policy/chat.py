@@ -4,7 +4,8 @@
         choices = await client.complete({"model": "m", "messages": [...], "n": 4}, limit=2**20)
 
 What a server says is a stranger's text: it is parsed strictly, cut short, and shown as plain characters. The key, from
-the environment variable OPENAI_API_KEY, goes into the request's header and nowhere else.
+the environment variable OPENAI_API_KEY, goes into the request's header and nowhere else; a server that a file named
+gets it only if OPENAI_BASE_URL is its address.
 """
 
 from __future__ import annotations
@@ -68,9 +69,10 @@ class Models(msgspec.Struct):
 class ChatClient:
     """Requests to one server, `requests` of them at a time. Once it is down, nothing more is sent."""
 
-    def __init__(self, base: str, timeout: float, requests: int) -> None:
+    def __init__(self, base: str, timeout: float, requests: int, sends_key: bool = True) -> None:
+        """`sends_key`: whether the server gets the key. Without it does only the one in OPENAI_BASE_URL."""
         self.timeout = timeout
-        self._key = api_key()
+        self._key = api_key() if sends_key or is_own(base) else ""
         self._slots = asyncio.Semaphore(requests)
         self._down: ChatError | None = None
         # Uncompressed, so that a small body cannot grow; a redirection is not followed, so the key goes to one place.
@@ -143,6 +145,11 @@ class ChatClient:
         """A server's words as one short line, without the key."""
         text = text.replace(self._key, "***") if self._key else text
         return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:200]
+
+
+def is_own(base: str) -> bool:
+    """Whether OPENAI_BASE_URL names this server: the one that the user's key is for."""
+    return base.rstrip("/") == os.environ.get("OPENAI_BASE_URL", "").strip().rstrip("/")
 
 
 def api_key() -> str:

@@ -3,7 +3,8 @@
     policy = EndpointPolicy("http://localhost:8080/v1#qwen3", Sampling(temperature=0.8))
 
 llama.cpp, Ollama, MLX, vLLM, `transformers serve` and clouds speak this protocol. Behind `#` stands the model's name;
-it may be left out where the server has one model. The key is the environment variable OPENAI_API_KEY.
+it may be left out where the server has one model. The key is the environment variable OPENAI_API_KEY; an
+address that a file named gets it only if OPENAI_BASE_URL is the same.
 
 A server that fails stops nobody: `generate` then gives fewer completions, or none, and `trouble` says why.
 """
@@ -31,14 +32,17 @@ TRIAL_TIMEOUT = 15.0
 class EndpointPolicy:
     """Answers questions by asking a server. Its tokens and weights stay there: completions are text alone."""
 
-    def __init__(self, url: str, sampling: Sampling, timeout: float = 120.0, requests: int = 4) -> None:
-        """Raises `UserError` unless the server answers. `requests`: how many it gets at a time."""
+    def __init__(
+        self, url: str, sampling: Sampling, timeout: float = 120.0, requests: int = 4, sends_key: bool = True
+    ) -> None:
+        """Raises `UserError` unless the server answers. `requests`: how many it gets at a time. `sends_key`: whether it
+        gets the key; without it does only the server in OPENAI_BASE_URL."""
         self.name = url
         self.sampling = sampling
         self.trouble = ""
         """Why the last `generate` gave fewer completions than it was asked for; "" if it gave all."""
         self._base, _, self._model = _checked(url).partition("#")
-        self._timeout, self._requests = timeout, requests
+        self._timeout, self._requests, self._sends_key = timeout, requests, sends_key
         self._down = False  # whether the last call gave nothing at all
         self._several = True  # whether the server gives several answers to one request
         self._longest = "max_tokens"  # the name that this server has for it
@@ -56,7 +60,7 @@ class EndpointPolicy:
         self.trouble = ""
         if self._down and not await self._is_back():
             return [() for _ in questions]
-        async with ChatClient(self._base, self._timeout, self._requests) as client:
+        async with self._client(self._timeout, self._requests) as client:
             groups = await asyncio.gather(
                 *(self._group(client, question, n, seed_of(seed, number)) for number, question in enumerate(questions))
             )
@@ -120,7 +124,7 @@ class EndpointPolicy:
 
     async def _reach(self) -> None:
         """Finds out the model's name where none is given, and whether it answers."""
-        async with ChatClient(self._base, self._timeout, 1) as client:
+        async with self._client(self._timeout, 1) as client:
             try:
                 if not self._model:
                     self._model = _the_one(await client.models(), self._base)
@@ -129,20 +133,24 @@ class EndpointPolicy:
             except ChatError as fault:
                 fault_now = fault
         known = await self._known() if fault_now.status in (400, 404, 422) else ""
-        advice = "; set OPENAI_API_KEY" if fault_now.status in (401, 403) else known
+        key = "set OPENAI_API_KEY" if self._sends_key else f"set OPENAI_API_KEY, and OPENAI_BASE_URL={self._base}"
+        advice = f"; {key}" if fault_now.status in (401, 403) else known
         model = f" with model '{self._model}'" if self._model else ""
         raise UserError(f"the endpoint {self._base} does not answer{model}: {fault_now.reason}{advice}")
 
+    def _client(self, timeout: float, requests: int) -> ChatClient:
+        return ChatClient(self._base, timeout, requests, self._sends_key)
+
     async def _known(self) -> str:
         """The server's models, as advice."""
-        async with ChatClient(self._base, TRIAL_TIMEOUT, 1) as client:
+        async with self._client(TRIAL_TIMEOUT, 1) as client:
             try:
                 return f"; its models are {_some(await client.models())}"
             except ChatError:
                 return ""
 
     async def _is_back(self) -> bool:
-        async with ChatClient(self._base, min(TRIAL_TIMEOUT, self._timeout), 1) as client:
+        async with self._client(min(TRIAL_TIMEOUT, self._timeout), 1) as client:
             return bool(await self._tried(self._ask(client, TRIAL, 1, 0, TRIAL_TOKENS, attempts=1)))
 
 

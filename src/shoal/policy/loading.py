@@ -100,21 +100,23 @@ def display_name(name: str) -> str:
 
 
 def _source(name: str) -> tuple[str, dict[str, Any]]:
-    """What to hand to `from_pretrained`, and with which options."""
+    """What to hand to `from_pretrained`, and with which options: a model's own code is never run, nor asked about."""
+    plain = {"trust_remote_code": False}
+    local = plain | {"local_files_only": True}
     if name == GUPPY:
-        return str(files("shoal") / "guppy"), {"local_files_only": True}
+        return str(files("shoal") / "guppy"), local
     path = Path(name).expanduser()
     if name.endswith(".gguf"):
         if not path.is_file():
             raise UserError(f"there is no file '{name}'")
-        return str(path.parent), {"gguf_file": path.name, "local_files_only": True}
+        return str(path.parent), local | {"gguf_file": path.name}
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise UserError(f"folder '{name}' holds no model: it has no config.json")
-        return str(path), {"local_files_only": True}
+        return str(path), local
     if path.exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise UserError(f"'{name}' is no model: give a Hugging Face name, a model folder or a .gguf file")
-    return name, {}
+    return name, plain
 
 
 def _reason(name: str, error: Exception) -> str:
@@ -134,6 +136,8 @@ def _reason(name: str, error: Exception) -> str:
 
 def first_line(error: Exception) -> str:
     """What kind of error it is, and the beginning of what it says."""
+    if "trust_remote_code" in str(error):
+        return "it needs code of its own (auto_map in its files), which shoal never runs"
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
 

@@ -80,6 +80,10 @@ def restore_adapters(base: LanguageModel, config: PolicyConfig, folder: Path) ->
 def load_base(folder: Path, device: torch.device) -> LanguageModel:
     """The model that the adapters in `folder` belong to. Raises `UserError` if it is no longer where it was."""
     name = base_name(folder)
+    if (Path(name).expanduser() / ADAPTER_CONFIG).is_file():  # they could go round in a circle
+        raise UserError(
+            f"the adapters in '{folder}' belong to '{name}', which are adapters too: `shoal merge` those first"
+        )
     try:
         return load(name, device)
     except UserError as error:

@@ -104,6 +104,7 @@ class VLLMPolicy(LanguagePolicy):
             model=folder.name,
             dtype=str(self.placement.dtype).removeprefix("torch."),
             gpu_memory_utilization=gpu_memory_utilization,
+            trust_remote_code=False,  # as everywhere
             generation_config="vllm",  # none of the model's own sampling settings
         )
         return Engine(llm, folder)

@@ -8,10 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import importlib
 import inspect
-import os
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -20,11 +17,11 @@ import msgspec
 
 from shoal.config import TasksConfig
 from shoal.errors import UserError
+from shoal.own_code import reward_function
 from shoal.rewards.wire import Call, Returned, Start
 from shoal.tasks import guard
 from shoal.tasks.draw import Tasks
 from shoal.tasks.serving import Handler, serve
-from shoal.tasks.task import nearest
 
 
 def main() -> None:
@@ -50,7 +47,7 @@ class Function:
 
     def __init__(self, start: Start) -> None:
         self.start = start
-        self.function = _imported(start.function)
+        self.function = reward_function(start.function)
         self.tasks = Tasks(TasksConfig.model_validate(start.tasks))
         given, variable = _parameters(self.function)
         self.wanted = None if variable else given
@@ -115,24 +112,6 @@ class Function:
 
 
 _ALWAYS = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
-
-
-def _imported(name: str) -> Callable[..., Any]:
-    module_name, _, attribute = name.partition(":")
-    if (here := os.getcwd()) not in sys.path:
-        sys.path.append(here)  # an installed program does not look there by itself
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # a module may raise anything while it is imported
-        raise UserError(f"reward function {name!r}: cannot import {module_name!r}: {error}") from error
-    function = getattr(module, attribute, None)
-    if not callable(function):
-        names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
-        raise UserError(
-            f"reward function {name!r}: {module_name} has none called {attribute!r}; {nearest(attribute, names)}"
-        )
-    found: Callable[..., Any] = function
-    return found
 
 
 def _parameters(function: Callable[..., Any]) -> tuple[set[str], bool]:

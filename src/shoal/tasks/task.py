@@ -8,15 +8,13 @@ Anything with the members of `Task` is one: see docs/tasks.md for one of one's o
 
 from __future__ import annotations
 
-import difflib
-import importlib
-import os
-import sys
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 from shoal.config import TaskSpec
 from shoal.errors import UserError
+from shoal.errors import nearest as nearest
+from shoal.own_code import task_maker
 from shoal.rollout import Question, QuestionId
 
 MAX_INDEX = 1000
@@ -57,30 +55,8 @@ def create_task(spec: TaskSpec) -> Task:
     return ReasoningTask(spec.name, spec.parameters)
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """A hint for who mistyped `name`: the nearest of `names`, or all of them if none is near and they are few."""
-    known = sorted(names)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    if near:
-        return f"did you mean {near[0]!r}?"
-    return f"choose from {', '.join(known)}" if len(known) <= 12 else f"there are {len(known)} others"
-
-
 def _own_task(spec: TaskSpec) -> Task:
-    module_name, _, attribute = spec.name.partition(":")
-    if (here := os.getcwd()) not in sys.path:
-        sys.path.append(here)  # an installed program does not look there by itself
-    try:
-        module = importlib.import_module(module_name)
-    except (ImportError, ValueError) as error:
-        raise UserError(f"task {spec.name!r}: cannot import {module_name!r}: {error}") from error
-    try:
-        make: Any = getattr(module, attribute)
-    except AttributeError:
-        names = [name for name in vars(module) if not name.startswith("_")]
-        raise UserError(
-            f"task {spec.name!r}: {module_name} has no {attribute!r}; {nearest(attribute, names)}"
-        ) from None
+    make = task_maker(spec.name)
     try:
         task = make(**spec.parameters)
     except (TypeError, ValueError, AssertionError) as error:
