@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 from typing import Any, Final
 
 import msgspec
@@ -20,9 +19,9 @@ from shoal.tasks.worker import _die_with_parent, _own_pipes
 
 PATIENCE: Final = 10.0
 """Seconds after which a query is given up."""
-MEMORY: Final = 768 << 20
+MEMORY: Final = 512 << 20
 """Bytes that DuckDB may take for what it counts."""
-BEYOND: Final = 1280 << 20
+BEYOND: Final = 1024 << 20
 """Bytes of address space that the process may take in all beyond what it has when it is ready (on Linux)."""
 REPLY: Final = 16 << 20
 """Bytes of an answer."""
@@ -47,8 +46,8 @@ class Answer(msgspec.Struct, frozen=True):
 
     rows: list[dict[str, Any]] = []
     error: str = ""
-    late: bool = False
-    """It took too long."""
+    spent: bool = False
+    """It took too much time or memory: end this process, as little may be left of either."""
 
 
 def main() -> None:
@@ -95,15 +94,18 @@ def answer(database: Any, ask: Ask) -> bytes:
         cursor.execute(ask.query, ask.values)
         names = [column[0] for column in cursor.description or ()]
         rows: list[dict[str, Any]] = []
-        end = time.monotonic() + PATIENCE
-        while time.monotonic() < end and (found := cursor.fetchmany(256)):
-            rows += [dict(zip(names, row, strict=True)) for row in found]
-            if len(rows) % 1024 == 0 and len(msgspec.msgpack.encode(rows)) > REPLY:
-                break
-        data = msgspec.msgpack.encode(Answer(rows))
-        return data if len(data) <= REPLY else msgspec.msgpack.encode(Answer(error="there is too much text in it"))
+        size = 0
+        while found := cursor.fetchmany(256):
+            more = [dict(zip(names, row, strict=True)) for row in found]
+            size += len(msgspec.msgpack.encode(more))
+            if size > REPLY:
+                return msgspec.msgpack.encode(Answer(error="there is too much text in it"))
+            rows += more
+        return msgspec.msgpack.encode(Answer(rows))
     except duckdb.InterruptException:
-        return msgspec.msgpack.encode(Answer(error="that took too long; ask for less", late=True))
+        return msgspec.msgpack.encode(Answer(error="that took too long; ask for less", spent=True))
+    except (duckdb.OutOfMemoryException, MemoryError):
+        return msgspec.msgpack.encode(Answer(error="that took too much memory", spent=True))
     except Exception as error:
         lines = str(error).splitlines() or [type(error).__name__]
         return msgspec.msgpack.encode(Answer(error=lines[0][:200].encode(errors="replace").decode()))

@@ -107,22 +107,23 @@ class Metrics:
     @property
     def trouble(self) -> str:
         """What of the file cannot be read or is left out, or nothing."""
-        left_out = f"only the last part of {self._path.name} is shown: it has too many figures" if self._halved else ""
-        return "; ".join(filter(None, (self._wrong, left_out)))
+        return "; ".join(f"{self._path.name} {what}" for what in (self._wrong, self._left_out) if what)
 
     def _clear(self) -> None:
         self._identity: tuple[int, int] | None = None
         self._offset = self._cells = 0
-        self._halved = False
+        self._left_out = ""
         self.nodes: dict[str, Node] = {}
         self.keys: set[str] = set()
         self.pulled: dict[tuple[str, str], float] = {}
         """Of each learner and maker: the sum over rounds of the maker's share of the gradient."""
 
     def look(self, seconds: float = LOOK) -> None:
-        """Read what is new, for at most so many seconds; the next look goes on."""
+        """Read what is new, for at most so many seconds; the next look goes on. Nothing if another thread does."""
         end = time.monotonic() + seconds
-        with self._lock:
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
             try:
                 at = state_of(self._path)
                 self._wrong = ""
@@ -130,30 +131,34 @@ class Metrics:
                 self._wrong = ""
                 return
             except OSError as error:
-                self._wrong = f"{self._path.name} cannot be read: {reason_of(error)}"
+                self._wrong = f"cannot be read: {reason_of(error)}"
                 return
             identity = (at.st_dev, at.st_ino)
             if identity != self._identity or at.st_size < self._offset:
                 self._clear()
                 self._identity = identity
                 self.version += 1
-            while self._offset < at.st_size and self._read():
+            while self._offset < at.st_size and self._read(at.st_size):
                 self.version += 1
                 if time.monotonic() > end:
                     return
+        finally:
+            self._lock.release()
 
-    def _read(self) -> bool:
+    def _read(self, size: int) -> bool:
+        """Whether there was something to read before `size`, where the file ends."""
         try:
             with opened(self._path) as file:
                 file.seek(self._offset)
                 block = file.read(BLOCK)
         except OSError as error:
-            self._wrong = f"{self._path.name} cannot be read: {reason_of(error)}"
+            self._wrong = f"cannot be read: {reason_of(error)}"
             return False
         end = block.rfind(b"\n") + 1
         if not end:  # a line that is still being written, or one without end
-            self._offset += len(block) if len(block) == BLOCK else 0
-            return len(block) == BLOCK
+            if len(block) == BLOCK:
+                self._offset, self._left_out = size, "has a line without end: what follows is left out"
+            return False
         self._offset += end
         for line in io.BytesIO(block[:end]):
             if 1 < len(line) <= LINE:
@@ -187,7 +192,7 @@ class Metrics:
         node.add(float(row["round"]), figures)
         self._cells += node.cells() - before
         if self._cells > CELLS:
-            self._halved = True
+            self._left_out = "has too many figures: its last part is shown"
             for each in self.nodes.values():
                 each.drop_older()
             self._cells = sum(each.cells() for each in self.nodes.values())

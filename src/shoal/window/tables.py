@@ -33,8 +33,6 @@ from shoal.window.reader import PATIENCE, Answer, Ask, Start
 COMMAND: Final = (sys.executable, "-P", "-m", "shoal.window.reader")
 READERS: Final = 3
 """Processes at a time, of all tables: runs are looked at one by one."""
-WAITING: Final = 8
-"""Queries that wait for one reader."""
 ENTRIES, PARTS = 20_000, 4096
 """Names in a table's folder that are looked at, and parts that are taken, the newest."""
 FOOTER, GROUPS, ROWS, BYTES = 1 << 20, 1000, 10_000_000, 512 << 20
@@ -75,7 +73,6 @@ class Tables:
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
         self._turn = threading.Lock()
-        self._waiting = threading.BoundedSemaphore(WAITING)
         self._reader: Reader | None = None
         self.lives = 0
         """Readers that were started: each knows nothing of what the one before had in memory."""
@@ -109,14 +106,20 @@ class Tables:
             found = self._ask(query, values or {})
             if not found.error:
                 return found.rows
-            if found.late or attempt == 2:
-                raise BusyError(found.error if found.late else f"the run cannot be read: {found.error}")
+            if found.spent or attempt == 2:
+                raise BusyError(f"the run cannot be read: {found.error}")
         raise AssertionError
 
     def close(self) -> None:
-        """Ends the reader; the next query starts another."""
-        with self._turn:
-            self._end()
+        """Ends the reader, whatever it does; the next query starts another."""
+        reader = self._reader
+        if self._turn.acquire(blocking=False):
+            try:
+                self._end()
+            finally:
+                self._turn.release()
+        elif reader is not None:
+            reader.kill()  # who waits for it does the rest
 
     def _there(self, table: str) -> list[tuple[Mark, Path]]:
         room, found = self._folder / table, []
@@ -184,27 +187,26 @@ class Tables:
                     _make_room(self)
                     self.lives += 1
                     self._reader = Reader(self._folder)
-                return self._reader.ask(query, values)
+                found = self._reader.ask(query, values)
             except UserError as error:
+                self._end()
                 return Answer(error=str(error))
             except (TimeoutError, EOFError):
                 self._end()
-                return Answer(error="reading it took too long, or too much memory", late=True)
+                return Answer(error="that took too much memory, or too long", spent=True)
+            if found.spent:
+                self._end()
+            return found
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """One query at a time, a few waiting, and none for ever."""
-        if not self._waiting.acquire(blocking=False):
-            raise BusyError("too much is asked of this run at a time")
+        """One query at a time; none waits for ever."""
+        if not self._turn.acquire(timeout=2 * PATIENCE):
+            raise BusyError("the run is busy; ask again")
         try:
-            if not self._turn.acquire(timeout=2 * PATIENCE):
-                raise BusyError("the run is busy; ask again")
-            try:
-                yield
-            finally:
-                self._turn.release()
+            yield
         finally:
-            self._waiting.release()
+            self._turn.release()
 
     def _end(self) -> None:
         if self._reader is not None:
