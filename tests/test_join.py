@@ -21,6 +21,7 @@ from shoal.folder import read_metrics
 from shoal.join import Joined
 from shoal.swarm.identity import Identity
 from shoal.swarm.listener import Listener
+from shoal.swarm.notices import Notice
 from shoal.swarm.transport import TransportOptions, open_session
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
@@ -36,7 +37,8 @@ def test_three_nodes_learn_from_each_other(tmp_path: Path) -> None:
     with ExitStack() as stack:
         stack.enter_context(relay(where))
         nodes = [stack.enter_context(Node(tmp_path / f"{n}", where, "--seed", n)) for n in range(3)]
-        listener = stack.enter_context(Listener(TransportOptions(connect=(where,)), SWARM))
+        said: list[Notice] = []
+        stack.enter_context(Listener(TransportOptions(connect=(where,)), SWARM, hear=said.append))
 
         def helped(node: Node) -> bool:
             rows = read_metrics(node.run) if (node.run / "config.toml").exists() else []
@@ -45,10 +47,10 @@ def test_three_nodes_learn_from_each_other(tmp_path: Path) -> None:
             return sampled > 20 and len(makers) == 2 and any(row.get("gradient/external") or 0 for row in rows)
 
         until(lambda: all(helped(node) for node in nodes), 120)
-        heard = {notice.name: notice for notice in listener.latest()}  # a watcher is told, too
+        heard = {notice.name: notice for notice in said}  # a watcher is told, too
         assert len(heard) == 3
         assert all(notice.reward is not None and notice.model == "guppy" for notice in heard.values())
-        assert all(listener.lessons(name) for name in heard)
+        assert {lesson.maker for notice in said for lesson in notice.learned} == heard.keys()
         told = json.loads(status(nodes[0].run, "--json"))
         assert told["peers"] == 2
         assert len(told["neighbours"]) == 2

@@ -296,7 +296,8 @@ def test_a_judge_and_what_strangers_call_their_models(browser: Browser, tmp_path
 def test_a_live_swarm_and_what_strangers_say(browser: Browser, tmp_path: Path) -> None:
     with closing(SwarmSource("reef", TransportOptions(lan=False))) as swarm:
         lessons = tuple(Lesson(text[:250], 1, 0, "gcd") for text in HOSTILE)
-        swarm._take([said(ADA.public, 1, model=HOSTILE[0], learned=lessons, pass_at_1=0.5), said(BOB.public, 9)])
+        swarm._take(said(ADA.public, 1, model=HOSTILE[0], learned=lessons, pass_at_1=0.5))
+        swarm._take(said(BOB.public, 9))
         sources = Together([Fixed([swarm]), Folders([small_run(tmp_path / "run")])])
         with serving(sources) as address, opened(browser, address) as page:
             expect(page.locator("#progress table").first).to_contain_text(ADA.name)
@@ -308,8 +309,8 @@ def test_a_live_swarm_and_what_strangers_say(browser: Browser, tmp_path: Path) -
             page.locator("#swarm .card details summary").first.click()
             expect(page.locator("#swarm table").first).to_contain_text(HOSTILE[0])
             assert is_inert(page)
-            swarm._take([said(ADA.public, 2)])
-            expect(page.locator("#figures .figure b").nth(4)).to_have_text("3")
+            swarm._take(said(ADA.public, 2))
+            expect(page.locator("#figures .figure b").nth(3)).to_have_text("3")
             page.select_option("#run", index=1)
             expect(page.locator("#about")).not_to_be_visible()
             assert views_of(page) == ["Progress", "Swarm", "Rollouts", "Machine"]

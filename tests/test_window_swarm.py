@@ -20,6 +20,7 @@ pytest.importorskip("duckdb")
 from shoal.config import Config
 from shoal.errors import UserError
 from shoal.join import transport_options
+from shoal.swarm import places
 from shoal.swarm.identity import Identity
 from shoal.swarm.neighbours import Keys
 from shoal.swarm.notices import MAX_LESSONS, Lesson, Notice, seal_notice
@@ -27,7 +28,7 @@ from shoal.swarm.secret import read_secret
 from shoal.swarm.transport import TransportOptions, open_session
 from shoal.window import heard
 from shoal.window.guard import Access
-from shoal.window.heard import Heard
+from shoal.window.heard import Heard, medians
 from shoal.window.server import make_app
 from shoal.window.source import CurveQuery, Fixed, GraphQuery
 from shoal.window.swarm import SwarmSource, open_swarm
@@ -51,7 +52,7 @@ def test_curves_go_by_the_time_at_which_they_were_heard() -> None:
     book = Heard(0.0)
     for minute in range(1, 11):
         passed = 0.5 if minute == 5 else None
-        book.add(said(ADA.public, 2**53 - minute, reward=minute / 10, pass_at_1=passed), 60 * minute)
+        book.add(said(ADA.public, 2**53 - 11 + minute, reward=minute / 10, pass_at_1=passed), 60 * minute)
         book.add(said(BOB.public, minute, reward=0.0, learned=()), 60 * minute)
     curve = book.curve(CurveQuery(metric="reward/local"))
     assert curve["against"] == "minutes"
@@ -60,6 +61,7 @@ def test_curves_go_by_the_time_at_which_they_were_heard() -> None:
     assert [value for _, value in found[ADA.name]] == [minute / 10 for minute in range(1, 11)]
     [mean] = book.curve(CurveQuery(metric="reward/local", by="mean", points=10))["series"]
     assert mean["points"][-1][1] == 0.5
+    assert mean["name"] == "median of the 2 heard for longest"
     assert book.curve(CurveQuery(metric="eval/pass@1"))["series"] == [{"name": ADA.name, "points": [[5, 0.5]]}]
     assert book.curve(CurveQuery(metric="entropy"))["series"] == []
     smooth = book.curve(CurveQuery(metric="reward/local", smooth=1000))["series"]
@@ -71,25 +73,70 @@ def test_who_says_to_have_learned_from_whom() -> None:
     for round in range(3):
         book.add(said(ADA.public, round, learned=(Lesson(BOB.name, 1, 0, "gcd"), Lesson(ADA.name, 1, 0, "gcd"))), 1.0)
     book.add(said(BOB.public, 1, learned=()), 2.0)
-    assert book.edges() == {"edges": [{"maker": BOB.name, "node": ADA.name, "rollouts": 3}], "more": False}
-    ada, bob = sorted(book.lines(3.0), key=lambda line: line["name"] != ADA.name)
+    edge = {"maker": BOB.name, "node": ADA.name, "rollouts": 3, "share": 1.0}
+    assert book.edges() == {"edges": [edge], "more": False}
+    ada, bob = book.lines(3.0)
     assert (ada["taken"], ada["given"], bob["given"], bob["ago"]) == (3, 0, 3, 1.0)
-    assert book.lessons == 3
 
 
-def test_many_keys_displace_each_other_and_not_those_that_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heard, "NEW", 20)
-    book = Heard(0.0)
-    for round in range(heard.PROVEN):
-        book.add(said(ADA.public, round), 1.0)
+def attend(book: Heard, keys: list[bytes], minutes: range, **more: Any) -> None:
+    """Each of `keys` speaks once a minute."""
+    for minute in minutes:
+        for at in keys:
+            book.add(said(at, minute, **more), 60.0 * minute)
+
+
+@pytest.mark.parametrize("liars", [200, 5000])
+def test_liars_who_come_later_hide_nobody_and_move_no_median(liars: int) -> None:
+    book, honest = Heard(0.0), [key(at) for at in range(8)]
+    attend(book, honest, range(10), reward=0.25, pass_at_1=0.5)
     crowd = tuple(Lesson(f"nobody-{at}", 1, 0, "gcd") for at in range(MAX_LESSONS))
-    for at in range(1000):
-        book.add(said(key(at), 1, learned=crowd), 2.0)
-    assert len(book) == 21
-    assert book.lines(3.0)[0]["name"] == ADA.name
-    assert len(book.edges()["edges"]) == 400
-    assert book.edges()["more"]
-    assert len(book.curve(CurveQuery(metric="reward/local"))["series"]) == 21
+    for minute in range(10, 14):
+        attend(book, honest, range(minute, minute + 1), reward=0.25, pass_at_1=0.5)
+        attend(book, [key(100 + at) for at in range(liars)], range(minute, minute + 1), reward=1.0, learned=crowd)
+    lines = book.lines(900.0)
+    assert [line["id"] for line in lines[:8]] == [at.hex() for at in honest]
+    assert len(lines) + book.more == 8 + liars
+    names = {line["name"] for line in lines[:8]}
+    assert names <= {each["name"] for each in book.curve(CurveQuery(metric="reward/local"))["series"]}
+    [middle] = book.curve(CurveQuery(metric="reward/local", by="mean"))["series"]
+    assert {value for _, value in middle["points"]} == {0.25}
+    assert medians(lines) == {"of": 12, "held_out": 0.5, "reward": 0.25}
+    edges = book.edges()
+    assert len(edges["edges"]) <= 400
+    assert edges["more"]
+    assert names <= {edge["node"] for edge in edges["edges"]}
+    assert all(edge["share"] <= 1 for edge in edges["edges"])
+
+
+def test_a_node_gets_its_place_however_many_fresh_keys_come_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "FRESH", 20)
+    monkeypatch.setattr(places, "KNOWN", 30)
+    book = Heard(0.0)
+    for minute in range(places.PROVEN):
+        attend(book, [ADA.public], range(minute, minute + 1))
+        attend(book, [key(1000 * minute + at) for at in range(1000)], range(minute, minute + 1))
+    assert len(book) == 50
+    assert book.lines(200.0)[0]["name"] == ADA.name
+    assert book.more == 1000 * places.PROVEN + 1 - 50
+
+
+def test_those_who_keep_speaking_keep_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "KNOWN", 2)
+    book = Heard(0.0)
+    attend(book, [ADA.public, BOB.public], range(5))
+    attend(book, [ADA.public, *map(key, range(9))], range(5, 50, 5))
+    assert [line["name"] for line in book.lines(3000.0)[:2]] == [ADA.name, BOB.name]
+    attend(book, [ADA.public, key(0)], range(50, 80, 5))  # BOB has said nothing for more than an hour
+    assert [line["id"] for line in book.lines(4800.0)[:2]] == [ADA.id, key(0).hex()]
+
+
+def test_one_key_has_a_rate_and_what_others_send_again_does_not_count_towards_it() -> None:
+    book = Heard(0.0)
+    assert sum(book.add(said(ADA.public, at), 1.0) for at in range(100)) == places.BURST
+    assert not any(book.add(said(ADA.public, 3), 100.0) for _ in range(100))
+    assert book.add(said(ADA.public, 100), 100.0)
+    assert book.add(said(BOB.public, 1), 100.0)
 
 
 def test_one_node_is_kept_within_bounds() -> None:
@@ -131,7 +178,7 @@ def test_notices_come_through_a_relay_and_what_is_none_does_not(tmp_path: Path) 
         assert answer.json["views"] == ["progress", "swarm"]
         assert "own word" in answer.json["about"]
         edges = ask(page, f"/api/runs/{source.id}/graph").json["edges"]
-        assert {edge["maker"] for edge in edges} == set(names)
+        assert {edge["maker"] for edge in edges} == {each[: heard.LETTERS] for each in names}
         assert ask(page, f"/api/runs/{source.id}/tasks").json == {"series": []}
         for what in ("rollouts", "rollout?part=1&row=1", "text?part=1&row=1&field=question"):
             assert ask(page, f"/api/runs/{source.id}/{what}").status == 404

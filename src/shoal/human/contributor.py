@@ -125,7 +125,7 @@ class Contributor:
         except BaseException:
             self.journal.close()
             raise
-        self.learners = Learners(options, self.swarm, secret.tag, secret.context)
+        self.learners = Learners(options, self.swarm, secret.tag, secret.context, self.identity.name)
         again = self.journal.answered(limit=OPEN_QUESTIONS, since=time.time() - AGAIN)
         self.link.share([self._rollout(entry) for entry in reversed(again)])
         self._thread = threading.Thread(target=self._collect, name="shoal-contributor", daemon=True)
@@ -274,7 +274,7 @@ class Contributor:
         while not self._closed.wait(EVERY):
             try:
                 self._take(self.link.receive())
-                said = {_learned(*each) for each in self.learners.lessons(self.identity.name)}
+                said = {_learned(*each) for each in self.learners.lessons()}
                 self.journal.learned(sorted(said - known, key=lambda one: one.time))
                 known = said
                 if time.monotonic() - mixed > MIXING:

@@ -8,38 +8,61 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
+
+import msgspec
 
 from shoal.errors import UserError
 from shoal.swarm.listener import Listener
 from shoal.swarm.notices import Notice
+from shoal.swarm.places import Places
 from shoal.swarm.transport import TransportOptions, Unreachable
 
 logger = logging.getLogger(__name__)
 RETRY = 5.0
 """Seconds between attempts to reach a relay."""
+LESSONS = 1024
+"""That are kept."""
 
 
 class Learners:
-    """A listener that comes when it can. Close it."""
+    """A listener that comes when it can, and what was said of rollouts of the node with the name `maker`. Close it."""
 
-    def __init__(self, options: TransportOptions, swarm: str, tag: str, context: bytes) -> None:
-        self._make: Callable[[], Listener] = lambda: Listener(heard_through(options), swarm, tag, context)
+    def __init__(self, options: TransportOptions, swarm: str, tag: str, context: bytes, maker: str) -> None:
+        self._make: Callable[[], Listener] = lambda: Listener(
+            heard_through(options), swarm, tag, context, hear=self._hear
+        )
         self._listener: Listener | None = None
+        self._maker = maker
+        self._places: Places[list[Notice]] = Places(list)
+        """The last word of each node, without its lessons."""
+        self._lessons: deque[tuple[Notice, int, int]] = deque(maxlen=LESSONS)
+        self._heard = threading.Lock()
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._open, name="shoal-learners", daemon=True)
         self._thread.start()
 
     def notices(self) -> list[Notice]:
-        """The last word of each node that spoke of late."""
-        return self._listener.latest() if self._listener else []
+        """The last word of each node, without its lessons: those that were heard for longest first."""
+        with self._heard:
+            return [notice for kept in self._places.all() for notice in kept]
 
-    def lessons(self, maker: str) -> list[tuple[Notice, int, int]]:
-        """What was learned of late from the node of this name: who says so, and of which round and slot."""
-        if self._listener is None:
-            return []
-        return [(notice, lesson.round, lesson.slot) for notice, lesson in self._listener.lessons(maker)]
+    def lessons(self) -> list[tuple[Notice, int, int]]:
+        """What was learned of late from the node `maker`: who says so, and of which round and slot."""
+        with self._heard:
+            return list(self._lessons)
+
+    def _hear(self, notice: Notice) -> None:
+        plain = msgspec.structs.replace(notice, learned=())
+        with self._heard:
+            kept = self._places.hear(notice, time.time())
+            if kept is not None:
+                kept[:] = [plain]
+                own = [lesson for lesson in notice.learned if lesson.maker == self._maker]
+                self._lessons.extend((plain, lesson.round, lesson.slot) for lesson in own)
 
     def close(self) -> None:
         self._closed.set()

@@ -40,6 +40,8 @@ except ImportError:  # Windows
 FILE = "records.sqlite"
 BATCH = 512
 """Appends of one transaction."""
+LONGEST = 1 << 20
+"""Bytes of a value that is read from a file; a question and an answer have fewer."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS nodes (id INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, first REAL NOT NULL);
@@ -197,9 +199,11 @@ def connect(path: Path, read_only: bool = False) -> sqlite3.Connection:
     """Raises `UserError`."""
     try:
         if read_only:
-            if not path.exists():
+            if not path.is_file():  # to open a named pipe would wait for ever
                 raise UserError(f"there are no records in {path.parent}")
             connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False)
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)  # it may be a stranger's
+            connection.execute("PRAGMA trusted_schema=OFF")
         else:
             connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
             connection.execute("PRAGMA journal_mode=WAL")

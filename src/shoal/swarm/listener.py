@@ -1,65 +1,49 @@
 """Hears what nodes say of their rounds (`notices`), without being one of them.
 
-    with Listener(TransportOptions(connect=("tcp/relay.example.org:7447",)), "reef") as listener:
-        listener.latest()      # the last notice of each node that spoke of late
-        listener.lessons("brave-otter-3f2a")    # who learned what from it
+    with Listener(TransportOptions(connect=("tcp/relay.example.org:7447",)), "reef", hear=print):
+        ...      # `hear` is called with each notice that is one of this swarm and signed by its key
 
-Everything is bounded, whoever speaks: nodes, notices waiting, lessons kept. One that speaks too fast is not heard.
+Nothing is kept here but what waits to be read, at most `WAITING` notices. Whoever hears keeps what it wants, within
+bounds of its own: `places` says how.
 """
 
 from __future__ import annotations
 
 import threading
-import time
-from collections import deque
+from collections.abc import Callable
 from typing import Any, Final, Self
 
 import zenoh
 
-from shoal.swarm.limits import Bucket, Recent
 from shoal.swarm.neighbours import Keys
-from shoal.swarm.notices import MAX_BYTES, Lesson, Notice, open_notice
+from shoal.swarm.notices import MAX_BYTES, Notice, open_notice
 from shoal.swarm.queues import Newest
 from shoal.swarm.transport import TransportOptions, open_session
 
-NODES: Final = 16_384
-"""Nodes whose last notices are kept."""
-MAKERS: Final = 1024
-"""Makers of whose rollouts lessons are kept, those asked for first."""
-LESSONS: Final = 256
-"""Lessons kept of each."""
-RATE, BURST = 2.0, 8.0
-"""Notices in a second of one key, and at once."""
-WAITING: Final = 4096
+WAITING: Final = 512
 
 
 class Listener:
     """A place from which a swarm is watched. Raises as `open_session` does."""
 
-    def __init__(self, options: TransportOptions, swarm: str, tag: str = "open", context: bytes = b"") -> None:
+    def __init__(
+        self,
+        options: TransportOptions,
+        swarm: str,
+        tag: str = "open",
+        context: bytes = b"",
+        *,
+        hear: Callable[[Notice], None],
+    ) -> None:
+        """`hear` is called on a thread of the listener."""
         self.swarm, self.context = swarm, context
-        self.refused = 0
-        """Messages that were no notices of this swarm, or came too fast."""
-        self._latest: dict[str, Notice] = {}
-        self._taught: Recent[str, deque[tuple[Notice, Lesson]]] = Recent(MAKERS, lambda: deque(maxlen=LESSONS))
-        self._rates: Recent[str, Bucket] = Recent(NODES, lambda: Bucket(RATE, BURST, time.monotonic()))
+        self._hear = hear
         self._inbox: Newest[bytes] = Newest(WAITING)
-        self._lock = threading.Lock()
         self._closed = threading.Event()
         self._session = open_session(options)
         self._subscriber = self._session.declare_subscriber(Keys(swarm, tag).all_notices, self._arrived)
         self._thread = threading.Thread(target=self._read, name="shoal-listener", daemon=True)
         self._thread.start()
-
-    def latest(self) -> list[Notice]:
-        """The last notice of each node, the newest first."""
-        with self._lock:
-            return sorted(self._latest.values(), key=lambda notice: -notice.time)
-
-    def lessons(self, maker: str) -> list[tuple[Notice, Lesson]]:
-        """What was learned of late from rollouts of the node of this name: who says so, and of which rollout."""
-        with self._lock:
-            return list(self._taught[maker])
 
     def close(self) -> None:
         self._closed.set()
@@ -81,19 +65,5 @@ class Listener:
         while not self._closed.is_set():
             for data in self._inbox.take(0.2):
                 notice = open_notice(data, self.swarm, self.context)
-                with self._lock:
-                    if notice is None or not self._rates[notice.id].take(time.monotonic()):
-                        self.refused += 1
-                        continue
-                    self._keep(notice)
-
-    def _keep(self, notice: Notice) -> None:
-        before = self._latest.pop(notice.id, None)
-        if before is not None and before.round >= notice.round and before.time >= notice.time:
-            self._latest[notice.id] = before  # said before, or out of order
-            return
-        self._latest[notice.id] = notice
-        if len(self._latest) > NODES:
-            del self._latest[next(iter(self._latest))]
-        for lesson in notice.learned:
-            self._taught[lesson.maker].append((notice, lesson))
+                if notice is not None:
+                    self._hear(notice)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import anyio
 import anyio.to_thread
 import msgspec
 from pydantic import BaseModel, ValidationError
@@ -28,6 +31,8 @@ from shoal.window.tables import BusyError
 
 LISTED = 500
 """Sources in the list."""
+THREADS, EACH = 120, 12
+"""Requests that are answered at a time, and of them about one source: one that takes long stops no other."""
 
 
 class Nothing(Parameters):
@@ -48,6 +53,8 @@ ASKED: dict[str, tuple[type[BaseModel], Callable[[Source, Any], Any]]] = {
 def api_routes(sources: Sources) -> list[Route]:
     """`/api/runs` and `/api/runs/ID/WHAT` for each of `ASKED`."""
 
+    under_way = Counter[str]()
+
     async def listed(request: Request) -> Response:
         def brief() -> Any:
             return {"runs": [source.brief() for source in sources.all()[:LISTED]]}
@@ -59,7 +66,16 @@ def api_routes(sources: Sources) -> list[Route]:
         if what is None:
             return json_response({"error": "there is no such thing"}, 404)
         model, ask = what
-        return await _answered(request, model, lambda query: ask(sources.get(request.path_params["id"]), query))
+        id = request.path_params["id"]
+        if under_way[id] >= EACH:
+            return json_response({"error": "too much is asked of this run at a time; ask again"}, 503)
+        under_way[id] += 1
+        try:
+            return await _answered(request, model, lambda query: ask(sources.get(id), query))
+        finally:
+            under_way[id] -= 1
+            if not under_way[id]:
+                del under_way[id]
 
     return [Route("/api/runs", listed), Route("/api/runs/{id:str}/{what:str}", asked)]
 
@@ -76,11 +92,16 @@ async def _answered(request: Request, model: type[BaseModel], ask: Callable[[Any
         where = ".".join(map(str, wrong["loc"]))[:100]
         return json_response({"error": f"{where}: {wrong['msg']}"}, 400)
     try:
-        return json_response(await anyio.to_thread.run_sync(ask, query))
+        return json_response(await anyio.to_thread.run_sync(ask, query, limiter=_limit()))
     except MissingError as error:
         return json_response({"error": str(error)}, 404)
     except BusyError as error:
         return json_response({"error": str(error)}, 503)
+
+
+@functools.cache
+def _limit() -> anyio.CapacityLimiter:
+    return anyio.CapacityLimiter(THREADS)
 
 
 def json_response(data: Any, status: int = 200) -> Response:

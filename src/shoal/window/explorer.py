@@ -14,7 +14,7 @@ from typing import Any
 
 from shoal.folder import LEARNED, ROLLOUTS
 from shoal.window.cache import COLUMNS, Cache
-from shoal.window.source import PIECE, SHOWN, WHOLE, Data, MissingError, RolloutQuery, RowQuery, TextQuery
+from shoal.window.source import NAME, PIECE, SHOWN, WHOLE, Data, MissingError, RolloutQuery, RowQuery, TextQuery
 from shoal.window.tables import Row, Tables, parquet
 
 SLICE = 0.2
@@ -88,7 +88,7 @@ class Explorer:
         same = " AND ".join(f'"{name}" = ${name}' for name in KEY)
         completions = self.tables.rows(
             f"SELECT part, row, substr(completion, 1, {WHOLE}) AS completion, length(completion) AS length, "
-            f"finish_reason, reward FROM {parquet([path])} WHERE {same} ORDER BY row LIMIT {TOGETHER}",
+            f"{_cut('finish_reason')}, reward FROM {parquet([path])} WHERE {same} ORDER BY row LIMIT {TOGETHER}",
             key,
         )
         head |= {"seed": str(head["seed"]), "index": str(head["index"])}  # a page's numbers have 53 bits
@@ -111,7 +111,7 @@ class Explorer:
         if not parts:
             return []
         return self.tables.rows(
-            f'SELECT node, round, mean_reward, "foreign" FROM {parquet(parts.values())} WHERE {_SAME} '
+            f'SELECT {_cut("node")}, round, mean_reward, "foreign" FROM {parquet(parts.values())} WHERE {_SAME} '
             f'ORDER BY "foreign", round LIMIT {LEARNERS}',
             {name: key[name] for name in ("node", "round", "task", "config", "seed", "index")},
         )
@@ -124,7 +124,8 @@ class Explorer:
         places = ", ".join(f"({row['part']}, {row['row']})" for row in found)
         low, high = min(row["row"] for row in found), max(row["row"] for row in found)
         sql = (
-            f"SELECT part, row, round, node, task, reward, live, finish_reason, length(completion) AS length, "
+            f"SELECT part, row, round, {_cut('node')}, {_cut('task')}, reward, live, {_cut('finish_reason')}, "
+            f"length(completion) AS length, "
             f"substr(question, 1, {SHOWN}) AS question, substr(completion, 1, {SHOWN}) AS completion "
             f"FROM {files} WHERE (part, row) IN ({places}) AND row BETWEEN {low} AND {high}"
         )
@@ -145,6 +146,10 @@ class Explorer:
 
 
 _SAME = 'maker = $node AND made = $round AND task = $task AND config = $config AND seed = $seed AND "index" = $index'
+
+
+def _cut(name: str) -> str:
+    return f'left("{name}", {NAME}) AS "{name}"'
 
 
 def _names(names: tuple[str, ...]) -> str:

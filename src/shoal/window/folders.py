@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import threading
 import time
 import tomllib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,11 @@ from shoal.errors import UserError
 from shoal.folder import CHECKPOINTS, CONFIG, LEARNED, METRICS, ROLLOUTS
 from shoal.status import STATUS
 from shoal.window.explorer import Explorer
+from shoal.window.files import opened, state_of
 from shoal.window.series import Metrics
 from shoal.window.source import (
     EDGES,
+    NAME,
     CurveQuery,
     Data,
     GraphQuery,
@@ -31,7 +35,7 @@ from shoal.window.source import (
     brief_of,
 )
 from shoal.window.standing import pulled, standing, swarm
-from shoal.window.tables import Tables, parquet
+from shoal.window.tables import BusyError, Row, Tables, parquet
 
 DEPTH, RUNS = 6, 500
 """How deep folders are looked through for runs, and how many are taken."""
@@ -40,7 +44,11 @@ LIVE = 30.0
 SEARCH = 5.0
 """Seconds between two looks for new runs."""
 VIEWS = ("progress", "swarm", "rollouts", "machine")
-SMALL = 1 << 20
+LOOKED, OPENED = 20_000, 16
+"""Entries of folders that one search looks at, and runs whose figures are kept in memory: those opened last."""
+OPENING = 10.0
+"""Seconds for which a run is read when it is opened; the rest of a longer one comes with the next looks."""
+SMALL = 1 << 18
 """Bytes of a status or settings that are read."""
 
 
@@ -50,18 +58,19 @@ class FolderSource:
     def __init__(self, path: Path, title: str) -> None:
         self.path = path
         self.title = title
-        self.id = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]
+        self.id = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:12]
         self.version = 0
-        self.opened = False
+        self.opened = 0.0
+        """When it was asked for last, by the monotonic clock; 0: not yet."""
         self._metrics = Metrics(path / METRICS)
         self._tables = Tables(path)
         self._explorer = Explorer(self._tables)
         self._mark: Any = None
-        self._kept: dict[str, tuple[Any, Any]] = {}
+        self._counts: tuple[Any, list[Row], str] | None = None
 
     @property
     def kind(self) -> str:
-        return "node" if (self.path / STATUS).is_file() else "run"
+        return "node" if _changed(self.path / STATUS) else "run"
 
     def look(self) -> None:
         """Read what is new of the metrics, once somebody has asked for this run."""
@@ -80,6 +89,7 @@ class FolderSource:
     def summary(self) -> Data:
         self._open()
         status = _json(self.path / STATUS)
+        counted, trouble = self._counted()
         return {
             **self.brief(),
             "views": VIEWS,
@@ -88,7 +98,8 @@ class FolderSource:
             "pulled": pulled(self._metrics),
             "swarm": swarm(status, time.time()) if status else None,
             "attack": _attack(self.path / CONFIG),
-            **self._counted(),
+            "trouble": "; ".join(filter(None, (self._metrics.trouble, trouble, self._tables.trouble))),
+            **counted,
         }
 
     def curve(self, query: CurveQuery) -> Data:
@@ -114,8 +125,9 @@ class FolderSource:
         files = parquet(parts.values())
         recent = f"AND round > (SELECT max(round) - $rounds FROM {files})" if query.rounds else ""
         edges = self._tables.rows(
-            "SELECT maker, node, count(*) AS rollouts, count_if(live) AS live, avg(mean_reward) AS reward "
-            f'FROM {files} WHERE "foreign" {recent} GROUP BY ALL ORDER BY rollouts DESC, maker, node LIMIT {EDGES + 1}',
+            f"SELECT left(maker, {NAME}) AS maker, left(node, {NAME}) AS node, "
+            "count(*) AS rollouts, count_if(live) AS live, avg(mean_reward) AS reward "
+            f'FROM {files} WHERE "foreign" {recent} GROUP BY 1, 2 ORDER BY rollouts DESC, 1, 2 LIMIT {EDGES + 1}',
             {"rounds": query.rounds} if query.rounds else {},
         )
         return {"edges": edges[:EDGES], "more": len(edges) > EDGES}
@@ -130,22 +142,26 @@ class FolderSource:
         return self._explorer.text(query)
 
     def close(self) -> None:
+        """Forgets all that was read; who asks again has it read again."""
+        self.opened = 0.0
+        self._metrics = Metrics(self.path / METRICS)
         self._tables.close()
 
     def _open(self) -> None:
-        if not self.opened:
-            self.opened = True
+        first, self.opened = not self.opened, time.monotonic()
+        if first:
+            self._metrics.look(OPENING)
             self.look()
 
-    def _counted(self) -> Data:
-        """Of the rollouts: how many completions, by task and maker."""
+    def _counted(self) -> tuple[Data, str]:
+        """Of the rollouts: how many completions, by task and maker. And why that is not known, where it is not."""
         mark = self._tables.mark(ROLLOUTS)
-        if "counts" not in self._kept or self._kept["counts"][0] != mark:
-            files = parquet(self._tables.parts(ROLLOUTS).values())
-            figures = "task, node, count(*) AS completions, avg(reward) AS reward"
-            sql = f"SELECT {figures} FROM {files} GROUP BY ALL LIMIT 5000"
-            self._kept["counts"] = (mark, self._tables.rows(sql) if mark else [])
-        rows = self._kept["counts"][1]
+        if self._counts is None or self._counts[0] != mark:
+            try:
+                self._counts = (mark, self._count(), "")
+            except BusyError as error:
+                self._counts = (mark, [], str(error))
+        _, rows, trouble = self._counts
         tasks: dict[str, list[float]] = {}
         for row in rows:
             total = tasks.setdefault(row["task"] or "", [0, 0.0])
@@ -158,7 +174,16 @@ class FolderSource:
                 {"name": name, "completions": count, "reward": total / count}
                 for name, (count, total) in sorted(tasks.items())
             ],
-        }
+        }, trouble
+
+    def _count(self) -> list[Row]:
+        parts = self._tables.parts(ROLLOUTS)
+        if not parts:
+            return []
+        figures = (
+            f"left(task, {NAME}) AS task, left(node, {NAME}) AS node, count(*) AS completions, avg(reward) AS reward"
+        )
+        return self._tables.rows(f"SELECT {figures} FROM {parquet(parts.values())} GROUP BY 1, 2 LIMIT 5000")
 
 
 class Folders:
@@ -190,7 +215,10 @@ class Folders:
             self._search()
         with self._lock:
             sources = list(self._sources.values())
-        for source in sources:
+        opened = sorted((source for source in sources if source.opened), key=lambda source: -source.opened)
+        for source in opened[OPENED:]:
+            source.close()
+        for source in opened[:OPENED]:
             source.look()
 
     def close(self) -> None:
@@ -200,12 +228,17 @@ class Folders:
                 source.close()
 
     def _search(self) -> None:
-        self._next = time.monotonic() + SEARCH
-        found = {run: title for path in self._paths for run, title in _runs(path)}
+        began = time.monotonic()
+        found = dict(itertools.islice((each for path in self._paths for each in _runs(path)), RUNS))
         with self._lock:
-            for run, title in list(found.items())[:RUNS]:
+            gone = [self._sources.pop(run) for run in list(self._sources) if run not in found]
+            for run, title in found.items():
                 if run not in self._sources:
                     self._sources[run] = FolderSource(run, title)
+        for source in gone:
+            source.close()
+        spent = time.monotonic() - began
+        self._next = began + max(SEARCH, 20 * spent)  # however many there are, it is done a twentieth of the time
 
 
 def open_folders(paths: Sequence[Path]) -> Folders:
@@ -225,36 +258,56 @@ def newest() -> Path:
 
 
 def is_run(path: Path) -> bool:
-    return any((path / name).exists() for name in (METRICS, CONFIG, STATUS))
+    return any(os.path.lexists(path / name) for name in (METRICS, CONFIG, STATUS))
 
 
 def _runs(path: Path) -> Iterator[tuple[Path, str]]:
-    """Runs in `path` and their titles: its own name, or theirs within it."""
+    """Runs in `path` and their titles: its own name, or theirs within it. Those that lie less deep come first, so that
+    a folder that is full of folders hides none beside it; no link is followed."""
     if is_run(path):
-        yield path, path.resolve().name
+        yield path, _shown(path.resolve().name)
         return
-    base = len(path.parts)
-    for folder, names, _ in os.walk(path):
-        here = Path(folder)
-        names[:] = sorted(name for name in names if name != CHECKPOINTS and not name.startswith("."))
-        if is_run(here):
-            names.clear()
-            yield here, str(here.relative_to(path))
-        elif len(here.parts) - base >= DEPTH:
-            names.clear()
+    level, looked = [path], 0
+    for _ in range(DEPTH):
+        below: list[Path] = []
+        for folder in level:
+            with suppress(OSError), os.scandir(folder) as entries:
+                rest = sorted(itertools.islice(entries, max(0, LOOKED - looked)), key=lambda entry: entry.name)
+                looked += len(rest)
+                below += [
+                    folder / entry.name
+                    for entry in rest
+                    if entry.name != CHECKPOINTS and not entry.name.startswith(".") and _is_folder(entry)
+                ]
+        level = [folder for folder in below if not is_run(folder)]
+        runs = sorted(set(below).difference(level), key=lambda run: -_changed(run / METRICS))
+        yield from ((run, _shown(str(run.relative_to(path)))) for run in runs)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=False)
+    except OSError:
+        return False
+
+
+def _shown(name: str) -> str:
+    """A name of a file, which can be any bytes, as text that a terminal and JSON can have."""
+    plain = os.fsencode(name).decode(errors="replace")
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in plain)[-NAME:]
 
 
 def _changed(path: Path) -> float:
-    """When it was written last, seconds since 1970; 0 if it is not there."""
+    """When it was written last, seconds since 1970; 0 if it is no file."""
     try:
-        return path.stat().st_mtime
+        return state_of(path).st_mtime
     except OSError:
         return 0.0
 
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             value = json.loads(file.read(SMALL))
     except (OSError, ValueError, RecursionError):
         return {}
@@ -264,11 +317,12 @@ def _json(path: Path) -> dict[str, Any]:
 def _attack(path: Path) -> Data | None:
     """What the hostile nodes of an experiment do, and how many there are."""
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             settings = tomllib.loads(file.read(SMALL).decode())
     except (OSError, ValueError, RecursionError):
         return None
     experiment = settings.get("experiment")
-    if not isinstance(experiment, dict) or not experiment.get("adversaries"):
+    nodes = experiment.get("adversaries") if isinstance(experiment, dict) else None
+    if not isinstance(experiment, dict) or not isinstance(nodes, int) or not 0 < nodes < 2**53:
         return None
-    return {"kind": str(experiment.get("attack", "planted"))[:40], "nodes": int(experiment["adversaries"])}
+    return {"kind": str(experiment.get("attack", "planted"))[:40], "nodes": int(nodes)}

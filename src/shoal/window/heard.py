@@ -1,34 +1,35 @@
-"""What nodes said of their rounds, kept while a window is open. Bounded, whoever speaks.
+"""What nodes said of their rounds, kept while a window is open. Bounded, whoever speaks (`shoal.swarm.places`).
 
-Against time and not against rounds: when a notice came this machine knows, and the round is a stranger's word. Nodes
-that have spoken a few times have room of their own, so that many fresh keys displace each other and not them.
+Against time and not against rounds: when a notice came this machine knows, and the round is a stranger's word. Nothing
+that a node says of itself decides whether it or another one is shown: those that were heard for longest come first.
 """
 
 from __future__ import annotations
 
 import heapq
 from array import array
-from collections import Counter, OrderedDict
-from collections.abc import Iterable
-from statistics import fmean
+from collections import Counter
+from collections.abc import Sequence
+from statistics import median
 from typing import Final
 
 import numpy as np
 
 from shoal.swarm.notices import Notice
+from shoal.swarm.places import Places
 from shoal.window.series import Floats, binned, points_of, trailing
 from shoal.window.source import EDGES, CurveQuery, Data
 
-KNOWN: Final = 1000
-NEW: Final = 1000
-"""Nodes that have spoken `PROVEN` times, and others. Those heard longest ago are forgotten."""
-PROVEN: Final = 4
-POINTS: Final = 600
+POINTS: Final = 400
 """Of a curve; with more, every other one is dropped."""
 MAKERS: Final = 64
 """From whom one node learned that are kept, those of late."""
+LETTERS: Final = 100
+"""Of a maker's name that are kept; a name that is made of a key has fewer."""
 DRAWN: Final = 50
-"""Nodes with a curve of their own, and with a line in a table four times as many."""
+"""Nodes with a curve and with arrows of their own: those heard for longest."""
+ELDEST: Final = 12
+"""Nodes over which medians are taken: those heard for longest, so that whoever comes later does not move them."""
 METRICS: Final = {"reward/local": "reward", "eval/pass@1": "pass_at_1"}
 """Figures of a notice, under the names that runs have for them."""
 
@@ -49,19 +50,20 @@ class Course:
 class Speaker:
     """A node that is heard."""
 
-    def __init__(self, notice: Notice) -> None:
-        self.name = notice.name
-        self.last = notice
+    def __init__(self) -> None:
+        self.name = self.id = ""
+        self.model: str | None = None
+        self.round = self.took = 0
+        self.first: float | None = None
         self.time = 0.0
-        self.times = 0
-        self.took = 0
         self.courses = {metric: Course() for metric in METRICS}
-        self.makers: OrderedDict[str, int] = OrderedDict()
-        """How many rollouts of whom it says to have learned from."""
+        self.makers: dict[str, int] = {}
+        """How many rollouts of whom it says to have learned from, those of late last."""
 
     def add(self, notice: Notice, time: float, minute: float) -> None:
-        self.last, self.time = notice, time
-        self.times += 1
+        if self.first is None:
+            self.first, self.name, self.id = time, notice.name, notice.id
+        self.model, self.round, self.time = notice.model, notice.round, time
         for metric, field in METRICS.items():
             value = getattr(notice, field)
             if value is not None:
@@ -69,23 +71,25 @@ class Speaker:
         for lesson in notice.learned:
             if lesson.maker != self.name:
                 self.took += 1
-                self.makers[lesson.maker] = self.makers.pop(lesson.maker, 0) + 1
+                maker = lesson.maker[:LETTERS]
+                self.makers[maker] = self.makers.pop(maker, 0) + 1
                 if len(self.makers) > MAKERS:
-                    self.makers.popitem(last=False)
+                    del self.makers[next(iter(self.makers))]
 
     def line(self, now: float, given: int) -> Data:
         """A row of the leaderboard, with the keys that runs have for it."""
         held_out, reward = (self.courses[metric].values for metric in ("eval/pass@1", "reward/local"))
         return {
             "name": self.name,
-            "id": self.last.id,
-            "model": self.last.model,
-            "round": self.last.round,
+            "id": self.id,
+            "model": self.model,
+            "round": self.round,
             "held_out": held_out[-1] if held_out else None,
             "held_out_first": held_out[0] if held_out else None,
-            "reward": float(np.mean(reward[-20:])) if reward else None,
+            "reward": sum(reward[-20:]) / len(reward[-20:]) if reward else None,
             "taken": self.took,
             "given": given,
+            "heard": self.time - (self.first or 0.0),
             "ago": now - self.time,
         }
 
@@ -96,73 +100,75 @@ class Heard:
     def __init__(self, start: float) -> None:
         self.start = start
         self.notices = 0
-        self.lessons = 0
         self.last = 0.0
-        self._known: OrderedDict[str, Speaker] = OrderedDict()
-        self._new: OrderedDict[str, Speaker] = OrderedDict()
+        self._places: Places[Speaker] = Places(Speaker)
 
     def __len__(self) -> int:
-        return len(self._known) + len(self._new)
+        return len(self._places)
 
-    def add(self, notice: Notice, time: float) -> None:
-        speaker = self._known.pop(notice.id, None) or self._new.pop(notice.id, None) or Speaker(notice)
-        took = speaker.took
+    @property
+    def more(self) -> int:
+        """Nodes that spoke and are not shown, at least."""
+        return self._places.more
+
+    def add(self, notice: Notice, time: float) -> bool:
+        """Whether it counts: it does unless it was said before, or its node speaks too fast."""
+        speaker = self._places.hear(notice, time)
+        if speaker is None:
+            return False
         speaker.add(notice, time, (time - self.start) / 60)
         self.notices += 1
-        self.lessons += speaker.took - took
         self.last = time
-        home, room = (self._known, KNOWN) if speaker.times >= PROVEN else (self._new, NEW)
-        home[notice.id] = speaker
-        if len(home) > room:
-            home.popitem(last=False)
+        return True
 
     def lines(self, now: float) -> list[Data]:
-        """Of nodes, as the leaderboard has them: those that spoke more than a few times first, by their own word."""
+        """Of nodes, by their own word: those heard for longest first."""
+        speakers = self._places.all()
         given = Counter[str]()
-        for speaker in self._speakers():
+        for speaker in speakers:
             given.update(speaker.makers)
-        found: list[Data] = []
-        for speakers in (self._known, self._new):
-            lines = [speaker.line(now, given[speaker.name]) for speaker in speakers.values()]
-            found += sorted(lines, key=lambda line: (-_or(line["held_out"]), -_or(line["reward"]), line["name"]))
-        return found[: 4 * DRAWN]
+        return [speaker.line(now, given[speaker.name]) for speaker in speakers]
 
     def edges(self) -> Data:
-        """From makers to learners, the heaviest first. Others may have been learned from than those that speak."""
-        pairs = ((count, maker, each.name) for each in self._speakers() for maker, count in each.makers.items())
-        found = heapq.nlargest(EDGES + 1, pairs)
-        edges = [{"maker": maker, "node": node, "rollouts": count} for count, maker, node in found[:EDGES]]
-        return {"edges": edges, "more": len(found) > EDGES}
+        """From makers to learners: the heaviest of each of those heard for longest. `share`: of all that it took."""
+        eldest = self._places.all()[:DRAWN]
+        most = EDGES // max(1, len(eldest))
+        edges = [
+            {"maker": maker, "node": each.name, "rollouts": count, "share": count / each.took}
+            for each in eldest
+            for maker, count in heapq.nlargest(most, each.makers.items(), key=lambda item: item[1])
+        ]
+        more = len(self) > len(eldest) or any(len(each.makers) > most for each in eldest)
+        return {"edges": edges, "more": more}
 
     def curve(self, query: CurveQuery) -> Data:
-        """Against minutes since `start`; of the nodes that spoke most, or the mean over all."""
-        courses = [
-            (each.name, course)
-            for each in sorted(self._speakers(), key=lambda each: -each.times)
+        """Against minutes since `start`: of each node, or the median, of those heard for longest."""
+        eldest = self._places.all()[: DRAWN if query.by == "node" else ELDEST]
+        width = max((self.last - self.start) / 60 / query.points, 0.05)
+        shown = [
+            (each.name, binned(np.array(course.at), trailing(np.array(course.values), query.smooth), width))
+            for each in eldest
             if (course := each.courses.get(query.metric)) is not None and course.at
         ]
-        width = max((self.last - self.start) / 60 / query.points, 0.05)
-        known = [
-            (name, binned(np.array(each.at), trailing(np.array(each.values), query.smooth), width))
-            for name, each in courses
-        ]
-        shown = known[:DRAWN] if query.by == "node" else [("mean", _mean([each for _, each in known], width))]
+        if query.by == "mean":
+            middle = binned(*_median([each for _, each in shown]), width)
+            shown = [(f"median of the {len(eldest)} heard for longest", middle)]
         series = [{"name": name, "points": points_of(*each, 2)} for name, each in shown]
         return {"metric": query.metric, "against": "minutes", "rounds_per_point": 1, "series": series}
 
-    def _speakers(self) -> list[Speaker]:
-        return [*self._known.values(), *self._new.values()]
+
+def _median(courses: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
+    """Wherever a node said something, the median over the last word of each: who speaks often counts once too."""
+    places = np.unique(np.concatenate([at for at, _ in courses])) if courses else np.empty(0)
+    table = np.full((len(courses), len(places)), np.nan)
+    for row, (at, values) in zip(table, courses, strict=True):
+        last = np.searchsorted(at, places, "right") - 1
+        row[last >= 0] = values[last[last >= 0]]
+    return places, np.nanmedian(table, axis=0) if courses else np.empty(0)
 
 
-def _mean(courses: Iterable[tuple[Floats, Floats]], width: float) -> tuple[Floats, Floats]:
-    """The mean over nodes in each piece of time: each counts once there, however often it speaks."""
-    pieces: dict[float, list[float]] = {}
-    for at, values in courses:
-        for place, value in zip(at // width, values, strict=True):
-            pieces.setdefault(float(place), []).append(float(value))
-    places = sorted(pieces)
-    return (np.array(places) + 0.5) * width, np.array([fmean(pieces[place]) for place in places])
-
-
-def _or(value: float | None) -> float:
-    return -1.0 if value is None else value
+def medians(lines: Sequence[Data]) -> Data:
+    """Over those heard for longest of what `Heard.lines` gives: the figures, and over how many nodes."""
+    eldest = lines[:ELDEST]
+    figures = {key: [line[key] for line in eldest if line[key] is not None] for key in ("held_out", "reward")}
+    return {"of": len(eldest), **{key: median(values) if values else None for key, values in figures.items()}}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import math
 import threading
+import time
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,14 +15,23 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from shoal.window.files import opened, reason_of, state_of
 from shoal.window.source import NAME, Data
 
 NODES, KEYS, PAIRS = 2000, 500, 20_000
 """Nodes, keys and pairs (who learned from whom) that are kept."""
-BLOCK = 32 << 20
+DRAWN = 200
+"""Nodes that have a curve of their own."""
+BLOCK = 4 << 20
 """Bytes that are read at a time."""
 LINE = 1 << 20
 """Bytes of a line that is taken."""
+CELLS = 16 << 20
+"""Figures that are kept of a run; of more, the older half is dropped."""
+FURTHEST = 2.0**53
+"""The last round there can be."""
+LOOK = 1.0
+"""Seconds for which one look reads."""
 FROM = "gradient/from/"
 
 Floats = npt.NDArray[np.float64]
@@ -43,6 +54,18 @@ class Node:
         for column in self.columns.values():
             if len(column) < len(self.rounds):
                 column.append(math.nan)
+
+    def cells(self) -> int:
+        return len(self.rounds) * (1 + len(self.columns))
+
+    def drop_older(self) -> None:
+        """The first half of the rounds; figures that no later one has too."""
+        half = len(self.rounds) // 2
+        del self.rounds[:half]
+        for key, column in list(self.columns.items()):
+            del column[:half]
+            if not any(map(math.isfinite, column)):
+                del self.columns[key]
 
     def known(self, key: str) -> tuple[Floats, Floats]:
         """Rounds and values where the figure is known."""
@@ -79,44 +102,66 @@ class Metrics:
         self._lock = threading.Lock()
         self._clear()
         self.version = 0
+        self._wrong = ""
+
+    @property
+    def trouble(self) -> str:
+        """What of the file cannot be read or is left out, or nothing."""
+        return "; ".join(f"{self._path.name} {what}" for what in (self._wrong, self._left_out) if what)
 
     def _clear(self) -> None:
         self._identity: tuple[int, int] | None = None
-        self._offset = 0
+        self._offset = self._cells = 0
+        self._left_out = ""
         self.nodes: dict[str, Node] = {}
         self.keys: set[str] = set()
         self.pulled: dict[tuple[str, str], float] = {}
         """Of each learner and maker: the sum over rounds of the maker's share of the gradient."""
 
-    def look(self) -> None:
-        """Read what is new."""
-        with self._lock:
+    def look(self, seconds: float = LOOK) -> None:
+        """Read what is new, for at most so many seconds; the next look goes on. Nothing if another thread does."""
+        end = time.monotonic() + seconds
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
             try:
-                at = self._path.stat()
-            except OSError:
+                at = state_of(self._path)
+                self._wrong = ""
+            except FileNotFoundError:
+                self._wrong = ""
+                return
+            except OSError as error:
+                self._wrong = f"cannot be read: {reason_of(error)}"
                 return
             identity = (at.st_dev, at.st_ino)
             if identity != self._identity or at.st_size < self._offset:
                 self._clear()
                 self._identity = identity
                 self.version += 1
-            while self._offset < at.st_size and self._read():
+            while self._offset < at.st_size and self._read(at.st_size):
                 self.version += 1
+                if time.monotonic() > end:
+                    return
+        finally:
+            self._lock.release()
 
-    def _read(self) -> bool:
+    def _read(self, size: int) -> bool:
+        """Whether there was something to read before `size`, where the file ends."""
         try:
-            with self._path.open("rb") as file:
+            with opened(self._path) as file:
                 file.seek(self._offset)
                 block = file.read(BLOCK)
-        except OSError:
+        except OSError as error:
+            self._wrong = f"cannot be read: {reason_of(error)}"
             return False
         end = block.rfind(b"\n") + 1
         if not end:  # a line that is still being written, or one without end
-            self._offset += len(block) if len(block) == BLOCK else 0
-            return len(block) == BLOCK
+            if len(block) == BLOCK:
+                self._offset, self._left_out = size, "has a line without end: what follows is left out"
+            return False
         self._offset += end
-        for line in block[:end].split(b"\n"):
-            if 0 < len(line) <= LINE:
+        for line in io.BytesIO(block[:end]):
+            if 1 < len(line) <= LINE:
                 try:
                     self._take(msgspec.json.decode(line))
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -125,6 +170,8 @@ class Metrics:
 
     def _take(self, row: Any) -> None:
         if not isinstance(row, dict) or not _is_number(row.get("round")) or not isinstance(row.get("node"), str):
+            return
+        if not 0 <= row["round"] <= FURTHEST:
             return
         name = row["node"][:NAME]
         if name not in self.nodes and len(self.nodes) >= NODES:
@@ -140,7 +187,15 @@ class Metrics:
             elif key in self.keys or len(self.keys) < KEYS:
                 self.keys.add(key)
                 figures[key] = float(value)
-        self.nodes.setdefault(name, Node()).add(float(row["round"]), figures)
+        node = self.nodes.setdefault(name, Node())
+        before = node.cells()
+        node.add(float(row["round"]), figures)
+        self._cells += node.cells() - before
+        if self._cells > CELLS:
+            self._left_out = "has too many figures: its last part is shown"
+            for each in self.nodes.values():
+                each.drop_older()
+            self._cells = sum(each.cells() for each in self.nodes.values())
 
     def last_round(self) -> int:
         return int(max((max(node.rounds) for node in self.nodes.values() if node.rounds), default=0))
@@ -160,7 +215,7 @@ class Metrics:
         width = max(1, math.ceil((last + 1) / points))
         if width > 1:
             known = {name: binned(*each, width) for name, each in known.items()}
-        series = [{"name": name, "points": points_of(*each)} for name, each in known.items()]
+        series = [{"name": name, "points": points_of(*each)} for name, each in list(known.items())[:DRAWN]]
         return {"metric": key, "rounds_per_point": width, "series": series}
 
 

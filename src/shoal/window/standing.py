@@ -129,7 +129,7 @@ def _text(value: Any) -> str:
 
 
 def _number(value: Any) -> float:
-    return value if isinstance(value, int | float) and abs(value) < 1e300 else 0
+    return value if isinstance(value, int | float) and abs(value) < 2**53 else 0
 
 
 def _or(value: float | None) -> float:

@@ -17,18 +17,17 @@ from shoal.swarm.listener import Listener
 from shoal.swarm.notices import Notice
 from shoal.swarm.secret import OPEN, Secret, read_secret
 from shoal.swarm.transport import TransportOptions, Unreachable
-from shoal.window.heard import METRICS, Heard
+from shoal.window.heard import METRICS, Heard, medians
 from shoal.window.source import CurveQuery, Data, GraphQuery, TaskQuery, WithoutRollouts, brief_of
 
-EVERY: Final = 0.5
-"""Seconds between two looks at what was said: a listener keeps the last notice of each node."""
 RETRY: Final = 5.0
 """Seconds between attempts to reach a relay."""
 LIVE: Final = 60.0
 """Seconds after the last notice for which a swarm counts as going on."""
 ABOUT: Final = (
-    "By the nodes' own word: each says itself how it does and from whom it learned, and nothing proves it; a judge "
-    "measures. Curves begin when this window was opened. Rollouts are not heard here: a node's folder has its own."
+    "By the nodes' own word: each says itself how it does and from whom it learned, nothing proves it, and one person "
+    "can be many nodes; a judge measures. Those heard for longest come first, and medians are theirs. Curves begin "
+    "when this window was opened. Rollouts are not heard here: a node's folder has its own."
 )
 
 
@@ -44,7 +43,6 @@ class SwarmSource(WithoutRollouts):
         self.version = 0
         self._swarm, self._options, self._secret = swarm, options, secret
         self._heard = Heard(time.time())
-        self._last: dict[str, Notice] = {}
         self._trouble = "reaching the swarm"
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -60,16 +58,17 @@ class SwarmSource(WithoutRollouts):
     def summary(self) -> Data:
         with self._lock:
             heard, now = self._heard, time.time()
+            lines = heard.lines(now)
             return {
                 **self.brief(),
                 "version": self.version,
                 "views": ("progress", "swarm"),
                 "about": ABOUT,
                 "trouble": self._trouble,
-                "nodes": heard.lines(now),
-                "speakers": len(heard),
+                "nodes": lines,
+                "more": heard.more,
+                "median": medians(lines),
                 "notices": heard.notices,
-                "lessons": heard.lessons,
                 "ago": now - heard.last if heard.last else None,
                 "metrics": sorted(METRICS),
                 "held_out_tasks": [],
@@ -97,10 +96,9 @@ class SwarmSource(WithoutRollouts):
     def _hear(self) -> None:
         while not self._closed.is_set():
             try:
-                with Listener(self._options, self._swarm, self._secret.tag, self._secret.context) as listener:
+                with Listener(self._options, self._swarm, self._secret.tag, self._secret.context, hear=self._take):
                     self._tell("")
-                    while not self._closed.wait(EVERY):
-                        self._take(listener.latest())
+                    self._closed.wait()
             except Unreachable as error:
                 self._tell(f"{error}; trying again")
                 self._closed.wait(RETRY)
@@ -113,15 +111,9 @@ class SwarmSource(WithoutRollouts):
             self._trouble = trouble
             self.version += 1
 
-    def _take(self, latest: list[Notice]) -> None:
-        fresh = [notice for notice in latest if self._last.get(notice.id) is not notice]
-        if not fresh:
-            return
-        self._last = {notice.id: notice for notice in latest}
+    def _take(self, notice: Notice) -> None:
         with self._lock:
-            for notice in fresh:
-                self._heard.add(notice, time.time())
-            self.version += 1
+            self.version += self._heard.add(notice, time.time())
 
 
 def open_swarm(swarm: str, endpoints: list[str], network: Mapping[str, Any]) -> SwarmSource:

@@ -18,8 +18,9 @@ from typing import Any, Final
 from shoal.judge.figures import wilson
 from shoal.judge.records import connect
 from shoal.swarm.identity import name_of
+from shoal.window.reader import PATIENCE
 from shoal.window.source import NAME, Data
-from shoal.window.tables import PATIENCE, BusyError
+from shoal.window.tables import BusyError
 
 WINDOWS: Final = 400
 """Of a curve, at most."""

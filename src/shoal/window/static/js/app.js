@@ -125,10 +125,11 @@ const mean = (values) => (values.length ? values.reduce((a, b) => a + b) / value
 
 /** Of a live swarm, by its nodes' own word. */
 function heardFigures(summary) {
-  const known = (key) => summary.nodes.map((node) => node[key]).filter((value) => value !== null);
+  const { of, held_out: passed, reward } = summary.median, those = `median of the ${of} heard for longest, they say`;
+  const count = whole(summary.nodes.length + summary.more) + (summary.more ? "+" : "");
   return [
-    [whole(summary.speakers), summary.speakers === 1 ? "node heard" : "nodes heard"], [percent(mean(known("held_out"))), "pass@1, they say"],
-    [fixed(mean(known("reward")), 3), "local reward, they say"], [whole(summary.lessons), "rollouts taken of others"],
+    [count, summary.nodes.length === 1 && !summary.more ? "node heard" : "nodes heard"],
+    [percent(passed), `pass@1, ${those}`], [fixed(reward, 3), `local reward, ${those}`],
     [whole(summary.notices), "rounds heard of"], [summary.ago === null ? "–" : span(summary.ago), "since the last"],
   ];
 }

@@ -68,7 +68,7 @@ export class Progress {
     fill(this.metricSelect, select("figure", summary.metrics.map((each) => [each, each]), this.metric, (value) => { this.metric = value; this.refresh(); }));
     fill(this.nodeSelect, select("of", [["", "mean of nodes"], ...nodes.map((each) => [each, each])], this.node, (value) => { this.node = value; this.refresh(); }));
     const by = this.by ?? (nodes.length > MANY ? "mean" : "node");
-    fill(this.bySelect, nodes.length > 1 && select("curves of", [["node", "each node"], ["mean", "their mean"]], by, (value) => { this.by = value; this.refresh(); }));
+    fill(this.bySelect, nodes.length > 1 && select("curves of", [["node", "each node"], ["mean", summary.kind === "swarm" ? "their median" : "their mean"]], by, (value) => { this.by = value; this.refresh(); }));
   }
 
   otherRuns(id, runs, beside, compare) {
@@ -93,10 +93,12 @@ export class Progress {
     };
     const taught = new Map();
     for (const { maker, share } of summary.pulled) taught.set(maker, (taught.get(maker) ?? 0) + share);
+    const ranked = summary.kind !== "swarm"; // there all figures are the nodes' own word
     let place = 0;
     const rank = new Map(summary.nodes.map((node) => [node, ++place]));
     const columns = [
-      { title: "node", get: (node) => h("span", { title: node.id ?? null }, rank.get(node) + ". ", name(node.name)) },
+      { title: "node", get: (node) => h("span", { title: node.id ?? null }, ranked ? rank.get(node) + ". " : null, name(node.name)) },
+      { title: "heard for", key: "heard", number: true, get: (node) => span(node.heard) },
       { title: "held-out pass@1", number: true, get: (node) => h("span", {}, percent(node.held_out), change(node)) },
       { title: "local reward", number: true, get: (node) => fixed(node.reward, 3) },
       { title: "from others", key: "outside", number: true, get: (node) => percent(node.outside, 0) },
@@ -108,9 +110,10 @@ export class Progress {
       { title: "model", key: "model", get: (node) => h("span", { class: "long" }, name(node.model ?? "–")) },
       { title: "last heard", key: "ago", number: true, get: (node) => span(node.ago) + " ago" },
     ].filter(({ key }) => !key || summary.nodes.some((node) => (node[key] ?? null) !== null));
-    const caption = summary.kind === "swarm" ? "By held-out pass@1, with its change since it was first heard; all by the nodes' own word. Taken: " +
-      "rollouts of others that it says it trained on." : "By held-out pass@1, with its change since round 0; local reward is the mean of the last 20 rounds. " +
-      "From others: their share of the node's gradient. To others: its share of theirs, added up.";
-    fill(this.board, summary.nodes.length ? listing("Leaderboard", caption, columns, summary.nodes.slice(0, 200)) : h("p", { class: "empty" }, "no node has finished a round"));
+    const caption = ranked ? "By held-out pass@1, with its change since round 0; local reward is the mean of the last 20 rounds. " +
+      "From others: their share of the node's gradient. To others: its share of theirs, added up." :
+      "Those heard for longest first. Nobody has checked a figure: each is the node's own word, and what others took is theirs. Taken: rollouts of others that " +
+      "it says it trained on." + (summary.more ? ` ${whole(summary.more)} more or over have spoken, and are not shown.` : "");
+    fill(this.board, summary.nodes.length ? listing("Leaderboard", caption, columns, ranked ? summary.nodes.slice(0, 200) : summary.nodes) : h("p", { class: "empty" }, "no node has finished a round"));
   }
 }

@@ -57,13 +57,14 @@ export class Swarm {
   drawGraph({ edges, more }, summary) {
     const all = [...new Set([...summary.nodes.map((node) => node.name), ...edges.flatMap((edge) => [edge.maker, edge.node])])];
     const weight = new Map(all.map((node) => [node, 0]));
-    for (const edge of edges) weight.set(edge.maker, weight.get(edge.maker) + edge.rollouts);
-    const nodes = all.sort((a, b) => weight.get(b) - weight.get(a)).slice(0, 80).sort();
+    const weigh = (edge) => edge.share ?? edge.rollouts; // of a live swarm a share: whoever says more weighs no more
+    for (const edge of edges) weight.set(edge.maker, weight.get(edge.maker) + weigh(edge));
+    const nodes = (summary.kind === "swarm" ? all : all.sort((a, b) => weight.get(b) - weight.get(a))).slice(0, 80).sort();
     const at = new Map(nodes.map((node, index) => [node, index]));
     const shown = edges.filter((edge) => at.has(edge.maker) && at.has(edge.node));
     const names = distinct(nodes);
-    const heaviest = Math.max(1, ...shown.map((edge) => edge.rollouts));
-    const most = Math.max(1, ...weight.values());
+    const heaviest = Math.max(Number.MIN_VALUE, ...shown.map(weigh));
+    const most = Math.max(Number.MIN_VALUE, ...weight.values());
     const columns = [
       { title: "learner", get: (edge) => name(edge.node) },
       { title: "learned from", get: (edge) => name(edge.maker) },
@@ -84,10 +85,10 @@ export class Swarm {
         lineStyle: { curveness: 0.18, opacity: 0.7 },
         data: [...CORNERS, ...nodes.map((node, index) => ({
           id: String(index), name: String(index), ...around(index, nodes.length, small), symbolSize: 12 + 22 * Math.sqrt(weight.get(node) / most), itemStyle: { color: colour(index) },
-          told: `${names[index]}\nothers learned from ${whole(weight.get(node))} of its rollouts`,
+          told: names[index] + (summary.kind === "swarm" ? "" : `\nothers learned from ${whole(weight.get(node))} of its rollouts`),
         }))],
         links: shown.map((edge) => ({
-          source: String(at.get(edge.maker)), target: String(at.get(edge.node)), lineStyle: { color: colour(at.get(edge.maker)), width: 0.7 + 5 * edge.rollouts / heaviest },
+          source: String(at.get(edge.maker)), target: String(at.get(edge.node)), lineStyle: { color: colour(at.get(edge.maker)), width: 0.7 + 5 * weigh(edge) / heaviest },
           told: `${cut(edge.node)} learned from\n${cut(edge.maker)}: ${whole(edge.rollouts)} rollouts`,
         })),
       }],

@@ -1,0 +1,134 @@
+"""The process that reads the Parquet files of one run. Whatever they hold, they harm this process alone.
+
+    python -m shoal.window.reader       # by `Tables`, which asks it over pipes and ends it when it takes too long
+
+It has bounded memory, cannot write, and its DuckDB may read the tables of the folder and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import Any, Final
+
+import msgspec
+
+from shoal.tasks.wire import Ready, receive, send
+from shoal.tasks.worker import _die_with_parent, _own_pipes
+
+PATIENCE: Final = 10.0
+"""Seconds after which a query is given up."""
+MEMORY: Final = 512 << 20
+"""Bytes that DuckDB may take for what it counts."""
+BEYOND: Final = 1024 << 20
+"""Bytes of address space that the process may take in all beyond what it has when it is ready (on Linux)."""
+REPLY: Final = 16 << 20
+"""Bytes of an answer."""
+
+
+class Start(msgspec.Struct, frozen=True):
+    """Which folder to read, and which of the folders in it."""
+
+    folder: bytes
+    tables: list[str]
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """A query, in which `values` stand as `$name`. Files stand in it by their path within the folder."""
+
+    query: str
+    values: dict[str, Any]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Its rows, or why there are none."""
+
+    rows: list[dict[str, Any]] = []
+    error: str = ""
+    spent: bool = False
+    """It took too much time or memory: end this process, as little may be left of either."""
+
+
+def main() -> None:
+    requests, replies = _own_pipes()
+    _die_with_parent()
+    start = msgspec.msgpack.decode(receive(requests), type=Start)
+    try:
+        os.chdir(start.folder)
+        import duckdb
+    except (OSError, ImportError) as error:
+        send(replies, Ready(str(error)))
+        return
+    database = duckdb.connect(":memory:")
+    for setting in (
+        "threads = 2",
+        f"memory_limit = '{MEMORY >> 20}MiB'",
+        "temp_directory = ''",
+        "autoinstall_known_extensions = false",
+        "autoload_known_extensions = false",
+        f"allowed_directories = {start.tables}",
+        "enable_external_access = false",
+        "lock_configuration = true",
+    ):
+        database.execute(f"SET {setting}")
+    _limit()
+    send(replies, Ready())
+    asks = msgspec.msgpack.Decoder(Ask)
+    while True:
+        try:
+            ask = asks.decode(receive(requests))
+        except EOFError:
+            return
+        send(replies, msgspec.Raw(answer(database, ask)))
+
+
+def answer(database: Any, ask: Ask) -> bytes:
+    """The encoded `Answer`. Hostile files can raise anything here, also in what turns values into Python's."""
+    import duckdb
+
+    cursor = database.cursor()
+    timer = threading.Timer(PATIENCE, cursor.interrupt)
+    timer.start()
+    try:
+        cursor.execute(ask.query, ask.values)
+        names = [column[0] for column in cursor.description or ()]
+        rows: list[dict[str, Any]] = []
+        size = 0
+        while found := cursor.fetchmany(256):
+            more = [dict(zip(names, row, strict=True)) for row in found]
+            size += len(msgspec.msgpack.encode(more))
+            if size > REPLY:
+                return msgspec.msgpack.encode(Answer(error="there is too much text in it"))
+            rows += more
+        return msgspec.msgpack.encode(Answer(rows))
+    except duckdb.InterruptException:
+        return msgspec.msgpack.encode(Answer(error="that took too long; ask for less", spent=True))
+    except (duckdb.OutOfMemoryException, MemoryError):
+        return msgspec.msgpack.encode(Answer(error="that took too much memory", spent=True))
+    except Exception as error:
+        lines = str(error).splitlines() or [type(error).__name__]
+        return msgspec.msgpack.encode(Answer(error=lines[0][:200].encode(errors="replace").decode()))
+    finally:
+        timer.cancel()
+        cursor.close()
+
+
+def _limit() -> None:
+    """Limits where the system has them: memory on Linux; no file may grow, no core is dumped."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    for kind in (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
+        resource.setrlimit(kind, (0, 0))
+    if sys.platform == "linux":
+        with open("/proc/self/statm") as statm:
+            used = int(statm.read().split()[0]) * resource.getpagesize()
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        limit = used + BEYOND if hard == resource.RLIM_INFINITY else min(used + BEYOND, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+if __name__ == "__main__":
+    main()
