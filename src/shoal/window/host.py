@@ -77,8 +77,11 @@ def opened_place(args: argparse.Namespace, default: str, keep_port: bool = False
 
 
 def serve(app: ASGIApp, place: Place, what: str, show: bool, at_once: int = 256) -> int:
-    """Serves until SIGINT or SIGTERM; the exit code. Prints `what` and where; `show`: opens a browser."""
+    """Serves until SIGINT or SIGTERM; the exit code. Prints `what` and where; `show`: opens a browser. `at_once`:
+    connections that have a place."""
     import uvicorn
+
+    from shoal.serving.connections import Connections
 
     class Server(uvicorn.Server):
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -86,16 +89,8 @@ def serve(app: ASGIApp, place: Place, what: str, show: bool, at_once: int = 256)
             logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
             await super().shutdown(sockets)
 
-    config = uvicorn.Config(
-        app,
-        log_level="error",
-        access_log=False,  # it would keep the token
-        server_header=False,
-        proxy_headers=False,
-        ws="none",
-        timeout_graceful_shutdown=1,
-        limit_concurrency=at_once,
-        h11_max_incomplete_event_size=16_384,
+    config = Connections(at_once).config(
+        app, log_level="error", timeout_graceful_shutdown=1, h11_max_incomplete_event_size=16_384
     )
 
     def ended(number: int, frame: FrameType | None) -> None:
