@@ -47,7 +47,7 @@ class Connections:
         offend: Callable[[str], object] = lambda address: None,
     ) -> None:
         """`most`: connections of all addresses. `each`: of one. `may_enter`: whether an address may connect.
-        `offend`: is told the address of a client that was too slow, or whose request was not HTTP."""
+        `offend`: is told the address of a client whose request was too slow, or was not HTTP."""
         self.places: Places[Connection] = Places(most, each)
         self.may_enter, self.offend = may_enter, offend
         self.cuts = 0
@@ -83,7 +83,8 @@ class Connections:
         """Cuts slow clients, every second while there are any connections."""
         loop = asyncio.get_running_loop()
         for connection in [each for each in self.places if each.is_late(loop.time())]:
-            self.offend(connection.address)
+            if connection.sent:  # a browser may connect and say nothing
+                self.offend(connection.address)
             connection.cut()
         self._looking = loop.call_later(EVERY, self._look) if len(self.places) else None
 
@@ -105,6 +106,8 @@ class Connection(asyncio.Protocol):
         """When the last request ended, or else the connection began."""
         self._stuck: float | None = None
         """Since when the client has not read what it is sent."""
+        self.sent = False
+        """Whether its client has sent anything."""
         self._began = False
         """Whether a part of a request has come whose headers are not complete."""
 
@@ -156,6 +159,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._transport is None or self._transport.is_closing():  # it was cut, and is told so late
             return
+        self.sent = True
         if not self.busy:
             self._began = True
         self._protocol.data_received(data)

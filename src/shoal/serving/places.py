@@ -45,7 +45,7 @@ class Places(Generic[G]):
     """Used by one thread."""
 
     def __init__(self, most: int, each: int | None = None) -> None:
-        """`most`: guests of all addresses together. `each`: of one address."""
+        """`most`: guests of all addresses together. `each`: of one address; 0 or None: no bound of its own."""
         self.most, self.each = most, each or most
         self._unproven: Groups[G] = {}
         self._proven: Groups[G] = {}
