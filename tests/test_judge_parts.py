@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from shoal.addresses import address_of
 from shoal.config import TasksConfig
 from shoal.errors import UserError
-from shoal.addresses import address_of
 from shoal.judge.addresses import Addresses, Rates
 from shoal.judge.lanes import Lane
 from shoal.judge.questions import Questions, read_secret

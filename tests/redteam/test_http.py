@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
+import os
 import re
 import resource
 import socket
 import threading
 import time
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+import httpx2
 import pytest
-from judging import Node, served
+from judging import Node, Served, served
 from strangers import program
 from windows import small_run
 
@@ -23,9 +24,8 @@ from shoal.judge.messages import encode
 
 TOKEN = "0123456789abcdef"
 WELCOME = f"Authorization: Bearer {TOKEN}\r\n"
-GET = "GET /api/runs HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 SECONDS = 1.0
-"""In which a person gets each page, whatever strangers do."""
+"""Of the server's processor in which a person gets each page, whatever strangers do. Wall time is the machine's."""
 MANY = 1000
 """Connections of one address."""
 OTHERS = [f"127.0.0.{number}" for number in range(3, 29)]
@@ -73,9 +73,11 @@ class Strangers:
 
 
 @contextmanager
-def besieged(port: int, data: bytes) -> Iterator[Strangers]:
+def besieged(port: int, data: bytes, *more: str) -> Iterator[Strangers]:
+    """`more`: other addresses with many connections."""
     strangers = Strangers(port, data)
-    strangers.come("127.0.0.2", MANY)
+    for source in ("127.0.0.2", *more):
+        strangers.come(source, MANY)
     for source in OTHERS:
         strangers.come(source, 10)
     try:
@@ -96,38 +98,154 @@ def fetch(port: int, path: str, source: str = "127.0.0.1", token: bool = True) -
     return said.partition(b"\r\n")[0], time.monotonic() - began
 
 
+@dataclass(frozen=True)
+class Page:
+    """A server, running."""
+
+    port: int
+    process: int
+
+    def used(self) -> float:
+        """Seconds of processor that it has had."""
+        fields = Path(f"/proc/{self.process}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def serves(self, path: str, source: str) -> None:
+        before = self.used()
+        status, seconds = fetch(self.port, path, source)
+        assert status == b"HTTP/1.1 200 OK", (path, source, status)
+        assert self.used() - before < SECONDS, (path, source)
+        assert seconds < 20, (path, source)
+
+
 @contextmanager
-def page_of(which: str, folder: Path, token: bool = True) -> Iterator[int]:
-    """The port of `shoal watch` or `shoal human`, running."""
+def page_of(which: str, folder: Path) -> Iterator[Page]:
+    """`shoal watch`, `human` or `judge`."""
     (folder / "token").write_text(TOKEN)
-    words: list[object] = ["--listen", "127.0.0.1:0", *(["--token-file", folder / "token"] if token else [])]
-    if which == "watch":
-        command = ["watch", "--serve", *words, small_run(folder / "run")]
-    else:
-        command = ["human", "--no-open", "--lan", "false", "--home", folder / "home", *words]
-    with program(*command, home=folder, says="Ctrl-C") as running:
+    words: list[object] = ["--listen", "127.0.0.1:0", "--token-file", folder / "token"]
+    commands = {
+        "watch": ["watch", "--serve", *words, small_run(folder / "run")],
+        "human": ["human", "--no-open", "--lan", "false", "--home", folder / "home", *words],
+    }
+    if which == "judge":
+        with served(folder) as judge:
+            yield Page(judge.port, judge.process.pid)
+        return
+    with program(*commands[which], home=folder, says="Ctrl-C") as running:
         [port] = re.findall(r"http://127.0.0.1:(\d+)/", running.said)
         fetch(int(port), "/")  # it is up
-        yield int(port)
+        yield Page(int(port), running.process.pid)
 
 
-def is_served(ports: int, paths: list[str], source: str) -> None:
-    for path in paths:
-        status, seconds = fetch(ports, path, source)
-        assert status == b"HTTP/1.1 200 OK", (path, source, status)
-        assert seconds < SECONDS, (path, source)
+PATHS = {"watch": ["/", "/api/runs"], "human": ["/", "/api/state"], "judge": ["/", "/health"]}
 
 
-@pytest.mark.parametrize("which", ["watch", "human", "judge"])
+@pytest.mark.parametrize("which", PATHS)
 def test_who_may_come_is_served_whatever_strangers_hold_open(which: str, tmp_path: Path) -> None:
-    paths = {"watch": ["/", "/api/runs"], "human": ["/", "/api/state"], "judge": ["/", "/health"]}[which]
-    with ExitStack() as stack:
-        if which == "judge":
-            port = stack.enter_context(served(tmp_path)).port
-        else:
-            port = stack.enter_context(page_of(which, tmp_path))
-        for name, data in ATTACKS.items():
-            with besieged(port, data):
+    # A judge shuts out whole addresses that send what no node sends.
+    here = () if which == "judge" else ("127.0.0.1",)
+    with page_of(which, tmp_path) as page:
+        for data in ATTACKS.values():
+            with besieged(page.port, data, *here):
                 for source in ("127.0.0.1", "127.0.0.99"):
-                    print(name, source)
-                    is_served(port, paths, source)
+                    for path in PATHS[which]:
+                        page.serves(path, source)
+
+
+@pytest.mark.parametrize("which", ["watch", "human"])
+def test_strangers_who_come_again_and_again(which: str, tmp_path: Path) -> None:
+    stop = threading.Event()
+
+    def flood(source: str) -> None:
+        while not stop.is_set():
+            strangers = Strangers(page.port, b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+            strangers.come(source, 200)
+            strangers.close()
+
+    with page_of(which, tmp_path) as page, ThreadPoolExecutor(2) as pool:
+        floods = [pool.submit(flood, source) for source in OTHERS[:2]]
+        try:
+            for _ in range(10):
+                page.serves(PATHS[which][1], "127.0.0.1")
+        finally:
+            stop.set()
+        for each in floods:
+            each.result()
+
+
+def streams(port: int, source: str, count: int) -> tuple[list[socket.socket], int]:
+    """So many event streams asked for at the same time: those that are open, and how many were refused."""
+    links = [connect(port, source) for _ in range(count)]
+    for link in links:
+        link.sendall(f"GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\n{WELCOME}\r\n".encode())
+    said = [(link, link.recv(65536)) for link in links]
+    opened = [link for link, answer in said if b" 200 " in answer]
+    for link, answer in said:
+        if b" 200 " not in answer:
+            link.close()
+    return opened, count - len(opened)
+
+
+def test_event_streams_are_capped_exactly_and_shared_between_addresses(tmp_path: Path) -> None:
+    with page_of("watch", tmp_path) as page:
+        for _ in range(2):  # closing frees all places
+            opened, refused = streams(page.port, "127.0.0.2", 80)
+            assert (len(opened), refused) == (64, 16)
+            mine, refused = streams(page.port, "127.0.0.99", 6)  # a browser has six
+            assert (len(mine), refused) == (6, 0)
+            for link in [*opened, *mine]:
+                link.close()
+            time.sleep(1.0)
+
+
+def test_nothing_that_is_got_changes_the_journal(tmp_path: Path) -> None:
+    paths = ("question", "question?want=gcd&n=64&fresh=true", "ranking", "comparison", "state", "journal", "lessons")
+    home = tmp_path / "home"
+
+    def kept() -> dict[str, bytes]:
+        return {file.name: file.read_bytes() for file in home.iterdir() if file.suffix != ".sqlite-shm"}
+
+    with page_of("human", tmp_path) as page:
+        before = kept()
+        for method in ("GET", "HEAD", "OPTIONS"):
+            for path in paths:
+                with connect(page.port) as link:
+                    words = f"{method} /api/{path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{WELCOME}Connection: close\r\n\r\n"
+                    link.sendall(words.encode())
+                    while link.recv(65536):
+                        pass
+        assert kept() == before
+
+
+class From:
+    """A judge as nodes behind one address reach it."""
+
+    def __init__(self, judge: Served, source: str) -> None:
+        self.key, self.url = judge.key, judge.url
+        self._http = httpx2.Client(transport=httpx2.HTTPTransport(local_address=source), timeout=60)
+
+    def post(self, path: str, body: bytes) -> httpx2.Response:
+        return self._http.post(self.url + path, content=body)
+
+
+def test_slow_answers_of_two_addresses_do_not_hold_up_a_newcomer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without turns each of these answers costs five seconds of everybody's: two, and a new process that scores."""
+    few = ("--suite", "paper", "--task", "propositional_logic", "--work", "0", "--every", "3600")
+    monkeypatch.setattr("judging.FAST", few)
+    slow = f"<answer>{'(' * 400}{'P' * 15_000}{')' * 400}</answer>"
+    with served(tmp_path) as judge, ThreadPoolExecutor(8) as pool:
+
+        def answer(source: str) -> None:
+            node = Node(From(judge, source))
+            _, question = node.posed(1)
+            node.judge.post("/answer", encode(node.answer(question, slow)))
+
+        list(pool.map(answer, ["127.0.0.2", "127.0.0.3"] * 8))
+        honest = Node(From(judge, "127.0.0.4"))
+        began = time.monotonic()
+        _, question = honest.posed(1)
+        honest.verdict(honest.answer(question, "<answer>P</answer>"))
+        seconds = time.monotonic() - began
+        assert seconds < 25  # 16 slow answers are 80 seconds' work

@@ -19,6 +19,7 @@ from rich.text import Text
 from shoal.errors import UserError
 from shoal.judge.service import Service
 from shoal.judge.web import Web
+from shoal.serving import server
 from shoal.serving.connections import Connections
 
 SWITCH = 0.001
@@ -29,7 +30,7 @@ SPARE = 128
 """Open files beside connections."""
 
 
-class Server(uvicorn.Server):
+class Server(server.Server):
     """Says where it is, and now and then how it stands."""
 
     def __init__(self, config: uvicorn.Config, web: Web, console: Console, every: float) -> None:
@@ -78,22 +79,22 @@ def serve(service: Service, listening: socket.socket, every: float, most: int) -
         timeout_graceful_shutdown=5,
         h11_max_incomplete_event_size=HEADERS,
     )
-    server = Server(config, web, Console(highlight=False, soft_wrap=True), every)
+    serving = Server(config, web, Console(highlight=False, soft_wrap=True), every)
 
     def stop(*_: object) -> None:
-        server.should_exit = True
+        serving.should_exit = True
 
     sys.setswitchinterval(SWITCH)
     gc.collect()
     gc.freeze()  # a full collection over all that sympy and reasoning-gym make stops the loop for 50 to 100 ms
     previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        server.run(sockets=[listening])
-        server.tell()
+        serving.run(sockets=[listening])
+        serving.tell()
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-    return 0 if server.started else 1
+    return 0 if serving.started else 1
 
 
 def most_connections(wanted: int) -> int:

@@ -1,7 +1,7 @@
 """uvicorn's HTTP connections, with places for them and time limits.
 
     connections = Connections(256)
-    uvicorn.Server(connections.config(app, access_log=False)).run(sockets=[bound])
+    Server(connections.config(app)).run(sockets=[bound])
     proven(request.scope)      # in the application: who asks may be here
 
 uvicorn bounds only the size of headers and the quiet after a response. Its `limit_concurrency` answers 503 to whoever
@@ -28,6 +28,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from shoal.addresses import address_of
 from shoal.serving.places import Places
+from shoal.serving.server import ACCEPTED
 
 PATIENCE: Final = 10.0
 STALL: Final = 30.0
@@ -64,6 +65,7 @@ class Connections:
             server_header=False,
             access_log=False,  # it would keep tokens
             timeout_keep_alive=5,
+            backlog=ACCEPTED,
             **options,
         )
 

@@ -79,11 +79,10 @@ def opened_place(args: argparse.Namespace, default: str, keep_port: bool = False
 def serve(app: ASGIApp, place: Place, what: str, show: bool, at_once: int = 256) -> int:
     """Serves until SIGINT or SIGTERM; the exit code. Prints `what` and where; `show`: opens a browser. `at_once`:
     connections that have a place."""
-    import uvicorn
-
+    from shoal.serving import server
     from shoal.serving.connections import Connections
 
-    class Server(uvicorn.Server):
+    class Server(server.Server):
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             """Streams of news are cut now, and uvicorn would tell of each as of an error."""
             logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
