@@ -445,7 +445,7 @@ def test_a_program_answers_by_the_api(page: Page) -> None:
     assert state["name"] == page.one.identity.name
     assert state["silo"]
     assert {task["label"] for task in state["tasks"]} == set(page.one.tasks.labels)
-    [asked] = page.get("/api/question?want=gcd&n=1")["questions"]
+    [asked] = page.post("/api/question", {"want": "gcd", "n": 1})["questions"]
     numbers = [int(each) for each in number_in(asked["text"]).split(", ")]
     place = {"round": asked["round"], "slot": asked["slot"]}
     done = page.post("/api/answer", {**place, "answers": [str(math.gcd(*numbers)), "no"]})
@@ -453,10 +453,10 @@ def test_a_program_answers_by_the_api(page: Page) -> None:
     [entry] = page.get("/api/journal")["entries"]
     assert entry == done
     assert page.get(f"/api/journal?before={asked['round']}")["entries"] == []
-    [skipped] = page.get("/api/question")["questions"]
+    [skipped] = page.post("/api/question", {})["questions"]
     page.post("/api/skip", {"round": skipped["round"]})
-    assert page.get("/api/question")["questions"][0]["round"] > skipped["round"]
-    assert page.get("/api/ranking") == {"comparison": None}
+    assert page.post("/api/question", {})["questions"][0]["round"] > skipped["round"]
+    assert page.post("/api/comparison", {}) == {"comparison": None}
     said = Learned(0, asked["round"], 0, "ab" * 32, "ada", None, 3, 5.0)
     threading.Timer(0.7, page.one.journal.learned, [[said]]).start()
     heard = page.get("/api/lessons?after=0&wait=20")
@@ -468,7 +468,7 @@ def test_a_program_answers_by_the_api(page: Page) -> None:
 def test_a_ranking_by_the_api(page: Page) -> None:
     asked = page.one.tasks.draw(1, "reef", "ab" * 32, 1)[0]
     page.one._take([Scored(rollout(asked, ["4", "<b>5</b>\u202e"], "ada"), asked, (1.0, 0.0))])
-    picked = page.get("/api/ranking")["comparison"]
+    picked = page.post("/api/comparison", {})["comparison"]
     assert sorted(picked["answers"]) == ["4", "<b>5</b>�"]
     assert "ada" not in json.dumps(picked)
     places = [1 if text == "4" else 2 for text in picked["answers"]]
@@ -506,9 +506,12 @@ def test_what_is_not_to_be_posted(shut: Page, name: str) -> None:
     assert "default-src 'none'" in heads["Content-Security-Policy"]
 
 
-@pytest.mark.parametrize(
-    "path", ["/api/question?n=0", "/api/question?n=-1", "/api/journal?limit=x", "/api/question?n=99"]
-)
+@pytest.mark.parametrize("n", [0, -1, 99, "1", None])
+def test_so_many_questions_are_not_to_be_had(shut: Page, n: object) -> None:
+    assert shut.fetch("/api/question", {"n": n}, shut.may)[0] == 400
+
+
+@pytest.mark.parametrize("path", ["/api/journal?limit=x", "/api/lessons?after=-1"])
 def test_what_is_not_to_be_asked(shut: Page, path: str) -> None:
     assert shut.fetch(path)[0] == 400
     assert shut.fetch(path, None, {"Host": "evil.example"})[0] == 421

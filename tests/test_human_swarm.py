@@ -58,7 +58,7 @@ def test_a_node_learns_from_a_person_and_the_page_names_it(swarm: tuple[Node, Pa
     one = page.one
     before = page.get("/api/lessons")["last"]
     for count in range(1, TRIES + 1):
-        [asked] = page.get("/api/question?want=gcd")["questions"]
+        [asked] = page.post("/api/question", {"want": "gcd"})["questions"]
         done = page.post("/api/answer", {"round": asked["round"], "answers": [gcd_in(asked["text"])]})
         assert done["rewards"] == [1.0]
         until(lambda count=count: admitted(node, one.identity.id) >= count, 30)
@@ -78,8 +78,8 @@ def test_a_node_learns_from_a_person_and_the_page_names_it(swarm: tuple[Node, Pa
 
 def test_what_nodes_wrote_can_be_ranked(swarm: tuple[Node, Page]) -> None:
     node, page = swarm
-    until(lambda: page.get("/api/ranking")["comparison"], 60)
-    comparison = page.get("/api/ranking")["comparison"]
+    until(lambda: page.post("/api/comparison", {})["comparison"], 60)
+    comparison = page.post("/api/comparison", {})["comparison"]
     places = list(range(1, len(comparison["answers"]) + 1))
     told = page.post("/api/ranking", {"id": comparison["id"], "places": places})["answers"]
     assert [each["text"] for each in told] == comparison["answers"]

@@ -109,7 +109,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
     clock = time.time
     records, scoring = Records(tmp_path), Scoring(Scorer)  # type: ignore[arg-type]
     questions = Questions(Tasks(TasksConfig(suite="pond", only=["gcd"])), b"s" * 32)
-    addresses = Addresses(Rates(), 10, clock)
+    addresses = Addresses(Rates(), clock)
     yield Service(Identity.generate(), questions, records, scoring, Terms(work=0), addresses, clock)
     scoring.close()
     records.close()
@@ -128,9 +128,8 @@ class Talker:
 
     async def answer(self, posed: Envelope, text: str) -> Verdict | Receipt:
         answer = Answer(judge=self.service.identity.public, key=self.identity.public, posed=posed.hash, text=text)
-        return open_envelope(encode(await self.service.answer(encode(seal(answer, self.identity)))), Verdict, Receipt)[
-            0
-        ]
+        reply = await self.service.answer(encode(seal(answer, self.identity)), "192.0.2.1")
+        return open_envelope(encode(reply), Verdict, Receipt)[0]
 
 
 def test_low_on_disk_it_asks_nothing_new_and_keeps_answers(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ It answers this machine alone unless --listen says otherwise, and then it asks f
 sends to a browser is not encrypted: beyond a network that you trust, put it behind TLS."""
 LISTEN = "127.0.0.1:8401"
 AT_ONCE = 64
-"""Requests at a time: a person's and a program's."""
+"""Connections at a time: a person's and a program's."""
 SETTINGS = [
     "tasks.suite",
     "tasks.only",

@@ -1,10 +1,10 @@
-"""The page in which a person answers and ranks, and the same for programs as JSON (docs/human.md).
+"""The page in which a person answers and ranks, and the same for programs as JSON (docs/human.md). A GET changes nothing.
 
 GET  /api/state                  name, swarm, tasks, totals, and the word that posts must show (X-Shoal)
-GET  /api/question?want=&n=      questions that wait for an answer
+POST /api/question               {"want": "suited", "n": 1}  ->  questions that wait for an answer
 POST /api/answer                 {"round": 17, "slot": 0, "answers": ["6"]}  ->  rewards
 POST /api/skip                   {"round": 17, "slot": 0}
-GET  /api/ranking                answers of nodes, side by side
+POST /api/comparison             {}  ->  answers of nodes, side by side
 POST /api/ranking                {"id": "...", "places": [1, 2, 2]}  ->  who wrote what
 GET  /api/journal?limit=&before= what was answered, how it scored, who learned from it
 GET  /api/lessons?after=&wait=   who learned from it since; with `wait` it answers as soon as somebody has
@@ -25,15 +25,22 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from shoal.addresses import address_of
 from shoal.human.contributor import Contributor, Unfit
 from shoal.human.door import MOST_BYTES, Door
 from shoal.human.gallery import Comparison, shown
 from shoal.human.journal import Entry, Learned
 from shoal.human.suited import SUITED
+from shoal.serving.bodies import BodyError, read_body
+from shoal.serving.places import Places
 from shoal.window.guard import Access
 from shoal.window.pages import OPEN, page_routes
 
 LONGEST_WAIT: Final = 30.0
+WAITS: Final = 32
+"""Requests that may wait for lessons at a time."""
+BODY_SECONDS: Final = 20.0
+"""For what is posted to arrive, from a telephone too."""
 T = TypeVar("T", bound=msgspec.Struct)
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
@@ -43,6 +50,18 @@ class Place(msgspec.Struct, forbid_unknown_fields=True):
 
     round: Count
     slot: Count = 0
+
+
+class Nothing(msgspec.Struct, forbid_unknown_fields=True):
+    """`{}`"""
+
+
+class Wanted(msgspec.Struct, forbid_unknown_fields=True):
+    """Which questions."""
+
+    want: str = SUITED
+    n: int = 1
+    fresh: bool = False
 
 
 class Answers(msgspec.Struct, forbid_unknown_fields=True):
@@ -59,6 +78,20 @@ class Ranked(msgspec.Struct, forbid_unknown_fields=True):
     """None: it is passed over."""
 
 
+class Waiting:
+    """A request that waits for lessons."""
+
+    busy = True
+    over = False
+    """Whether its place went to another address, which has fewer."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def cut(self) -> None:
+        self.over = True
+
+
 class Refused(Exception):  # noqa: N818 (it is an answer, not a fault)
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -67,17 +100,13 @@ class Refused(Exception):  # noqa: N818 (it is an answer, not a fault)
 
 def make_app(one: Contributor, access: Access) -> Door:
     """The page and the API of a contributor, behind its door."""
+    waits: Places[Waiting] = Places(WAITS)
 
     def state(request: Request) -> dict[str, Any]:
         return {"word": door.word, **_state(one)}
 
-    def question(request: Request) -> dict[str, Any]:
-        entries = one.ask(
-            request.query_params.get("want", SUITED),
-            _number(request, "n", 1),
-            request.query_params.get("fresh") == "true",
-        )
-        return {"questions": [_question(one, entry) for entry in entries]}
+    def question(given: Wanted) -> dict[str, Any]:
+        return {"questions": [_question(one, entry) for entry in one.ask(given.want, given.n, given.fresh)]}
 
     def answer(given: Answers) -> dict[str, Any]:
         return _entry(one, one.answer(given.round, given.slot, given.answers), [])
@@ -86,7 +115,7 @@ def make_app(one: Contributor, access: Access) -> Door:
         one.skip(given.round, given.slot)
         return {}
 
-    def compare(request: Request) -> dict[str, Any]:
+    def compare(given: Nothing) -> dict[str, Any]:
         comparison = one.compare()
         return {"comparison": comparison and _comparison(comparison)}
 
@@ -111,11 +140,17 @@ def make_app(one: Contributor, access: Access) -> Door:
     async def lessons(request: Request) -> Response:
         after, wait = _number(request, "after", 0), min(LONGEST_WAIT, _number(request, "wait", 0))
         end = time.monotonic() + wait
-        while True:
-            found = await run_in_threadpool(one.journal.lessons, after)
-            if found or time.monotonic() >= end or await request.is_disconnected():
-                return answered({"lessons": found, "last": found[-1].number if found else after})
-            await asyncio.sleep(0.5)
+        waiting = Waiting(address_of(request.client.host) if request.client else "")
+        if wait and not waits.enter(waiting, proven=True):
+            raise Refused(503, f"{WAITS} requests wait for lessons")
+        try:
+            while True:
+                found = await run_in_threadpool(one.journal.lessons, after)
+                if found or time.monotonic() >= end or waiting.over or await request.is_disconnected():
+                    return answered({"lessons": found, "last": found[-1].number if found else after})
+                await asyncio.sleep(0.5)
+        finally:
+            waits.leave(waiting)
 
     async def refused(request: Request, error: Exception) -> Response:
         return answered({"error": str(error)}, getattr(error, "status", 500))
@@ -126,10 +161,10 @@ def make_app(one: Contributor, access: Access) -> Door:
     routes: list[BaseRoute] = [
         *page_routes(Path(__file__).parent / "static"),
         Route("/api/state", _get(state)),
-        Route("/api/question", _get(question)),
+        Route("/api/question", _post(Wanted, question), methods=["POST"]),
         Route("/api/answer", _post(Answers, answer), methods=["POST"]),
         Route("/api/skip", _post(Place, skip), methods=["POST"]),
-        Route("/api/ranking", _get(compare), methods=["GET"]),
+        Route("/api/comparison", _post(Nothing, compare), methods=["POST"]),
         Route("/api/ranking", _post(Ranked, rank), methods=["POST"]),
         Route("/api/journal", _get(journal)),
         Route("/api/lessons", lessons),
@@ -156,15 +191,12 @@ def _post(kind: type[T], work: Callable[[T], dict[str, Any]]) -> Callable[[Reque
     """A route that does something with what was posted, if that is of this kind."""
 
     async def endpoint(request: Request) -> Response:
-        data = bytearray()
         try:
-            async for chunk in request.stream():
-                data += chunk
-                if len(data) > MOST_BYTES:
-                    raise Refused(413, f"more than {MOST_BYTES} bytes")
-            given = msgspec.json.decode(data, type=kind)
+            given = msgspec.json.decode(await read_body(request, MOST_BYTES, BODY_SECONDS), type=kind)
         except ClientDisconnect:
             return Response(status_code=400)
+        except BodyError as error:
+            raise Refused(error.status, str(error)) from None
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise Refused(400, f"not what belongs here: {error}") from None
         return answered(await run_in_threadpool(_tried, work, given))

@@ -1,4 +1,4 @@
-"""What an address may do, before anything that it sends is read: connections, requests, new keys.
+"""What an address may do, before anything that it sends is read: requests and new keys.
 
 An address that asks for too much, or sends what no honest program does, is shut out for a while, each time for twice as
 long: a connection that is cut at once costs some microseconds, a request a thousand. Many nodes behind one address
@@ -7,8 +7,6 @@ share its rates, so that these are generous; behind a proxy all do, and the prox
 
 from __future__ import annotations
 
-import functools
-import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -67,31 +65,15 @@ class Visitor:
 class Addresses:
     """The books. Used by one thread."""
 
-    def __init__(self, rates: Rates, most: int, clock: Callable[[], float]) -> None:
-        """`most`: connections of all addresses together."""
-        self.rates, self.most, self.clock = rates, most, clock
-        self.open = 0
-        self.cut = 0
-        """Connections that were cut at once."""
-        self._connections: dict[str, int] = {}
+    def __init__(self, rates: Rates, clock: Callable[[], float]) -> None:
+        self.rates, self.clock = rates, clock
         self._visitors: Recent[str, Visitor] = Recent(ADDRESSES, self._visitor)
 
-    def enter(self, address: str) -> bool:
-        """Whether one more connection may come. `leave` goes with each that may."""
-        if self.open >= self.most or not self._may_enter(address):
-            self.cut += 1
-            return False
-        self.open += 1
-        self._connections[address] = self._connections.get(address, 0) + 1
-        return True
-
-    def leave(self, address: str) -> None:
-        self.open -= 1
-        left = self._connections[address] - 1
-        if left:
-            self._connections[address] = left
-        else:
-            del self._connections[address]
+    def may_enter(self, address: str) -> bool:
+        """Whether it may connect: it is not shut out."""
+        if not self.rates.connections:
+            return True
+        return address not in self._visitors or self.clock() >= self._visitors[address].shut_until
 
     def request(self, address: str, cost: float = 1.0) -> bool:
         """Whether one more request may pass. Who goes on when none may is shut out."""
@@ -122,28 +104,7 @@ class Addresses:
         """One has."""
         self._visitors[address].known = True
 
-    def _may_enter(self, address: str) -> bool:
-        if not self.rates.connections:
-            return True
-        if self._connections.get(address, 0) >= self.rates.connections:
-            return False
-        return address not in self._visitors or self.clock() >= self._visitors[address].shut_until
-
     def _visitor(self) -> Visitor:
         now, rates = self.clock(), self.rates
         requests, newcomers = rates.requests, rates.newcomers
         return Visitor(Meter(requests, 4 * requests, now), Meter(newcomers / 60, max(1.0, newcomers), now))
-
-
-@functools.lru_cache(maxsize=4096)
-def address_of(host: str) -> str:
-    """`host` as it is counted: an IPv6 network of 64 bits is one household."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if isinstance(address, ipaddress.IPv4Address):
-        return host
-    if address.ipv4_mapped:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.IPv6Network((address, 64), strict=False).network_address)

@@ -147,10 +147,10 @@ def _serve(args: argparse.Namespace) -> int:
         import uvicorn  # noqa: F401
     except ImportError:
         raise UserError("a judge needs Starlette and uvicorn: pip install 'shoal[serve]'") from None
-    from shoal.judge.server import bound, serve
+    from shoal.judge.server import bound, most_connections, serve
 
     with bound(host.strip("[]"), int(port)) as listening, _service(args, config.tasks) as service:
-        return serve(service, listening, args.every)
+        return serve(service, listening, args.every, most_connections(args.connections))
 
 
 @contextlib.contextmanager
@@ -161,7 +161,6 @@ def _service(args: argparse.Namespace, tasks: TasksConfig) -> Iterator[Service]:
     from shoal.judge.records import Records
     from shoal.judge.rules import Terms
     from shoal.judge.scoring import Scoring
-    from shoal.judge.server import most_connections
     from shoal.judge.service import Service, SteadyClock
     from shoal.swarm.identity import Identity
     from shoal.tasks import Tasks, Verifier
@@ -178,5 +177,5 @@ def _service(args: argparse.Namespace, tasks: TasksConfig) -> Iterator[Service]:
         _, trial = questions.draw(b"trial", 0)
         scoring = Scoring(lambda: Verifier(tasks), trial.id, lambda text: print(f"shoal: {text}", file=sys.stderr))
         stack.callback(scoring.close)
-        addresses = Addresses(rates, most_connections(args.connections), clock)
+        addresses = Addresses(rates, clock)
         yield Service(identity, questions, records, scoring, terms, addresses, clock)

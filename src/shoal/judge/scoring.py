@@ -2,18 +2,21 @@
 
 An answer made to hang a scorer costs its verifier the time limit and a new worker, some seconds. So there are two
 lanes, each a thread with a verifier of its own: nodes whose last answers were no trouble go through one, new and
-troublesome nodes through the other, where they hold up each other alone. Answers are scored one at a time, which costs
-a fraction of a millisecond over a batch, so that a trouble is known to be that answer's and nobody else's.
+troublesome nodes through the other. In each lane addresses take turns by the time that their answers took (`Lane`), so
+that whoever gives slow answers holds up himself. Answers are scored one at a time, which costs a fraction of a
+millisecond over a batch, so that a trouble is known to be that answer's and nobody else's.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future
 from typing import NamedTuple
 
 from shoal.errors import UserError
+from shoal.judge.lanes import Lane
 from shoal.rollout import QuestionId
 from shoal.tasks import Verifier
 
@@ -40,22 +43,26 @@ class Scoring:
         note: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`trial`: a question to start the workers with, before there is an answer that would wait for them."""
-        self._note = note
+        self._note, self._trial = note, trial
+        self._trials = 0
         self._closed = threading.Event()
-        self._lanes = [(ThreadPoolExecutor(1, f"shoal-judge-{name}"), make()) for name in ("trusted", "others")]
-        if trial is not None:
-            for lane, scorer in self._lanes:
-                lane.submit(self._score, scorer, trial, "")
+        self._lanes = [(Lane(name), make()) for name in ("trusted", "others")]
+        for lane, scorer in self._lanes:
+            lane.submit("", lambda scorer=scorer: self._try(scorer))  # type: ignore[misc]
 
-    def submit(self, question: QuestionId, text: str, trusted: bool) -> Future[Scored]:
-        """The score that is to come."""
+    def submit(self, question: QuestionId, text: str, trusted: bool, party: str) -> Future[Scored]:
+        """The score that is to come. `party`: whose turn it takes, as a rule its sender's address."""
         lane, scorer = self._lanes[0 if trusted else 1]
-        return lane.submit(self._score, scorer, question, text)
+        return lane.submit(party, lambda: self._score(scorer, question, text))
+
+    def waiting(self, party: str) -> int:
+        """Answers of `party` that wait to be scored."""
+        return sum(lane.waiting(party) for lane, _ in self._lanes)
 
     def close(self) -> None:
         self._closed.set()
         for lane, scorer in self._lanes:
-            lane.shutdown(cancel_futures=True)
+            lane.close()
             scorer.close()
 
     def _score(self, scorer: Verifier, question: QuestionId, text: str) -> Scored:
@@ -70,5 +77,14 @@ class Scoring:
                 tries += 1
                 continue
             failures = [name for name, count in scorer.failures.items() if count > before.get(name, 0)]
+            if any(name in TROUBLES for name in failures):
+                self._try(scorer)  # the new worker starts in the time of who cost the last one
             return Scored(score, failures[0] if failures else "")
         raise CancelledError
+
+    def _try(self, scorer: Verifier) -> None:
+        """Has the scorer start its worker."""
+        if self._trial is not None:
+            self._trials += 1
+            with contextlib.suppress(UserError):  # the next answer tries again
+                scorer.score([(self._trial, [f"trial {self._trials}"])])  # a new text: known ones need no worker

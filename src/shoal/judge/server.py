@@ -17,22 +17,25 @@ from rich.console import Console
 from rich.text import Text
 
 from shoal.errors import UserError
-from shoal.judge.connections import HEADERS, Connection, connections_of
 from shoal.judge.service import Service
 from shoal.judge.web import Web
+from shoal.serving import server
+from shoal.serving.connections import Connections
 
 SWITCH = 0.001
 """Seconds after which a thread gives way: a question in the making must not hold up the loop for five times as long."""
+HEADERS = 8192
+"""Bytes of a request's headers."""
 SPARE = 128
 """Open files beside connections."""
 
 
-class Server(uvicorn.Server):
-    """Says where it is, and now and then how it stands; cuts slow connections."""
+class Server(server.Server):
+    """Says where it is, and now and then how it stands."""
 
-    def __init__(self, config: uvicorn.Config, service: Service, console: Console, every: float) -> None:
+    def __init__(self, config: uvicorn.Config, web: Web, console: Console, every: float) -> None:
         super().__init__(config)
-        self._service, self._console, self._every = service, console, every
+        self._web, self._console, self._every = web, console, every
         self._started = self._told = time.monotonic()
 
     @contextlib.contextmanager
@@ -42,63 +45,56 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started and sockets:
-            (host, port, *_), identity = sockets[0].getsockname(), self._service.identity
+            (host, port, *_), identity = sockets[0].getsockname(), self._web.service.identity
             self._console.print(Text(f"judge {identity.name} on {host}:{port}; stop with Ctrl-C"))
             self._console.print(Text(f"nodes name it by http://HOST:{port}#{identity.id}"))
 
     async def on_tick(self, counter: int) -> bool:
-        now = time.monotonic()  # which the loop's clock is, too
-        if counter % 10 == 0:  # every second
-            for connection in list(self.server_state.connections):
-                if isinstance(connection, Connection):
-                    connection.cut_if_late(now)
+        now = time.monotonic()
         if now - self._told >= self._every:
             self._told = now
             self.tell()
         return await super().on_tick(counter)
 
     def tell(self) -> None:
-        state, up = self._service.state(), timedelta(seconds=int(time.monotonic() - self._started))
+        state, up = self._web.state(), timedelta(seconds=int(time.monotonic() - self._started))
         refused = sum(state["refused"].values())
         words = [f"{state[name]} {name}" for name in ("asked", "scored", "lapsed", "under_way", "connections", "cut")]
         full = ", the disk is full" if state["full"] else ""
         self._console.print(Text(f"up {up}, {', '.join(words)}, {refused} refused{full}".replace("_", " ")))
 
 
-def serve(service: Service, listening: socket.socket, every: float) -> int:
-    """Serves on the socket until SIGINT or SIGTERM; the exit code."""
+def serve(service: Service, listening: socket.socket, every: float, most: int) -> int:
+    """Serves on the socket until SIGINT or SIGTERM; the exit code. `most`: connections at a time."""
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # it would write a line for each fool's request
-    config = uvicorn.Config(
-        Web(service).app,
-        http=connections_of(service.addresses),
+    addresses = service.addresses
+    connections = Connections(most, addresses.rates.connections, addresses.may_enter, addresses.offend)
+    web = Web(service, connections)
+    config = connections.config(
+        web.app,
         loop="asyncio",
-        ws="none",
         lifespan="on",
         log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
         date_header=False,
-        timeout_keep_alive=5,
         timeout_graceful_shutdown=5,
         h11_max_incomplete_event_size=HEADERS,
     )
-    server = Server(config, service, Console(highlight=False, soft_wrap=True), every)
+    serving = Server(config, web, Console(highlight=False, soft_wrap=True), every)
 
     def stop(*_: object) -> None:
-        server.should_exit = True
+        serving.should_exit = True
 
     sys.setswitchinterval(SWITCH)
     gc.collect()
     gc.freeze()  # a full collection over all that sympy and reasoning-gym make stops the loop for 50 to 100 ms
     previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        server.run(sockets=[listening])
-        server.tell()
+        serving.run(sockets=[listening])
+        serving.tell()
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-    return 0 if server.started else 1
+    return 0 if serving.started else 1
 
 
 def most_connections(wanted: int) -> int:

@@ -1,8 +1,9 @@
 """The course of a question, from an Ask to its score: the `Rules` with all that takes time around them.
 
 The event loop only parses, checks signatures and keeps the rules. Questions are made in one thread, rows written by
-another, answers scored in two more with processes of their own: nobody's slow answer is anybody's wait. What one
-request began goes on when its line breaks, and whoever says the same again waits for the same.
+another, answers scored in two more with processes of their own. Where addresses share a thread they take turns by the
+time that their work took: nobody's slow question or answer is everybody's wait. What one request began goes on when its
+line breaks, and whoever says the same again waits for the same.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import msgspec
 
 from shoal.errors import UserError
 from shoal.judge.addresses import Addresses
+from shoal.judge.lanes import Lane
 from shoal.judge.messages import (
     VERSION,
     Answer,
@@ -44,6 +45,8 @@ from shoal.swarm.identity import Identity
 T = TypeVar("T")
 SCORE_SECONDS = 1.0
 """That a node waits for its score before it gets a receipt."""
+WAITING = 256
+"""Answers of one address that may wait for their scores, before it gets no more questions."""
 LEAST_FREE = 256 * 2**20
 """Bytes of the disk that must be free for new questions. Answers to those that are out are kept to the last."""
 
@@ -76,7 +79,7 @@ class Service:
         self.rules = Rules(identity.public, terms, clock, records.last, records.next_id())
         self.refused: Counter[str] = Counter()
         self._counts = {"asked": 0, "scored": 0, "lapsed": 0, "void": 0}
-        self._drawer = ThreadPoolExecutor(1, "shoal-judge-draw")
+        self._drawer = Lane("draw")
         self._posing: dict[int, asyncio.Task[Envelope]] = {}
         self._keeping: dict[int, asyncio.Task[None]] = {}
         self._ending: dict[int, asyncio.Task[None]] = {}
@@ -92,22 +95,25 @@ class Service:
         _check(envelope, ask.key)
         if is_new and not self.addresses.newcomer(address):
             raise Refused(Reason.newcomers, "too many new keys from your address", 60.0)
+        party = self._party(address, ask.key)
+        if self.scoring.waiting(party) >= WAITING:
+            raise Refused(Reason.busy, f"{WAITING} answers from your address wait for their scores", 10.0)
         session = self.rules.open(ask, envelope.hash, not self.addresses.is_known(address))
         if is_new:
             self.addresses.let_in(address)
         if session.stage == Stage.open:
-            return await self._posed(session)
-        posing = self._posing.get(session.id) or _start(self._posing, session, self._pose(session, envelope))
+            return await self._posed(session, party)
+        posing = self._posing.get(session.id) or _start(self._posing, session, self._pose(session, envelope, party))
         return await asyncio.shield(posing)
 
-    async def answer(self, data: bytes) -> Envelope:
+    async def answer(self, data: bytes, address: str) -> Envelope:
         """The Verdict in reply to an Answer, or a Receipt. Raises `Malformed` and `Refused`."""
         answer, envelope = open_envelope(data, Answer)
         session = self.rules.answer(answer, envelope.hash)
         _check(envelope, answer.key)
         if session.stage == Stage.open:
             self.rules.take(session, envelope.hash)
-            _start(self._keeping, session, self._keep(session, envelope, answer.text))
+            _start(self._keeping, session, self._keep(session, envelope, answer.text, address))
         if keeping := self._keeping.get(session.id):
             await asyncio.shield(keeping)
         if ending := self._ending.get(session.id):
@@ -143,8 +149,6 @@ class Service:
             **self._counts,
             "under_way": len(self.rules),
             "waiting_for_scores": len(self._ending),
-            "connections": self.addresses.open,
-            "cut": self.addresses.cut,
             "refused": dict(self.refused),
             "full": self._full,
         }
@@ -160,11 +164,15 @@ class Service:
             ticker.cancel()
             if ending := [*self._keeping.values(), *self._ending.values()]:
                 await asyncio.wait(ending, timeout=5.0)
-            self._drawer.shutdown(wait=False, cancel_futures=True)
+            self._drawer.close()
 
-    async def _pose(self, session: Session, ask: Envelope) -> Envelope:
+    def _party(self, address: str, key: bytes) -> str:
+        """Who takes a turn: an address, or a key where addresses say nothing (behind a proxy, after a restart)."""
+        return address if address and self.addresses.rates.connections else key.hex()
+
+    async def _pose(self, session: Session, ask: Envelope, party: str) -> Envelope:
         try:
-            envelope = await self._posed(session)
+            envelope = await self._posed(session, party)
             session.posed = envelope.hash
             await asyncio.wrap_future(self.records.append(*ask_rows(session, ask.statement, ask.signature)))
         except BaseException as error:
@@ -176,10 +184,10 @@ class Service:
         self._counts["asked"] += 1
         return envelope
 
-    async def _posed(self, session: Session) -> Envelope:
+    async def _posed(self, session: Session, party: str) -> Envelope:
         """The question of a session, the same bytes each time."""
-        loop = asyncio.get_running_loop()
-        task, question = await loop.run_in_executor(self._drawer, self.questions.draw, session.key, session.number)
+        drawing = self._drawer.submit(party, lambda: self.questions.draw(session.key, session.number))
+        task, question = await asyncio.wrap_future(drawing)
         session.task, session.question = task, question.id
         posed = Posed(
             judge=self.identity.public,
@@ -194,7 +202,7 @@ class Service:
         )
         return seal(posed, self.identity)
 
-    async def _keep(self, session: Session, answer: Envelope, text: str) -> None:
+    async def _keep(self, session: Session, answer: Envelope, text: str, address: str) -> None:
         row = answer_row(session, self.clock(), answer.statement, answer.signature)
         try:
             await asyncio.wrap_future(self.records.append(row))
@@ -203,11 +211,13 @@ class Service:
             if isinstance(error, sqlite3.Error):
                 raise Refused(Reason.busy, f"the answer could not be kept: {error}", 2.0) from None
             raise
-        _start(self._ending, session, self._score(session, text))
+        _start(self._ending, session, self._score(session, text, address))
 
-    async def _score(self, session: Session, text: str) -> None:
+    async def _score(self, session: Session, text: str, address: str = "") -> None:
         assert session.question is not None
-        found = await asyncio.wrap_future(self.scoring.submit(session.question, text, self.rules.trusts(session)))
+        party = self._party(address, session.key)
+        scoring = self.scoring.submit(session.question, text, self.rules.trusts(session), party)
+        found = await asyncio.wrap_future(scoring)
         self.rules.score(session, found.score, found.failure in TROUBLES)
         await self._settle(session, found.failure)
 

@@ -19,17 +19,15 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from shoal.addresses import address_of
 from shoal.judge import reports
-from shoal.judge.addresses import address_of
 from shoal.judge.messages import MAX_BYTES, Envelope, Malformed, Refusal, encode
 from shoal.judge.rules import OFFENCES, Reason, Refused
 from shoal.judge.service import Service
+from shoal.serving.bodies import BodyError, read_body
+from shoal.serving.connections import Connections, proven
 
 Handler = Callable[[Request], Awaitable[Response]]
-BODY_SECONDS = 5.0
-"""For a request's body to arrive."""
-REQUESTS = 2000
-"""Under way at a time."""
 BOARD_ROWS = 1000
 BOARD_SECONDS = 10.0
 """For which a leaderboard is good."""
@@ -38,12 +36,11 @@ BOARD_SECONDS = 10.0
 class Web:
     """The handlers. `app` is the ASGI application; its lifespan is the service's."""
 
-    def __init__(self, service: Service) -> None:
-        self.service = service
+    def __init__(self, service: Service, connections: Connections) -> None:
+        self.service, self.connections = service, connections
         self._board: list[dict[str, Any]] = []
         self._board_due = 0.0
         self._board_lock = asyncio.Lock()
-        self._requests = 0
         self.app = Starlette(
             routes=[
                 Route("/", self._bounded(self.card)),
@@ -55,6 +52,7 @@ class Web:
             exception_handlers={
                 Refused: self._refused,
                 Malformed: self._malformed,
+                BodyError: self._bad_body,
                 ClientDisconnect: self._gone,
                 404: self._missing,
                 405: self._missing,
@@ -63,16 +61,20 @@ class Web:
         )
 
     async def ask(self, request: Request) -> Response:
-        return _reply(await self.service.ask(await _body(request), _address(request)))
+        envelope = await self.service.ask(await read_body(request, MAX_BYTES), _address(request))
+        proven(request.scope)
+        return _reply(envelope)
 
     async def answer(self, request: Request) -> Response:
-        return _reply(await self.service.answer(await _body(request)))
+        envelope = await self.service.answer(await read_body(request, MAX_BYTES), _address(request))
+        proven(request.scope)
+        return _reply(envelope)
 
     async def card(self, _: Request) -> Response:
         return Response(msgspec.json.encode(self.service.card()), media_type="application/json")
 
     async def health(self, _: Request) -> Response:
-        return JSONResponse(self.service.state())
+        return JSONResponse(self.state())
 
     async def leaderboard(self, _: Request) -> Response:
         """However long it takes, it is made a twentieth of the time at most; meanwhile the old one does."""
@@ -85,20 +87,19 @@ class Web:
                     self._board_due = now + max(BOARD_SECONDS, 20 * (now - began))
         return JSONResponse(self._board)
 
+    def state(self) -> dict[str, Any]:
+        """How the judge and its connections stand, as plain data."""
+        connections = self.connections
+        return {**self.service.state(), "connections": len(connections.places), "cut": connections.cuts}
+
     def _bounded(self, handler: Handler) -> Handler:
-        """`handler` behind the bounds on requests: of an address, and of all at a time."""
+        """`handler` behind the bound on requests of an address."""
 
         async def handle(request: Request) -> Response:
             addresses = self.service.addresses
-            self._requests += 1
-            try:
-                if not addresses.request(_address(request)):
-                    raise Refused(Reason.address, "too many requests from your address", addresses.rates.shut)
-                if self._requests > REQUESTS:
-                    raise Refused(Reason.busy, "too many requests at a time", 1.0)
-                return await handler(request)
-            finally:
-                self._requests -= 1
+            if not addresses.request(_address(request)):
+                raise Refused(Reason.address, "too many requests from your address", addresses.rates.shut)
+            return await handler(request)
 
         return handle
 
@@ -117,6 +118,11 @@ class Web:
     async def _malformed(self, request: Request, error: Exception) -> Response:
         return await self._refused(request, Refused(Reason.malformed, str(error)[:200]))
 
+    async def _bad_body(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, BodyError)
+        reason = Reason.slow if error.status == Reason.slow.status else Reason.size
+        return await self._refused(request, Refused(reason, str(error)))
+
     async def _gone(self, request: Request, error: Exception) -> Response:
         return Response(status_code=400)  # which nobody reads
 
@@ -125,20 +131,6 @@ class Web:
         self.service.addresses.offend(_address(request))
         assert isinstance(error, HTTPException)
         return Response(status_code=error.status_code, headers={"connection": "close"})
-
-
-async def _body(request: Request) -> bytes:
-    """The request's body, in time and within its bounds."""
-    data = bytearray()
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            async for chunk in request.stream():
-                data += chunk
-                if len(data) > MAX_BYTES:
-                    raise Refused(Reason.size, f"more than {MAX_BYTES} bytes")
-    except TimeoutError:
-        raise Refused(Reason.slow, f"the request took more than {BODY_SECONDS:g} s to arrive") from None
-    return bytes(data)
 
 
 def _reply(envelope: Envelope) -> Response:

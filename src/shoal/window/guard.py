@@ -22,6 +22,8 @@ from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from shoal.serving.connections import proven
+
 POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -117,6 +119,8 @@ class Guard:
             await send(message)
 
         answer = self._refusal(scope)
+        if answer is None and scope["path"] not in self._open_paths:
+            proven(scope)
         await (answer or self._app)(scope, receive, guarded)
 
     def _refusal(self, scope: Scope) -> Response | None:

@@ -77,25 +77,19 @@ def opened_place(args: argparse.Namespace, default: str, keep_port: bool = False
 
 
 def serve(app: ASGIApp, place: Place, what: str, show: bool, at_once: int = 256) -> int:
-    """Serves until SIGINT or SIGTERM; the exit code. Prints `what` and where; `show`: opens a browser."""
-    import uvicorn
+    """Serves until SIGINT or SIGTERM; the exit code. Prints `what` and where; `show`: opens a browser. `at_once`:
+    connections that have a place."""
+    from shoal.serving import server
+    from shoal.serving.connections import Connections
 
-    class Server(uvicorn.Server):
+    class Server(server.Server):
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             """Streams of news are cut now, and uvicorn would tell of each as of an error."""
             logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
             await super().shutdown(sockets)
 
-    config = uvicorn.Config(
-        app,
-        log_level="error",
-        access_log=False,  # it would keep the token
-        server_header=False,
-        proxy_headers=False,
-        ws="none",
-        timeout_graceful_shutdown=1,
-        limit_concurrency=at_once,
-        h11_max_incomplete_event_size=16_384,
+    config = Connections(at_once).config(
+        app, log_level="error", timeout_graceful_shutdown=1, h11_max_incomplete_event_size=16_384
     )
 
     def ended(number: int, frame: FrameType | None) -> None:

@@ -76,7 +76,7 @@ let settled = null; // what became of it
 async function showAnswer(fresh = false) {
   if (!asked || fresh) {
     settled = null;
-    asked = (await ask(`/api/question?want=${encodeURIComponent(want)}`)).questions[0];
+    asked = (await ask("/api/question", { want })).questions[0];
     tasks.set(key(asked), asked.task);
   }
   drawAnswer();
@@ -225,7 +225,7 @@ let nothing = false; // whether the page says that there is nothing to rank
 async function showRank(fresh = false) {
   if (!comparison || fresh) {
     revealed = null;
-    comparison = (await ask("/api/ranking")).comparison;
+    comparison = (await ask("/api/comparison", {})).comparison;
   }
   drawRank();
 }
