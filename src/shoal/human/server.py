@@ -1,4 +1,4 @@
-"""The page in which a person answers and ranks, and the same for programs as JSON (docs/human.md). A GET changes nothing.
+"""The page in which a person answers and ranks, and the same for programs as JSON (docs/human.md). GETs change nothing.
 
 GET  /api/state                  name, swarm, tasks, totals, and the word that posts must show (X-Shoal)
 POST /api/question               {"want": "suited", "n": 1}  ->  questions that wait for an answer

@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 
-from shoal.tasks.wire import Ready, receive, send
-from shoal.tasks.worker import _die_with_parent, _own_pipes
+from shoal.errors import UserError
+from shoal.tasks.serving import Handler, serve
 
 PATIENCE: Final = 10.0
 """Seconds after which a query is given up."""
@@ -51,15 +52,17 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def main() -> None:
-    requests, replies = _own_pipes()
-    _die_with_parent()
-    start = msgspec.msgpack.decode(receive(requests), type=Start)
+    serve(prepare)
+
+
+def prepare(start: bytes) -> Handler:
+    """What asks a database that may read the folder that `start` names. Raises `UserError` if there is none."""
+    told = msgspec.msgpack.decode(start, type=Start)
     try:
-        os.chdir(start.folder)
+        os.chdir(told.folder)
         import duckdb
     except (OSError, ImportError) as error:
-        send(replies, Ready(str(error)))
-        return
+        raise UserError(str(error)) from error
     database = duckdb.connect(":memory:")
     for setting in (
         "threads = 2",
@@ -67,20 +70,18 @@ def main() -> None:
         "temp_directory = ''",
         "autoinstall_known_extensions = false",
         "autoload_known_extensions = false",
-        f"allowed_directories = {start.tables}",
+        f"allowed_directories = {told.tables}",
         "enable_external_access = false",
         "lock_configuration = true",
     ):
         database.execute(f"SET {setting}")
     _limit()
-    send(replies, Ready())
     asks = msgspec.msgpack.Decoder(Ask)
-    while True:
-        try:
-            ask = asks.decode(receive(requests))
-        except EOFError:
-            return
-        send(replies, msgspec.Raw(answer(database, ask)))
+
+    def handle(data: bytes) -> Iterator[msgspec.Raw]:
+        yield msgspec.Raw(answer(database, asks.decode(data)))
+
+    return handle
 
 
 def answer(database: Any, ask: Ask) -> bytes:

@@ -52,16 +52,16 @@ class Reader(GuardedProcess):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(COMMAND, Start(os.fsencode(folder), list(TABLES)))
-        try:
-            self.wait_ready()
-        except BaseException:
-            self.kill()
-            raise
 
     def ask(self, query: str, values: Mapping[str, Any]) -> Answer:
-        """Raises `TimeoutError` or `EOFError` if no answer comes: kill it then."""
+        """Raises `TimeoutError` or `EOFError` if no answer comes, `UserError` if it cannot be started."""
         self._send(Ask(query, dict(values)))
-        return _answers.decode(self._next(PATIENCE + 5.0))
+        return _answers.decode(self._receive(2 * PATIENCE, wall=PATIENCE + 5.0))
+
+    def kill(self) -> None:
+        """Ends it from another thread: who waits for its answer has an `EOFError`."""
+        if (process := self._process) is not None:
+            process.kill()
 
 
 _answers = msgspec.msgpack.Decoder(Answer)
@@ -210,7 +210,7 @@ class Tables:
 
     def _end(self) -> None:
         if self._reader is not None:
-            self._reader.kill()
+            self._reader.close()
             self._reader = None
         _reading.pop(self, None)
 
