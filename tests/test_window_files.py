@@ -6,6 +6,7 @@ import json
 import os
 import re
 import socket
+import sqlite3
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -21,10 +22,13 @@ from windows import HOSTILE, completion, metric, small_run, write_run
 pytest.importorskip("starlette")
 pytest.importorskip("duckdb")
 
+from shoal.errors import UserError
 from shoal.folder import ROLLOUTS
-from shoal.window import folders, series, tables
+from shoal.judge.records import SCHEMA
+from shoal.window import folders, judge, series, tables, tally
 from shoal.window.folders import Folders, FolderSource
 from shoal.window.guard import Access
+from shoal.window.judge import JudgeSource
 from shoal.window.server import make_app
 from shoal.window.source import MissingError, RolloutQuery
 from shoal.window.tables import BusyError, Tables
@@ -282,3 +286,34 @@ def test_searches_go_on_after_a_new_reader(tmp_path: Path) -> None:
         assert len(cache.held()) == 2
         assert len(source.rollouts(RolloutQuery(text="says"))["rows"]) == 24
         assert completion("ada", "x")["reward"] == 1.0
+
+
+@pytest.mark.timeout(60)
+def test_records_that_are_no_judge_s_are_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe(tmp_path / "records.sqlite")
+    with pytest.raises(UserError, match="no records"):
+        JudgeSource(tmp_path)
+    (tmp_path / "records.sqlite").unlink()
+    with sqlite3.connect(tmp_path / "records.sqlite") as records:
+        records.executescript(SCHEMA)
+    source = JudgeSource(tmp_path)
+    assert source.summary()["board"] == []
+    with sqlite3.connect(tmp_path / "records.sqlite") as records:
+        records.executescript("DROP TABLE asks; DROP TABLE nodes; CREATE TABLE nodes (id, key);")
+        records.executescript(
+            "CREATE VIEW asks AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "
+            "SELECT i AS id, 1 AS node, i AS round, 'm' AS model, 1 AS in_swarm, 'l' AS label, 1.0 AS asked FROM n"
+        )
+    monkeypatch.setattr(judge, "PATIENCE", 0.2)
+    monkeypatch.setattr(tally, "PATIENCE", 0.2)
+    source._kept.clear()
+    with pytest.raises(BusyError):
+        source.summary()
+    with sqlite3.connect(tmp_path / "records.sqlite") as records:
+        records.executescript("DROP VIEW asks; CREATE TABLE asks (id, node, round, model, in_swarm, label, asked);")
+        records.execute("INSERT INTO nodes VALUES (1, 'no bytes')")
+        records.execute("INSERT INTO asks VALUES (1, 1, 'x', x'ff', 'y', 1, 'z')")
+        records.execute("INSERT INTO outcomes VALUES (1, 1.0, 1.0, '', 'scored')")
+    source._kept.clear()
+    with pytest.raises(BusyError):
+        source.summary()

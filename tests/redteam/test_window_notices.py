@@ -138,7 +138,7 @@ def test_liars_neither_fill_memory_nor_hide_those_who_were_there_before() -> Non
         assert names <= {edge["node"] for edge in watch.ask("graph")["edges"]}
 
 
-@pytest.mark.parametrize(("notices", "keys"), [(17_000, 17_000), (100_000, 1_000), (100_000, 100_000)])
+@pytest.mark.parametrize(("notices", "keys"), [(100_000, 1_000), (100_000, 100_000)])
 def test_memory_is_bounded_whatever_is_heard(notices: int, keys: int) -> None:
     command = [sys.executable, "-c", HEAR, str(notices), str(keys)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import heapq
 import json
 import math
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import NormalDist
@@ -54,30 +56,52 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
             yield dict(zip(COLUMNS, (name_of(key), key.hex(), *values), strict=True))
 
 
-def leaderboard_of(path: Path, most: int | None = None) -> list[dict[str, Any]]:
-    """A row for each node and model, the best first."""
-    found = []
+def leaderboard_of(path: Path, most: int | None = None, patience: float | None = None) -> list[dict[str, Any]]:
+    """A row for each node and model, the best first. `most` rows; after `patience` seconds it raises
+    `sqlite3.OperationalError`."""
     with contextlib.closing(connect(path, read_only=True)) as records:
-        for key, model, low_in, high_in, asked, n, right, lapsed, round, time in records.execute(BOARD):
-            low, high = wilson(right / n, n) if n else (0.0, 1.0)
-            found.append(
-                {
-                    "node": name_of(key),
-                    "key": key.hex(),
-                    "model": model,
-                    "in_swarm": bool(low_in) if low_in == high_in else None,
-                    "pass@1": right / n if n else None,
-                    "low": low,
-                    "high": high,
-                    "questions": n,
-                    "lapsed": lapsed,
-                    "void": asked - n,
-                    "round": round,
-                    "time": time,
-                }
-            )
-    found.sort(key=lambda row: (-row["low"], row["key"], row["model"]))
-    return [{"rank": rank, **row} for rank, row in enumerate(found[:most], 1)]
+        timer = threading.Timer(patience or 0.0, records.interrupt)
+        if patience is not None:
+            timer.start()
+        try:
+            standing = (_standing(*row) for row in records.execute(BOARD))
+            found = sorted(standing, key=_place) if most is None else heapq.nsmallest(most, standing, key=_place)
+        finally:
+            timer.cancel()
+    return [{"rank": rank, **row} for rank, row in enumerate(found, 1)]
+
+
+def _standing(
+    key: bytes,
+    model: str,
+    low_in: int,
+    high_in: int,
+    asked: int,
+    n: int,
+    right: int,
+    lapsed: int,
+    round: int,
+    time: float,
+) -> dict[str, Any]:
+    low, high = wilson(right / n, n) if n else (0.0, 1.0)
+    return {
+        "node": name_of(key),
+        "key": key.hex(),
+        "model": model,
+        "in_swarm": bool(low_in) if low_in == high_in else None,
+        "pass@1": right / n if n else None,
+        "low": low,
+        "high": high,
+        "questions": n,
+        "lapsed": lapsed,
+        "void": asked - n,
+        "round": round,
+        "time": time,
+    }
+
+
+def _place(row: dict[str, Any]) -> tuple[float, str, str]:
+    return -row["low"], row["key"], row["model"]
 
 
 def curve(path: Path, window: int = 25) -> list[dict[str, Any]]:

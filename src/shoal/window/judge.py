@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 import threading
 import time
 from collections import OrderedDict
@@ -13,7 +14,8 @@ from typing import Any, Final, TypeVar
 from shoal.errors import UserError
 from shoal.judge.records import FILE
 from shoal.judge.reports import leaderboard_of
-from shoal.window.source import CurveQuery, Data, GraphQuery, MissingError, TaskQuery, WithoutRollouts, brief_of
+from shoal.window.reader import PATIENCE
+from shoal.window.source import NAME, CurveQuery, Data, GraphQuery, MissingError, TaskQuery, WithoutRollouts, brief_of
 from shoal.window.tables import BusyError
 from shoal.window.tally import CURVES, Span, Tally
 
@@ -100,7 +102,7 @@ class JudgeSource(WithoutRollouts):
         raise MissingError("a judge does not know who learns from whom")
 
     def _board(self) -> list[Data]:
-        return self._once("board", lambda: leaderboard_of(self._path, ROWS))
+        return self._once("board", lambda: leaderboard_of(self._path, ROWS, PATIENCE))
 
     def _span(self, window: int) -> Span:
         window = window or WINDOW
@@ -111,7 +113,10 @@ class JudgeSource(WithoutRollouts):
         with self._lock:
             if what not in self._kept:
                 began = time.monotonic()
-                self._kept[what] = make()
+                try:
+                    self._kept[what] = make()
+                except (sqlite3.Error, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+                    raise BusyError(f"the judge's records cannot be read: {error}"[:NAME]) from error
                 self._spent += time.monotonic() - began
                 if len(self._kept) > KEPT:
                     self._kept.popitem(last=False)
