@@ -1,13 +1,15 @@
 """This end of a process in which strangers' text is worked on: start it, talk to it, replace it.
 
-On Linux a process that has imported everything and made its tasks stays out of reach of strangers and forks the one
-that works, so that a fresh one is there in some 10 ms after a kill. Elsewhere, and where a task or a reward function
-has started threads (which forks lack), a fresh one starts from nothing. `serving.py` is the other end.
+On Linux a source, a process that has imported everything and made its tasks, stays out of reach of strangers and forks
+the processes that work, so that a fresh one is there in some 10 ms after a kill. All that are for the same tasks share
+one source. Elsewhere, and where a task or a reward function has started threads (which forks lack), each is its own
+source, and a fresh one starts from nothing. `serving.py` is the other end.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import queue
 import socket
@@ -22,7 +24,7 @@ import msgspec
 
 from shoal.config import TasksConfig
 from shoal.errors import UserError
-from shoal.tasks.wire import Made, Ready, Request, Result, Verdict, receive, send
+from shoal.tasks.wire import ORDER, Made, Ready, Request, Result, Verdict, receive, send
 
 START_TIMEOUT = 120.0
 """Seconds for a worker to import and make its tasks."""
@@ -42,9 +44,9 @@ class GuardedProcess:
         """`start`: the first message to each process of `command`."""
         self._command = command
         self._start = start
-        self._process: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
-        """To a process that forks the one that works; None where there is no such."""
+        self._source: _Source | None = None
+        self._number = 0
+        """Of this among the forks of its source."""
         self._channel: _Channel | None = None
         self._pid: int | None = None
         """Of the process that works, once it has said that it is ready."""
@@ -55,26 +57,20 @@ class GuardedProcess:
 
     def renew(self) -> None:
         """End what works, whatever it does: after an interrupt, its replies would be taken for the next request's."""
-        if self._control is None:
+        if self._source is None or not self._source.forks:
             self.close()
         else:
-            self._fork(self._control)
+            self._fork(self._source)
 
     def close(self) -> None:
         """End it at once, whatever it does. Another request starts another."""
         if self._channel is not None:
             self._channel.close()
-        if self._process is not None:
-            if self._control is None:
-                self._process.kill()
-            else:  # it ends the process that works, and then itself
-                _shut(self._control)
-                try:
-                    self._process.wait(5.0)
-                except subprocess.TimeoutExpired:
-                    self._process.kill()
-            self._process.wait()
-        self._process = self._control = self._channel = self._pid = None
+        if self._source is not None:
+            self._source.end(self._number)
+            _release(self._source)
+        self._source = self._channel = self._pid = None
+        self._number = 0
 
     @property
     def processor_seconds(self) -> float:
@@ -113,11 +109,15 @@ class GuardedProcess:
     def _ready(self) -> _Channel:
         for _ in range(STARTS):
             try:
-                if self._channel is None:
-                    self._launch()
+                if self._source is None:
+                    self._source = _acquire(self._command, self._start)
+                    if self._source.forks:
+                        self._fork(self._source)
+                    else:
+                        self._channel, self._pid = self._source.channel, self._source.process.pid
                 assert self._channel is not None
                 if self._pid is None:
-                    self._pid = self._announced(self._channel).pid
+                    self._pid = _announced(self._channel).pid
                 return self._channel
             except (TimeoutError, EOFError):
                 self.close()
@@ -126,44 +126,106 @@ class GuardedProcess:
                 raise
         raise UserError(f"a process did not start in {STARTS} tries: {' '.join(self._command)}")
 
-    def _launch(self) -> None:
+    def _fork(self, source: _Source) -> None:
+        """Have `source` end its fork for this and make another. Waits for nothing."""
+        if self._channel is not None:
+            self._channel.close()
+        self._pid = None
+        self._number, self._channel = source.fork(self._number)
+
+
+class _Source:
+    """A process of a command that is ready. Raises `UserError`, `TimeoutError` or `EOFError` if it does not get so."""
+
+    def __init__(self, command: Sequence[str], start: object) -> None:
         # It can import what this process can. Its linear algebra gets no threads: their stacks would count as memory.
         path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
         environment = {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        control: socket.socket | None = None
+        self.users = 0
+        self._control: socket.socket | None = None
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
         if sys.platform == "linux":
-            control, theirs = socket.socketpair()
+            self._control, theirs = socket.socketpair()
             with theirs:
-                self._process = _popen(self._command, theirs.fileno(), theirs.fileno(), environment)
-            self._channel = _Channel(control.makefile("wb"), control.makefile("rb"))
+                self.process = _popen(command, theirs.fileno(), theirs.fileno(), environment)
+            self.channel = _Channel(self._control.makefile("wb"), self._control.makefile("rb"))
         else:
-            self._process = _popen(self._command, subprocess.PIPE, subprocess.PIPE, environment)
-            assert self._process.stdin is not None
-            assert self._process.stdout is not None
-            self._channel = _Channel(self._process.stdin, self._process.stdout)
-        self._channel.send(self._start)
-        ready = self._announced(self._channel)
-        if ready.forks and control is not None:
-            self._control = control
-            self._fork(control)
-        else:
-            self._pid = ready.pid
+            self.process = _popen(command, subprocess.PIPE, subprocess.PIPE, environment)
+            assert self.process.stdin is not None
+            assert self.process.stdout is not None
+            self.channel = _Channel(self.process.stdin, self.process.stdout)
+        self.forks = False
+        try:
+            self.channel.send(start)
+            self.forks = _announced(self.channel).forks
+        except BaseException:
+            self.close()
+            raise
 
-    def _fork(self, control: socket.socket) -> None:
-        """Have the process at the other end of `control` end its fork and make another. Waits for nothing."""
-        if self._channel is not None:
-            self._channel.close()
+    def fork(self, instead_of: int = 0) -> tuple[int, _Channel]:
+        """The number of a new fork, and the channel to it. Ends the other."""
+        assert self._control is not None
+        number = next(self._numbers)
         ours, theirs = socket.socketpair()
-        with theirs, contextlib.suppress(OSError):  # if nobody is there, the end of the channel tells
-            socket.send_fds(control, [b"f"], [theirs.fileno()])
-        self._channel = _Channel(ours.makefile("wb"), ours.makefile("rb"), ours)
-        self._pid = None
+        with theirs, contextlib.suppress(OSError), self._lock:  # if nobody is there, the end of the channel tells
+            socket.send_fds(self._control, [ORDER.pack(instead_of, number)], [theirs.fileno()])
+        return number, _Channel(ours.makefile("wb"), ours.makefile("rb"), ours)
 
-    def _announced(self, channel: _Channel) -> Ready:
-        ready = msgspec.msgpack.decode(_within(channel, START_TIMEOUT), type=Ready)
-        if ready.error:
-            raise UserError(ready.error)
-        return ready
+    def end(self, number: int) -> None:
+        """End a fork."""
+        if self.forks and self._control is not None:
+            with contextlib.suppress(OSError), self._lock:
+                self._control.sendall(ORDER.pack(number, 0))
+
+    def close(self) -> None:
+        """End it with all its forks."""
+        if self._control is not None:
+            _shut(self._control)
+        if self.forks:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(5.0)  # it ends its forks first
+        self.process.kill()
+        self.process.wait()
+        self.channel.close()
+
+
+_sources: dict[object, _Source] = {}
+_lock = threading.Lock()
+
+
+def _acquire(command: Sequence[str], start: object) -> _Source:
+    """A source of `command` that has been told `start`: one that others use too, if there is one that forks."""
+    key = (tuple(command), msgspec.msgpack.encode(start), tuple(sys.path), os.getcwd())
+    with _lock:
+        source = _sources.get(key)
+        if source is None or source.process.poll() is not None:
+            source = _Source(command, start)
+            if source.forks:
+                _sources[key] = source
+        source.users += 1
+        return source
+
+
+def _release(source: _Source) -> None:
+    """Ends it if nobody else uses it."""
+    with _lock:
+        source.users -= 1
+        if source.users == 0:
+            for key in [key for key, known in _sources.items() if known is source]:
+                del _sources[key]
+            source.close()
+
+
+def _announced(channel: _Channel) -> Ready:
+    try:
+        message = channel.next(START_TIMEOUT)
+    except queue.Empty:
+        raise TimeoutError from None
+    ready = msgspec.msgpack.decode(message, type=Ready)
+    if ready.error:
+        raise UserError(ready.error)
+    return ready
 
 
 class _Channel:
@@ -215,13 +277,6 @@ class WorkerProcess(GuardedProcess):
 
 
 _replies: msgspec.msgpack.Decoder[Made | Result | Verdict] = msgspec.msgpack.Decoder(Made | Result | Verdict)
-
-
-def _within(channel: _Channel, timeout: float) -> bytes:
-    try:
-        return channel.next(timeout)
-    except queue.Empty:
-        raise TimeoutError from None
 
 
 def _popen(command: Sequence[str], stdin: int, stdout: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
