@@ -1,4 +1,4 @@
-"""The other end of `process.py`: what a process does that works on strangers' text.
+"""The other end of `sources.py` and `process.py`: what a process does that works on strangers' text.
 
 It reads what it is for, gets ready, and says so. On Linux it then forks a process for each connection that it is sent,
 ends them when it is told to, and never sees a text itself.
