@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -135,6 +136,27 @@ def test_an_examiner_that_cannot_start_is_the_user_s_to_mend() -> None:
         examiner.examine(candidate("0"), 1.0)
 
 
+def processes(examiner: Examiner) -> tuple[subprocess.Popen[bytes], int]:
+    """What forks, and the one that works."""
+    source, pid = examiner._worker._source, examiner._worker._pid
+    assert source is not None
+    assert pid is not None
+    return source.process, pid
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each starts from nothing")
+def test_examiners_and_verifiers_of_the_same_tasks_share_what_they_are_forked_from(examiner: Examiner) -> None:
+    question = candidate().question
+    with Verifier(CONFIG) as verifier, Examiner(CONFIG) as other:
+        other.start()
+        examiner.start()
+        assert processes(examiner)[0] is processes(other)[0]
+        assert processes(examiner)[1] != processes(other)[1]
+        assert other.examine(candidate("exit 1"), 1.0).reason == "crash"
+        assert verifier.score([(question, [str(question.index)])]) == [[1.0]]
+    assert examiner.examine(candidate("{right}"), 1.0).rewards == (1.0,)
+
+
 def alive(pid: int) -> bool:
     """Whether a process runs; one that nobody has waited for counts too."""
     return Path(f"/proc/{pid}").exists()
@@ -151,12 +173,10 @@ def gone(pid: int) -> bool:
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 @pytest.mark.parametrize("text", ["{right}", "loop", "exit 1"])
 def test_nothing_is_left_running(text: str) -> None:
-    examiner = Examiner(CONFIG)
+    examiner = Examiner(CONFIG.model_copy(update={"score_timeout": 3.0}))  # it shares no process with another's
     examiner.examine(candidate(text), 0.2)
     examiner.start()
-    above, below = examiner._worker._process, examiner._worker._pid
-    assert above is not None
-    assert below is not None
+    above, below = processes(examiner)
     assert alive(above.pid)
     assert alive(below)
     examiner.close()
@@ -166,14 +186,38 @@ def test_nothing_is_left_running(text: str) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_what_works_dies_with_what_it_was_forked_from(tmp_path: Path) -> None:
-    examiner = Examiner(CONFIG)
+    examiner = Examiner(CONFIG.model_copy(update={"score_timeout": 4.0}))
     examiner.start()
-    above, below = examiner._worker._process, examiner._worker._pid
-    assert above is not None
-    assert below is not None
+    above, below = processes(examiner)
     os.kill(above.pid, signal.SIGKILL)
     above.wait()
     assert gone(below)
     assert examiner.examine(candidate("{right}"), 1.0).reason in ("crash", "slow question")
     assert examiner.examine(candidate("{right}"), 1.0).rewards == (1.0,)
     examiner.close()
+
+
+CRASHING = """
+import os, signal, sys
+from test_tasks_examiner import CONFIG, Examiner, candidate, processes
+examiner = Examiner(CONFIG)
+examiner.start()
+source, pid = processes(examiner)
+print(source.pid, pid, flush=True)
+examiner.examine(candidate("loop"), 60.0)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_nothing_outlives_a_program_that_is_killed_while_it_scores() -> None:
+    command = (sys.executable, "-c", CRASHING)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as program:
+        assert program.stdout is not None
+        above, below = map(int, program.stdout.readline().split())
+        assert alive(above)
+        assert alive(below)
+        program.kill()
+        program.wait()
+    assert gone(above)
+    assert gone(below)

@@ -1,7 +1,7 @@
-"""The other end of `process.py`: what a process does that works on strangers' text.
+"""The other end of `sources.py` and `process.py`: what a process does that works on strangers' text.
 
 It reads what it is for, gets ready, and says so. On Linux it then forks a process for each connection that it is sent,
-ends the one before, and never sees a text itself.
+ends them when it is told to, and never sees a text itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import BinaryIO, NoReturn
 
 from shoal.errors import UserError
-from shoal.tasks.wire import Ready, receive, send
+from shoal.tasks.wire import ORDER, Ready, receive, send
 
 Handler = Callable[[bytes], Iterable[object]]
 """The replies to a request. Each is sent as soon as it is there."""
@@ -97,21 +97,25 @@ def _answer(requests: BinaryIO, replies: BinaryIO, handle: Handler) -> None:
 
 
 def _fork(control: socket.socket, handle: Handler) -> NoReturn:
-    """A child for each connection that comes by `control`, one at a time. Ends with `control` or the parent."""
-    parent, child = os.getppid(), 0
+    """A child for each connection that comes by `control`. Ends with `control` or the parent."""
+    parent = os.getppid()
+    children: dict[int, int] = {}
     gc.collect()
     gc.freeze()  # a collection in a child would copy what it touches
     while os.getppid() == parent:
         if not select.select([control], [], [], 1.0)[0]:
             continue
-        word, connections, _, _ = socket.recv_fds(control, 1, 1)
+        order, connections, _, _ = socket.recv_fds(control, ORDER.size, 1)
+        if len(order) < ORDER.size:
+            break
+        old, new = ORDER.unpack(order)
+        _end(children.pop(old, 0))
+        for connection in connections:
+            children[new] = _child(control, connection, handle)
+            os.close(connection)
+    for child in children.values():
         _end(child)
-        if not word:
-            os._exit(0)
-        child = _child(control, connections[0], handle)
-        os.close(connections[0])
-    _end(child)
-    os._exit(1)
+    os._exit(0)
 
 
 def _child(control: socket.socket, connection: int, handle: Handler) -> int:

@@ -10,6 +10,9 @@ import msgspec
 from shoal.rollout import Question, QuestionId
 
 _LENGTH = struct.Struct(">I")
+ORDER = struct.Struct(">II")
+"""To a process that forks: the number of the fork to end, and of the one to make for the connection that comes along;
+0: none."""
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -64,7 +67,7 @@ class Ready(msgspec.Struct, frozen=True):
     error: str = ""
     pid: int = 0
     forks: bool = False
-    """It answers no requests itself: a fork of it does, for each connection that it is sent."""
+    """It answers no requests itself: a fork of it does, for each connection that it is sent (`ORDER`)."""
 
 
 def send(stream: IO[bytes], message: object) -> None:
