@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 from tiny import ARCHITECTURES, CPU, make_question
 
+import shoal
 from shoal.errors import UserError
 from shoal.learn.logprobs import check_architecture
 from shoal.policy.draw import Sampling
@@ -178,3 +180,21 @@ def test_a_gguf_file_loads_answers_saves_and_loads_again(gguf: Path, tmp_path: P
         assert lm.tokenizer.decode(ids, skip_special_tokens=True) == text
     policy.save(tmp_path)
     assert_same_model(load(str(tmp_path), DEVICE), lm)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_model_s_own_code_is_never_run_nor_asked_about(known: bool, tmp_path: Path) -> None:
+    """Where transformers has the architecture it takes its own code, otherwise the model is refused."""
+    folder = tmp_path / "model"
+    shutil.copytree(Path(shoal.__file__).parent / "guppy", folder)
+    settings = json.loads((folder / "config.json").read_text())
+    settings["auto_map"] = {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"}
+    settings["model_type"] = settings["model_type"] if known else "own"
+    (folder / "config.json").write_text(json.dumps(settings))
+    (folder / "own.py").write_text(f"open({str(tmp_path / 'MARK')!r}, 'w')")
+    if known:
+        load(str(folder), torch.device("cpu"))
+    else:
+        with pytest.raises(UserError, match="needs code of its own"):
+            load(str(folder), torch.device("cpu"))
+    assert not (tmp_path / "MARK").exists()

@@ -121,6 +121,8 @@ def test_lone_surrogates_and_markup_pass(naughty: FunctionReward, question: Ques
     [
         (f"{HERE}:format_reward", "did you mean 'format_reward_func'"),
         ("no_such_module:f", "cannot import 'no_such_module'"),
+        ("os:system", "takes neither `prompts` nor `completions`"),
+        ("subprocess:call", "takes neither `prompts` nor `completions`"),
         (f"{HERE}:ground_truth_func", "wants an argument 'ground_truth'"),
     ],
 )

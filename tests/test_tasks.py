@@ -161,3 +161,25 @@ def test_partial_credit_is_stated_for_every_task() -> None:
         assert "scorer" not in create_task(spec).partial_credit
     assert create_task(TaskSpec(name="decimal_arithmetic")).partial_credit == ""
     assert "gold" in create_task(TaskSpec(name="lcm")).partial_credit
+
+
+@pytest.mark.parametrize("name", ["os:system", "builtins:exec", "subprocess:Popen", "shutil:rmtree", "os:environ"])
+def test_what_is_no_task_is_not_even_called(name: str, tmp_path: Path) -> None:
+    victim = tmp_path / "kept"
+    victim.mkdir()
+    for parameters in ({"command": f"rmdir {victim}"}, {"path": str(victim)}, {"args": ["rmdir", str(victim)]}):
+        with pytest.raises(UserError, match="is not a task: name a class with the methods"):
+            create_task(TaskSpec(name=name, parameters=parameters))
+    assert victim.exists()
+
+
+def test_a_function_that_says_that_it_makes_a_task_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "made.py").write_text(
+        "from shoal.tasks import Task\nfrom test_verifier_tasks import Echo\n"
+        "def make(salt: str = '') -> Task:\n    return Echo(salt)\n"
+        "def silent(salt=''):\n    raise AssertionError\n"
+    )
+    assert create_task(TaskSpec(name="made:make", parameters={"salt": "x"})).name == "echo"
+    with pytest.raises(UserError, match="is not a task"):
+        create_task(TaskSpec(name="made:silent"))
