@@ -66,11 +66,13 @@ def test_newcomers_give_half_while_the_known_have_something_left() -> None:
     assert places(of("eve", 9, newcomer=True), n=4) == {"eve": 4}, "where nobody is known"
 
 
-def test_who_is_ahead_gives_one_until_the_others_have_caught_up() -> None:
+def test_who_is_ahead_gives_one_now_and_then_until_the_others_have_caught_up() -> None:
     turns, others = Turns(), [of(name, 1) for name in ("ada", "bob", "mel")]
     assert places(*others, of("eve", 9), n=8, turns=turns)["eve"] == 4
     turns.heed({"gradient/from/eve": 0.4, "gradient/from/ada": 0.1, "gradient/from/me": 0.5})
-    assert places(*others, of("eve", 9), n=8, turns=turns)["eve"] == 1
+    given = Counter(places(*others, of("eve", 9), n=8, turns=turns, seed=seed)["eve"] for seed in range(200))
+    assert set(given) == {0, 1}
+    assert 60 < given[1] < 140
     assert places(*others[:2], of("eve", 9), n=8, turns=turns)["eve"] == 4, "three are too few to compare"
     for other in others:
         places(other, n=8, turns=turns)
@@ -113,9 +115,9 @@ def test_memory_outlives_the_process() -> None:
     assert again.turns.state() == sampler.turns.state() == pytest.approx({"ada": 0.25, "bob": 0.75})
 
 
-@pytest.mark.parametrize(("live", "most"), [(1.0, 0.22), (0.3, 0.32)])
+@pytest.mark.parametrize(("live", "most"), [(1.0, 0.22), (0.3, 0.24)])
 def test_one_who_always_has_something_gets_its_fair_share_over_time(live: float, most: float) -> None:
-    """Four others send two rollouts a round, all of them live or hardly any. The one has one place at least."""
+    """Four others send two rollouts a round, all of them live or hardly any. What is not taken waits."""
     turns, sampler, chance, pool, got = Turns(), UniformSampler(), Random(1), list[Scored](), Counter[str]()
     for _ in range(200):
         pool = [entry for entry in pool if entry.rollout.node != "eve"][-40:] + of("eve", 30)

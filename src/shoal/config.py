@@ -248,7 +248,7 @@ class LearnerConfig(Section):
     external_baseline_shift: float = Field(-0.1, ge=-1, le=1, allow_inf_nan=False)
     """Added to the baseline of others' rollouts (AsymRE): slightly negative, it trusts their successes over their
     failures; 0, as in the paper, leaves it."""
-    external_limit: float = Field(1.25, ge=0, allow_inf_nan=False)
+    external_limit: float = Field(1.0, ge=0, allow_inf_nan=False)
     """How many times the pull of one's own groups (the sum of |advantage| over their tokens, a running mean) another
     maker's groups may have on average in an update; what is above is scaled down. 0, as in the paper: no limit."""
     balance: Literal["none", "source"] = "none"

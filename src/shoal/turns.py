@@ -5,8 +5,9 @@ Makers come in random order, and each gives one rollout before anybody gives a s
 - Nobody gives more than half of the places, unless nobody else has anything to give.
 - Newcomers together give at most half of the places while known makers have something left: new names cost nothing.
 - Where at least four makers are present, one that has given more of the gradient of late than the others on average
-  gives one rollout an update until they have caught up. Otherwise a maker that always has something to give would have
-  most of the gradient whenever the others have little. Newcomers do not count here for those who are known.
+  gives one rollout in every other update, by chance, until they have caught up. Otherwise a maker that always has
+  something to give would have most of the gradient whenever the others have little; and who alone can teach is still
+  heard. Newcomers do not count here for those who are known.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Turns:
         what it lets through is taken. `bounded`: whether places may stay empty because a maker has half of them or is
         ahead.
         """
-        ahead = self._ahead(present) if bounded else set()
+        waits = {maker: rng.randrange(2) for maker in sorted(self._ahead(present))} if bounded else {}
         chosen: list[Scored] = []
         self._last = Counter()
         newcomers = 0
@@ -71,7 +72,7 @@ class Turns:
                 waiting = False
                 for maker in order:
                     queue = queues[maker]
-                    if not queue or len(chosen) == n or self._last[maker] >= (1 if maker in ahead else most):
+                    if not queue or len(chosen) == n or self._last[maker] >= waits.get(maker, most):
                         continue
                     if queue[0].newcomer and newcomers >= n // 2 and _known(queues.values()):
                         continue

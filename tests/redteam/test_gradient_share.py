@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
 import pytest
@@ -56,10 +56,6 @@ class Found:
     places: int = 0
     held: int = 0
     """Pool places, at the end, of all nodes: of everybody and of the adversary."""
-
-    @property
-    def share(self) -> float:
-        return fmean(self.shares)
 
 
 class Eve:
@@ -140,17 +136,3 @@ def test_who_sends_without_end_has_its_fair_share_and_costs_no_time(shape: str) 
     assert attacked.adversary / attacked.foreign <= 0.25
     if shape == "half of 64":  # the most there can be to train on
         assert median(attacked.tokens) <= 1.5 * median(play(None, ROUNDS).tokens)
-
-
-if __name__ == "__main__":
-    import sys
-
-    count = int(sys.argv[1])
-    for name in sys.argv[2:] or [None, *SHAPES]:
-        one = play(None if name == "none" else name, count)
-        by_sum = one.adversary / one.foreign
-        print(
-            f"{name}: share {one.share:.3f} (of sums {by_sum:.3f}), tokens {median(one.tokens):.0f}"
-            f" mean {fmean(one.tokens):.0f}, ms {1000 * median(one.seconds):.0f}, pool {one.held} of {one.places}",
-            flush=True,
-        )
