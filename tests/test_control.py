@@ -207,6 +207,15 @@ def test_a_question_with_a_marker_is_read_whole() -> None:
     assert tokenizer.decode(policy(tokenizer).prompt_ids(make_question(text))) == expected
 
 
+def test_a_question_keeps_a_word_that_ends_answers() -> None:
+    tokenizer: Any = make_tokenizer()
+    [line] = tokenizer.encode("\n")
+    lm = LanguageModel("m", make_model(vocab_size=len(tokenizer)), tokenizer, frozenset([line]), line, 0)
+    asking = LanguagePolicy(lm, Sampling(max_completion_length=100), CPU)
+    assert tokenizer.decode(asking.prompt_ids(make_question("the\nfox"))) == "the\nfox"
+    assert line not in asking.completion_ids(Completion.of("the\nfox", "length"))
+
+
 def test_a_completion_has_the_end_that_this_node_appends_and_no_other() -> None:
     tokenizer = byte_level()
     *ids, end = policy(tokenizer, max_completion_length=1000).completion_ids(Completion.of("".join(MARKERS)))

@@ -53,6 +53,10 @@ class EndpointPolicy:
         gives the same ones is the server's affair."""
         return asyncio.run(self._generate(questions, num_generations, seed))
 
+    def control_strings(self) -> frozenset[str]:
+        """None: the server has the tokenizer."""
+        return frozenset()
+
     def save(self, folder: Path) -> None:
         """There is nothing to keep."""
 

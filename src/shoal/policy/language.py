@@ -57,6 +57,9 @@ class LanguagePolicy:
             check_decoding(self.lm.model, self.lm.name, placement)
         self._template = chat_template(self.lm.tokenizer, self.lm.name)
         self._plain = PlainText(self.lm.tokenizer, self.lm.stop_ids)
+        # A question may have a word that ends answers, where that is an ordinary one, such as a new line.
+        asked = PlainText(self.lm.tokenizer)
+        self._asked = asked if self._plain.control > asked.control else self._plain
 
     @property
     def name(self) -> str:
@@ -96,11 +99,11 @@ class LanguagePolicy:
         roles = tuple(message.role for message in question.prompt)
         texts = [message.content for message in question.prompt]
         if self._template is None:
-            ids = self._plain.framed(_lines(len(texts)), texts, special=True)
+            ids = self._asked.framed(_lines(len(texts)), texts, special=True)
             return ids[:-1] if ids[-1] in self.lm.stop_ids else ids
         if "system" in roles and not self._template.takes(roles):  # what it says then goes before the question
             roles, texts = ("user",), ["\n\n".join(texts)]
-        return self._plain.framed(self._template.frame(roles), texts)
+        return self._asked.framed(self._template.frame(roles), texts)
 
     def completion_ids(self, completion: Completion) -> list[int]:
         """The completion's tokens: as sampled where this policy made it, else from its text, with the end-of-sequence

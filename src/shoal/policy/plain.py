@@ -48,8 +48,9 @@ class PlainText:
 
         The prompt is tokenised in one piece, as the model knows it, unless a text would then be more than text."""
         ids = self._tokens(frame.text(texts), special)
-        own = self._own.setdefault(frame, self._controls(self._tokens(frame.text(["x"] * len(texts)), special)))
-        if self._controls(ids) == own:
+        if frame not in self._own:
+            self._own[frame] = self._controls(self._tokens(frame.text(["x"] * len(texts)), special))
+        if self._controls(ids) == self._own[frame]:
             return ids
         ids = list(takewhile(self.control.__contains__, self._tokens("x", special)))
         for piece in frame.pieces:
