@@ -163,7 +163,7 @@ def test_strangers_who_come_again_and_again(which: str, tmp_path: Path) -> None:
             strangers.close()
 
     with page_of(which, tmp_path) as page, ThreadPoolExecutor(2) as pool:
-        floods = [pool.submit(flood, source) for source in OTHERS[:2]]
+        floods = [pool.submit(flood, source) for source in (OTHERS[0], "127.0.0.1")]
         try:
             for _ in range(10):
                 page.serves(PATHS[which][1], "127.0.0.1")
