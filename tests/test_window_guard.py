@@ -51,7 +51,7 @@ def scope_of(path: str, method: str = "GET", host: str | None = "127.0.0.1:8400"
     return scope | {
         "http_version": "1.1",
         "client": ("127.0.0.1", 1),
-        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
     }
 
 
