@@ -145,7 +145,7 @@ def test_who_may_come_is_served_whatever_strangers_hold_open(which: str, tmp_pat
     # A judge shuts out whole addresses that send what no node sends.
     here = () if which == "judge" else ("127.0.0.1",)
     with page_of(which, tmp_path) as page:
-        for data in ATTACKS.values():
+        for data in list(ATTACKS.values())[: None if which == "watch" else 3]:  # the same code serves all three
             with besieged(page.port, data, *here):
                 for source in ("127.0.0.1", "127.0.0.99"):
                     for path in PATHS[which]:
@@ -228,9 +228,7 @@ class From:
         return self._http.post(self.url + path, content=body)
 
 
-def test_slow_answers_of_two_addresses_do_not_hold_up_a_newcomer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_answers_of_two_addresses_hold_up_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without turns each of these answers costs five seconds of everybody's: two, and a new process that scores."""
     few = ("--suite", "paper", "--task", "propositional_logic", "--work", "0", "--every", "3600")
     monkeypatch.setattr("judging.FAST", few)
@@ -248,4 +246,5 @@ def test_slow_answers_of_two_addresses_do_not_hold_up_a_newcomer(
         _, question = honest.posed(1)
         honest.verdict(honest.answer(question, "<answer>P</answer>"))
         seconds = time.monotonic() - began
+        print(f"{seconds:.1f} s")
         assert seconds < 25  # 16 slow answers are 80 seconds' work
