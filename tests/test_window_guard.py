@@ -7,6 +7,7 @@ import json
 import re
 import signal
 import socket
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +41,23 @@ class Answer:
         return json.loads(self.body)
 
 
-def ask(app: ASGIApp, path: str, method: str = "GET", host: str | None = "127.0.0.1:8400", **headers: str) -> Answer:
-    """One request. Headers have `_` for `-`."""
+def scope_of(path: str, method: str = "GET", host: str | None = "127.0.0.1:8400", **headers: str) -> dict[str, Any]:
+    """A request. Headers have `_` for `-`."""
     path, _, query = path.partition("?")
     lines = [(name.replace("_", "-").lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
     lines += [(b"host", host.encode("latin-1"))] if host is not None else []
     scope = {"type": "http", "method": method, "path": path, "raw_path": path.encode(), "headers": lines}
     scope |= {"query_string": query.encode(), "server": ("127.0.0.1", 8400), "scheme": "http", "root_path": ""}
-    scope |= {"http_version": "1.1", "client": ("127.0.0.1", 1), "asgi": {"version": "3.0", "spec_version": "2.4"}}
+    return scope | {
+        "http_version": "1.1",
+        "client": ("127.0.0.1", 1),
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+    }
+
+
+def ask(app: ASGIApp, path: str, method: str = "GET", host: str | None = "127.0.0.1:8400", **headers: str) -> Answer:
+    """What `app` answers to one request."""
+    scope = scope_of(path, method, host, **headers)
     sent: list[Any] = []
 
     async def run() -> None:
@@ -275,6 +285,47 @@ def test_where_it_listens(tmp_path: Path) -> None:
             host.listening("127.0.0.1", port, other=False)
         with host.listening("127.0.0.1", port, other=True) as other:
             assert other.getsockname()[1] != port
+
+
+def test_streams_of_news_are_capped_exactly_and_closing_frees_a_place(app: ASGIApp) -> None:
+    async def opened(count: int, host: str) -> tuple[list[int], list[asyncio.Event]]:
+        """The status of each of so many streams that begin at the same time, and what closes them."""
+        statuses: list[int] = []
+        closed = [asyncio.Event() for _ in range(count)]
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+                await asyncio.sleep(0)
+
+        async def one(event: asyncio.Event) -> None:
+            async def receive() -> Any:
+                await event.wait()
+                return {"type": "http.disconnect"}
+
+            heard = {"client": (host, 1), "asgi": {"version": "3.0", "spec_version": "2.3"}}  # as uvicorn has it
+            await app(scope_of("/events") | heard, receive, send)
+
+        tasks.extend(asyncio.ensure_future(one(event)) for event in closed)
+        while len(statuses) < count:
+            await asyncio.sleep(0.01)
+        return statuses, closed
+
+    async def go() -> None:
+        statuses, closed = await opened(80, "192.0.2.1")
+        assert Counter(statuses) == {200: 64, 503: 16}
+        for event in closed:
+            event.set()
+        await asyncio.gather(*tasks)
+        many, _ = await opened(64, "192.0.2.1")
+        others, closed = await opened(40, "192.0.2.2")
+        assert Counter(many) == {200: 64}
+        assert Counter(others) == {200: 32, 503: 8}
+        for task in tasks:
+            task.cancel()
+
+    tasks: list[asyncio.Future[None]] = []
+    asyncio.run(go())
 
 
 @pytest.mark.network

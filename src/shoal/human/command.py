@@ -22,8 +22,6 @@ address (docs/human.md).
 It answers this machine alone unless --listen says otherwise, and then it asks for a token, which it prints. What it
 sends to a browser is not encrypted: beyond a network that you trust, put it behind TLS."""
 LISTEN = "127.0.0.1:8401"
-AT_ONCE = 64
-"""Connections at a time: a person's and a program's."""
 SETTINGS = [
     "tasks.suite",
     "tasks.only",
@@ -81,4 +79,4 @@ def command(args: argparse.Namespace) -> int:
     home = args.home or identity_path().parent / "human"
     with host.opened_place(args, LISTEN) as place, closing(Contributor(config, home, args.kind, args.model)) as one:
         what = f"{one.identity.name} in {one.swarm}: answer"
-        return host.serve(make_app(one, place.access), place, what, show=not args.no_open, at_once=AT_ONCE)
+        return host.serve(make_app(one, place.access), place, what, show=not args.no_open)

@@ -1,4 +1,4 @@
-"""The page in which a person answers and ranks, and the same for programs as JSON (docs/human.md). GETs change nothing.
+"""The page in which a person answers and ranks, and the same for programs as JSON (docs/human.md).
 
 GET  /api/state                  name, swarm, tasks, totals, and the word that posts must show (X-Shoal)
 POST /api/question               {"want": "suited", "n": 1}  ->  questions that wait for an answer
@@ -8,6 +8,8 @@ POST /api/comparison             {}  ->  answers of nodes, side by side
 POST /api/ranking                {"id": "...", "places": [1, 2, 2]}  ->  who wrote what
 GET  /api/journal?limit=&before= what was answered, how it scored, who learned from it
 GET  /api/lessons?after=&wait=   who learned from it since; with `wait` it answers as soon as somebody has
+
+A GET changes nothing.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ uvicorn bounds only the size of headers and the quiet after a response. Its `lim
 comes last, so that silent connections shut everybody out. Here `Places` decides who stays, and a connection is cut when
 
 - no request's headers are complete within `PATIENCE` seconds from its start or from the last response, or
-- its client does not read what it is sent for `STALL` seconds, or
+- its client does not read `PROGRESS` bytes of what it is sent within `STALL` seconds, or
 - it has had one response without showing that its client may be here (`proven`).
 
 A request's body has limits of its own (`bodies`), so that its sender is told. Each connection stands before uvicorn's
@@ -32,6 +32,7 @@ from shoal.serving.server import ACCEPTED
 
 PATIENCE: Final = 10.0
 STALL: Final = 30.0
+PROGRESS: Final = 32_768
 EVERY: Final = 1.0
 """Seconds between two looks for slow clients."""
 STATE: Final = "shoal-connection"
@@ -104,10 +105,12 @@ class Connection(asyncio.Protocol):
         """Whether its client has shown that it may be here."""
         self._requests = 0
         """Under way: more than one where a client sends the next before it has read the last response."""
-        self._idle = self._loop.time()
-        """When the last request ended, or else the connection began."""
-        self._stuck: float | None = None
-        """Since when the client has not read what it is sent."""
+        self._since = self._loop.time()
+        """Since when it is the client's turn: to send a request, or to read."""
+        self._paused = False
+        """Whether the application waits for the client to read."""
+        self._left = 0
+        """Bytes that were left to read at that time."""
         self.sent = False
         """Whether its client has sent anything."""
         self._began = False
@@ -118,11 +121,13 @@ class Connection(asyncio.Protocol):
         return self._requests > 0
 
     def is_late(self, now: float) -> bool:
-        if self._stuck is not None:
-            return now - self._stuck > STALL
-        if self.busy or self._transport is None:
+        if self._transport is None or (self.busy and not self._paused):
             return False
-        return now - self._idle > (STALL if self._transport.get_write_buffer_size() else PATIENCE)
+        left = self._transport.get_write_buffer_size()
+        if self._left - left >= PROGRESS:
+            self._since, self._left = now, left
+        self._left = max(self._left, left)
+        return now - self._since > (STALL if left or self._paused else PATIENCE)
 
     def cut(self) -> None:
         assert self._transport is not None
@@ -144,7 +149,7 @@ class Connection(asyncio.Protocol):
         """A request has its response."""
         self._requests -= 1
         self._began = False
-        self._idle = self._loop.time()
+        self._since = self._loop.time()
 
     # What asyncio calls.
 
@@ -168,15 +173,15 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         """The client sends no more: the transport closes itself, once what is left is read."""
-        self._stuck = self._stuck or self._loop.time()
+        self._wait()
 
     def pause_writing(self) -> None:
-        self._stuck = self._stuck or self._loop.time()
+        self._wait()
         self._protocol.pause_writing()
 
     def resume_writing(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            self._stuck = None
+            self._paused = False
         self._protocol.resume_writing()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -186,6 +191,10 @@ class Connection(asyncio.Protocol):
         if self._began:
             self._all.offend(self.address)
         self._protocol.connection_lost(error)
+
+    def _wait(self) -> None:
+        if not self._paused:
+            self._paused, self._since = True, self._loop.time()
 
 
 def proven(scope: Scope) -> None:

@@ -14,8 +14,8 @@ QUEUE: Final = 2048
 
 
 class Server(uvicorn.Server):
-    """asyncio accepts as many connections in a row as may wait, and reads no request meanwhile. Here few are accepted
-    in a row (`Connections.config`), and still many may wait."""
+    """asyncio accepts as many connections in a row as may wait, and reads no request meanwhile. Here it accepts few
+    (`Connections.config`), and still many may wait."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from shoal.window.guard import Access
 
 EVERYWHERE = ("0.0.0.0", "::")
+CONNECTIONS = 256
+"""At a time."""
 BROWSER = 0.5
 """Seconds until a browser is told to open the page."""
 
@@ -76,9 +78,8 @@ def opened_place(args: argparse.Namespace, default: str, keep_port: bool = False
         )
 
 
-def serve(app: ASGIApp, place: Place, what: str, show: bool, at_once: int = 256) -> int:
-    """Serves until SIGINT or SIGTERM; the exit code. Prints `what` and where; `show`: opens a browser. `at_once`:
-    connections that have a place."""
+def serve(app: ASGIApp, place: Place, what: str, show: bool) -> int:
+    """Serves until SIGINT or SIGTERM; the exit code. Prints `what` and where; `show`: opens a browser."""
     from shoal.serving import server
     from shoal.serving.connections import Connections
 
@@ -88,7 +89,7 @@ def serve(app: ASGIApp, place: Place, what: str, show: bool, at_once: int = 256)
             logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
             await super().shutdown(sockets)
 
-    config = Connections(at_once).config(
+    config = Connections(CONNECTIONS).config(
         app, log_level="error", timeout_graceful_shutdown=1, h11_max_incomplete_event_size=16_384
     )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
@@ -33,11 +33,13 @@ class Static(StaticFiles):
 def page_routes(folder: Path) -> list[BaseRoute]:
     """`/`, `/enter` and `/static/` of the page whose files are in `folder`."""
 
+    entrance = (STATIC / "enter.html").read_bytes()  # once: strangers ask for it
+
     async def page(request: Request) -> Response:
         return FileResponse(folder / "index.html", headers={"Cache-Control": "no-cache"})
 
     async def enter(request: Request) -> Response:
-        return FileResponse(STATIC / "enter.html", headers={"Cache-Control": "no-cache"})
+        return HTMLResponse(entrance, headers={"Cache-Control": "no-cache"})
 
     files = Static(directory=folder, packages=[("shoal.window", "static")])
     return [Route("/", page), Route("/enter", enter), Mount("/static", files)]
