@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.config import AdmissionConfig, TasksConfig
+from shoal.policy.control import ControlText
 from shoal.rollout import Completion, Part, Question, QuestionId, Rollout, Scored
 from shoal.swarm.admission import OFFENCES, Admission, SlowAnswers
 from shoal.swarm.identity import Identity
@@ -23,8 +23,6 @@ from shoal.tasks import Tasks
 from shoal.tasks.examiner import Candidate, LocalExaminer, Verdict
 
 SWARM = "reef"
-MARKERS = re.compile(r"<\|im_end\|>|</s>")
-"""What stands between turns in the chat template of this node's model."""
 TASKS = Tasks(TasksConfig())
 NOW = 1_800_000_000.0
 
@@ -44,10 +42,12 @@ class Clock:
         return self.now
 
 
-def gate(clock: Clock | None = None, is_control: Any = MARKERS.search, **settings: Any) -> Admission:
+def gate(clock: Clock | None = None, **settings: Any) -> Admission:
     config = AdmissionConfig(**{"max_characters": 200, **settings})
     examiner = LocalExaminer(TASKS, Half())
-    return Admission(SWARM, examiner, config, num_generations=8, is_control=is_control, clock=clock or Clock())
+    admission = Admission(SWARM, examiner, config, num_generations=8, clock=clock or Clock())
+    admission.control = ControlText(["<|im_end|>", "</s>"])  # of this node's model
+    return admission
 
 
 def drawn(maker: Identity, round: int = 1, slot: int = 0) -> Question:

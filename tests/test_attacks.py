@@ -24,6 +24,7 @@ from strangers import NAMES, SWARM, Attack, Reef, about, address, config_of, dra
 from test_network import until
 
 from shoal.join import Joined
+from shoal.policy.control import ControlText
 from shoal.rollout import Completion, Part
 from shoal.swarm.identity import Identity
 from shoal.swarm.neighbours import Keys
@@ -36,6 +37,7 @@ pytestmark = pytest.mark.network
 @pytest.fixture(scope="module")
 def reef() -> Iterator[Reef]:
     with Reef() as reef:
+        reef.node.admission.control = ControlText(["<|im_start|>", "<|im_end|>", "[INST]"])
         reef.acquaint()
         yield reef
 
@@ -213,18 +215,19 @@ NODE = """
 import json, sys, time
 from shoal.config import Config
 from shoal.join import Joined
+from shoal.policy.control import ControlText
 from shoal.swarm.identity import Identity
 node = Joined(Config.model_validate_json(sys.argv[1]), Identity.generate())
 while True:
     neighbours = [neighbour["id"] for neighbour in node.link.status()["neighbours"]]
-    print(json.dumps([neighbours, node.link.refused, node.link._inbox._bytes.total()]), flush=True)
+    print(json.dumps([neighbours, node.link.refused, node.link._intake._inbox._bytes.total()]), flush=True)
     time.sleep(0.05)
 """
 """A node in a process of its own, which says whom it listens to, what it refused and how many bytes wait in it."""
 
 
 def test_a_flood_of_large_messages_takes_bounded_memory(reef: Reef) -> None:
-    command = (sys.executable, "-c", NODE, config_of(reef.where, link_rate=1000).model_dump_json())
+    command = (sys.executable, "-c", NODE, config_of(reef.where).model_dump_json())
     with program(says="[", command=command) as node:
         memory = psutil.Process(node.process.pid).memory_info
 

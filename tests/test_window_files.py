@@ -165,7 +165,7 @@ def test_a_reader_that_died_is_started_again(tmp_path: Path) -> None:
     with closing(Tables(small_run(tmp_path / "run"))) as found:
         assert found.rows("SELECT 1 AS one") == [{"one": 1}]
         assert found._reader is not None
-        found._reader._process.kill()
+        found._reader.kill()
         with pytest.raises(BusyError, match="too much memory"):
             found.rows("SELECT 1 AS one")
         assert found.rows("SELECT 2 AS two") == [{"two": 2}]

@@ -132,6 +132,11 @@ class Run:
         """Rounds done."""
         return self.nodes[0].round
 
+    def control_strings(self) -> frozenset[str]:
+        """What stands between turns for the model of the first node; nothing where a server answers."""
+        policy = self.nodes[0].policy
+        return policy.control_strings() if isinstance(policy, LanguagePolicy | RemotePolicy) else frozenset()
+
     def go(self, stop: threading.Event) -> None:
         """Runs the rounds that are left. Once `stop` is set it ends after the round in hand, with a checkpoint."""
         steps = self.steps(stop)

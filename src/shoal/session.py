@@ -24,6 +24,7 @@ from shoal.errors import UserError
 from shoal.folder import CONFIG, CURVES, RunFolder, clean, run_metrics, write_atomically
 from shoal.judge import Estimate, Evaluation, evaluate
 from shoal.led import LedSwarm, LedVerifier
+from shoal.policy.control import ControlText
 from shoal.ranks import Ranks, joined
 from shoal.rollout import seed_of
 
@@ -105,7 +106,9 @@ def _lead(
                 swarm = LedSwarm(place.link, ranks) if ranks.size > 1 else place.link
                 member = Member(identity.name, swarm, place.tell, place.panel)
             run = Run(config, folder, watch, checkpoint, ranks, member, rewards=rewards)
-            if identity:  # a full collection would walk over all that was imported, and hold up what comes in
+            if identity:
+                place.admission.control = ControlText(run.control_strings())
+                # A full collection would walk over all that was imported, and hold up what comes in.
                 gc.collect()
                 gc.freeze()
             with closing(run), _stoppable(display) as stop:

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 import msgspec
 
 from shoal.config import AdmissionConfig
+from shoal.policy.control import ControlText
 from shoal.rollout import Rollout, Scored, hash_of
 from shoal.swarm.identity import name_of
 from shoal.swarm.limits import RecentKeys
@@ -121,27 +122,24 @@ class Admission:
         num_generations: int,
         patient: Examining | None = None,
         rewards: Rewarding | None = None,
-        is_control: Callable[[str], bool] = lambda text: False,
         clock: Callable[[], float] = time.time,
         context: bytes = b"",
-        id_of: Callable[[bytes], str] = bytes.hex,
     ) -> None:
         """`num_generations`: G, to which others' groups are cut. `patient`: for what takes longer than `FAST`; without
-        one, `examiner`. `rewards`: what answers are rewarded by beside the verifier. `is_control`: whether a text holds
-        what stands between turns in this node's chat template. `context`: what a private swarm's messages are signed
-        along with, and `id_of`: the id of a key in its key expressions (`secret.Secret`)."""
+        one, `examiner`. `rewards`: what answers are rewarded by beside the verifier. `context`: what a private swarm's
+        messages are signed along with, though never sent."""
         self.swarm = swarm
         self.config = config
         self.refused: Counter[str] = Counter()
         self.admitted = 0
         self.peers = Peers(config)
         self.rewards = rewards
+        self.control = ControlText(())
+        """What stands between turns for this node's own model, once that is known."""
         self._examiner, self._patient = examiner, patient or examiner
         self._num_generations = num_generations
-        self._is_control = is_control
         self._clock = clock
         self._context = context
-        self._id_of = id_of
         self._texts: RecentKeys[str] = RecentKeys(TEXTS)
         self._lock = threading.Lock()  # held for moments, never while scoring: a checkpoint must not wait
 
@@ -234,7 +232,7 @@ class Admission:
         _require(statement.swarm == self.swarm, Reason.swarm)
         _require(statement.time >= now - config.max_seconds, Reason.age)
         _require(statement.time <= now + FUTURE, Reason.future)
-        _require(self._id_of(statement.key) == id, Reason.key)
+        _require(statement.key.hex() == id, Reason.key)
         _require(check_signature(envelope, statement, self._context), Reason.signature)
         with self._lock:
             peer = self.peers.get(statement.key, now)
@@ -262,7 +260,7 @@ class Admission:
         for completion in rollout.completions:
             plain = all(part.mime == "text/plain" and not part.data for part in completion.parts)
             _require(plain and len(completion.text) <= int(self.config.max_characters), Reason.completions)
-            _require(not self._is_control(completion.text), Reason.markers)
+            _require(not self.control.found(completion.text), Reason.markers)
 
     def _scored(self, claim: Claim, rollout: Rollout, candidate: Candidate, verdict: Verdict) -> Scored:
         assert verdict.question is not None

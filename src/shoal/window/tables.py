@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import signal
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -60,8 +61,9 @@ class Reader(GuardedProcess):
 
     def kill(self) -> None:
         """Ends it from another thread: who waits for its answer has an `EOFError`."""
-        if (process := self._process) is not None:
-            process.kill()
+        if (pid := self._pid) is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
 
 
 _answers = msgspec.msgpack.Decoder(Answer)
