@@ -13,6 +13,7 @@ from collections.abc import Callable
 from shoal.errors import UserError
 from shoal.swarm.listener import Listener
 from shoal.swarm.notices import Notice
+from shoal.swarm.secret import Secret
 from shoal.swarm.transport import TransportOptions, Unreachable
 
 logger = logging.getLogger(__name__)
@@ -23,8 +24,8 @@ RETRY = 5.0
 class Learners:
     """A listener that comes when it can. Close it."""
 
-    def __init__(self, options: TransportOptions, swarm: str, tag: str, context: bytes) -> None:
-        self._make: Callable[[], Listener] = lambda: Listener(heard_through(options), swarm, tag, context)
+    def __init__(self, options: TransportOptions, swarm: str, secret: Secret) -> None:
+        self._make: Callable[[], Listener] = lambda: Listener(heard_through(options), swarm, secret)
         self._listener: Listener | None = None
         self._closed = threading.Event()
         self._lock = threading.Lock()

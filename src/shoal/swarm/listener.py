@@ -20,6 +20,7 @@ from shoal.swarm.limits import Bucket, Recent
 from shoal.swarm.neighbours import Keys
 from shoal.swarm.notices import MAX_BYTES, Lesson, Notice, open_notice
 from shoal.swarm.queues import Newest
+from shoal.swarm.secret import OPEN, OVERHEAD, Secret
 from shoal.swarm.transport import TransportOptions, open_session
 
 NODES: Final = 16_384
@@ -36,18 +37,18 @@ WAITING: Final = 4096
 class Listener:
     """A place from which a swarm is watched. Raises as `open_session` does."""
 
-    def __init__(self, options: TransportOptions, swarm: str, tag: str = "open", context: bytes = b"") -> None:
-        self.swarm, self.context = swarm, context
+    def __init__(self, options: TransportOptions, swarm: str, secret: Secret = OPEN) -> None:
+        self.keys = Keys(swarm, secret)
         self.refused = 0
         """Messages that were no notices of this swarm, or came too fast."""
         self._latest: dict[str, Notice] = {}
         self._taught: Recent[str, deque[tuple[Notice, Lesson]]] = Recent(MAKERS, lambda: deque(maxlen=LESSONS))
         self._rates: Recent[str, Bucket] = Recent(NODES, lambda: Bucket(RATE, BURST, time.monotonic()))
-        self._inbox: Newest[bytes] = Newest(WAITING)
+        self._inbox: Newest[tuple[str, bytes]] = Newest(WAITING)
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._session = open_session(options)
-        self._subscriber = self._session.declare_subscriber(Keys(swarm, tag).all_notices, self._arrived)
+        self._subscriber = self._session.declare_subscriber(self.keys.all_notices, self._arrived)
         self._thread = threading.Thread(target=self._read, name="shoal-listener", daemon=True)
         self._thread.start()
 
@@ -74,15 +75,16 @@ class Listener:
 
     def _arrived(self, sample: Any) -> None:
         """Zenoh's callback: checks cost time, and are made elsewhere."""
-        if sample.kind == zenoh.SampleKind.PUT and len(sample.payload) <= MAX_BYTES:
-            self._inbox.put([sample.payload.to_bytes()])
+        if sample.kind == zenoh.SampleKind.PUT and len(sample.payload) <= MAX_BYTES + OVERHEAD:
+            self._inbox.put([(str(sample.key_expr), sample.payload.to_bytes())])
 
     def _read(self) -> None:
         while not self._closed.is_set():
-            for data in self._inbox.take(0.2):
-                notice = open_notice(data, self.swarm, self.context)
+            for key, data in self._inbox.take(0.2):
+                plain = self.keys.secret.unlock(key, data)
+                notice = plain and open_notice(plain, self.keys.swarm, self.keys.secret.context)
                 with self._lock:
-                    if notice is None or not self._rates[notice.id].take(time.monotonic()):
+                    if not notice or not self._rates[notice.id].take(time.monotonic()):
                         self.refused += 1
                         continue
                     self._keep(notice)
