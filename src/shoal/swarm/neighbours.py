@@ -293,9 +293,8 @@ class Neighbours:
     def _next(self) -> str | None:
         """Who takes a free place: by turns one that brought something before, and any other. Those that were given up
         come last."""
-        good = (
-            [id for id in self._good if id not in self.chosen] if self.lacking and self._random.random() < 0.5 else []
-        )
+        again = self.lacking and self._random.random() < 0.5
+        good = [id for id in self._good if id not in self.chosen] if again else []
         fresh = [id for id in self._candidates if id not in self._tried]
         return next(iter(good or fresh or self._candidates), None)
 
@@ -312,7 +311,7 @@ class Neighbours:
     def _drop(self, id: str) -> None:
         place = self.chosen.pop(id)
         self._tried[id]
-        if place.brought and not place.gone:
+        if place.brought and place.rounds <= BARREN:
             self._good[id] = None
             if len(self._good) > REMEMBERED:
                 del self._good[next(iter(self._good))]

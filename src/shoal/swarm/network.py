@@ -200,7 +200,7 @@ class NetworkLink:
         self._note_company(links)
         with self._lock:
             peers, wanted, region = len(self._neighbours.known), self._neighbours.wanted, self._neighbours.prefix
-            neighbours = sorted(id for id, place in self._neighbours.chosen.items() if place.there)
+            neighbours = sorted(id for id, place in self._neighbours.chosen.items() if place.there and links)
         return {
             "swarm": self.keys.swarm,
             "private": self.keys.secret.private,
@@ -209,7 +209,7 @@ class NetworkLink:
             "mode": self._options.mode,
             "shard": shard_of(self.keys.secret.address(self.identity.id)),
             "region": region,
-            "peers": peers,
+            "peers": peers if links else 0,
             "neighbours": [{"id": id, "name": name_of(bytes.fromhex(id))} for id in neighbours],
             "wanted": wanted,
             "links": links,
@@ -385,7 +385,7 @@ class NetworkLink:
                     # Who asks a region gets offers only: otherwise one word would bring everybody's rollouts.
                     want = (query.parameters.get("want") or "") if str(query.key_expr) == own else ""
                     for data in self._shelf.answer(want):
-                        query.reply(own, data, congestion_control=zenoh.CongestionControl.DROP)
+                        query.reply(own, data)
                     query.drop()
                 except Exception:
                     self._fault("answering a question")
