@@ -32,6 +32,7 @@ from shoal.status import STATUS
 from shoal.swarm.identity import Identity
 from shoal.swarm.neighbours import Keys
 from shoal.swarm.network import NetworkLink
+from shoal.swarm.offers import Shelf
 from shoal.swarm.transport import TransportOptions, open_session
 from shoal.swarm.wire import seal
 from shoal.tasks import Tasks
@@ -260,7 +261,8 @@ class Reef:
         self.node = self._stack.enter_context(closing(Joined(config, Identity.generate())))
         self.honest = self._stack.enter_context(closing(Honest(self.peer_at or self.where)))
         self.session = self._stack.enter_context(open_session(TransportOptions(connect=(self.where,))))
-        self.presence = self.session.liveliness().declare_token(self.keys.presence(self.eve.id))
+        shelf, key = Shelf(self.keys, self.eve), self.keys.offers(self.eve.id)
+        self.offers = self.session.declare_queryable(key, lambda query: query.reply(key, shelf.answer("")[0]))
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -18,13 +18,14 @@ import msgspec
 import psutil
 import pytest
 import zenoh
-from strangers import NAMES, SWARM, Attack, Reef, about, address, drawn, relay, rollout, sealed
+from strangers import BLOCK, NAMES, SWARM, Attack, Reef, about, address, drawn, relay, rollout, sealed
 from test_network import until
 
 from shoal.join import Joined
 from shoal.rollout import Completion, Part
 from shoal.swarm.identity import Identity
 from shoal.swarm.neighbours import Keys
+from shoal.swarm.offers import Shelf
 from shoal.swarm.transport import TransportOptions, open_session
 from shoal.swarm.wire import DOMAIN
 
@@ -203,34 +204,61 @@ def test_a_flood_by_fifty_fresh_keys_crowds_nobody_out(reef: Reef) -> None:
 def test_a_flood_of_garbage_is_not_even_looked_at(reef: Reef) -> None:
     with reef.withstands("rate"):
         for _ in range(60):
-            reef.send(*[os.urandom(20)] * 100)
+            reef.send(*[os.urandom(20) for _ in range(100)])
             time.sleep(0.001)
 
 
-def test_a_flood_of_large_messages_takes_bounded_memory(reef: Reef) -> None:
-    most, inbox = 0, reef.node.link._inbox
+LISTENER = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from test_network import Link
+link = Link("listener", connect=[sys.argv[2]])
+link._admission.admit = lambda messages: time.sleep(0.001 * len(messages)) or []
+while True:
+    link.receive()
+    print(len(link._subscribers), link.status()["received"]["overflow"], flush=True)
+    time.sleep(0.2)
+"""
+
+
+def test_a_flood_of_large_messages_takes_bounded_memory() -> None:
+    """In a process of its own: what a node keeps of 750 MB that come faster than it admits them."""
+    where, eve, keys = address(), Identity.generate(), Keys(SWARM)
+    shelf, key = Shelf(keys, eve), keys.offers(eve.id)
     large = os.urandom(250_000)
-    with reef.withstands():
-        for number in range(1800):
-            reef.send(large)
-            most = max(most, inbox._bytes.total())
-            if number == 900:  # Zenoh's own buffers, this node's and the stranger's, have grown to their bounds
-                before = psutil.Process().memory_info().rss
-    assert most <= 32 << 20
-    assert psutil.Process().memory_info().rss - before < 100e6  # of 225 MB
+    with relay(where), open_session(TransportOptions(connect=(where,))) as session:
+        offers = session.declare_queryable(key, lambda query: query.reply(key, shelf.answer("")[0]))
+        words = [sys.executable, "-c", LISTENER, str(Path(__file__).parent), where]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as node:
+            try:
+                assert node.stdout is not None
+                while not node.stdout.readline().startswith("1 "):
+                    pass
+                before = psutil.Process(node.pid).memory_info().rss
+                for number in range(3000):
+                    session.put(keys.rollouts(eve.id), number.to_bytes(4) + large, congestion_control=BLOCK)
+                assert psutil.Process(node.pid).memory_info().rss - before < 100e6
+                while node.stdout.readline().endswith(" 0\n"):
+                    pass  # until it has lost some
+            finally:
+                node.kill()
+        offers.undeclare()
 
 
-def test_many_that_are_not_there(reef: Reef) -> None:
-    """Presences that anybody can declare: who brings something keeps its place."""
-    keys = Keys(SWARM)
-    made_up = [Identity.generate().id for _ in range(300)]
+def test_many_that_have_nothing_to_give(reef: Reef) -> None:
+    """Nodes that anybody can make up: they answer, sign what they say, and bring nothing."""
+    made_up = [Identity.generate() for _ in range(300)]
+    shelves = {reef.keys.offers(one.id): Shelf(reef.keys, one) for one in made_up}
     with reef.withstands():
-        tokens = [reef.session.liveliness().declare_token(keys.presence(id)) for id in made_up]
+        fakes = [
+            reef.session.declare_queryable(key, lambda query, key=key, one=one: query.reply(key, one.answer("")[0]))
+            for key, one in shelves.items()
+        ]
         until(lambda: reef.node.link.status()["peers"] >= 200)
         assert reef.honest.identity.id in reef.node.link._subscribers
         assert len(reef.node.link._subscribers) <= 8
-        for token in tokens:
-            token.undeclare()
+        for fake in fakes:
+            fake.undeclare()
 
 
 def test_offenders_are_muted_and_only_they(reef: Reef, eve: Identity) -> None:
@@ -301,7 +329,9 @@ class Meddler:
         self.kept: list[tuple[str, bytes]] = []
         self.random = random.Random(1)
         peer = reef.honest.identity.id
-        self._presence = reef.session.liveliness().declare_token(reef.keys.presence(peer))
+        key, offers = reef.keys.offers(peer), list[bytes]()
+        until(lambda: offers.extend(reply.ok.payload.to_bytes() for reply in there.get(key) if reply.ok) or offers)
+        self._offers = reef.session.declare_queryable(key, lambda query: query.reply(key, offers[0]))
         self._subscriber = there.declare_subscriber(reef.keys.rollouts(peer), self._carry)
 
     def _carry(self, sample: zenoh.Sample) -> None:

@@ -258,7 +258,7 @@ def test_when_to_look_for_others() -> None:
     few = make(3)
     few.choose(0)
     assert few.missing == 5
-    for round in range(MIXING):
+    for _ in range(MIXING):
         neighbours.credit(min(neighbours.chosen))
         neighbours.need(live=6, wanted=4)
     neighbours.choose(FOUND)

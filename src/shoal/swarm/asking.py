@@ -90,7 +90,7 @@ class Asking:
     ) -> None:
         self._session.get(
             question,
-            zenoh.handlers.Callback(arrived, done),
+            direct(arrived, done),
             target=zenoh.QueryTarget.ALL,
             consolidation=zenoh.ConsolidationMode.NONE,
             congestion_control=zenoh.CongestionControl.DROP,
@@ -107,6 +107,12 @@ class Asking:
             if offer is not None:
                 offers[key] = offer
         return list(offers.values())
+
+
+def direct(callback: Callable[[Any], object], done: Callable[[], object] | None = None) -> Callable[[Any], Any]:
+    """A callback on Zenoh's own thread: the link waits while it runs. Otherwise Zenoh would keep without a bound what
+    comes faster than it is called."""
+    return zenoh.handlers.Callback(callback, done, indirect=False)
 
 
 def _bounded(keep: Callable[[Answer], None], most: int) -> Callable[[zenoh.Reply], None]:

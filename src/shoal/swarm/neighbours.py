@@ -50,7 +50,7 @@ CALM = 3
 MIXING = 20
 """Rounds after which somebody else is tried, and takes the place of another one if it brings something. A swarm that
 was cut in two finds together again so, and who is heard by nobody is heard some time."""
-SILENT = 2
+SILENT = 5
 """Questions without an answer after which a neighbour counts as gone."""
 REMEMBERED = 4096
 """Peers that are remembered: those given up, and those that brought something once."""

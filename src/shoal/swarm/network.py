@@ -31,7 +31,7 @@ from typing import Any, Protocol
 import zenoh
 
 from shoal.rollout import Rollout, Scored
-from shoal.swarm.asking import Asking
+from shoal.swarm.asking import Asking, direct
 from shoal.swarm.identity import name_of
 from shoal.swarm.limits import Recent
 from shoal.swarm.neighbours import ENOUGH, Keys, Neighbours, find_region, random_branch, shard_of
@@ -46,8 +46,8 @@ OUTBOX = 256
 """Own rollouts that wait for a link."""
 HEARD = 512
 """Messages of each neighbour that are remembered, to know which ones were missed."""
-ASK = 10.0
-"""Seconds between two questions to a neighbour what it has."""
+ASK, AGAIN = 10.0, 2.5
+"""Seconds between two questions to a neighbour what it has, and after one without an answer."""
 QUESTIONS = 256
 """Questions of others that wait for an answer."""
 RECEIVED = 1024
@@ -113,7 +113,7 @@ class NetworkLink:
         self.keys = Keys(swarm, secret)
         self.identity = identity
         self.dropped: Counter[str] = Counter()
-        """Messages that were not even given to the admission, by reason: `size`, `secret`."""
+        """Messages that were not even given to the admission, by reason: `size`, `replay`, `secret`."""
         self.faults = 0
         """Errors of this program's own in the threads of the link."""
         self._options = options
@@ -264,7 +264,7 @@ class NetworkLink:
             congestion_control=zenoh.CongestionControl.DROP,
         )
         own = self.keys.offers(self.identity.id)
-        self._queryable = session.declare_queryable(own, lambda query: self._questions.put([query]))
+        self._queryable = session.declare_queryable(own, direct(lambda query: self._questions.put([query])))
         self._asking = Asking(session, self.keys)
         self._ready.set()
 
@@ -317,12 +317,14 @@ class NetworkLink:
 
     def _ask(self, asking: Asking, now: float) -> None:
         """Asks each neighbour now and then what it has."""
-        for id in self._subscribers:
-            if now - self._asked.get(id, -ASK) >= ASK:
-                self._asked[id] = now
-                with self._lock:
-                    self._neighbours.asked(id)
-                asking.ask(id)
+        with self._lock:
+            waits = {id: AGAIN if place.unanswered else ASK for id, place in self._neighbours.chosen.items()}
+            due = [id for id in self._subscribers if now - self._asked.get(id, -ASK) >= waits[id]]
+            for id in due:
+                self._neighbours.asked(id)
+        for id in due:
+            self._asked[id] = now
+            asking.ask(id)
 
     def _catch_up(self, asking: Asking) -> None:
         """Takes neighbours' answers, and asks for the rollouts among them that have not come."""
@@ -340,7 +342,7 @@ class NetworkLink:
 
     def _subscribe(self, session: zenoh.Session, id: str) -> zenoh.Subscriber[None]:
         key = self.keys.rollouts(id)
-        return session.declare_subscriber(key, lambda sample: self._arrived(id, sample.payload.to_bytes()))
+        return session.declare_subscriber(key, direct(lambda sample: self._arrived(id, sample.payload.to_bytes())))
 
     def _note_company(self, links: int) -> None:
         with self._lock:
@@ -370,8 +372,8 @@ class NetworkLink:
             for rollout in self._outbox.take(0.2):
                 try:
                     data = self.keys.secret.lock(self.keys.rollouts(self.identity.id), self._seal(rollout))
-                    self._shelf.put(data)
                     self._publisher.put(data)
+                    self._shelf.put(data)
                     self._sent.count(len(data))
                 except Exception:
                     self._fault("sending a rollout")
@@ -399,7 +401,10 @@ class NetworkLink:
             with self._lock:
                 heard = self._heard.get(peer)
                 digest = digest_of(data)
-                if heard is None or digest in heard:
+                if heard is None:
+                    return
+                if digest in heard:
+                    self.dropped["replay"] += 1
                     return
                 heard[digest]
             reason, plain = "secret", self.keys.secret.unlock(self.keys.rollouts(peer), data)
