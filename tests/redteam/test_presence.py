@@ -160,7 +160,7 @@ def test_signed_nodes_that_bring_nothing_displace_nobody() -> None:
                 one.tell(1)
             until(lambda: all(established.rounds_of(one) for one in honest))
             stack.enter_context(flood("signed", where, 1000))
-            until(lambda: established.status()["peers"] >= 100)
+            until(lambda: established.status()["peers"] >= 10)
             for round in range(2, 24):
                 for one in honest:
                     one.tell(round)
