@@ -73,7 +73,7 @@ def write(rows: Sequence[Row], path: Path) -> None:
 def draw(rows: Sequence[Row], cut: Sequence[Row], span: Sequence[float], path: Path) -> None:
     figure = Figure(figsize=(13, 7.5), dpi=100, facecolor="white", layout="constrained")
     (bytes_, stale, pool), (bottom_left, refused, healing) = figure.subplots(2, 3)
-    lines(bytes_, rows, "KB a second, mean node", "rollouts in (KB/s)", "out to a relay (KB/s)", "presence in (KB/s)")
+    lines(bytes_, rows, "KB a second, mean node", "rollouts in (KB/s)", "out to a relay (KB/s)", "offers in (KB/s)")
     lines(stale, rows, "staleness at use, seconds", "staleness p50 (s)", "staleness p90 (s)", "staleness p99 (s)")
     lines(bottom_left, rows, "maker's rounds behind at use", "rounds behind, mean", "rounds behind p90")
     lines(pool, rows, "pool, %", "live of pool (%)", "same question in pool (%)", "rounds with fewer than J (%)")

@@ -32,6 +32,7 @@ from shoal.status import STATUS
 from shoal.swarm.identity import Identity
 from shoal.swarm.neighbours import Keys
 from shoal.swarm.network import NetworkLink
+from shoal.swarm.offers import Shelf
 from shoal.swarm.transport import TransportOptions, open_session
 from shoal.swarm.wire import seal
 from shoal.tasks import Tasks
@@ -265,7 +266,8 @@ class Reef:
         self.node = self._stack.enter_context(closing(Joined(config, Identity.generate())))
         self.honest = self._stack.enter_context(closing(Honest(self.peer_at or self.where)))
         self.session = self._stack.enter_context(open_session(TransportOptions(connect=(self.where,))))
-        self.presence = self.session.liveliness().declare_token(self.keys.presence(self.eve.id))
+        shelf, key = Shelf(self.keys, self.eve), self.keys.offers(self.eve.id)
+        self.offers = self.session.declare_queryable(key, lambda query: query.reply(key, shelf.answer("")[0]))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -289,9 +291,7 @@ class Reef:
         link, before = self.node.link, self.eve.id
         with link._lock:
             link._neighbours.chosen.pop(before, None)
-            link._neighbours.present.discard(before)
-            link._neighbours.present.add(maker.id)
-            link._neighbours.chosen[maker.id] = 0
+            link._neighbours._take(maker.id, time.monotonic())
         link._wake.set()
         self.eve = maker
         until(lambda: maker.id in link._subscribers and before not in link._subscribers)

@@ -20,14 +20,14 @@ import msgspec
 import psutil
 import pytest
 import zenoh
-from strangers import NAMES, SWARM, Attack, Reef, about, address, config_of, drawn, program, relay, rollout, sealed
+from strangers import NAMES, Attack, Reef, about, address, config_of, drawn, program, relay, rollout, sealed
 from test_network import until
 
 from shoal.join import Joined
 from shoal.policy.control import ControlText
 from shoal.rollout import Completion, Part
 from shoal.swarm.identity import Identity
-from shoal.swarm.neighbours import Keys
+from shoal.swarm.offers import Shelf
 from shoal.swarm.transport import TransportOptions, open_session
 from shoal.swarm.wire import DOMAIN
 
@@ -249,17 +249,20 @@ def test_a_flood_of_large_messages_takes_bounded_memory(reef: Reef) -> None:
     assert max(json.loads(line)[2] for line in node.lines) <= 32 << 20
 
 
-def test_many_that_are_not_there(reef: Reef) -> None:
-    """Presences that anybody can declare: who brings something keeps its place."""
-    keys = Keys(SWARM)
-    made_up = [Identity.generate().id for _ in range(300)]
+def test_many_that_have_nothing_to_give(reef: Reef) -> None:
+    """Nodes that anybody can make up: they answer, sign what they say, and bring nothing."""
+    made_up = [Identity.generate() for _ in range(300)]
+    shelves = {reef.keys.offers(one.id): Shelf(reef.keys, one) for one in made_up}
     with reef.withstands():
-        tokens = [reef.session.liveliness().declare_token(keys.presence(id)) for id in made_up]
-        until(lambda: reef.node.link.status()["peers"] >= 200)
+        fakes = [
+            reef.session.declare_queryable(key, lambda query, key=key, one=one: query.reply(key, one.answer("")[0]))
+            for key, one in shelves.items()
+        ]
+        until(lambda: reef.node.link.status()["peers"] >= 12)
         assert reef.honest.identity.id in reef.node.link._subscribers
         assert len(reef.node.link._subscribers) <= 8
-        for token in tokens:
-            token.undeclare()
+        for fake in fakes:
+            fake.undeclare()
 
 
 def test_offenders_are_muted_and_only_they(reef: Reef, eve: Identity) -> None:
@@ -326,7 +329,9 @@ class Meddler:
         self.kept: list[tuple[str, bytes]] = []
         self.random = random.Random(1)
         peer = reef.honest.identity.id
-        self._presence = reef.session.liveliness().declare_token(reef.keys.presence(peer))
+        key, offers = reef.keys.offers(peer), list[bytes]()
+        until(lambda: offers.extend(reply.ok.payload.to_bytes() for reply in there.get(key) if reply.ok) or offers)
+        self._offers = reef.session.declare_queryable(key, lambda query: query.reply(key, offers[0]))
         self._subscriber = there.declare_subscriber(reef.keys.rollouts(peer), self._carry)
 
     def _carry(self, sample: zenoh.Sample) -> None:

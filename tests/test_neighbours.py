@@ -14,20 +14,21 @@ from shoal.errors import UserError
 from shoal.swarm.neighbours import (
     BARREN,
     CALM,
-    CROWD,
+    CANDIDATES,
     DIGITS,
     ENOUGH,
-    GRACE,
+    FOUND,
     MIXING,
     PLENTY,
+    SILENT,
+    TRIAL,
     Keys,
     Neighbours,
     find_region,
-    peer_of,
     random_branch,
     shard_of,
-    tag_of,
 )
+from shoal.swarm.secret import Secret
 
 
 def make_id(number: int) -> str:
@@ -38,10 +39,37 @@ def ids(number: int) -> list[str]:
     return [make_id(n) for n in range(1, number + 1)]
 
 
-def make(present: int = 20, **options: int) -> Neighbours:
+def make(found: int = 20, **options: int) -> Neighbours:
+    """Neighbours that have just found so many peers, all with something to give."""
     neighbours = Neighbours(make_id(0), Random(1), **options)
-    neighbours.enter("", ids(present))
+    neighbours.found("", ids(found), [], 0.0)
     return neighbours
+
+
+def go_silent(neighbours: Neighbours, *gone: str) -> None:
+    for id in gone:
+        for _ in range(SILENT):
+            neighbours.asked(id)
+
+
+def live_through(
+    neighbours: Neighbours, rounds: int, there: list[str], useful: set[str], live: int = 1, seconds: float = 10.0
+) -> Counter[str]:
+    """Rounds in which all of `there` are found whenever a search is due, and the useful bring something. How often
+    each was listened to."""
+    seen: Counter[str] = Counter()
+    for round in range(rounds):
+        now = round * seconds
+        if neighbours.missing:
+            neighbours.found("", there, [], now)
+        chosen = neighbours.choose(now)
+        for id in chosen:
+            neighbours.asked(id)
+            neighbours.answered(id)
+            neighbours.credit(id, id in useful)
+        neighbours.need(live, 4)
+        seen.update(chosen)
+    return seen
 
 
 @pytest.mark.parametrize("name", ["reef", "a.b-c_D9", "x" * 64])
@@ -53,31 +81,21 @@ def test_names_that_are_fine(name: str) -> None:
 def test_names_that_would_be_another_key(name: str) -> None:
     with pytest.raises(UserError, match="letters, digits"):
         Keys(name)
-    with pytest.raises(UserError, match="tag"):
-        Keys("reef", name)
 
 
-def test_keys() -> None:
+@pytest.mark.parametrize("keys", [Keys("reef"), Keys("reef", Secret(b"s" * 32))])
+def test_keys(keys: Keys) -> None:
     zenoh = pytest.importorskip("zenoh")
-    keys, id = Keys("reef"), make_id(3)
-    shard = shard_of(id)
-    presence = zenoh.KeyExpr(keys.presence(id))
-    for digits in range(DIGITS + 1):
-        assert zenoh.KeyExpr(keys.region(shard[:digits])).includes(presence)
-    other = f"{(int(shard[0], 16) + 1) % 16:x}"
-    assert not zenoh.KeyExpr(keys.region(other)).includes(presence)
-    assert not zenoh.KeyExpr(Keys("reef", "secret").region("")).intersects(presence)
-    assert zenoh.KeyExpr(keys.all_tags).includes(zenoh.KeyExpr(Keys("reef", "secret").presence(id)))
-    assert tag_of(Keys("reef", "secret").presence(id)) == "secret"
-
-
-def test_an_id_is_believed_in_its_own_shard_only() -> None:
     id = make_id(3)
-    key = Keys("reef").presence(id)
-    assert peer_of(key) == id
-    assert peer_of(key.replace(f"/{shard_of(id)}/", f"/{shard_of(make_id(4))}/")) is None
-    assert peer_of(key[:-1]) is None
-    assert peer_of("shoal/reef/open/peers/abc/../../x") is None
+    shard = shard_of(keys.secret.address(id))
+    offers = zenoh.KeyExpr(keys.offers(id))
+    for digits in range(DIGITS + 1):
+        assert zenoh.KeyExpr(keys.region(shard[:digits])).includes(offers)
+    other = f"{(int(shard[0], 16) + 1) % 16:x}"
+    assert not zenoh.KeyExpr(keys.region(other)).includes(offers)
+    assert not zenoh.KeyExpr(Keys("reef", Secret(b"t" * 32)).region("")).intersects(offers)
+    assert zenoh.KeyExpr(keys.all_notices).includes(zenoh.KeyExpr(keys.notices(id)))
+    assert zenoh.KeyExpr("shoal/**").includes(offers)
 
 
 @given(size=st.integers(0, 3000), branch=st.integers(0, 16**DIGITS - 1), enough=st.integers(1, 64))
@@ -89,9 +107,8 @@ def test_the_region_is_the_smallest_that_has_enough(size: int, branch: int, enou
         asked.append(prefix)
         return {id for id, shard in swarm if shard.startswith(prefix)}
 
-    prefix, peers = find_region(ask, f"{branch:03x}", enough)
-    assert peers == {id for id, shard in swarm if shard.startswith(prefix)}
-    assert len(peers) >= enough or prefix == ""
+    prefix = find_region(ask, f"{branch:03x}", enough)
+    assert len(ask(prefix)) >= enough or prefix == ""
     assert all(len(ask(deeper)) < enough for deeper in list(asked) if len(deeper) > len(prefix))
 
 
@@ -99,17 +116,26 @@ SWARM = [(id, shard_of(id)) for id in ids(3000)]
 
 
 def test_it_listens_to_as_many_as_wanted_and_never_to_itself() -> None:
-    neighbours = make(20)
-    neighbours.came(make_id(0))
+    neighbours = Neighbours(make_id(0), Random(1))
+    neighbours.found("", [make_id(0), *ids(20)], [make_id(0)], 0)
     assert len(neighbours.choose(0)) == 8
     assert neighbours.choose(1) == neighbours.choose(2)  # and keeps to them
-    assert make_id(0) not in neighbours.present
+    assert make_id(0) not in neighbours.known
     assert make(3).choose(0) == set(ids(3))
 
 
 def test_another_swarm_size_another_choice_but_the_same_for_the_same_seed() -> None:
     assert make(20).choose(0) == make(20).choose(0)
     assert make(20).choose(0) != make(200).choose(0)
+
+
+def test_those_who_have_something_to_give_come_first() -> None:
+    neighbours = Neighbours(make_id(0), Random(1))
+    giving = ids(40)[:5]
+    neighbours.found("", giving, ids(40), 0)
+    chosen = neighbours.choose(0)
+    assert set(giving) < chosen
+    assert len(chosen) == 8
 
 
 def test_a_dry_pool_gets_more_neighbours_up_to_the_most() -> None:
@@ -133,119 +159,149 @@ def test_plenty_for_a_while_gives_neighbours_up_the_least_useful_first() -> None
     assert neighbours.chosen.keys() == set(useful)
 
 
-def test_a_pool_that_suffices_changes_one_neighbour_now_and_then() -> None:
+def test_a_pool_that_suffices_tries_somebody_else_now_and_then() -> None:
+    """So that a swarm that was cut in two mixes again, and everybody is heard some time."""
+    there = ids(200)
     neighbours = make(200)
-    chosen = neighbours.choose(0)
-    for round in range(1, MIXING):
-        neighbours.need(live=6, wanted=4)
-        assert neighbours.choose(round) == chosen
-    neighbours.need(live=6, wanted=4)
-    assert len(neighbours.choose(MIXING) & chosen) in (7, 8)  # the place may fall to the same one
-    met = set(chosen)
-    for round in range(50 * MIXING):
-        neighbours.need(live=6, wanted=4)
-        met |= neighbours.choose(round)
-    assert len(met) > 40
+    seen = live_through(neighbours, MIXING, there, set(there), live=6)
+    assert len(seen) == 8
+    seen += live_through(neighbours, 50 * MIXING, there, set(there), live=6)
+    assert len(seen) > 40
+
+
+def test_who_brings_something_keeps_its_place_from_any_number_of_others() -> None:
+    """A flood of peers that offer and bring nothing: each is tried, and none displaces anybody."""
+    good = set(ids(6))
+    neighbours = make(6)
+    live_through(neighbours, 3, sorted(good), good, live=2)
+    flood = [make_id(n) for n in range(1000, 5000)]
+    seen = live_through(neighbours, 10 * MIXING, [*good, *flood], good, live=2)
+    assert good <= neighbours.chosen.keys()
+    assert all(seen[id] == 10 * MIXING for id in good)
+    assert len(seen) > 12
+    seen = live_through(neighbours, 10 * MIXING, [*good, *flood], good, live=8)  # neither plenty nor too few
+    assert all(seen[id] == 10 * MIXING for id in good)
+
+
+def test_a_node_that_begins_among_liars_goes_through_them_quickly() -> None:
+    good, liars = set(ids(8)), [make_id(n) for n in range(1000, 1040)]
+    neighbours = make(0)
+    live_through(neighbours, 20, [*good, *liars], good, live=0)
+    assert len(good & neighbours.chosen.keys()) >= 4
 
 
 def test_where_all_are_neighbours_none_is_changed() -> None:
     neighbours = make(8)
-    for round in range(3 * MIXING):
-        neighbours.need(live=6, wanted=4)
-        assert neighbours.choose(round) == set(ids(8))
+    seen = live_through(neighbours, 3 * MIXING, ids(8), set(), live=6)
+    assert seen == Counter(dict.fromkeys(ids(8), 3 * MIXING))
 
 
 def test_those_that_bring_nothing_are_exchanged_if_something_is_needed() -> None:
     neighbours = make(100, start=8, most=8)
-    good = next(iter(sorted(neighbours.choose(0))))
-    seen: Counter[str] = Counter()
-    for round in range(BARREN * 12):
-        neighbours.credit(good)
-        neighbours.need(live=1, wanted=4)
-        seen.update(neighbours.choose(round))
-        assert len(neighbours.chosen) == 8
+    good = min(neighbours.choose(0))
+    seen = live_through(neighbours, BARREN * 12, ids(100), {good})
     assert good in neighbours.chosen
     assert len(seen) > 30
+    assert len(neighbours.chosen) >= 8
+
+
+def test_those_that_brought_something_once_are_exchanged_too() -> None:
+    neighbours = make(100, start=8, most=8)
+    chosen = neighbours.choose(0)
+    for id in chosen:
+        neighbours.credit(id)
+    live_through(neighbours, BARREN * 3, ids(100), set())
+    assert not chosen & neighbours.chosen.keys()
 
 
 def test_nobody_is_exchanged_where_there_is_nobody_else() -> None:
     neighbours = make(5)
+    seen = live_through(neighbours, 50, ids(5), set(), live=0)
+    assert seen == Counter(dict.fromkeys(ids(5), 50))
+
+
+def test_those_gone_keep_their_place_until_somebody_can_take_it() -> None:
+    neighbours = make(8)
     chosen = neighbours.choose(0)
-    for round in range(50):
-        neighbours.need(live=0, wanted=4)
-        assert neighbours.choose(round) == chosen
+    assert not neighbours.known - chosen
+    go_silent(neighbours, *chosen)
+    assert not neighbours.known
+    assert neighbours.choose(1) == chosen
+    assert neighbours.choose(1e6) == chosen  # the relay is down, nobody is there
+    assert neighbours.missing
+    newcomer = make_id(99)
+    neighbours.found("", [newcomer], [], 1e6)
+    now = neighbours.choose(1e6)
+    assert newcomer in now
+    assert len(now & chosen) == 7
 
 
-def test_the_absent_keep_their_place_until_somebody_can_take_it() -> None:
+def test_who_brings_something_is_there_although_no_answer_comes() -> None:
+    """Others can answer in its name until its own answer is lost among theirs; nobody can sign in its name."""
     neighbours = make(8)
     chosen = neighbours.choose(0)
     for id in chosen:
-        neighbours.left(id)
+        neighbours.credit(id)
+    go_silent(neighbours, *chosen)
+    neighbours.found("", ids(40), [], 1)
     assert neighbours.choose(1) == chosen
-    assert neighbours.choose(GRACE * 10) == chosen  # the relay is down, nobody is there
-    newcomer = make_id(99)
-    neighbours.came(newcomer)
-    now = neighbours.choose(GRACE * 10 + 1)
-    assert newcomer in now
-    assert len(now & chosen) == 7
-    fresh = make(8)
-    chosen = fresh.choose(0)
-    fresh.left(next(iter(chosen)))
-    fresh.came(newcomer)
-    assert fresh.choose(1) == chosen
-    assert fresh.choose(GRACE + 2) != chosen
+    for _ in range(BARREN + 1):
+        neighbours.need(live=6, wanted=4)
+    assert neighbours.choose(2) != chosen
 
 
-def test_when_to_look_for_another_region() -> None:
-    assert not make(0).stale  # this is everybody there is
-    assert make(CROWD * 8 + 1).stale
-    neighbours = Neighbours(make_id(0), Random(1))
-    inside = [id for id, shard in SWARM if shard.startswith("a")]
-    neighbours.enter("a", inside[:20])
-    assert not neighbours.stale
-    for id in inside[:14]:
-        neighbours.left(id)
-    assert neighbours.stale
-    neighbours.came(next(id for id, shard in SWARM if shard.startswith("b")))
-    assert len(neighbours.present) == 6
+def test_when_to_look_for_others() -> None:
+    neighbours = make(20)
+    assert neighbours.missing == 8
+    neighbours.choose(0)
+    assert not neighbours.missing
+    few = make(3)
+    few.choose(0)
+    assert few.missing == 5
+    for _ in range(MIXING):
+        neighbours.credit(min(neighbours.chosen))
+        neighbours.need(live=6, wanted=4)
+    neighbours.choose(FOUND)
+    assert neighbours.missing == 1  # the search is long ago, so that another one is made for the guest
 
 
 def test_a_region_without_anybody_useful_is_left() -> None:
-    neighbours = Neighbours(make_id(0), Random(1), most=8)
-    neighbours.enter("a", [id for id, shard in SWARM if shard.startswith("a")][:24])
-    for round in range(BARREN * 10):
-        neighbours.choose(round)
+    neighbours = make(24, most=8)
+    for round in range(14):
+        neighbours.choose(round * TRIAL / 4)
         neighbours.need(live=0, wanted=4)
-    assert neighbours.stale
+    assert neighbours.missing == 8
 
 
 def test_a_stranger_who_pretends_to_be_many_has_bounded_room() -> None:
-    neighbours = make(0, most=8)
-    for id in ids(2000):
-        neighbours.came(id)
-    assert len(neighbours.present) == CROWD * 8 + 1
+    neighbours = make(2000)
+    assert len(neighbours.known) == CANDIDATES
 
 
-@given(st.lists(st.tuples(st.sampled_from("+-nc"), st.integers(1, 60)), max_size=80), st.integers(0, 2**32))
+@given(st.lists(st.tuples(st.sampled_from("f+-nc"), st.integers(1, 60)), max_size=80), st.integers(0, 2**32))
 def test_whatever_happens_the_bounds_hold(events: list[tuple[str, int]], seed: int) -> None:
     neighbours = Neighbours(make_id(0), Random(seed), start=4, least=2, most=9)
+    found: set[str] = set()
     for now, (what, number) in enumerate(events):
-        if what == "+":
-            neighbours.came(make_id(number))
+        if what == "f":
+            found |= set(ids(number))
+            neighbours.found("", ids(number)[::2], ids(number), now * 4.0)
+        elif what == "+":
+            neighbours.answered(make_id(number))
         elif what == "-":
-            neighbours.left(make_id(number))
+            neighbours.asked(make_id(number))
         elif what == "n":
             neighbours.need(number, 10)
         else:
             neighbours.credit(make_id(number))
-        before = set(neighbours.chosen)
         chosen = neighbours.choose(now * 4.0)
-        assert chosen == neighbours.chosen.keys()
-        assert len(chosen) <= neighbours.wanted
+        assert chosen == neighbours.chosen.keys() <= found
+        assert len(chosen) <= neighbours.wanted + 1
         assert 2 <= neighbours.wanted <= 9
         assert make_id(0) not in chosen
-        assert chosen - before <= neighbours.present
-        assert len(chosen) >= min(neighbours.wanted, len(neighbours.present))
+        assert not neighbours.known & {make_id(0)}
+        if what == "f":
+            assert len(chosen) >= min(neighbours.wanted, number)
 
 
 def test_a_swarm_of_thousands_costs_each_node_the_same() -> None:
@@ -266,10 +322,11 @@ def test_a_swarm_of_thousands_costs_each_node_the_same() -> None:
             answers.append(len(found))
             return found
 
-        neighbours.enter(*find_region(ask, random_branch(random), ENOUGH * neighbours.wanted))
+        prefix = find_region(ask, random_branch(random), ENOUGH * neighbours.missing)
+        neighbours.found(prefix, by_prefix[prefix], [], 0)
         graph[id] = neighbours.choose(0)
         listeners.update(graph[id])
-        assert not neighbours.stale
+        assert not neighbours.missing
     assert {len(chosen) for chosen in graph.values()} == {8}
     assert max(answers) < 400
     assert max(listeners.values()) < 40

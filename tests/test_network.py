@@ -17,31 +17,32 @@ from random import Random
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fakes import question, rollout
 
 from shoal.config import AdmissionConfig
 from shoal.errors import UserError
 from shoal.rollout import Completion, Part, Rollout, Scored
 from shoal.swarm.admission import Claim
-from shoal.swarm.identity import name_of
+from shoal.swarm.identity import Identity
 from shoal.swarm.intake import RECEIVED
 from shoal.swarm.neighbours import Keys, Neighbours
-from shoal.swarm.network import CACHE, HISTORY, OUTBOX, NetworkLink
+from shoal.swarm.network import OUTBOX, NetworkLink
+from shoal.swarm.offers import CACHE, HISTORY, Shelf
 from shoal.swarm.peers import Peer
 from shoal.swarm.queues import Meter, Newest
+from shoal.swarm.secret import OPEN, Secret
 from shoal.swarm.transport import TransportOptions, Unreachable, open_session, parse_endpoint
 
 SWARM = "reef"
 MakeLink = Callable[..., "Link"]
 
 
-class Who:
-    """An identity without a private key."""
+class Who(Identity):
+    """The same identity for the same name."""
 
     def __init__(self, name: str) -> None:
-        self.public = hashlib.sha256(name.encode()).digest()
-        self.id = self.public.hex()
-        self.name = name_of(self.public)
+        super().__init__(Ed25519PrivateKey.from_private_bytes(hashlib.sha256(name.encode()).digest()))
 
 
 class Gate:
@@ -82,13 +83,15 @@ class Gate:
 class Link(NetworkLink):
     """A link with a `Gate`, which gathers what it receives."""
 
-    def __init__(self, name: str, neighbours: int = 8, seal: Any = Rollout.encode, tag: str = "open", **options: Any):
+    def __init__(
+        self, name: str, neighbours: int = 8, seal: Any = Rollout.encode, secret: Secret = OPEN, **options: Any
+    ) -> None:
         self.gate = Gate()
         self.got: list[Scored] = []
         who = Who(name)
         whom = Neighbours(who.id, Random(name), start=neighbours)
         transport = TransportOptions(**{"lan": False} | options)
-        super().__init__(transport, SWARM, who, seal, self.gate, tag=tag, neighbours=whom)
+        super().__init__(transport, SWARM, who, seal, self.gate, secret=secret, neighbours=whom)
 
     def tell(self, *rounds: int) -> None:
         self.share([rollout(node=self.identity.name, round=round) for round in rounds])
@@ -239,7 +242,7 @@ def test_two_peers_share(two: tuple[Link, Link]) -> None:
     assert (status["silo"], status["note"], status["peers"], status["region"]) == (False, "", 1, "")
     assert (status["sent"]["messages"], status["received"]["messages"]) == (1, 3)
     assert (status["refused"], status["faults"], bob.refused) == ({}, 0, 0)
-    assert {id for id, _ in bob.gate.given} == {ada.identity.id}
+    assert {id for id, _ in bob.gate.given} == {ada.identity.id}  # and nothing that a sender could make up
 
 
 @pytest.mark.network
@@ -356,13 +359,13 @@ def test_a_hostile_publisher_does_no_harm(two: tuple[Link, Link]) -> None:
         hostile.put(key, b"x" * 8_000_000)  # above that of the transport
         hostile.put(bob.keys.rollouts("0" * 64), b"to nobody")
         hostile.delete(key)
-        made_up = [f"shoal/{SWARM}/open/peers/{end}" for end in ("abc/zzz", "x/y/z", "000/" + "0" * 64)]
-        tokens = [hostile.liveliness().declare_token(key) for key in made_up]
+        made_up = [f"shoal/{SWARM}/open/offers/{end}" for end in ("abc/zzz", "x/y/z", "000/" + "0" * 64)]
+        fakes = [hostile.declare_queryable(key, lambda query: query.reply(query.key_expr, b"me")) for key in made_up]
         until(lambda: bob.dropped["size"] == 1 and bob.gate.refused["malformed"] >= 3)
         ada.tell(1)
         until(lambda: bob.rounds_of(ada) == [1])
         assert bob.status()["peers"] == 1
-        assert len(tokens) == 3
+        assert len(fakes) == 3
         assert bob.faults == 0
         assert all(len(data) <= 262_144 for _, data in bob.gate.given)
 
@@ -393,9 +396,13 @@ def test_a_node_among_many_listens_to_a_few(make_link: MakeLink) -> None:
     endpoint = f"127.0.0.1:{free_port()}"
     hub = open_session(TransportOptions(listen=(endpoint,)))
     many = [Who(f"peer {number}") for number in range(60)]
-    tokens = [hub.liveliness().declare_token(Keys(SWARM).presence(who.id)) for who in many]
+    shelves = {Keys(SWARM).offers(who.id): Shelf(Keys(SWARM), who) for who in many}
+    peers = [
+        hub.declare_queryable(key, lambda query, key=key, shelf=shelf: query.reply(key, shelf.answer("")[0]))
+        for key, shelf in shelves.items()
+    ]
     node = make_link("node", connect=[endpoint])
-    until(lambda: len(node._subscribers) == 8)
+    until(lambda: len(node.status()["neighbours"]) == len(node._subscribers) == 8)
     status = node.status()
     assert (status["wanted"], len(status["neighbours"])) == (8, 8)
     assert 16 <= status["peers"] <= 60
@@ -407,23 +414,26 @@ def test_a_node_among_many_listens_to_a_few(make_link: MakeLink) -> None:
         node.need(live=100, wanted=4)
     until(lambda: len(node._subscribers) == 2)
     assert node.faults == 0
-    del tokens
+    assert len(peers) == 60
     hub.close()
 
 
 @pytest.mark.network
-def test_another_tag_is_another_swarm(two: tuple[Link, Link], make_link: MakeLink) -> None:
+def test_another_secret_is_another_swarm(two: tuple[Link, Link], make_link: MakeLink) -> None:
     ada, bob = two
-    stranger = make_link("stranger", connect=[str(ada._options.listen[0])], tag="secret")
-    until(lambda: stranger.status()["links"] == 1 and stranger._ready.is_set())
-    assert stranger.other_tags() == {"open"}
-    until(lambda: ada.other_tags() == {"secret"})
-    stranger.tell(1)
+    endpoint = str(ada._options.listen[0])
+    eve, mia, leo = (
+        make_link(name, connect=[endpoint], secret=Secret(root * 32))
+        for name, root in (("eve", b"e"), ("mia", b"m"), ("leo", b"m"))
+    )
+    mia.tell(1)
     ada.tell(2)
-    until(lambda: bob.rounds_of(ada) == [2])
-    assert stranger.status()["silo"]
-    assert "no peer" in stranger.status()["note"]
-    assert stranger.status()["received"]["messages"] == 0
+    until(lambda: bob.rounds_of(ada) == [2] and leo.rounds_of(mia) == [1])
+    assert eve.status()["silo"]
+    assert "nobody with this secret is heard" in eve.status()["note"]
+    assert eve.status()["received"]["messages"] == 0
+    assert (leo.status()["private"], bob.status()["private"]) == (True, False)
+    assert leo.status()["peers"] == bob.status()["peers"] == 1
 
 
 @pytest.mark.network
@@ -449,4 +459,3 @@ def test_save_and_load_are_the_admissions(make_link: MakeLink, tmp_path: Path) -
     assert link.refused == 3
     link.close()
     assert link.status()["links"] == 0
-    assert link.other_tags() == set()

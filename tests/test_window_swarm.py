@@ -209,8 +209,9 @@ def test_a_private_swarm_is_heard_by_those_who_have_its_secret(tmp_path: Path) -
         open_session(options) as session,
     ):
         until(lambda: not inside.summary()["trouble"] and not outside.summary()["trouble"])
-        at = Keys(SWARM, secret.tag).notices(ADA.id)
-        until(lambda: session.put(at, seal_notice(said(ADA.public, 1), ADA, secret.context)) or inside.brief()["live"])
+        at = Keys(SWARM, secret).notices(ADA.id)
+        told = secret.lock(at, seal_notice(said(ADA.public, 1), ADA, secret.context))
+        until(lambda: session.put(at, told) or inside.brief()["live"])
         assert not outside.brief()["live"]
 
 

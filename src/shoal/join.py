@@ -38,8 +38,6 @@ from shoal.tasks.examiner import Examiner
 
 EVERY = 2.0
 """Seconds between two such writings."""
-PATIENCE = 3.0
-"""Seconds that a private swarm's node waits at its start to see nodes with another secret."""
 
 
 class Joined:
@@ -92,12 +90,10 @@ class Joined:
             identity,
             sealed,
             self.admission,
-            tag=secret.tag,
+            secret=secret,
             max_bytes=config.admission.max_bytes,
             neighbours=Neighbours(identity.id, Random(), start=network.neighbours),
         )
-        if network.secret_file:
-            self._refuse_other_secrets()
 
     def tell(self, row: Mapping[str, Any], learned: Sequence[Mapping[str, Any]]) -> None:
         """Says of a round, to whoever watches, how it went and whose rollouts were learned from."""
@@ -114,21 +110,6 @@ class Joined:
         self.panel.close()
         for examiner in self._examiners:
             examiner.close()
-
-    def _refuse_other_secrets(self) -> None:
-        """Nodes of the same swarm's name with another secret and none with this one: it is mistyped."""
-        end = time.monotonic() + PATIENCE
-        while time.monotonic() < end:
-            if self.link.status()["peers"]:
-                return
-            time.sleep(0.2)
-        if self.link.other_tags():
-            self.close()
-            network = self.config.network
-            raise UserError(
-                f"the secret in {network.secret_file} is not that of the swarm '{network.swarm}': "
-                "its nodes have another, and none has this one"
-            )
 
 
 class Lookout:

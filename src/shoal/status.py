@@ -174,7 +174,7 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
         head.add_row(Text(name, "dim"), Text(harmless(text, LONGEST)))
 
     row("node", f"{status['name']} ({status['id'][:16]}…)")
-    row("swarm", status["swarm"] + (" (private)" if status["tag"] != "open" else ""))
+    row("swarm", status["swarm"] + (" (private)" if status["private"] else ""))
     row("folder", str(folder))
     if age > STALE:
         row("state", f"not running: its last word was {duration(age)} ago")

@@ -118,14 +118,14 @@ class Contributor:
                 self.identity,
                 self._sealed,
                 self.admission,
-                tag=secret.tag,
+                secret=secret,
                 max_bytes=config.admission.max_bytes,
                 neighbours=Neighbours(self.identity.id, Random(), start=network.neighbours),
             )
         except BaseException:
             self.journal.close()
             raise
-        self.learners = Learners(options, self.swarm, secret.tag, secret.context, self.identity.name)
+        self.learners = Learners(options, self.swarm, secret, self.identity.name)
         again = self.journal.answered(limit=OPEN_QUESTIONS, since=time.time() - AGAIN)
         self.link.share([self._rollout(entry) for entry in reversed(again)])
         self._thread = threading.Thread(target=self._collect, name="shoal-contributor", daemon=True)

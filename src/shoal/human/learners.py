@@ -18,6 +18,7 @@ from shoal.errors import UserError
 from shoal.swarm.listener import Listener
 from shoal.swarm.notices import Notice
 from shoal.swarm.places import Places
+from shoal.swarm.secret import Secret
 from shoal.swarm.transport import TransportOptions, Unreachable
 
 logger = logging.getLogger(__name__)
@@ -30,10 +31,8 @@ LESSONS = 1024
 class Learners:
     """A listener that comes when it can, and what was said of rollouts of the node with the name `maker`. Close it."""
 
-    def __init__(self, options: TransportOptions, swarm: str, tag: str, context: bytes, maker: str) -> None:
-        self._make: Callable[[], Listener] = lambda: Listener(
-            heard_through(options), swarm, tag, context, hear=self._hear
-        )
+    def __init__(self, options: TransportOptions, swarm: str, secret: Secret, maker: str) -> None:
+        self._make: Callable[[], Listener] = lambda: Listener(heard_through(options), swarm, secret, hear=self._hear)
         self._listener: Listener | None = None
         self._maker = maker
         self._places: Places[list[Notice]] = Places(list)

@@ -233,7 +233,7 @@ def _state(one: Contributor) -> dict[str, Any]:
         "id": one.identity.id,
         "kind": one.kind,
         "swarm": one.swarm,
-        "private": status["tag"] != "open",
+        "private": status["private"],
         "links": status["links"],
         "peers": status["peers"],
         "silo": status["silo"],

@@ -10,7 +10,7 @@ searches regions as `NetworkLink` does; a few observers get real signed bytes at
 `Admission`, `Pool` and `UniformSampler`; all others count (`netsim_node`). Links delay and lose, nodes come and go, and
 the network may be cut in two.
 
-What stands in for the real thing: a dictionary of who is present for the relays, a message lost for good for Zenoh's
+What stands in for the real thing: a dictionary of who answers for the relays, a message lost for good for Zenoh's
 losses (which are recovered within seconds), a reward that is written in the text for the verifier, texts of plausible
 lengths, and a chance of success that no learning changes.
 """
@@ -27,11 +27,12 @@ from random import Random
 from typing import Any
 
 from shoal.config import TasksConfig
-from shoal.lab.netsim_measures import HEART, SLICE, Tally, mean
+from shoal.lab.netsim_measures import SLICE, Tally, mean
 from shoal.lab.netsim_node import Observer, SimNode
 from shoal.rollout import Completion, QuestionId, Rollout
-from shoal.swarm.neighbours import CROWD, DIGITS, MOST, Keys, peer_of, shard_of
-from shoal.swarm.network import HEARTBEAT, TICK
+from shoal.swarm.asking import ANSWERS
+from shoal.swarm.neighbours import DIGITS, shard_of
+from shoal.swarm.network import ASK, TICK
 from shoal.swarm.wire import seal
 from shoal.tasks import Tasks
 
@@ -80,9 +81,6 @@ class NetConfig:
     """Standard deviation of a node's clock."""
     session: float = 1800.0
     """Mean stay of a node that is no observer; another comes as one goes."""
-    crash: float = 0.5
-    """Share of those that go without a word and are missed `lease` seconds later."""
-    lease: float = 10.0
     cut: tuple[float, float] | None = None
     """When the network falls into two, and when it heals (seconds from the start)."""
     cut_share: float = 0.5
@@ -111,10 +109,7 @@ class Network:
         self._events: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
         self._order = itertools.count()
         self._numbers = itertools.count()
-        self._keys = Keys(self.swarm)
         self._present: defaultdict[str, set[str]] = defaultdict(set)
-        self._watching: defaultdict[str, dict[str, SimNode]] = defaultdict(dict)
-        self._restless: dict[str, SimNode] = {}
         lengths = [self._random.lognormvariate(0.0, 0.5) * config.characters for _ in range(config.wrong + 1)]
         words = [("so it is " * 400)[: min(4000, int(length))] for length in lengths]
         self._texts = [f"{'wrong' if n else 'right'} {n} {text}" for n, text in enumerate(words)]
@@ -127,11 +122,8 @@ class Network:
             node = self._make(number < config.observers)
             self._declare(node, True)
             self.at(START + self._random.random() * STAGGER, self._enter, node)
-        self.at(START, self._tick)
         self.at(START + config.warm_up, self._warmed_up)
         if config.cut:
-            self.at(START + config.cut[0] + config.lease, self._notice_cut)
-            self.at(START + config.cut[1], self._notice_healing)
             self.at(START, self._look_across)
         end = START + config.seconds
         while self._events and self._events[0][0] <= end:
@@ -151,30 +143,18 @@ class Network:
     # Who is there.
 
     def ask(self, prefix: str, asking: SimNode) -> set[str]:
-        """The peers of a region, as relays tell them (`network._tokens`)."""
-        found = self._present[prefix] - {asking.id}
-        if self._cut:
-            found = {id for id in found if self.nodes[id].side == asking.side}
-        return found if len(found) <= CROWD * MOST else set(sorted(found)[: CROWD * MOST])
+        """The peers of a region that answer (`asking.Asking.survey`)."""
+        found = {id for id in self._present[prefix] if self.answers(self.nodes[id], asking)} - {asking.id}
+        return found if len(found) <= ANSWERS else set(sorted(found)[:ANSWERS])
 
-    def watch(self, node: SimNode, old: str, new: str) -> None:
-        """`node` is told from now on who comes and goes in the region `new`, and not of the one before."""
-        self._watching[old].pop(node.id, None)
-        self._watching[new][node.id] = node
+    def answers(self, node: SimNode, asking: SimNode) -> bool:
+        """Whether `node` is there for `asking`. Those who went without a word are missed at once: nobody answers."""
+        return node.alive and not self.severed(node, asking, self.now)
 
     def severed(self, one: SimNode, other: SimNode, time: float) -> bool:
         """Whether nothing goes between the two at `time`."""
         cut = self.config.cut
         return cut is not None and one.side != other.side and START + cut[0] <= time < START + cut[1]
-
-    @property
-    def _cut(self) -> bool:
-        """Whether the network is in two, and this has been noticed."""
-        cut, since = self.config.cut, self.now - START
-        return cut is not None and cut[0] + self.config.lease <= since < cut[1]
-
-    def _missed(self, one: SimNode, other: SimNode) -> bool:
-        return self._cut and one.side != other.side
 
     def _make(self, stays: bool) -> SimNode:
         node = (Observer if stays else SimNode)(self, next(self._numbers), self.now)
@@ -188,48 +168,20 @@ class Network:
     def _enter(self, node: SimNode) -> None:
         self.at(self.now + node.random.random() * node.period, self._round, node)
         self._tend(node)
+        self.at(self.now, self._ask, node)
 
     def _leave(self, node: SimNode) -> None:
         node.leave(self.now)
-        self._watching[node.neighbours.prefix].pop(node.id, None)
-        self._restless.pop(node.id, None)
-        silent = self._random.random() < self.config.crash
-        self.at(self.now + (self.config.lease if silent else self.config.delay), self._declare, node, False)
+        self.at(self.now + self.config.delay, self._declare, node, False)
         comes = self._make(False)
         self.at(self.now + self.config.delay, self._declare, comes, True)
         self._enter(comes)
 
     def _declare(self, node: SimNode, came: bool) -> None:
-        """Relays and those who watch its region hear that a node is there, or no more."""
-        id = peer_of(self._keys.presence(node.id))
-        assert id is not None
+        """A node can be found, or no more."""
         for digits in range(DIGITS + 1):
-            prefix = shard_of(id)[:digits]
-            (self._present[prefix].add if came else self._present[prefix].discard)(id)
-            for watcher in list(self._watching[prefix].values()):
-                if not self._missed(watcher, node):
-                    self.tally.presence(1)
-                    self._see(watcher, id, came)
-
-    def _see(self, watcher: SimNode, id: str, came: bool) -> None:
-        (watcher.neighbours.came if came else watcher.neighbours.left)(id)
-        short = len(watcher.neighbours.chosen) < watcher.neighbours.wanted
-        if short or id in watcher.neighbours.chosen:  # otherwise it changes nothing before the next tick
-            self._tend(watcher)
-        elif watcher.neighbours.stale:
-            self._restless[watcher.id] = watcher
-
-    def _notice_cut(self) -> None:
-        for node in [node for node in self.nodes.values() if node.alive]:
-            for id in sorted(node.neighbours.present):
-                if self.nodes[id].side != node.side:
-                    self._see(node, id, False)
-
-    def _notice_healing(self) -> None:
-        for node in [node for node in self.nodes.values() if node.alive]:
-            for id in sorted(self._present[node.neighbours.prefix] - node.neighbours.present - {node.id}):
-                self.tally.presence(1)
-                self._see(node, id, True)
+            prefix = shard_of(node.id)[:digits]
+            (self._present[prefix].add if came else self._present[prefix].discard)(node.id)
 
     def _look_across(self) -> None:
         links = [link for node in self.nodes.values() for link in node.links.values()]
@@ -237,16 +189,24 @@ class Network:
         self.at(self.now + SLICE, self._look_across)
 
     def _tend(self, node: SimNode) -> None:
-        node.tend(self.now)
-        if node.restless:
-            self._restless[node.id] = node
-        else:
-            self._restless.pop(node.id, None)
+        """Now, and each second while a place is free."""
+        node.due = None
+        if node.alive:
+            node.tend(self.now)
+            if node.neighbours.missing:
+                self._tend_later(node)
 
-    def _tick(self) -> None:
-        for node in list(self._restless.values()):
-            self._tend(node)
-        self.at(self.now + TICK, self._tick)
+    def _tend_later(self, node: SimNode) -> None:
+        if node.due is None:
+            node.due = self.now + TICK
+            self.at(node.due, self._tend, node)
+
+    def _ask(self, node: SimNode) -> None:
+        """A node asks its neighbours what they have."""
+        if node.alive:
+            node.ask(self.now)
+            self.at(self.now + ASK, self._ask, node)
+            self._tend_later(node)
 
     def _warmed_up(self) -> None:
         self.tally.warm = True
@@ -264,7 +224,6 @@ class Network:
         node.learn(self.now)
         self._tend(node)
         duration = node.period * node.random.lognormvariate(0.0, self.config.round_jitter)
-        self.tally.add("presence_bytes", HEART * len(node.links) * duration / HEARTBEAT)
         self.at(self.now + duration, self._round, node)
 
     def size_of(self, answers: bytes) -> int:

@@ -13,10 +13,8 @@ if TYPE_CHECKING:
     from shoal.lab.netsim import NetConfig, Network
     from shoal.lab.netsim_node import Observer
 
-TOKEN = 180
-"""Bytes of somebody's presence on the wire, as in benchmarks/network.py."""
-HEART = 100
-"""Bytes of a heartbeat of a publisher, taken to be: not measured."""
+OFFER = 600
+"""Bytes of a question to a peer and its offer, on the wire."""
 SLICE = 10.0
 """Seconds of a point of the series."""
 
@@ -54,8 +52,8 @@ class Tally:
         self.counts["observed"] += 1
         self.add("observed_bytes", size)
 
-    def presence(self, tokens: int) -> None:
-        self.add("presence_bytes", tokens * TOKEN)
+    def offers(self, number: int) -> None:
+        self.add("offer_bytes", number * OFFER)
 
     def published(self, size: int, listeners: int) -> None:
         self.counts["sent"] += listeners * self.config.local
@@ -86,7 +84,7 @@ class Tally:
         values["few"].append(live < self.config.external)
         values["pool"].append(len(candidates))
         values["wanted"].append(observer.neighbours.wanted)
-        values["region"].append(len(observer.neighbours.present))
+        values["region"].append(len(observer.neighbours.known))
         if candidates:
             values["live"].append(live / len(candidates))
             values["pool_makers"].append(len({scored.rollout.node for scored in candidates}))
@@ -114,12 +112,12 @@ class Tally:
             "nodes": config.nodes,
             "rollouts in (KB/s)": sums["bytes_in"] / each / 1e3,
             "observers' rollouts in (KB/s)": sums["observed_bytes"] / span / len(observers) / 1e3,
-            "presence in (KB/s)": sums["presence_bytes"] / each / 1e3,
+            "offers in (KB/s)": sums["offer_bytes"] / each / 1e3,
             "out to a relay (KB/s)": sums["bytes_out"] / each / 1e3,
             "out as copies (KB/s)": sums["bytes_copies"] / each / 1e3,
             "messages in (1/s)": sums["messages_in"] / each,
             "neighbours wanted": mean(values["wanted"]),
-            "peers in region": mean(values["region"]),
+            "peers known": mean(values["region"]),
             "staleness p50 (s)": quantile(values["seconds"], 0.5),
             "staleness p90 (s)": quantile(values["seconds"], 0.9),
             "staleness p99 (s)": quantile(values["seconds"], 0.99),

@@ -18,7 +18,8 @@ from shoal.sampling import UniformSampler
 from shoal.swarm.admission import Admission
 from shoal.swarm.identity import Identity
 from shoal.swarm.neighbours import ENOUGH, Neighbours, find_region, random_branch
-from shoal.swarm.network import HISTORY, PAUSE
+from shoal.swarm.network import ALONE, LONGEST, PAUSE
+from shoal.swarm.offers import HISTORY
 from shoal.swarm.pool import Pool
 from shoal.swarm.queues import Newest
 from shoal.tasks.examiner import LocalExaminer
@@ -84,7 +85,9 @@ class SimNode:
         self.listeners = 0
         self.watchers: list[Link] = []
         """The observers among them."""
-        self.searched = -PAUSE
+        self.searched, self.pause = now - LONGEST, PAUSE
+        self.due: float | None = None
+        """When it looks at its neighbours again, if that is planned."""
         self._read: dict[str, int] = {}
         """Of each maker, how many batches have come: what comes again is a replay."""
         self._pool: deque[list[int]] = deque()
@@ -99,8 +102,9 @@ class SimNode:
     # As in `NetworkLink`: whom to listen to.
 
     def tend(self, now: float) -> None:
-        if (self.neighbours.stale and now - self.searched >= PAUSE) or self.searched < 0:
-            self.searched = now
+        for link in self.links.values():
+            self._read_link(link, now)
+        if self.neighbours.missing and now - self.searched >= self.pause:
             self._search(now)
         chosen = self.neighbours.choose(now)
         for id in sorted(self.links.keys() - chosen):
@@ -112,25 +116,30 @@ class SimNode:
             self.net.tally.count("sent", (link.maker.round - link.next) * self.net.config.local)
             self._opened(link)
 
-    @property
-    def restless(self) -> bool:
-        """Whether time alone may change whom it listens to."""
-        return self.neighbours.stale or not self.neighbours.chosen.keys() <= self.neighbours.present
+    def ask(self, now: float) -> None:
+        """Asks each neighbour what it has."""
+        for id, link in self.links.items():
+            self.neighbours.asked(id)
+            if self.net.answers(link.maker, self):
+                self.neighbours.answered(id)
+                self.net.tally.offers(1)
 
     def _search(self, now: float) -> None:
-        tally = self.net.tally
+        apart = {*self.neighbours.chosen}
 
         def ask(prefix: str) -> set[str]:
             found = self.net.ask(prefix, self)
-            tally.presence(len(found))
-            return found
+            self.net.tally.offers(len(found))
+            return found - apart
 
-        old = self.neighbours.prefix
-        prefix, peers = find_region(ask, random_branch(self.random), ENOUGH * self.neighbours.wanted)
-        self.neighbours.enter(prefix, peers)
-        self.net.watch(self, old, prefix)
-        tally.presence(len(peers))  # the subscription's history
-        tally.count("searches")
+        prefix = find_region(ask, random_branch(self.random), ENOUGH * self.neighbours.missing)
+        peers = self.net.ask(prefix, self)
+        giving = [id for id in peers if self.net.nodes[id].round]
+        self.neighbours.found(prefix, giving, peers, now)
+        self.searched = now
+        longest = LONGEST if self.neighbours.known else ALONE
+        self.pause = PAUSE if peers - apart else min(2 * self.pause, longest)
+        self.net.tally.count("searches")
 
     def _opened(self, link: Link) -> None:
         """A light node reads when its round ends."""
@@ -251,6 +260,9 @@ class Observer(SimNode):
         admitted = self.admission.admit([(link.maker.id, data)])
         self.received.put(admitted)
         self.neighbours.credit(link.maker.id, sum(scored.live for scored in admitted))
+
+    def _read_link(self, link: Link, now: float) -> None:
+        """Messages arrive at their times."""
 
     def _close(self, link: Link, now: float) -> None:
         link.open = False

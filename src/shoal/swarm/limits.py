@@ -17,13 +17,13 @@ class Bucket:
         self.rate, self.burst = rate, burst
         self._tokens, self._at = burst, now
 
-    def take(self, now: float) -> bool:
-        """Whether one more may pass at `now` (seconds); a clock that goes back gives nothing."""
+    def take(self, now: float, number: float = 1) -> bool:
+        """Whether `number` more may pass at `now` (seconds); a clock that goes back gives nothing."""
         self._tokens = min(self.burst, self._tokens + self.rate * max(0.0, now - self._at))
         self._at = now
-        if self._tokens < 1:
+        if self._tokens < number:
             return False
-        self._tokens -= 1
+        self._tokens -= number
         return True
 
 

@@ -18,6 +18,7 @@ import zenoh
 from shoal.swarm.neighbours import Keys
 from shoal.swarm.notices import MAX_BYTES, Notice, open_notice
 from shoal.swarm.queues import Newest
+from shoal.swarm.secret import OPEN, OVERHEAD, Secret
 from shoal.swarm.transport import TransportOptions, open_session
 
 WAITING: Final = 512
@@ -27,21 +28,15 @@ class Listener:
     """A place from which a swarm is watched. Raises as `open_session` does."""
 
     def __init__(
-        self,
-        options: TransportOptions,
-        swarm: str,
-        tag: str = "open",
-        context: bytes = b"",
-        *,
-        hear: Callable[[Notice], None],
+        self, options: TransportOptions, swarm: str, secret: Secret = OPEN, *, hear: Callable[[Notice], None]
     ) -> None:
         """`hear` is called on a thread of the listener."""
-        self.swarm, self.context = swarm, context
+        self.keys = Keys(swarm, secret)
         self._hear = hear
-        self._inbox: Newest[bytes] = Newest(WAITING)
+        self._inbox: Newest[tuple[str, bytes]] = Newest(WAITING)
         self._closed = threading.Event()
         self._session = open_session(options)
-        self._subscriber = self._session.declare_subscriber(Keys(swarm, tag).all_notices, self._arrived)
+        self._subscriber = self._session.declare_subscriber(self.keys.all_notices, self._arrived)
         self._thread = threading.Thread(target=self._read, name="shoal-listener", daemon=True)
         self._thread.start()
 
@@ -58,12 +53,13 @@ class Listener:
 
     def _arrived(self, sample: Any) -> None:
         """Zenoh's callback: checks cost time, and are made elsewhere."""
-        if sample.kind == zenoh.SampleKind.PUT and len(sample.payload) <= MAX_BYTES:
-            self._inbox.put([sample.payload.to_bytes()])
+        if sample.kind == zenoh.SampleKind.PUT and len(sample.payload) <= MAX_BYTES + OVERHEAD:
+            self._inbox.put([(str(sample.key_expr), sample.payload.to_bytes())])
 
     def _read(self) -> None:
         while not self._closed.is_set():
-            for data in self._inbox.take(0.2):
-                notice = open_notice(data, self.swarm, self.context)
-                if notice is not None:
+            for key, data in self._inbox.take(0.2):
+                plain = self.keys.secret.unlock(key, data)
+                notice = plain and open_notice(plain, self.keys.swarm, self.keys.secret.context)
+                if notice:
                     self._hear(notice)

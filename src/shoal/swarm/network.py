@@ -8,7 +8,8 @@
 
     share() -> outbox -> sender: seal, put -> Zenoh
     Zenoh -> intake: admit -> receive()
-    keeper: opens the session, looks for peers, subscribes to some of them
+    keeper: opens the session, looks for peers, subscribes to some of them, and asks them for what was missed
+    answerer: tells others what this node has, and hands out its last rollouts again
 
 Every queue is bounded and loses its oldest, which is counted: the trainer never waits for the network, nor the network
 for the trainer. Without a link a node is a silo, and takes up sharing when the link comes.
@@ -22,45 +23,38 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
 import zenoh
-from zenoh import ext
 
 from shoal.rollout import Rollout, Scored
+from shoal.swarm.asking import Asking, direct
 from shoal.swarm.identity import name_of
 from shoal.swarm.intake import Admitting, Intake
-from shoal.swarm.neighbours import (
-    CROWD,
-    ENOUGH,
-    MOST,
-    Keys,
-    Neighbours,
-    find_region,
-    peer_of,
-    random_branch,
-    shard_of,
-    tag_of,
-)
+from shoal.swarm.limits import Recent
+from shoal.swarm.neighbours import ENOUGH, Keys, Neighbours, find_region, random_branch, shard_of
+from shoal.swarm.offers import HISTORY, Offer, Shelf, digest_of
 from shoal.swarm.queues import Meter, Newest
+from shoal.swarm.secret import OPEN, Secret
 from shoal.swarm.transport import TransportOptions, Unreachable, open_session
 
 logger = logging.getLogger(__name__)
 
 OUTBOX = 256
 """Own rollouts that wait for a link."""
-CACHE = 64
-"""Own rollouts kept for those who join late or missed some."""
-HISTORY = 16
-"""Rollouts that a new neighbour is asked for."""
-HEARTBEAT = 2.0
-"""Seconds between two words of how many there are, so that others notice that they missed the last."""
+HEARD = 512
+"""Messages of each neighbour that are remembered, to know which ones were missed."""
+ASK, AGAIN = 10.0, 2.5
+"""Seconds between two questions to a neighbour what it has, and after one without an answer."""
+QUESTIONS = 256
+"""Questions of others that wait for an answer."""
 TICK = 1.0
 """Seconds between two looks at neighbours and region, if nothing happens."""
-PAUSE = 10.0
-"""Seconds between two searches for a region, at least."""
+PAUSE, ALONE, LONGEST = 2.0, 4.0, 30.0
+"""Seconds between two searches for peers at first, at most while nobody was found, and at most."""
 RETRY = (0.5, 15.0)
 """Seconds until the first and between later attempts to reach a relay at start-up."""
 FAREWELL = 2.0
@@ -79,9 +73,11 @@ class Identity(Protocol):
     @property
     def id(self) -> str: ...
 
+    def sign(self, data: bytes) -> bytes: ...
+
 
 class NetworkLink:
-    """One node's end of a networked swarm: a `Swarm`, and `need`, `status`, `other_tags` and `close`.
+    """One node's end of a networked swarm: a `Swarm`, and `need`, `tell`, `status` and `close`.
 
     Raises `UserError` for endpoints that cannot be used. That nobody answers there is no error.
     """
@@ -94,16 +90,16 @@ class NetworkLink:
         seal: Callable[[Rollout], bytes],
         admission: Admitting,
         *,
-        tag: str = "open",
+        secret: Secret = OPEN,
         max_bytes: int = 262_144,
         neighbours: Neighbours | None = None,
     ) -> None:
-        """`seal` makes the signed bytes of an own rollout, on a thread of the link. `tag` sets a private swarm apart
-        from others of its name. Messages of more than `max_bytes` are not looked at."""
-        self.keys = Keys(swarm, tag)
+        """`seal` makes the signed bytes of an own rollout, on a thread of the link. `secret` hides a private swarm.
+        Messages of more than `max_bytes` are not looked at."""
+        self.keys = Keys(swarm, secret)
         self.identity = identity
         self.dropped: Counter[str] = Counter()
-        """Messages that were not even given to the admission, by reason: `size`."""
+        """Messages that were not even given to the admission, by reason: `size`, `replay`, `secret`."""
         self.faults = 0
         """Errors of this program's own in the threads of the link."""
         self._options = options
@@ -121,14 +117,21 @@ class NetworkLink:
         self._wake = threading.Event()
         self._ready = threading.Event()
         self._closed = threading.Event()
-        self._subscribers: dict[str, ext.AdvancedSubscriber[None]] = {}
-        self._presence: zenoh.Subscriber[None] | None = None
-        self._searched = -PAUSE
+        self._subscribers: dict[str, zenoh.Subscriber[None]] = {}
+        self._shelf = Shelf(self.keys, identity)
+        self._questions: Newest[zenoh.Query] = Newest(QUESTIONS)
+        self._heard: dict[str, Recent[bytes, None]] = {}
+        """Digests of what came of each neighbour."""
+        self._asked: dict[str, float] = {}
+        """When each neighbour was asked last what it has."""
+        self._asking: Asking | None = None
+        self._searched, self._pause = -LONGEST, PAUSE
+        self._linked = False
         # A client waits for its relay on the keeper's thread; a peer opens at once, or not at all.
         self._session = None if options.mode == "client" else open_session(options)
         self._threads = [
             threading.Thread(target=work, name=f"shoal-{work.__name__.strip('_')}", daemon=True)
-            for work in (self._keep, self._send)
+            for work in (self._keep, self._send, self._answer)
         ]
         for thread in self._threads:
             thread.start()
@@ -148,8 +151,8 @@ class NetworkLink:
         """Says something to whoever watches, if there is a link; nobody else hears it."""
         if self._session is not None and self._ready.is_set() and not self._closed.is_set():
             with contextlib.suppress(zenoh.ZError):
-                drop = zenoh.CongestionControl.DROP
-                self._session.put(self.keys.notices(self.identity.id), notice, congestion_control=drop)
+                key, drop = self.keys.notices(self.identity.id), zenoh.CongestionControl.DROP
+                self._session.put(key, self.keys.secret.lock(key, notice), congestion_control=drop)
 
     def receive(self) -> list[Scored]:
         return self._intake.take()
@@ -171,17 +174,17 @@ class NetworkLink:
         links = len(self._session.info.links()) if self._session else 0
         self._note_company(links)
         with self._lock:
-            present, wanted, region = len(self._neighbours.present), self._neighbours.wanted, self._neighbours.prefix
-            neighbours = sorted(self._neighbours.chosen.keys() & self._neighbours.present)
+            peers, wanted, region = len(self._neighbours.known), self._neighbours.wanted, self._neighbours.prefix
+            neighbours = sorted(id for id, place in self._neighbours.chosen.items() if place.there and links)
         return {
             "swarm": self.keys.swarm,
-            "tag": self.keys.tag,
+            "private": self.keys.secret.private,
             "id": self.identity.id,
             "name": self.identity.name,
             "mode": self._options.mode,
-            "shard": shard_of(self.identity.id),
+            "shard": shard_of(self.keys.secret.address(self.identity.id)),
             "region": region,
-            "peers": present,
+            "peers": peers if links else 0,
             "neighbours": [{"id": id, "name": name_of(bytes.fromhex(id))} for id in neighbours],
             "wanted": wanted,
             "links": links,
@@ -195,13 +198,6 @@ class NetworkLink:
             "faults": self.faults + self._intake.faults,
         }
 
-    def other_tags(self, timeout: float = 2.0) -> set[str]:
-        """Tags, other than the own, that nodes of this swarm's name have: their secret is another. Waits for up to
-        `timeout` seconds and looks at 256 nodes at most."""
-        if self._session is None or self._session.is_closed():
-            return set()
-        return {tag_of(key) for key in _tokens(self._session, self.keys.all_tags, 256, timeout)} - {self.keys.tag}
-
     def close(self) -> None:
         """Sends what waits, for up to two seconds, and leaves."""
         self._closed.set()
@@ -212,7 +208,7 @@ class NetworkLink:
             self._session.close()
         self._intake.close()
 
-    # The keeper: the session, presence and whom to listen to.
+    # The keeper: the session, and whom to listen to.
 
     def _keep(self) -> None:
         pause = RETRY[0]
@@ -220,9 +216,10 @@ class NetworkLink:
             try:
                 if self._session is None:
                     self._session = open_session(self._options)
-                if not self._ready.is_set():
+                if self._asking is None:
                     self._enter(self._session)
-                self._tend(self._session)
+                assert self._asking is not None
+                self._tend(self._session, self._asking)
             except Unreachable as error:
                 self._trouble = str(error)
                 self._closed.wait(pause)
@@ -236,78 +233,96 @@ class NetworkLink:
                 self._closed.wait(0.02)  # many come and go at once
 
     def _enter(self, session: zenoh.Session) -> None:
-        """Declares what this node publishes, and then that it is there."""
-        self._publisher = ext.declare_advanced_publisher(
-            session,
+        """Declares what this node publishes and answers."""
+        self._publisher = session.declare_publisher(
             self.keys.rollouts(self.identity.id),
-            # BLOCK would let one slow reader hold up everybody, relays included; what is dropped is recovered.
+            # BLOCK would let one slow reader hold up everybody, relays included; who misses something asks for it.
             congestion_control=zenoh.CongestionControl.DROP,
-            cache=ext.CacheConfig(
-                CACHE, replies_config=ext.RepliesConfig(congestion_control=zenoh.CongestionControl.DROP)
-            ),
-            # Not the sporadic one: Zenoh sends it with BLOCK, and one stopped reader then stalls all for five seconds.
-            sample_miss_detection=ext.MissDetectionConfig(heartbeat=HEARTBEAT, sporadic_heartbeat=None),
-            publisher_detection=True,
         )
-        self._token = session.liveliness().declare_token(self.keys.presence(self.identity.id))
+        own = self.keys.offers(self.identity.id)
+        self._queryable = session.declare_queryable(own, direct(lambda query: self._questions.put([query])))
+        self._asking = Asking(session, self.keys)
         self._ready.set()
 
-    def _tend(self, session: zenoh.Session) -> None:
+    def _tend(self, session: zenoh.Session, asking: Asking) -> None:
         links = len(session.info.links())
         self._note_company(links)
         now = time.monotonic()
+        if links and not self._linked:  # also after a break: what was missed is asked for at once
+            self._asked.clear()
+            self._searched = -LONGEST
+        self._linked = bool(links)
+        self._catch_up(asking)
         with self._lock:
-            search = self._presence is None or self._neighbours.stale
+            missing = self._neighbours.missing
         # Without a link there is nobody to ask, and the region would seem to be empty.
-        if search and links and now - self._searched >= PAUSE:
-            self._searched = now
-            self._search(session)
+        if missing and links and now - self._searched >= self._pause:
+            self._search(asking, missing)
+            self._searched = now = time.monotonic()
         with self._lock:
             chosen = self._neighbours.choose(now)
         for id in self._subscribers.keys() - chosen:
             self._subscribers.pop(id).undeclare()
+            self._asked.pop(id, None)
+            with self._lock:
+                self._heard.pop(id, None)
         for id in chosen - self._subscribers.keys():
+            with self._lock:
+                self._heard[id] = Recent(HEARD, lambda: None)
             self._subscribers[id] = self._subscribe(session, id)
+        if links:
+            self._ask(asking, now)
 
-    def _search(self, session: zenoh.Session) -> None:
-        """Finds a region, and is told from then on who comes and goes there."""
+    def _search(self, asking: Asking, missing: int) -> None:
+        """Finds a region and who has something to give there."""
+        region: dict[str, Offer] = {}
+        with self._lock:
+            apart = {*self._neighbours.chosen, self.identity.id}
 
         def ask(prefix: str) -> set[str]:
-            keys = _tokens(session, self.keys.region(prefix), CROWD * MOST, timeout=5.0)
-            return {id for id in map(peer_of, keys) if id} - {self.identity.id}
+            region.clear()
+            region.update((offer.id, offer) for offer in asking.survey(prefix) if offer.id not in apart)
+            return set(region)
 
-        prefix, peers = find_region(ask, random_branch(self._random), ENOUGH * self._neighbours.wanted)
+        prefix = find_region(ask, random_branch(self._random), ENOUGH * missing)
+        giving = [id for id, offer in region.items() if offer.recent]
         with self._lock:
-            self._neighbours.enter(prefix, peers)
-        old, region = self._presence, self.keys.region(prefix)
-        self._presence = session.liveliness().declare_subscriber(region, self._seen, history=True)
-        if old is not None:
-            old.undeclare()
+            self._neighbours.found(prefix, giving, region, time.monotonic())
+            alone = not self._neighbours.known
+        self._pause = PAUSE if region else min(2 * self._pause, ALONE if alone else LONGEST)
 
-    def _seen(self, sample: zenoh.Sample) -> None:
-        """Zenoh's callback: somebody came or left."""
-        id = peer_of(str(sample.key_expr))
-        if id is None:
-            return
+    def _ask(self, asking: Asking, now: float) -> None:
+        """Asks each neighbour now and then what it has."""
         with self._lock:
-            if sample.kind == zenoh.SampleKind.PUT:
-                self._neighbours.came(id)
-            else:
-                self._neighbours.left(id)
-        self._wake.set()
+            waits = {id: AGAIN if place.unanswered else ASK for id, place in self._neighbours.chosen.items()}
+            due = [id for id in self._subscribers if now - self._asked.get(id, -ASK) >= waits[id]]
+            for id in due:
+                self._neighbours.asked(id)
+        for id in due:
+            self._asked[id] = now
+            asking.ask(id)
 
-    def _subscribe(self, session: zenoh.Session, id: str) -> ext.AdvancedSubscriber[None]:
-        return ext.declare_advanced_subscriber(
-            session,
-            self.keys.rollouts(id),
-            lambda sample: self._arrived(id, sample),
-            history=ext.HistoryConfig(detect_late_publishers=True, max_samples=HISTORY),
-            recovery=ext.RecoveryConfig(periodic_queries=None, heartbeat=True),
-        )
+    def _catch_up(self, asking: Asking) -> None:
+        """Takes neighbours' answers, and asks for the rollouts among them that have not come."""
+        for offer in asking.offers():
+            with self._lock:
+                heard = self._heard.get(offer.id)
+                if heard is None:
+                    continue
+                self._neighbours.answered(offer.id)
+                missed = [digest for digest in offer.digests if digest not in heard]
+            if missed:
+                # Of a new neighbour the last ones only.
+                missed = missed[-HISTORY:] if len(missed) == len(offer.digests) else missed
+                asking.fetch(offer.id, missed, partial(self._arrived, offer.id))
+
+    def _subscribe(self, session: zenoh.Session, id: str) -> zenoh.Subscriber[None]:
+        key = self.keys.rollouts(id)
+        return session.declare_subscriber(key, direct(lambda sample: self._arrived(id, sample.payload.to_bytes())))
 
     def _note_company(self, links: int) -> None:
         with self._lock:
-            alone = not links or not self._neighbours.present
+            alone = not links or not self._neighbours.known
         if not alone:
             self._alone_since, self._trouble = None, ""
         elif self._alone_since is None:
@@ -317,7 +332,7 @@ class NetworkLink:
         if self._alone_since is None:
             return ""
         if links:
-            reason = "no peer is reachable"
+            reason = "nobody with this secret is heard" if self.keys.secret.private else "no peer is reachable"
         elif self._options.connect:
             reason = self._trouble or f"none of {', '.join(self._options.connect)} answers"
         else:
@@ -332,21 +347,48 @@ class NetworkLink:
                 continue
             for rollout in self._outbox.take(0.2):
                 try:
-                    data = self._seal(rollout)
+                    data = self.keys.secret.lock(self.keys.rollouts(self.identity.id), self._seal(rollout))
                     self._publisher.put(data)
+                    self._shelf.put(data)
                     self._sent.count(len(data))
                 except Exception:
                     self._fault("sending a rollout")
 
-    def _arrived(self, peer: str, sample: zenoh.Sample) -> None:
-        """Zenoh's callback: a message under the key expression of `peer`, where anybody may write."""
-        size = len(sample.payload)
-        self._came.count(size)
-        if size > self._max_bytes:
+    def _answer(self) -> None:
+        """Tells whoever asks what this node has, and hands it out again."""
+        own = self.keys.offers(self.identity.id)
+        while not self._closed.is_set():
+            for query in self._questions.take(0.2):
+                try:
+                    # Who asks a region gets offers only: otherwise one word would bring everybody's rollouts.
+                    want = (query.parameters.get("want") or "") if str(query.key_expr) == own else ""
+                    for data in self._shelf.answer(want):
+                        query.reply(own, data)
+                    query.drop()
+                except Exception:
+                    self._fault("answering a question")
+
+    def _arrived(self, peer: str, data: bytes) -> None:
+        """Zenoh's callback: a message under the key expression of `peer`, where anybody may write, or one that was
+        asked for."""
+        self._came.count(len(data))
+        reason, plain = "size", None
+        if len(data) <= self._max_bytes:
             with self._lock:
-                self.dropped["size"] += 1
-            return
-        self._intake.put(peer, sample.payload.to_bytes())
+                heard = self._heard.get(peer)
+                digest = digest_of(data)
+                if heard is None:
+                    return
+                if digest in heard:
+                    self.dropped["replay"] += 1
+                    return
+                heard[digest]
+            reason, plain = "secret", self.keys.secret.unlock(self.keys.rollouts(peer), data)
+        if plain is not None:
+            self._intake.put(peer, plain)
+        else:
+            with self._lock:
+                self.dropped[reason] += 1
 
     def _admitted(self, peer: str, scored: Scored) -> None:
         if scored.usable:
@@ -359,16 +401,3 @@ class NetworkLink:
             self.faults += 1
             if self.faults == 1:
                 logger.exception("%s failed; further such errors are counted only", doing)
-
-
-def _tokens(session: zenoh.Session, key: str, limit: int, timeout: float) -> set[str]:
-    """The keys of up to `limit` liveliness tokens that match `key`."""
-    cancel = zenoh.CancellationToken()
-    keys: set[str] = set()
-    for reply in session.liveliness().get(key, timeout=timeout, cancellation_token=cancel):
-        if reply.ok is not None:
-            keys.add(str(reply.ok.key_expr))
-        if len(keys) >= limit:
-            break
-    cancel.cancel()
-    return keys

@@ -1,6 +1,6 @@
 """What a node says of each of its rounds to whoever watches: how it does, and whose rollouts it learned from.
 
-    shoal/<swarm>/<tag>/notices/<shard>/<id>
+    shoal/<swarm>/open/notices/<shard>/<id>
 
 Nodes do not listen to these; windows and people do, so a notice crosses the network only where somebody asked for it.
 It is signed like a rollout, and no more than its maker's word: nothing is ever learned from it.

@@ -80,7 +80,7 @@ def swarm(status: Mapping[str, Any], now: float) -> Data:
         "name": _text(status.get("name")),
         "id": _text(status.get("id")),
         "swarm": _text(status.get("swarm")),
-        "private": status.get("tag") != "open",
+        "private": bool(status.get("private")),
         "age": age,
         "running": age < STALE,
         "note": _text(status.get("note")),

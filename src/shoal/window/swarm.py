@@ -38,7 +38,7 @@ class SwarmSource(WithoutRollouts):
 
     def __init__(self, swarm: str, options: TransportOptions, secret: Secret = OPEN) -> None:
         self.title = f"swarm: {swarm}"
-        where = f"swarm {swarm} {secret.tag} {' '.join(options.connect)}"
+        where = f"swarm {secret.prefix(swarm)} {' '.join(options.connect)}"
         self.id = hashlib.sha256(where.encode()).hexdigest()[:12]
         self.version = 0
         self._swarm, self._options, self._secret = swarm, options, secret
@@ -96,7 +96,7 @@ class SwarmSource(WithoutRollouts):
     def _hear(self) -> None:
         while not self._closed.is_set():
             try:
-                with Listener(self._options, self._swarm, self._secret.tag, self._secret.context, hear=self._take):
+                with Listener(self._options, self._swarm, self._secret, hear=self._take):
                     self._tell("")
                     self._closed.wait()
             except Unreachable as error:
