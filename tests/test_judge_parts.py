@@ -11,10 +11,11 @@ import pytest
 
 from shoal.config import TasksConfig
 from shoal.errors import UserError
-from shoal.judge.addresses import Addresses, Rates, address_of
+from shoal.judge.addresses import Addresses, Rates
 from shoal.judge.questions import Questions, read_secret
 from shoal.judge.scoring import Scoring
 from shoal.rollout import QuestionId
+from shoal.swarm.addresses import address_of
 from shoal.tasks import Tasks
 
 QUESTION = QuestionId("gcd", "1", "c", 5, 0)

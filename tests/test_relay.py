@@ -224,7 +224,7 @@ def test_arguments() -> None:
 
 
 def test_what_a_relay_lets_through_is_denied_by_default() -> None:
-    config = relay_config(RelayOptions(TransportOptions(listen=(LISTEN,))))
+    config = relay_config(RelayOptions(TransportOptions(listen=(LISTEN,))), "zenoh")
     assert config["access_control"]["default_permission"] == "deny"
     assert not config["adminspace"]["enabled"]
     assert not config["scouting"]["multicast"]["enabled"]

@@ -7,8 +7,6 @@ share its rates, so that these are generous; behind a proxy all do, and the prox
 
 from __future__ import annotations
 
-import functools
-import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -133,17 +131,3 @@ class Addresses:
         now, rates = self.clock(), self.rates
         requests, newcomers = rates.requests, rates.newcomers
         return Visitor(Meter(requests, 4 * requests, now), Meter(newcomers / 60, max(1.0, newcomers), now))
-
-
-@functools.lru_cache(maxsize=4096)
-def address_of(host: str) -> str:
-    """`host` as it is counted: an IPv6 network of 64 bits is one household."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if isinstance(address, ipaddress.IPv4Address):
-        return host
-    if address.ipv4_mapped:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.IPv6Network((address, 64), strict=False).network_address)

@@ -16,7 +16,8 @@ from typing import Any, ClassVar
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from shoal.judge.addresses import Addresses, address_of
+from shoal.judge.addresses import Addresses
+from shoal.swarm.addresses import address_of
 
 PATIENCE = 10.0
 WHOLE = 30.0

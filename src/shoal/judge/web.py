@@ -20,10 +20,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from shoal.judge import reports
-from shoal.judge.addresses import address_of
 from shoal.judge.messages import MAX_BYTES, Envelope, Malformed, Refusal, encode
 from shoal.judge.rules import OFFENCES, Reason, Refused
 from shoal.judge.service import Service
+from shoal.swarm.addresses import address_of
 
 Handler = Callable[[Request], Awaitable[Response]]
 BODY_SECONDS = 5.0

@@ -1,0 +1,20 @@
+"""Which addresses of the internet count as one."""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+
+
+@functools.lru_cache(maxsize=4096)
+def address_of(host: str) -> str:
+    """`host` as it is counted: an IPv6 network of 64 bits is one household."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return host
+    if address.ipv4_mapped:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Network((address, 64), strict=False).network_address)
