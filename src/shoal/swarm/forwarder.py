@@ -32,11 +32,11 @@ HANDSHAKE = 10.0
 """Seconds in which a connection must be through its handshake."""
 SILENCE = 60.0
 """Seconds after which a connection that says nothing is cut: a session says every few seconds that it is there."""
-HELD = 8192
-"""Declarations that one address may hold: some 60 for each of its connections, and twice that."""
+HELD = 4096
+"""Declarations that one address may hold: a node has one for each neighbour, and a few. Each costs a walk over all."""
 RATE, BURST = 100.0, 4096.0
-"""Declarations and queries of one address in a second, and at once; a hundred other messages count as one. What is
-more waits."""
+"""Declarations of one address in a second, and at once; other messages count for less (`zenoh_wire`). What is more
+waits."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Visitor:
 
     def __init__(self, now: float) -> None:
         self.connections = 0
-        self.held = 0
+        self.held = 0.0
         self._left, self._at = BURST, now
 
     def wait(self, now: float) -> float:
@@ -122,6 +122,7 @@ class Forwarder:
                 await asyncio.sleep(0.1)
                 continue
             address = address_of(where[0])
+            await asyncio.sleep(0)  # those who are in come first
             if not self._enter(address):
                 link.close()
                 continue
@@ -182,7 +183,7 @@ class Outside(asyncio.BufferedProtocol):
         self.inside: asyncio.Transport | None = None
         self._reader = None if address in forwarder.limits.exempt else Reader()
         self._since = self._heard = time.monotonic()
-        self._held = 0
+        self._held = 0.0
         self._data = bytearray()
         self._stops: set[str] = set()
         """Why nothing is read at the moment."""

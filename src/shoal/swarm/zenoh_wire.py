@@ -1,8 +1,8 @@
 """Reads what a connection says in Zenoh's protocol, to count what it asks of a relay.
 
     asked = Reader()
-    asked.batch(data)     # what a relay has to do for the messages in `data`; raises `Unreadable`
-    asked.holds           # declarations that hold until they are taken back
+    asked.batch(data)     # what `data` asks of a relay, where 1 is a declaration; raises `Unreadable`
+    asked.holds           # the same of all declarations that were not taken back
 
 Zenoh bounds neither the number of declarations of a session nor their rate, and each costs a walk over all that are
 there. The reader is strict: what no session of Zenoh 1.10 sends as it is configured here is `Unreadable`, so that it
@@ -19,8 +19,8 @@ MAX_STARS = 8
 """In a key expression: matching costs time with each."""
 MAX_OAM = 8192
 """Bytes of a message about the network itself: which relays there are."""
-DATA = 0.01
-"""What a message costs that asks for nothing."""
+DATA, QUERY, STAR = 0.01, 0.4, 10.0
+"""What messages cost that ask for nothing, queries, and each star in what is declared."""
 MAX_WAIT = 60_000
 """Milliseconds that a query may stay open."""
 
@@ -52,19 +52,14 @@ class Reader:
 
     def __init__(self) -> None:
         self.batches = 0
-        self._held: set[tuple[int, int]] = set()
-        """Declarations and interests that hold, by kind and number."""
-        self._lost = 0
-        """Declarations whose number was given to another one: Zenoh keeps them for as long as the connection lasts."""
+        self.holds = 0.0
+        """The cost of all declarations that hold. One whose number is given to another one holds for good."""
+        self._held: dict[tuple[int, int], float] = {}
+        """The same, by kind and number."""
         self._keys: dict[int, tuple[int, int]] = {}
         self._unfinished: set[tuple[int, int]] = set()
         self._data = b""
         self._at = 0
-
-    @property
-    def holds(self) -> int:
-        """Declarations and interests that hold."""
-        return len(self._held) + self._lost
 
     @property
     def greeted(self) -> bool:
@@ -72,8 +67,7 @@ class Reader:
         return self.batches > 2
 
     def batch(self, data: bytes) -> float:
-        """Reads one batch, without the two bytes of its length. What it costs a relay: 1 for a declaration or query, a
-        hundredth for any other message."""
+        """Reads one batch, without the two bytes of its length; what it asks of a relay, where 1 is a declaration."""
         self._data, self._at = data, 0
         self.batches += 1
         try:
@@ -125,7 +119,7 @@ class Reader:
             self._key(header)
             self._extensions(header)
             self._query(self._byte())
-            return 1
+            return QUERY
         if kind == _RESPONSE:
             self._number()
             self._key(header)
@@ -160,7 +154,7 @@ class Reader:
                 raise Unreadable("a fragment with something unknown")
         lane = header & _LOW, priority
         if (first or lane not in self._unfinished) and self._data[self._at] & 0x1F not in (_PUSH, _RESPONSE):
-            raise Unreadable("a message of control in fragments")
+            raise Unreadable("a declaration or query in fragments")
         if header & _MIDDLE:
             self._unfinished.add(lane)
         else:
@@ -168,7 +162,7 @@ class Reader:
         self._at = len(self._data)
         return 1
 
-    def _declare(self, header: int) -> int:
+    def _declare(self, header: int) -> float:
         if header & _LOW:
             self._number()
         self._extensions(header)
@@ -181,32 +175,36 @@ class Reader:
             raise Unreadable("a declaration of an unknown kind")
         number = self._number() & (0xFFFF if kind < 2 else 0xFFFFFFFF)
         if kind % 2:
-            self._held.discard((kind - 1, number))
+            self._release(kind - 1, number)
             self._extensions(body, _OF_UNDECLARE)
             return 1
         size = self._key(body if kind else body | _MIDDLE)
         self._extensions(body)
         if not kind:
             self._keys[number] = size
-        self._hold(kind, number)
-        return 1
+        return self._hold(kind, number, size[1])
 
-    def _interest(self, header: int) -> int:
+    def _interest(self, header: int) -> float:
         number, mode = self._number() & 0xFFFFFFFF, header & (_MIDDLE | _LOW)
+        stars = 0
         if mode:
             options = self._byte()
-            if options & 0x10:
-                self._key(options)
+            stars = self._key(options)[1] if options & 0x10 else MAX_STARS
         self._extensions(header)
         if not mode:
-            self._held.discard((_INTEREST, number))
+            self._release(_INTEREST, number)
         elif mode & _MIDDLE:
-            self._hold(_INTEREST, number)
-        return 1
+            return self._hold(_INTEREST, number, stars)
+        return 1 + STAR * stars
 
-    def _hold(self, kind: int, number: int) -> None:
-        self._lost += (kind, number) in self._held
-        self._held.add((kind, number))
+    def _hold(self, kind: int, number: int, stars: int) -> float:
+        cost = 1 + STAR * stars
+        self._held[kind, number] = cost
+        self.holds += cost
+        return cost
+
+    def _release(self, kind: int, number: int) -> None:
+        self.holds -= self._held.pop((kind, number), 0.0)
 
     def _query(self, header: int) -> None:
         if header & 0x1F != _QUERY:
