@@ -86,7 +86,6 @@ class Forwarder:
         self.buffer = memoryview(bytearray(65536))
         self._connections = 0
         self._listeners: list[tuple[socket.socket, ssl.SSLContext | None]] = []
-        self._tasks: list[asyncio.Task[None]] = []
         self._thread = threading.Thread(target=self.loop.run_forever, name="shoal-forwarder", daemon=True)
         context = _tls(options)
         for endpoint in forwarded(options):
@@ -96,7 +95,7 @@ class Forwarder:
         """Lets connections in, to Zenoh's socket at `path`."""
         self.path = path
         self._tasks = [self.loop.create_task(self._accept(*listener)) for listener in self._listeners]
-        self._tasks.append(self.loop.create_task(self._sweep()))
+        self._tasks.append(self.loop.create_task(self._sweep()))  # the loop itself does not keep them
         self._thread.start()
 
     def close(self) -> None:
@@ -104,14 +103,17 @@ class Forwarder:
             asyncio.run_coroutine_threadsafe(self._stop(), self.loop).result(5.0)
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join(5.0)
+        self.loop.close()
         for listener, _ in self._listeners:
             listener.close()
 
     async def _stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
         for outside in list(self.open):
             outside.cut()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _accept(self, listener: socket.socket, context: ssl.SSLContext | None) -> None:
         greetings: set[asyncio.Task[None]] = set()

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
-import resource
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -148,6 +148,10 @@ def relay_session(options: RelayOptions) -> int:
 
 def _allow_files(needed: int) -> None:
     """Lets this process have as many open files as its connections take. Raises `UserError`."""
+    if sys.platform == "win32":
+        raise UserError("a relay needs Unix sockets: run it on Linux or macOS, or in Docker")
+    import resource
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise UserError(f"so many sessions take {needed} open files, and this user may have {hard}: see ulimit -n")

@@ -21,6 +21,8 @@ MAX_OAM = 8192
 """Bytes of a message about the network itself: which relays there are."""
 DATA, QUERY, STAR = 0.01, 0.4, 10.0
 """What messages cost that ask for nothing, queries, and each star in what is declared."""
+FULL = 65536
+"""Bytes that cost as much as a declaration."""
 MAX_WAIT = 60_000
 """Milliseconds that a query may stay open."""
 
@@ -73,7 +75,7 @@ class Reader:
         try:
             if self.batches <= 2:
                 return self._greet()
-            cost = 0.0
+            cost = len(data) / FULL
             while self._at < len(data):
                 cost += self._message()
         except IndexError:
@@ -138,7 +140,7 @@ class Reader:
             return 1
         raise Unreadable(f"a message of kind {kind}")
 
-    def _fragment(self, header: int) -> int:
+    def _fragment(self, header: int) -> float:
         """A part of a message that is larger than a batch. No declaration is."""
         self._number()
         priority, first = 5, False
@@ -160,7 +162,7 @@ class Reader:
         else:
             self._unfinished.discard(lane)
         self._at = len(self._data)
-        return 1
+        return DATA
 
     def _declare(self, header: int) -> float:
         if header & _LOW:
@@ -176,12 +178,15 @@ class Reader:
         number = self._number() & (0xFFFF if kind < 2 else 0xFFFFFFFF)
         if kind % 2:
             self._release(kind - 1, number)
+            if kind == 1:
+                self._keys.pop(number, None)
             self._extensions(body, _OF_UNDECLARE)
             return 1
         size = self._key(body if kind else body | _MIDDLE)
         self._extensions(body)
-        if not kind:
-            self._keys[number] = size
+        if not kind:  # of two with one number Zenoh keeps the first that it understands
+            before = self._keys.get(number, size)
+            self._keys[number] = max(size[0], before[0]), max(size[1], before[1])
         return self._hold(kind, number, size[1])
 
     def _interest(self, header: int) -> float:
