@@ -57,9 +57,20 @@ def test_what_is_declared_is_counted_until_it_is_taken_back(reader: Reader) -> N
     assert reader.holds == 0
 
 
-def test_one_number_for_many_declarations_hides_none(reader: Reader) -> None:
-    asked(reader, *(declare(2, 1, key(f"shoal/{i}")) for i in range(50)), undeclare(2, 1), undeclare(2, 1))
-    assert reader.holds == 49
+def test_one_number_for_two_declarations_is_refused(reader: Reader) -> None:
+    asked(reader, declare(4, 1, key("shoal/a")), declare(4, 1, key("shoal/a")))
+    assert reader.holds == 1
+    with pytest.raises(Unreadable, match="one number"):
+        asked(reader, declare(4, 1, key("shoal/b")))
+
+
+def test_what_somebody_was_interested_in_is_told_when_it_is_over(reader: Reader) -> None:
+    asked(reader, declare(0, 9, key("shoal")), b"\x79\x05\x73" + key("/a", scope=9), b"\x79\x06\x33" + key("shoal/b"))
+    asked(reader, b"\x39\x07\x38" + key("shoal/c"), declare(2, 1, key("shoal/d")), b"\x19\x05")
+    assert reader.over == ["shoal/c", "shoal/a"]
+    reader.close()
+    assert reader.over == ["shoal/c", "shoal/a", "shoal/b"]
+    assert reader.holds == 0
 
 
 def test_patterns_count_for_more(reader: Reader) -> None:
@@ -69,7 +80,6 @@ def test_patterns_count_for_more(reader: Reader) -> None:
 
 def test_names_that_go_on_from_others_count_in_full(reader: Reader) -> None:
     asked(reader, declare(0, 1, key("a" * 300)), declare(0, 2, key("*" * MAX_STARS)))
-    asked(reader, declare(0, 1, key("a")))  # Zenoh keeps the first
     for longer in (declare(2, 1, key("a" * (MAX_KEY - 299), scope=1), 0x60), declare(2, 1, key("*", scope=2), 0x60)):
         with pytest.raises(Unreadable, match="too long or matches too much"):
             asked(reader, longer)

@@ -74,6 +74,7 @@ FLOODS: dict[str, Declaration] = {
     "names": lambda i: declared(0, i, own(i)),
     "names of names": lambda i: bytes([0x1E, 0x20]) + number(i + 1) + number(i) + b"\x3c" + b"x/" * 30,
     "queries": lambda i: query(i, own(i)),
+    "interest of a moment": lambda i: b"\x39" + number(i + 1) + b"\x38" + own(i),
     "messages": message,
     "presence": lambda i: declared(6, i, key(f"shoal/reef/open/peers/{i % 4096:03x}/{i:064x}")),
 }

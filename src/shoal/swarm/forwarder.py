@@ -19,7 +19,8 @@ import socket
 import ssl
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from shoal.swarm.addresses import address_of
@@ -32,6 +33,8 @@ HANDSHAKE = 10.0
 """Seconds in which a connection must be through its handshake."""
 SILENCE = 60.0
 """Seconds after which a connection that says nothing is cut: a session says every few seconds that it is there."""
+SETTLED = 3.0
+"""Seconds after which Zenoh has done what a message or the end of a connection asks for."""
 HELD = 4096
 """Declarations that one address may hold: a node has one for each neighbour, and a few. Each costs a walk over all."""
 RATE, BURST = 100.0, 4096.0
@@ -85,15 +88,17 @@ class Forwarder:
         self.loop = asyncio.new_event_loop()
         self.buffer = memoryview(bytearray(65536))
         self._connections = 0
+        self._over: deque[tuple[float, str]] = deque()
         self._listeners: list[tuple[socket.socket, ssl.SSLContext | None]] = []
         self._thread = threading.Thread(target=self.loop.run_forever, name="shoal-forwarder", daemon=True)
         context = _tls(options)
         for endpoint in forwarded(options):
             self._listeners.append((_listener(endpoint), context if endpoint.startswith("tls/") else None))
 
-    def start(self, path: str) -> None:
-        """Lets connections in, to Zenoh's socket at `path`."""
-        self.path = path
+    def start(self, path: str, clean: Callable[[str], None]) -> None:
+        """Lets connections in, to Zenoh's socket at `path`. `clean` makes Zenoh forget a key expression that nobody
+        uses."""
+        self.path, self._clean = path, clean
         self._tasks = [self.loop.create_task(self._accept(*listener)) for listener in self._listeners]
         self._tasks.append(self.loop.create_task(self._sweep()))  # the loop itself does not keep them
         self._thread.start()
@@ -165,11 +170,19 @@ class Forwarder:
             self.leave(self.visitors[address])
             link.close()
 
+    def over(self, keys: list[str]) -> None:
+        """Nobody is interested in these any more, as soon as Zenoh has seen it."""
+        now = time.monotonic()
+        self._over.extend((now, key) for key in keys)
+
     async def _sweep(self) -> None:
-        """Cuts those who say nothing, and forgets addresses that left."""
+        """Cuts those who say nothing, and forgets addresses that left and what they were interested in."""
         while True:
             await asyncio.sleep(1.0)
             now = time.monotonic()
+            while self._over and now - self._over[0][0] > SETTLED:
+                self._clean(self._over.popleft()[1])
+                await asyncio.sleep(0)
             for outside in [each for each in self.open if each.silent(now)]:
                 outside.cut("silent")
             for address in [address for address, visitor in self.visitors.items() if visitor.idle(now)]:
@@ -198,7 +211,9 @@ class Outside(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         self.forwarder.open.discard(self)
         self.forwarder.leave(self.visitor)
-        self.visitor.held -= self._held
+        if self._reader is not None:
+            self._reader.close()
+            self._count(self._reader)
         if self.inside is not None:
             self.inside.close()
 
@@ -244,12 +259,17 @@ class Outside(asyncio.BufferedProtocol):
                 self.forwarder.loop.call_later(wait, self.go_on, "asks too fast")
                 break
             self.visitor.spend(self._reader.batch(bytes(data[at + 2 : end])))
-            held = self._reader.holds
-            self.visitor.held += held - self._held
-            self._held = held
+            self._count(self._reader)
             self._heard = time.monotonic()
             at = end
         return at
+
+    def _count(self, reader: Reader) -> None:
+        """Takes over what the reader counted."""
+        self.visitor.held += reader.holds - self._held
+        self._held = reader.holds
+        self.forwarder.over(reader.over)
+        reader.over.clear()
 
     async def _open(self) -> None:
         try:

@@ -19,9 +19,10 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,7 @@ def relay_session(options: RelayOptions) -> int:
             tempfile.TemporaryDirectory(prefix="shoal-relay-") as folder,  # that nobody else may look into
             open_config(relay_config(options, f"{folder}/zenoh")) as session,
         ):
-            forwarder.start(f"{folder}/zenoh")
+            forwarder.start(f"{folder}/zenoh", partial(_clean, session))
             console.print(Text(f"relay on {', '.join(options.transport.listen)}; stop with Ctrl-C"))
             if len(forwarded(options.transport)) < len(options.transport.listen):
                 console.print(Text("over quic/ there is no bound for one address"))
@@ -144,6 +145,12 @@ def relay_session(options: RelayOptions) -> int:
         for number, handler in previous.items():
             signal.signal(number, handler)
     return 0
+
+
+def _clean(session: zenoh.Session, key: str) -> None:
+    """Zenoh never removes what somebody was interested in from its tree, but does so if a subscriber there leaves."""
+    with suppress(zenoh.ZError):
+        session.declare_subscriber(key, lambda sample: None).undeclare()
 
 
 def _allow_files(needed: int) -> None:

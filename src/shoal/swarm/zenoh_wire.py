@@ -36,13 +36,16 @@ _TIMEOUT, _PRIORITY, _FIRST, _DROP = 0x26, 0x31, 0x02, 0x03
 _NUMBERS = {0x21, 0x25, _TIMEOUT, _PRIORITY, 0x33, 0x34}
 """Extensions that are numbers, by their header: quality of service, budget, timeout, priority, node, target."""
 _NONE: dict[int, str] = {}
-_OF_UNDECLARE = {0x5F: "bytes"}
+_OF_UNDECLARE = {0x5F: "name"}
 _OF_RESPONSE = {0x43: "responder"}
 _OF_PUT = {0x41: "source", 0x43: "bytes"}
 _OF_DEL = {0x41: "source", 0x42: "bytes"}
 _OF_QUERY = {0x41: "source", 0x43: "value", 0x45: "bytes"}
 _OF_ERR = {0x41: "source"}
 """Other extensions, by their header, and how Zenoh reads them: some without a look at the length that they give."""
+
+
+EVERYTHING = "**"
 
 
 class Unreadable(Exception):  # noqa: N818 (it is what the bytes are)
@@ -55,13 +58,18 @@ class Reader:
     def __init__(self) -> None:
         self.batches = 0
         self.holds = 0.0
-        """The cost of all declarations that hold. One whose number is given to another one holds for good."""
-        self._held: dict[tuple[int, int], float] = {}
-        """The same, by kind and number."""
-        self._keys: dict[int, tuple[int, int]] = {}
+        """The cost of all declarations that hold."""
+        self.over: list[str] = []
+        """Key expressions of interests that do not hold any more; Zenoh keeps these in its tree."""
+        self._held: dict[tuple[int, int, str], str] = {}
+        """Key expressions of what holds, by kind and number, or name."""
+        self._keys: dict[int, str] = {}
+        self._is_relay = False
+        """Relays number nothing that they declare: they name it."""
         self._unfinished: set[tuple[int, int]] = set()
         self._data = b""
         self._at = 0
+        self._named = ""
 
     @property
     def greeted(self) -> bool:
@@ -87,6 +95,8 @@ class Reader:
     def _greet(self) -> int:
         if self._data[0] & 0x1F != (_INIT if self.batches == 1 else _OPEN):
             raise Unreadable("no handshake of Zenoh")
+        if self.batches == 1:
+            self._is_relay = self._data[2] & 3 == 0
         if self.batches == 1 and self._data[1] != VERSION:
             raise Unreadable(f"version {self._data[1]} of Zenoh's protocol")
         return 0
@@ -177,39 +187,54 @@ class Reader:
             raise Unreadable("a declaration of an unknown kind")
         number = self._number() & (0xFFFF if kind < 2 else 0xFFFFFFFF)
         if kind % 2:
-            self._release(kind - 1, number)
+            self._named = ""
+            self._extensions(body, _OF_UNDECLARE)
+            self._release(kind - 1, number, self._named)
             if kind == 1:
                 self._keys.pop(number, None)
-            self._extensions(body, _OF_UNDECLARE)
             return 1
-        size = self._key(body if kind else body | _MIDDLE)
+        text = self._key(body if kind else body | _MIDDLE)
         self._extensions(body)
-        if not kind:  # of two with one number Zenoh keeps the first that it understands
-            before = self._keys.get(number, size)
-            self._keys[number] = max(size[0], before[0]), max(size[1], before[1])
-        return self._hold(kind, number, size[1])
+        if not kind:
+            self._keys[number] = text
+        return self._hold(kind, number, text)
 
     def _interest(self, header: int) -> float:
         number, mode = self._number() & 0xFFFFFFFF, header & (_MIDDLE | _LOW)
-        stars = 0
+        text = ""
         if mode:
             options = self._byte()
-            stars = self._key(options)[1] if options & 0x10 else MAX_STARS
+            text = self._key(options, known=True) if options & 0x10 else EVERYTHING
         self._extensions(header)
         if not mode:
             self._release(_INTEREST, number)
         elif mode & _MIDDLE:
-            return self._hold(_INTEREST, number, stars)
-        return 1 + STAR * stars
+            return self._hold(_INTEREST, number, text)
+        else:
+            self.over.append(text)
+        return _cost(text)
 
-    def _hold(self, kind: int, number: int, stars: int) -> float:
-        cost = 1 + STAR * stars
-        self._held[kind, number] = cost
-        self.holds += cost
-        return cost
+    def _hold(self, kind: int, number: int, text: str) -> float:
+        """Zenoh forgets the first of two declarations with one number without cleaning up."""
+        id = kind, number, text if self._is_relay and not number else ""
+        if self._held.get(id, text) != text:
+            raise Unreadable("two declarations with one number")
+        if id not in self._held:
+            self._held[id] = text
+            self.holds += _cost(text)
+        return _cost(text)
 
-    def _release(self, kind: int, number: int) -> None:
-        self.holds -= self._held.pop((kind, number), 0.0)
+    def _release(self, kind: int, number: int, name: str = "") -> None:
+        text = self._held.pop((kind, number, name if self._is_relay and not number else ""), None)
+        if text is not None:
+            self.holds -= _cost(text)
+            if kind == _INTEREST:
+                self.over.append(text)
+
+    def close(self) -> None:
+        """The connection is over, and all that it declared."""
+        for id in list(self._held):
+            self._release(*id)
 
     def _query(self, header: int) -> None:
         if header & 0x1F != _QUERY:
@@ -249,18 +274,20 @@ class Reader:
         if self._number() & 1:
             self._skip()
 
-    def _key(self, flags: int) -> tuple[int, int]:
-        """A key expression: its characters and stars, with those of the declared one that it goes on from."""
+    def _key(self, flags: int, known: bool = False) -> str:
+        """A key expression, with the declared one that it goes on from. Of those that the relay declared itself only
+        what follows is told, and none may be if it must be `known`."""
         scope = self._number()
-        length, stars = self._keys.get(scope, (0, 0)) if flags & _MIDDLE else (0, 0)
+        text = self._keys.get(scope, "") if flags & _MIDDLE else ""
+        if known and scope and not text:
+            raise Unreadable("an interest in something unknown")
         if flags & _LOW:
             size = self._number()
-            length += size
-            stars += self._data.count(b"*", self._at, self._at + size)
+            text += self._data[self._at : self._at + size].decode(errors="replace")
             self._at += size
-        if length > MAX_KEY or stars > MAX_STARS:
+        if len(text) > MAX_KEY or text.count("*") > MAX_STARS:
             raise Unreadable("a key expression that is too long or matches too much")
-        return length, stars
+        return text
 
     def _extensions(self, header: int, known: dict[int, str] = _NONE) -> None:
         more = header & _MORE
@@ -282,6 +309,12 @@ class Reader:
             self._encoding()
             if self._at > end:
                 raise Unreadable("an extension of another length than it says")
+        elif form == "name":
+            flags = self._byte()
+            scope = self._number()
+            self._named = self._keys.get(scope, "") if flags & 2 else ""
+            if flags & 1:
+                self._named += self._data[self._at : end].decode(errors="replace")
         elif form != "bytes":  # an id of 1 to 16 bytes, a number, and where it is the source of data one more
             length = 1 + (self._byte() >> 4)
             self._at += length
@@ -316,3 +349,7 @@ class Reader:
             shift += 7
         self._at = at
         return value
+
+
+def _cost(text: str) -> float:
+    return 1 + STAR * text.count("*")
