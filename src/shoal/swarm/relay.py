@@ -48,10 +48,9 @@ MESSAGES = [
     "query",
     "declare_queryable",
     "reply",
-    "liveliness_token",
-    "declare_liveliness_subscriber",
-    "liveliness_query",
 ]
+PRESENCE = ["liveliness_token", "declare_liveliness_subscriber", "liveliness_query"]
+"""Carried as long as nodes find each other by it. Without any, this list is empty: each one costs all who look."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ def relay_config(options: RelayOptions, path: str) -> dict[str, Any]:
                 "id": "shoal",
                 "permission": "allow",
                 "flows": ["ingress", "egress"],
-                "messages": MESSAGES,
+                "messages": [*MESSAGES, *PRESENCE],
                 "key_exprs": KEYS,
             }
         ],
