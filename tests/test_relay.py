@@ -18,7 +18,7 @@ from test_network import MakeLink, free_port, make_link, until
 
 from shoal.errors import UserError
 from shoal.swarm.relay import HELP, LISTEN, RelayOptions, add_arguments, command, relay_config
-from shoal.swarm.transport import TransportOptions, Unreachable, open_session
+from shoal.swarm.transport import TransportOptions, Unreachable, base_config, open_config, open_session
 
 __all__ = ["make_link"]
 
@@ -175,6 +175,54 @@ def test_a_relay_carries_nothing_else_and_bounds_the_rest(relay: Relay) -> None:
 
 
 @pytest.mark.network
+def test_an_address_gets_its_share_of_the_sessions(relay: Relay) -> None:
+    where = address()
+    process = relay("--listen", where, "--address-sessions", "2", "--every", "0.1")
+    options = TransportOptions(connect=(where,))
+    with open_session(options) as one, open_session(options):
+        with pytest.raises(Unreachable):
+            open_session(options)
+        with from_address(where, "127.0.0.2") as other:
+            got: list[str] = []
+            subscriber = other.declare_subscriber("shoal/a", lambda sample: got.append(sample.payload.to_string()))
+            until(lambda: one.put("shoal/a", "x" * 200_000) or got)  # more than fits into one piece
+            assert set(got) == {"x" * 200_000}
+            subscriber.undeclare()
+    assert process.stdout is not None
+    while "too many of one address" not in process.stdout.readline():
+        pass
+    until(lambda: open_session(options).close() is None)  # places that became free are given again
+
+
+@pytest.mark.network
+def test_who_declares_too_much_is_cut(relay: Relay, make_link: MakeLink) -> None:
+    where = address()
+    process = relay("--listen", where, "--every", "0.1")
+    ada, bob = make_link("ada", connect=[where]), make_link("bob", connect=[where])
+    until(lambda: bob.listens_to(ada))
+    with from_address(where, "127.0.0.2") as session:
+        kept = [session.declare_queryable(f"shoal/{number}", lambda query: None) for number in range(5000)]
+        assert process.stdout is not None
+        while "declares too much" not in process.stdout.readline():
+            pass
+        ada.tell(1)
+        until(lambda: bob.rounds_of(ada) == [1])
+        assert len(kept) == 5000
+
+
+@pytest.mark.network
+def test_an_exempt_address_has_no_limits(relay: Relay) -> None:
+    where = address()
+    relay("--listen", where, "--address-sessions", "1", "--exempt", "127.0.0.1")
+    options = TransportOptions(connect=(where,))
+    with open_session(options) as one, open_session(options) as two:
+        got: list[Any] = []
+        subscriber = two.declare_subscriber("shoal/a", got.append)
+        until(lambda: one.put("shoal/a", "x") or got)
+        subscriber.undeclare()
+
+
+@pytest.mark.network
 def test_an_address_in_use_is_told(relay: Relay) -> None:
     where = address()
     relay("--listen", where)
@@ -216,15 +264,24 @@ def test_arguments() -> None:
     assert HELP
     assert arguments().listen is None
     assert TransportOptions(listen=(LISTEN,)).listen == (LISTEN,)
-    for wrong in (["--max-sessions", "0"], ["--max-bytes", "9999999"], ["--every", "0"]):
+    for wrong in (
+        ["--max-sessions", "0"],
+        ["--address-sessions", "0"],
+        ["--max-bytes", "9999999"],
+        ["--every", "0"],
+    ):
         with pytest.raises(UserError, match="above 0"):
             command(arguments(*wrong))
     with pytest.raises(UserError, match="HOST:PORT"):
         command(arguments("--listen", "7447"))
+    with pytest.raises(UserError, match="IP address"):
+        command(arguments("--exempt", "relay.example.org"))
+    with pytest.raises(UserError, match="no address of this machine"):
+        command(arguments("--listen", "192.0.2.1:7447"))
 
 
 def test_what_a_relay_lets_through_is_denied_by_default() -> None:
-    config = relay_config(RelayOptions(TransportOptions(listen=(LISTEN,))))
+    config = relay_config(RelayOptions(TransportOptions(listen=(LISTEN,))), "zenoh")
     assert config["access_control"]["default_permission"] == "deny"
     assert not config["adminspace"]["enabled"]
     assert not config["scouting"]["multicast"]["enabled"]
@@ -235,6 +292,14 @@ def arguments(*words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     return parser.parse_args(words)
+
+
+def from_address(where: str, source: str) -> zenoh.Session:
+    """A session with a relay from another address of this machine."""
+    config = base_config(TransportOptions(connect=(where,)))
+    config["mode"] = "client"
+    config["connect"] |= {"endpoints": [f"tcp/{where}#bind={source}:0"], "timeout_ms": 0}
+    return open_config(config)
 
 
 class Authority:

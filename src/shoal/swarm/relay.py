@@ -4,20 +4,25 @@
     shoal relay --connect relay.example.org:7447            # another one, which knows the first
     shoal run --connect relay.example.org:7447              # a node
 
-Anybody can host one. It reads nothing that it carries, keeps nothing, and is trusted with nothing: every rollout is
-signed by its author and checked by its reader. It carries keys of `shoal/**` only, and bounds sessions and sizes. Zenoh
-has no bound on the rate of one link that lets a round's rollouts, which come in one burst, through ("downsampling" let
-1 of 20 pass): nodes bound rates themselves.
+Anybody can host one. It keeps nothing that it carries and is trusted with nothing: every rollout is signed by its
+author and checked by its reader. It carries keys of `shoal/**` only, and bounds sizes. The `forwarder` before Zenoh
+bounds what one address may have and ask for: connections, declarations and messages. Zenoh has no such bounds
+("downsampling" lets 1 of 20 rollouts pass where a round's come in one burst).
 """
 
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import signal
+import sys
+import tempfile
 import threading
 import time
-from dataclasses import dataclass
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +30,15 @@ import zenoh
 from rich.console import Console
 from rich.text import Text
 
+from shoal.addresses import address_of
 from shoal.errors import UserError
+from shoal.swarm.forwarder import Forwarder, Limits, forwarded
 from shoal.swarm.transport import MAX_MESSAGE, TransportOptions, base_config, open_config
 
 HELP = "carry a swarm's messages between nodes that cannot reach each other"
 LISTEN = "tcp/0.0.0.0:7447"
+FILES = 4
+"""Open files that a session takes: both ends of the forwarder, Zenoh's, and some room."""
 KEYS = ["shoal/**", "shoal/**/@adv/**"]
 """What is carried; `**` alone does not match the chunks that begin with @, of history and recovery."""
 MESSAGES = [
@@ -39,10 +48,9 @@ MESSAGES = [
     "query",
     "declare_queryable",
     "reply",
-    "liveliness_token",
-    "declare_liveliness_subscriber",
-    "liveliness_query",
 ]
+PRESENCE = ["liveliness_token", "declare_liveliness_subscriber", "liveliness_query"]
+"""Carried as long as nodes find each other by it. Without any, this list is empty: each one costs all who look."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,7 @@ class RelayOptions:
     """What a relay is to do."""
 
     transport: TransportOptions
-    max_sessions: int = 1000
+    limits: Limits = field(default_factory=Limits)
     """Nodes and relays that may be connected at a time."""
     max_bytes: int = MAX_MESSAGE // 2
     """Of one message."""
@@ -58,11 +66,16 @@ class RelayOptions:
     """Seconds between status lines."""
 
 
-def relay_config(options: RelayOptions) -> dict[str, Any]:
-    """Zenoh's configuration for a relay."""
+def relay_config(options: RelayOptions, path: str) -> dict[str, Any]:
+    """Zenoh's configuration for a relay that the forwarder reaches by the socket at `path`."""
     config = base_config(options.transport)
     config["mode"] = "router"
-    config["transport"]["unicast"]["max_sessions"] = options.max_sessions
+    passing = set(forwarded(options.transport))
+    config["listen"]["endpoints"] = [each for each in options.transport.listen if each not in passing]
+    config["listen"]["endpoints"].append(f"unixsock-stream/{path}")
+    config["transport"]["link"]["protocols"].append("unixsock-stream")
+    sessions = options.limits.sessions
+    config["transport"]["unicast"] |= {"max_sessions": sessions, "accept_pending": sessions}
     config["adminspace"] = {"enabled": False}
     config["access_control"] = {
         "enabled": True,
@@ -72,7 +85,7 @@ def relay_config(options: RelayOptions) -> dict[str, Any]:
                 "id": "shoal",
                 "permission": "allow",
                 "flows": ["ingress", "egress"],
-                "messages": MESSAGES,
+                "messages": [*MESSAGES, *PRESENCE],
                 "key_exprs": KEYS,
             }
         ],
@@ -107,22 +120,49 @@ def relay_session(options: RelayOptions) -> int:
     stop = threading.Event()
     previous = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     console = Console(highlight=False, soft_wrap=True)
+    _allow_files(FILES * options.limits.sessions)
     try:
-        with open_config(relay_config(options)) as session:
+        with (
+            closing(Forwarder(options.transport, options.limits)) as forwarder,
+            tempfile.TemporaryDirectory(prefix="shoal-relay-") as folder,  # that nobody else may look into
+            open_config(relay_config(options, f"{folder}/zenoh")) as session,
+        ):
+            forwarder.start(f"{folder}/zenoh", partial(_clean, session))
             console.print(Text(f"relay on {', '.join(options.transport.listen)}; stop with Ctrl-C"))
+            if len(forwarded(options.transport)) < len(options.transport.listen):
+                console.print(Text("over quic/ there is no bound for one address"))
             started = time.monotonic()
             if console.is_interactive:
                 with console.status("") as line:
                     while not stop.wait(min(options.every, 1.0)):
-                        line.update(Text(_status(session, started)))
+                        line.update(Text(_status(session, forwarder, started)))
             else:
                 while not stop.wait(options.every):
-                    console.print(Text(_status(session, started)))
-            console.print(Text(f"stopped; {_status(session, started)}"))
+                    console.print(Text(_status(session, forwarder, started)))
+            console.print(Text(f"stopped; {_status(session, forwarder, started)}"))
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
     return 0
+
+
+def _clean(session: zenoh.Session, key: str) -> None:
+    """Zenoh never removes what somebody was interested in from its tree, but does so if a subscriber there leaves."""
+    with suppress(zenoh.ZError):
+        session.declare_subscriber(key, lambda sample: None).undeclare()
+
+
+def _allow_files(needed: int) -> None:
+    """Lets this process have as many open files as its connections take. Raises `UserError`."""
+    if sys.platform == "win32":
+        raise UserError("a relay needs Unix sockets: run it on Linux or macOS, or in Docker")
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise UserError(f"so many sessions take {needed} open files, and this user may have {hard}: see ulimit -n")
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -142,6 +182,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mutual", action="store_true", help="let in only who shows a certificate of --ca")
     parser.add_argument("--max-sessions", type=int, default=1000, help="connections at a time (default 1000)")
     parser.add_argument(
+        "--address-sessions", type=int, default=64, help="of them from one address, or IPv6 network /64 (default 64)"
+    )
+    parser.add_argument(
+        "--exempt",
+        action="append",
+        default=[],
+        metavar="ADDRESS",
+        help="IP address without limits of its own, for another relay with many nodes; may be repeated",
+    )
+    parser.add_argument(
         "--max-bytes", type=int, default=MAX_MESSAGE // 2, help=f"of one message (default {MAX_MESSAGE // 2})"
     )
     parser.add_argument("--every", type=float, default=5.0, metavar="SECONDS", help="between status lines (default 5)")
@@ -151,6 +201,8 @@ def command(args: argparse.Namespace) -> int:
     """`shoal relay`."""
     if args.max_sessions < 1 or not 1024 <= args.max_bytes <= MAX_MESSAGE or not args.every > 0:
         raise UserError(f"--max-sessions and --every must be above 0, and --max-bytes from 1024 to {MAX_MESSAGE}")
+    if args.address_sessions < 1:
+        raise UserError("--address-sessions must be above 0")
     transport = TransportOptions(
         connect=tuple(args.connect),
         listen=tuple(args.listen or [LISTEN]),
@@ -159,14 +211,23 @@ def command(args: argparse.Namespace) -> int:
         key=args.key,
         mutual=args.mutual,
     )
-    return relay_session(RelayOptions(transport, args.max_sessions, args.max_bytes, args.every))
+    limits = Limits(args.max_sessions, args.address_sessions, frozenset(_address(text) for text in args.exempt))
+    return relay_session(RelayOptions(transport, limits, args.max_bytes, args.every))
 
 
-def _status(session: zenoh.Session, started: float) -> str:
+def _address(text: str) -> str:
+    try:
+        return address_of(str(ipaddress.ip_address(text)))
+    except ValueError:
+        raise UserError(f"--exempt {text}: write an IP address, as 203.0.113.7 or 2001:db8::7") from None
+
+
+def _status(session: zenoh.Session, forwarder: Forwarder, started: float) -> str:
     kinds = [transport.whatami for transport in session.info.transports()]
     relays = kinds.count(zenoh.WhatAmI.ROUTER)
     up = timedelta(seconds=int(time.monotonic() - started))
-    return f"up {up}, {_counted(len(kinds) - relays, 'node')}, {_counted(relays, 'other relay')}"
+    refused = "".join(f", refused {number}: {reason}" for reason, number in forwarder.refused.most_common())
+    return f"up {up}, {_counted(len(kinds) - relays, 'node')}, {_counted(relays, 'other relay')}{refused}"
 
 
 def _counted(number: int, what: str) -> str:

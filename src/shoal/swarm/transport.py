@@ -189,13 +189,18 @@ def open_config(config: dict[str, Any]) -> zenoh.Session:
     endpoints = ", ".join(config["listen"]["endpoints"])
     if "Unable to connect" in reason:
         raise Unreachable(f"none of {', '.join(config['connect']['endpoints'])} answers")
+    raise cannot_listen(reason, endpoints)
+
+
+def cannot_listen(reason: str, endpoints: str) -> UserError:
+    """What to tell the user if the system does not let a program listen, for this `reason`."""
     if "already in use" in reason:
-        raise UserError(f"another program listens on {endpoints} already: choose another port")
+        return UserError(f"another program listens on {endpoints} already: choose another port")
     if "assign requested address" in reason:
-        raise UserError(f"{endpoints} is no address of this machine: listen on 0.0.0.0 for all of its addresses")
+        return UserError(f"{endpoints} is no address of this machine: listen on 0.0.0.0 for all of its addresses")
     if "ermission denied" in reason:
-        raise UserError(f"this user may not listen on {endpoints}: choose a port above 1023")
-    raise UserError(f"the network cannot be opened: {reason}")
+        return UserError(f"this user may not listen on {endpoints}: choose a port above 1023")
+    return UserError(f"the network cannot be opened: {reason}")
 
 
 def tls_trouble(options: TransportOptions) -> str:

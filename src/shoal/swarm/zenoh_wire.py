@@ -1,0 +1,355 @@
+"""Reads what a connection says in Zenoh's protocol, to count what it asks of a relay.
+
+    asked = Reader()
+    asked.batch(data)     # what `data` asks of a relay, where 1 is a declaration; raises `Unreadable`
+    asked.holds           # the same of all declarations that were not taken back
+
+Zenoh bounds neither the number of declarations of a session nor their rate, and each costs a walk over all that are
+there. The reader is strict: what no session of Zenoh 1.10 sends as it is configured here is `Unreadable`, so that it
+never takes a message for shorter or longer than Zenoh does.
+"""
+
+from __future__ import annotations
+
+VERSION = 9
+"""Of the protocol."""
+MAX_KEY = 512
+"""Characters of a key expression."""
+MAX_STARS = 8
+"""In a key expression: matching costs time with each."""
+MAX_OAM = 8192
+"""Bytes of a message about the network itself: which relays there are."""
+DATA, QUERY, STAR = 0.01, 0.4, 10.0
+"""What messages cost that ask for nothing, queries, and each star in what is declared."""
+FULL = 65536
+"""Bytes that cost as much as a declaration."""
+MAX_WAIT = 60_000
+"""Milliseconds that a query may stay open."""
+
+_INIT, _OPEN, _CLOSE, _KEEP_ALIVE, _FRAME, _FRAGMENT = range(1, 7)
+_INTEREST, _RESPONSE_FINAL, _RESPONSE, _REQUEST, _PUSH, _DECLARE, _OAM = range(0x19, 0x20)
+_PUT, _DEL, _QUERY, _REPLY, _ERR = range(1, 6)
+_MORE, _MIDDLE, _LOW = 0x80, 0x40, 0x20
+"""The three flags of a header; "more" says that extensions follow."""
+_FINAL = 0x1A
+_TIMEOUT, _PRIORITY, _FIRST, _DROP = 0x26, 0x31, 0x02, 0x03
+_NUMBERS = {0x21, 0x25, _TIMEOUT, _PRIORITY, 0x33, 0x34}
+"""Extensions that are numbers, by their header: quality of service, budget, timeout, priority, node, target."""
+_NONE: dict[int, str] = {}
+_OF_UNDECLARE = {0x5F: "name"}
+_OF_RESPONSE = {0x43: "responder"}
+_OF_PUT = {0x41: "source", 0x43: "bytes"}
+_OF_DEL = {0x41: "source", 0x42: "bytes"}
+_OF_QUERY = {0x41: "source", 0x43: "value", 0x45: "bytes"}
+_OF_ERR = {0x41: "source"}
+"""Other extensions, by their header, and how Zenoh reads them: some without a look at the length that they give."""
+
+
+EVERYTHING = "**"
+
+
+class Unreadable(Exception):  # noqa: N818 (it is what the bytes are)
+    """No session of a node or relay says this."""
+
+
+class Reader:
+    """One connection's side of the conversation. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self.batches = 0
+        self.holds = 0.0
+        """The cost of all declarations that hold."""
+        self.over: list[str] = []
+        """Key expressions of interests that do not hold any more; Zenoh keeps these in its tree."""
+        self._held: dict[tuple[int, int, str], str] = {}
+        """Key expressions of what holds, by kind and number, or name."""
+        self._keys: dict[int, str] = {}
+        self._is_relay = False
+        """Relays number nothing that they declare: they name it."""
+        self._unfinished: set[tuple[int, int]] = set()
+        self._data = b""
+        self._at = 0
+        self._named = ""
+
+    @property
+    def greeted(self) -> bool:
+        """Whether the handshake is over as far as this side is concerned."""
+        return self.batches > 2
+
+    def batch(self, data: bytes) -> float:
+        """Reads one batch, without the two bytes of its length; what it asks of a relay, where 1 is a declaration."""
+        self._data, self._at = data, 0
+        self.batches += 1
+        try:
+            if self.batches <= 2:
+                return self._greet()
+            cost = len(data) / FULL
+            while self._at < len(data):
+                cost += self._message()
+        except IndexError:
+            raise Unreadable("a message ends too early") from None
+        if self._at > len(data):
+            raise Unreadable("a message ends too early")
+        return cost
+
+    def _greet(self) -> int:
+        if self._data[0] & 0x1F != (_INIT if self.batches == 1 else _OPEN):
+            raise Unreadable("no handshake of Zenoh")
+        if self.batches == 1:
+            self._is_relay = self._data[2] & 3 == 0
+        if self.batches == 1 and self._data[1] != VERSION:
+            raise Unreadable(f"version {self._data[1]} of Zenoh's protocol")
+        return 0
+
+    def _message(self) -> float:
+        header = self._byte()
+        kind = header & 0x1F
+        if kind == _PUSH:
+            self._key(header)
+            self._extensions(header)
+            self._sample(self._byte())
+            return DATA
+        if kind == _FRAME:
+            self._number()
+            self._extensions(header)
+            return DATA
+        if kind in (_KEEP_ALIVE, _CLOSE):
+            self._at += kind == _CLOSE
+            self._extensions(header)
+            return DATA
+        return self._control(kind, header)
+
+    def _control(self, kind: int, header: int) -> float:
+        if kind == _DECLARE:
+            return self._declare(header)
+        if kind == _INTEREST:
+            return self._interest(header)
+        if kind == _FRAGMENT:
+            return self._fragment(header)
+        if kind == _REQUEST:
+            self._number()
+            self._key(header)
+            self._extensions(header)
+            self._query(self._byte())
+            return QUERY
+        if kind == _RESPONSE:
+            self._number()
+            self._key(header)
+            self._extensions(header, _OF_RESPONSE)
+            self._response(self._byte())
+            return DATA
+        if kind == _RESPONSE_FINAL:
+            self._number()
+            self._extensions(header)
+            return DATA
+        if kind == _OAM and header & (_MIDDLE | _LOW) == _MIDDLE:
+            self._number()
+            self._extensions(header)
+            if self._skip() > MAX_OAM:
+                raise Unreadable("too much about the network")
+            return 1
+        raise Unreadable(f"a message of kind {kind}")
+
+    def _fragment(self, header: int) -> float:
+        """A part of a message that is larger than a batch. No declaration is."""
+        self._number()
+        priority, first = 5, False
+        more = header & _MORE
+        while more:
+            extension = self._byte()
+            more = extension & _MORE
+            if extension & 0x7F == _PRIORITY:
+                priority = self._number() & 7
+            elif extension & 0x7F == _FIRST:
+                first = True
+            elif extension & 0x7F != _DROP:
+                raise Unreadable("a fragment with something unknown")
+        lane = header & _LOW, priority
+        if (first or lane not in self._unfinished) and self._data[self._at] & 0x1F not in (_PUSH, _RESPONSE):
+            raise Unreadable("a declaration or query in fragments")
+        if header & _MIDDLE:
+            self._unfinished.add(lane)
+        else:
+            self._unfinished.discard(lane)
+        self._at = len(self._data)
+        return DATA
+
+    def _declare(self, header: int) -> float:
+        if header & _LOW:
+            self._number()
+        self._extensions(header)
+        body = self._byte()
+        kind = body & 0x1F
+        if kind == _FINAL:
+            self._extensions(body)
+            return 0
+        if kind > 7:
+            raise Unreadable("a declaration of an unknown kind")
+        number = self._number() & (0xFFFF if kind < 2 else 0xFFFFFFFF)
+        if kind % 2:
+            self._named = ""
+            self._extensions(body, _OF_UNDECLARE)
+            self._release(kind - 1, number, self._named)
+            if kind == 1:
+                self._keys.pop(number, None)
+            return 1
+        text = self._key(body if kind else body | _MIDDLE)
+        self._extensions(body)
+        if not kind:
+            self._keys[number] = text
+        return self._hold(kind, number, text)
+
+    def _interest(self, header: int) -> float:
+        number, mode = self._number() & 0xFFFFFFFF, header & (_MIDDLE | _LOW)
+        text = ""
+        if mode:
+            options = self._byte()
+            text = self._key(options, known=True) if options & 0x10 else EVERYTHING
+        self._extensions(header)
+        if not mode:
+            self._release(_INTEREST, number)
+        elif mode & _MIDDLE:
+            return self._hold(_INTEREST, number, text)
+        else:
+            self.over.append(text)
+        return _cost(text)
+
+    def _hold(self, kind: int, number: int, text: str) -> float:
+        """Zenoh forgets the first of two declarations with one number without cleaning up."""
+        id = kind, number, text if self._is_relay and not number else ""
+        if self._held.get(id, text) != text:
+            raise Unreadable("two declarations with one number")
+        if id not in self._held:
+            self._held[id] = text
+            self.holds += _cost(text)
+        return _cost(text)
+
+    def _release(self, kind: int, number: int, name: str = "") -> None:
+        text = self._held.pop((kind, number, name if self._is_relay and not number else ""), None)
+        if text is not None:
+            self.holds -= _cost(text)
+            if kind == _INTEREST:
+                self.over.append(text)
+
+    def close(self) -> None:
+        """The connection is over, and all that it declared."""
+        for id in list(self._held):
+            self._release(*id)
+
+    def _query(self, header: int) -> None:
+        if header & 0x1F != _QUERY:
+            raise Unreadable("no query")
+        self._at += bool(header & _LOW)
+        if header & _MIDDLE:
+            self._skip()
+        self._extensions(header, _OF_QUERY)
+
+    def _response(self, header: int) -> None:
+        if header & 0x1F == _REPLY:
+            self._at += bool(header & _LOW)
+            self._extensions(header)
+            self._sample(self._byte())
+        elif header & 0x1F == _ERR:
+            if header & _MIDDLE:
+                self._encoding()
+            self._extensions(header, _OF_ERR)
+            self._skip()
+        else:
+            raise Unreadable("no reply")
+
+    def _sample(self, header: int) -> None:
+        kind = header & 0x1F
+        if kind not in (_PUT, _DEL):
+            raise Unreadable("neither put nor delete")
+        if header & _LOW:  # a timestamp
+            self._number()
+            self._skip()
+        if kind == _PUT and header & _MIDDLE:
+            self._encoding()
+        self._extensions(header, _OF_PUT if kind == _PUT else _OF_DEL)
+        if kind == _PUT:
+            self._skip()
+
+    def _encoding(self) -> None:
+        if self._number() & 1:
+            self._skip()
+
+    def _key(self, flags: int, known: bool = False) -> str:
+        """A key expression, with the declared one that it goes on from. Of those that the relay declared itself only
+        what follows is told, and none may be if it must be `known`."""
+        scope = self._number()
+        text = self._keys.get(scope, "") if flags & _MIDDLE else ""
+        if known and scope and not text:
+            raise Unreadable("an interest in something unknown")
+        if flags & _LOW:
+            size = self._number()
+            text += self._data[self._at : self._at + size].decode(errors="replace")
+            self._at += size
+        if len(text) > MAX_KEY or text.count("*") > MAX_STARS:
+            raise Unreadable("a key expression that is too long or matches too much")
+        return text
+
+    def _extensions(self, header: int, known: dict[int, str] = _NONE) -> None:
+        more = header & _MORE
+        while more:
+            byte = self._byte()
+            more, extension = byte & _MORE, byte & 0x7F
+            if extension in _NUMBERS:
+                if self._number() > MAX_WAIT and extension == _TIMEOUT:
+                    raise Unreadable("a query that stays open for too long")
+            elif extension in known:
+                self._extension(known[extension])
+            else:
+                raise Unreadable(f"an extension {extension:#x}")
+
+    def _extension(self, form: str) -> None:
+        size = self._number()
+        end = self._at + size
+        if form == "value":
+            self._encoding()
+            if self._at > end:
+                raise Unreadable("an extension of another length than it says")
+        elif form == "name":
+            flags = self._byte()
+            scope = self._number()
+            self._named = self._keys.get(scope, "") if flags & 2 else ""
+            if flags & 1:
+                self._named += self._data[self._at : end].decode(errors="replace")
+        elif form != "bytes":  # an id of 1 to 16 bytes, a number, and where it is the source of data one more
+            length = 1 + (self._byte() >> 4)
+            self._at += length
+            self._number()
+            if form == "source":
+                self._number()
+            if self._at != end:
+                raise Unreadable("an extension of another length than it says")
+        self._at = end
+
+    def _byte(self) -> int:
+        self._at += 1
+        return self._data[self._at - 1]
+
+    def _skip(self) -> int:
+        """Passes over bytes that follow their number."""
+        size = self._number()
+        self._at += size
+        return size
+
+    def _number(self) -> int:
+        data, at = self._data, self._at
+        byte = data[at]
+        at += 1
+        value, shift = byte & 0x7F, 7
+        while byte & 0x80:
+            if shift > 56:
+                raise Unreadable("a number that is too large")
+            byte = data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+        self._at = at
+        return value
+
+
+def _cost(text: str) -> float:
+    return 1 + STAR * text.count("*")

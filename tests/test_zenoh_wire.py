@@ -1,0 +1,134 @@
+"""What is read of Zenoh's protocol, from bytes. Real sessions are in `test_relay`."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from shoal.swarm.forwarder import BURST, RATE, Visitor
+from shoal.swarm.zenoh_wire import FULL, MAX_KEY, MAX_STARS, QUERY, STAR, Reader, Unreadable
+
+HELLO = b"\x01\x09\xf2" + bytes(16), b"\x42\x0a\x00\x00"
+
+
+def number(value: int) -> bytes:
+    low, value = value & 0x7F, value >> 7
+    return bytes([low | 0x80]) + number(value) if value else bytes([low])
+
+
+def key(text: str, scope: int = 0) -> bytes:
+    return number(scope) + number(len(text)) + text.encode()
+
+
+def declare(kind: int, id: int, name: bytes, flags: int = 0x20) -> bytes:
+    return bytes([0x1E, kind | flags]) + number(id) + name
+
+
+def undeclare(kind: int, id: int) -> bytes:
+    return bytes([0x1E, kind + 1]) + number(id)
+
+
+def frame(*messages: bytes) -> bytes:
+    return b"\x25\x00" + b"".join(messages)
+
+
+@pytest.fixture
+def reader() -> Reader:
+    reader = Reader()
+    assert [reader.batch(batch) for batch in HELLO] == [0, 0]
+    return reader
+
+
+def asked(reader: Reader, *messages: bytes) -> float:
+    data = frame(*messages)
+    return reader.batch(data) - len(data) / FULL
+
+
+def test_what_is_declared_is_counted_until_it_is_taken_back(reader: Reader) -> None:
+    kinds = (0, 2, 4, 6)
+    assert asked(reader, *(declare(kind, 7, key("shoal/a")) for kind in kinds)) == pytest.approx(4, abs=0.1)
+    assert reader.holds == 4
+    asked(reader, *(undeclare(kind, 7) for kind in kinds), undeclare(2, 99))
+    assert reader.holds == 0
+    asked(reader, b"\x79\x05\x33" + key("shoal/b"))
+    assert reader.holds == 1
+    asked(reader, b"\x19\x05")
+    assert reader.holds == 0
+
+
+def test_one_number_for_two_declarations_is_refused(reader: Reader) -> None:
+    asked(reader, declare(4, 1, key("shoal/a")), declare(4, 1, key("shoal/a")))
+    assert reader.holds == 1
+    with pytest.raises(Unreadable, match="one number"):
+        asked(reader, declare(4, 1, key("shoal/b")))
+
+
+def test_what_somebody_was_interested_in_is_told_when_it_is_over(reader: Reader) -> None:
+    asked(reader, declare(0, 9, key("shoal")), b"\x79\x05\x73" + key("/a", scope=9), b"\x79\x06\x33" + key("shoal/b"))
+    asked(reader, b"\x39\x07\x38" + key("shoal/c"), declare(2, 1, key("shoal/d")), b"\x19\x05")
+    assert reader.over == ["shoal/c", "shoal/a"]
+    reader.close()
+    assert reader.over == ["shoal/c", "shoal/a", "shoal/b"]
+    assert reader.holds == 0
+
+
+def test_patterns_count_for_more(reader: Reader) -> None:
+    assert asked(reader, declare(2, 1, key("shoal/*/a$*"))) == pytest.approx(1 + 2 * STAR, abs=0.1)
+    assert asked(reader, b"\x3c\x01" + key("shoal/**") + b"\x03") == pytest.approx(QUERY, abs=0.1)
+
+
+def test_names_that_go_on_from_others_count_in_full(reader: Reader) -> None:
+    asked(reader, declare(0, 1, key("a" * 300)), declare(0, 2, key("*" * MAX_STARS)))
+    for longer in (declare(2, 1, key("a" * (MAX_KEY - 299), scope=1), 0x60), declare(2, 1, key("*", scope=2), 0x60)):
+        with pytest.raises(Unreadable, match="too long or matches too much"):
+            asked(reader, longer)
+
+
+def test_a_message_cannot_hide_in_another(reader: Reader) -> None:
+    put = b"\x3d" + key("shoal/a") + b"\x81"
+    source = b"\x41" + number(4) + b"\0z\x01\x02"
+    assert asked(reader, put + source + number(3) + b"abc", declare(2, 1, key("a"))) > 1
+    for wrong in (
+        put + b"\x41" + number(90) + b"\0z\x01\x02" + bytes(90),  # Zenoh does not look at this length
+        put + b"\x12" + number(3) + b"abc",  # shared memory
+        b"\x66\x00\x3e",  # a declaration that begins in a fragment
+        b"\x1f\x00",
+        b"\xbc\x01" + key("a") + b"\x26" + number(10_000_000) + b"\x03",  # a query that stays open for hours
+        b"\x3d" + key("shoal/a") + b"\x01\xff\xff\x03",
+        b"\x07",
+    ):
+        with pytest.raises(Unreadable):
+            asked(reader, wrong)
+
+
+def test_what_begins_otherwise_is_no_session() -> None:
+    for first in (b"GET / HTTP/1.1\r\n", b"\x16\x03\x01", b"\x01\x0a\x22", b"\x05\x00", b"\x01"):
+        with pytest.raises(Unreadable):
+            Reader().batch(first)
+
+
+def test_any_bytes_are_read_or_unreadable() -> None:
+    chance = random.Random(0)
+    for _ in range(3000):
+        reader = Reader()
+        for batch in HELLO:
+            reader.batch(batch)
+        parts = [declare(2, 1, key("shoal/a")), b"\x3d" + key("a") + b"\x01\x01x", chance.randbytes(9), b"\x79\x05\x33"]
+        data = bytearray(frame(*chance.choices(parts, k=4)))
+        data[chance.randrange(len(data))] = chance.randrange(256)
+        try:
+            assert reader.batch(bytes(data)) >= 0
+        except Unreadable:
+            continue
+
+
+def test_who_asks_too_fast_waits() -> None:
+    visitor = Visitor(0.0)
+    visitor.spend(BURST)
+    assert visitor.wait(0.0) == 0
+    visitor.spend(RATE)
+    assert visitor.wait(0.0) == pytest.approx(1)
+    assert visitor.wait(1.0) == 0
+    assert not visitor.idle(1.0)
+    assert visitor.idle(1.0 + BURST / RATE)
