@@ -247,5 +247,4 @@ def test_slow_answers_of_two_addresses_hold_up_themselves(tmp_path: Path, monkey
         _, question = honest.posed(1)
         honest.verdict(honest.answer(question, "<answer>P</answer>"))
         seconds = time.monotonic() - began
-        print(f"{seconds:.1f} s")
         assert seconds < 25  # 16 slow answers are 80 seconds' work
