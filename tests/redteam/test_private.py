@@ -40,7 +40,9 @@ def test_an_outsider_sees_neither_names_nor_ids_nor_texts(tmp_path: Path) -> Non
         query.drop()
 
     with relay(where), open_session(TransportOptions(connect=(where,))) as outsider:
-        subscribers = [outsider.declare_subscriber(key, overhear) for key in ("**", "shoal/**")]  # a relay carries shoal/** only
+        subscribers = [
+            outsider.declare_subscriber(key, overhear) for key in ("**", "shoal/**")
+        ]  # a relay carries shoal/** only
         queryable = outsider.declare_queryable("shoal/**", question)
         ada, bob = (Link(name, secret=secret, connect=[where]) for name in ("ada", "bob"))
         try:
@@ -64,7 +66,9 @@ def test_an_outsider_sees_neither_names_nor_ids_nor_texts(tmp_path: Path) -> Non
     assert len(seen) >= 4  # a rollout, a notice and two offers
     assert asked
     everything = b"\n".join(key.encode() + b" " + data for key, data in seen) + "\n".join(asked).encode()
-    ids = [part for name in ("ada", "bob") for part in (Who(name).public, Who(name).id.encode(), Who(name).name.encode())]
+    ids = [
+        part for name in ("ada", "bob") for part in (Who(name).public, Who(name).id.encode(), Who(name).name.encode())
+    ]
     for word in (b"reef", b"Private", b"private_task", b"answer", b"otter", b"chain_sum", *ids):
         assert word not in everything
     assert bob.gate.given[0][1]  # and a member has it in the clear
@@ -82,6 +86,12 @@ def test_what_was_changed_or_moved_does_not_open() -> None:
     data = secret.lock(key, rollout().encode())
     assert secret.unlock(key, data) == rollout().encode()
     assert secret.lock(key, b"") != secret.lock(key, b"")
-    for at, changed in ((other, data), (key, data[:-1]), (key, data[:20]), (key, b""), (key, bytes([data[0] ^ 1]) + data[1:])):
+    for at, changed in (
+        (other, data),
+        (key, data[:-1]),
+        (key, data[:20]),
+        (key, b""),
+        (key, bytes([data[0] ^ 1]) + data[1:]),
+    ):
         assert secret.unlock(at, changed) is None
     assert Secret(b"t" * 32).unlock(key, data) is None
