@@ -39,8 +39,7 @@ HELP = "carry a swarm's messages between nodes that cannot reach each other"
 LISTEN = "tcp/0.0.0.0:7447"
 FILES = 4
 """Open files that a session takes: both ends of the forwarder, Zenoh's, and some room."""
-KEYS = ["shoal/**", "shoal/**/@adv/**"]
-"""What is carried; `**` alone does not match the chunks that begin with @, of history and recovery."""
+KEYS = ["shoal/**"]
 MESSAGES = [
     "put",
     "delete",
@@ -49,8 +48,7 @@ MESSAGES = [
     "declare_queryable",
     "reply",
 ]
-PRESENCE = ["liveliness_token", "declare_liveliness_subscriber", "liveliness_query"]
-"""Carried as long as nodes find each other by it. Without any, this list is empty: each one costs all who look."""
+"""What is carried. Nodes need no liveliness tokens, each of which would cost all who look."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ def relay_config(options: RelayOptions, path: str) -> dict[str, Any]:
                 "id": "shoal",
                 "permission": "allow",
                 "flows": ["ingress", "egress"],
-                "messages": [*MESSAGES, *PRESENCE],
+                "messages": MESSAGES,
                 "key_exprs": KEYS,
             }
         ],
