@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -38,8 +37,8 @@ RECEIVED = 64, 1024
 """Admitted rollouts of one node that wait for `take`, and of all."""
 SLOW = 256
 """Nodes of which it is remembered that their messages take long."""
-EARLY = 1024
-"""Messages that are kept until the first `take`."""
+EARLY = 1024, 16 << 20
+"""Messages that are kept until the first `take`, and bytes of them."""
 FAREWELL = 2.0
 """Seconds that `close` waits for each thread."""
 
@@ -75,7 +74,7 @@ class Intake:
         self._slow = RecentKeys[str](SLOW)
         """Nodes whose last message took long: their next one is not tried at once."""
         self._received: FairQueue[Scored] = FairQueue(*RECEIVED)
-        self._early: deque[tuple[str, bytes]] | None = deque(maxlen=EARLY)
+        self._early: FairQueue[tuple[str, bytes]] | None = FairQueue(*EARLY)
         """What came before anybody took anything: a checkpoint may know it."""
         self._deciding = {False: threading.Lock(), True: threading.Lock()}
         """Held by the quick and by the patient thread while they decide on a message."""
@@ -106,7 +105,8 @@ class Intake:
         """What was admitted since the start is admitted again, by what the checkpoint knows: neighbours send their last
         rollouts as soon as one listens to them, and this node may have learned from those before."""
         with self._deciding[False], self._deciding[True]:
-            early, self._early = list(self._early or ()), None
+            early = self._early.drain() if self._early is not None else []
+            self._early = None
             self._received.drain()
             self._admission.load(folder)
             for scored in self._admission.admit(early):
@@ -136,7 +136,7 @@ class Intake:
         seconds = LOOK
         with self._deciding[False]:
             if self._early is not None:
-                self._early.append(taken)
+                self._early.put(id, taken, len(data))
             claim = self._admission.attribute(id, data)
             if claim is not None:
                 seconds += self._examine(id, claim, len(data), patient=False)
