@@ -21,7 +21,7 @@ MAX_OAM = 8192
 """Bytes of a message about the network itself: which relays there are."""
 DATA, QUERY, STAR = 0.01, 0.4, 10.0
 """What messages cost that ask for nothing, queries, and each star in what is declared."""
-FULL = 65536
+FULL = 262_144
 """Bytes that cost as much as a declaration."""
 MAX_WAIT = 60_000
 """Milliseconds that a query may stay open."""
