@@ -125,9 +125,9 @@ def test_any_bytes_are_read_or_unreadable() -> None:
 
 def test_who_asks_too_fast_waits() -> None:
     visitor = Visitor(0.0)
-    visitor.spend(BURST)
+    visitor.spend(BURST, 0)
     assert visitor.wait(0.0) == 0
-    visitor.spend(RATE)
+    visitor.spend(RATE, 0)
     assert visitor.wait(0.0) == pytest.approx(1)
     assert visitor.wait(1.0) == 0
     assert not visitor.idle(1.0)
