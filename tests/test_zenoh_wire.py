@@ -88,7 +88,7 @@ def test_names_that_go_on_from_others_count_in_full(reader: Reader) -> None:
 def test_a_message_cannot_hide_in_another(reader: Reader) -> None:
     put = b"\x3d" + key("shoal/a") + b"\x81"
     source = b"\x41" + number(4) + b"\0z\x01\x02"
-    assert asked(reader, put + source + number(3) + b"abc", declare(2, 1, key("a"))) > 1
+    assert asked(reader, put + source + number(3) + b"abc", declare(2, 1, key("a"))) == pytest.approx(1)
     for wrong in (
         put + b"\x41" + number(90) + b"\0z\x01\x02" + bytes(90),  # Zenoh does not look at this length
         put + b"\x12" + number(3) + b"abc",  # shared memory
@@ -125,9 +125,9 @@ def test_any_bytes_are_read_or_unreadable() -> None:
 
 def test_who_asks_too_fast_waits() -> None:
     visitor = Visitor(0.0)
-    visitor.spend(BURST)
+    visitor.spend(BURST, 0)
     assert visitor.wait(0.0) == 0
-    visitor.spend(RATE)
+    visitor.spend(RATE, 0)
     assert visitor.wait(0.0) == pytest.approx(1)
     assert visitor.wait(1.0) == 0
     assert not visitor.idle(1.0)

@@ -33,13 +33,14 @@ HANDSHAKE = 10.0
 """Seconds in which a connection must be through its handshake."""
 SILENCE = 60.0
 """Seconds after which a connection that says nothing is cut: a session says every few seconds that it is there."""
-SETTLED = 3.0
+SETTLED = 1.0
 """Seconds after which Zenoh has done what a message or the end of a connection asks for."""
-HELD = 4096
+HELD = 2048
 """Declarations that one address may hold: a node has one for each neighbour, and a few. Each costs a walk over all."""
-RATE, BURST = 100.0, 4096.0
-"""Declarations of one address in a second, and at once; other messages count for less (`zenoh_wire`). What is more
-waits."""
+RATE, BURST = 100.0, 2048.0
+"""Declarations of one address in a second, and at once; queries count for less (`zenoh_wire`). What is more waits."""
+MESSAGE = 0.01
+"""What any other message counts from an address that holds no declarations."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,9 @@ class Visitor:
         self._left, self._at = min(BURST, self._left + RATE * (now - self._at)), now
         return max(0.0, -self._left / RATE)
 
-    def spend(self, cost: float) -> None:
-        """It asked for this much."""
-        self._left -= cost
+    def spend(self, asked: float, messages: int) -> None:
+        """It asked for this much, and sent other messages: each is compared with what is declared beside its key."""
+        self._left -= asked + messages * MESSAGE * (1 + self.held / 64)
 
     def idle(self, now: float) -> bool:
         """Whether nothing is lost if it is forgotten."""
@@ -258,7 +259,7 @@ class Outside(asyncio.BufferedProtocol):
                 self.stop("asks too fast")
                 self.forwarder.loop.call_later(wait, self.go_on, "asks too fast")
                 break
-            self.visitor.spend(self._reader.batch(bytes(data[at + 2 : end])))
+            self.visitor.spend(self._reader.batch(bytes(data[at + 2 : end])), self._reader.messages)
             self._count(self._reader)
             self._heard = time.monotonic()
             at = end

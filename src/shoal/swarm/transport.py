@@ -223,17 +223,34 @@ def tls_trouble(options: TransportOptions) -> str:
                 context.wrap_socket(plain, server_hostname=host) as link,
             ):
                 link.settimeout(HANDSHAKE)
-                link.recv(1)  # what a relay thinks of a certificate it says after the handshake
+                if not _stays(link):
+                    return _refusal(endpoint, options)
+        except ssl.SSLEOFError:  # it is full, or has enough of this address
+            continue
         except ssl.SSLCertVerificationError as error:
             return f"the certificate of {endpoint} cannot be trusted ({error.verify_message})"
         except ssl.SSLError as error:
             if "ALERT" in (error.reason or ""):
-                own = "this node's certificate is not accepted" if options.certificate else "it asks for a certificate"
-                return f"{endpoint} refuses this node: {own}"
+                return _refusal(endpoint, options)
             return f"{endpoint} does not speak TLS as this node does ({error.reason})"
         except OSError:  # it is not there, or waits for more: TLS is not what is wrong
             continue
     return ""
+
+
+def _stays(link: ssl.SSLSocket) -> bool:
+    """Whether the other side keeps a connection: what it thinks of a certificate it says after the handshake."""
+    try:
+        return bool(link.recv(1))
+    except TimeoutError:
+        return True
+    except ConnectionError:
+        return False
+
+
+def _refusal(endpoint: str, options: TransportOptions) -> str:
+    own = "this node's certificate is not accepted" if options.certificate else "it asks for a certificate"
+    return f"{endpoint} refuses this node: {own}"
 
 
 def _any_address() -> str:

@@ -19,9 +19,9 @@ MAX_STARS = 8
 """In a key expression: matching costs time with each."""
 MAX_OAM = 8192
 """Bytes of a message about the network itself: which relays there are."""
-DATA, QUERY, STAR = 0.01, 0.4, 10.0
-"""What messages cost that ask for nothing, queries, and each star in what is declared."""
-FULL = 65536
+QUERY, STAR = 0.4, 10.0
+"""What a query costs, and each star in what is declared."""
+FULL = 262_144
 """Bytes that cost as much as a declaration."""
 MAX_WAIT = 60_000
 """Milliseconds that a query may stay open."""
@@ -57,6 +57,8 @@ class Reader:
 
     def __init__(self) -> None:
         self.batches = 0
+        self.messages = 0
+        """In the last batch."""
         self.holds = 0.0
         """The cost of all declarations that hold."""
         self.over: list[str] = []
@@ -84,7 +86,9 @@ class Reader:
             if self.batches <= 2:
                 return self._greet()
             cost = len(data) / FULL
+            self.messages = 0
             while self._at < len(data):
+                self.messages += 1
                 cost += self._message()
         except IndexError:
             raise Unreadable("a message ends too early") from None
@@ -108,15 +112,15 @@ class Reader:
             self._key(header)
             self._extensions(header)
             self._sample(self._byte())
-            return DATA
+            return 0
         if kind == _FRAME:
             self._number()
             self._extensions(header)
-            return DATA
+            return 0
         if kind in (_KEEP_ALIVE, _CLOSE):
             self._at += kind == _CLOSE
             self._extensions(header)
-            return DATA
+            return 0
         return self._control(kind, header)
 
     def _control(self, kind: int, header: int) -> float:
@@ -137,11 +141,11 @@ class Reader:
             self._key(header)
             self._extensions(header, _OF_RESPONSE)
             self._response(self._byte())
-            return DATA
+            return 0
         if kind == _RESPONSE_FINAL:
             self._number()
             self._extensions(header)
-            return DATA
+            return 0
         if kind == _OAM and header & (_MIDDLE | _LOW) == _MIDDLE:
             self._number()
             self._extensions(header)
@@ -172,7 +176,7 @@ class Reader:
         else:
             self._unfinished.discard(lane)
         self._at = len(self._data)
-        return DATA
+        return 0
 
     def _declare(self, header: int) -> float:
         if header & _LOW:
