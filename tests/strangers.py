@@ -266,9 +266,13 @@ class Reef:
         self.node = self._stack.enter_context(closing(Joined(config, Identity.generate())))
         self.honest = self._stack.enter_context(closing(Honest(self.peer_at or self.where)))
         self.session = self._stack.enter_context(open_session(TransportOptions(connect=(self.where,))))
+        self._offer()
+        return self
+
+    def _offer(self) -> None:
+        """Eve says that she has something to give, to whoever asks."""
         shelf, key = Shelf(self.keys, self.eve), self.keys.offers(self.eve.id)
         self.offers = self.session.declare_queryable(key, lambda query: query.reply(key, shelf.answer("")[0]))
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
@@ -288,13 +292,19 @@ class Reef:
 
     def meet(self, maker: Identity) -> Identity:
         """`maker` is who sends, and the node listens to it."""
-        link, before = self.node.link, self.eve.id
+        self.offers.undeclare()
+        self.eve = maker
+        self._offer()
+        link = self.node.link
         with link._lock:
-            link._neighbours.chosen.pop(before, None)
+            for id in link._neighbours.chosen.keys() - {self.honest.identity.id}:
+                del link._neighbours.chosen[id]
             link._neighbours._take(maker.id, time.monotonic())
         link._wake.set()
-        self.eve = maker
-        until(lambda: maker.id in link._subscribers and before not in link._subscribers)
+        until(lambda: maker.id in link._subscribers)
+        publisher = self.session.declare_publisher(self.keys.rollouts(maker.id))
+        until(lambda: publisher.matching_status.matching)  # the relay has heard of it, too
+        publisher.undeclare()
         return maker
 
     def send(self, *payloads: bytes, under: str = "") -> None:

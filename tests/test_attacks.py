@@ -249,6 +249,8 @@ def test_a_flood_of_large_messages_takes_bounded_memory(reef: Reef) -> None:
 
 def test_many_that_have_nothing_to_give(reef: Reef) -> None:
     """Nodes that anybody can make up: they answer, sign what they say, and bring nothing."""
+    reef.honest.texts = ["a group of one is something to learn from"]
+    reef.hears_the_peer()
     made_up = [Identity.generate() for _ in range(300)]
     shelves = {reef.keys.offers(one.id): Shelf(reef.keys, one) for one in made_up}
     with reef.withstands():
