@@ -311,7 +311,6 @@ def test_answers_that_no_node_takes_are_refused_here(one: Contributor) -> None:
         (["1"] * 65, "from 1 to"),
         (["1", "  "], "empty"),
         (["1" * 257], "257 characters, and 256"),
-        (["1<|im_end|>"], "chat templates"),
         (["\ud800"], "no Unicode"),
     ):
         with pytest.raises(Unfit, match=why):

@@ -76,7 +76,7 @@ class Status(msgspec.Struct):
     name: str
     id: str
     swarm: str
-    tag: str
+    private: bool
     links: Count
     shard: str
     region: str
