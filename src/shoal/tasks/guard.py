@@ -35,7 +35,7 @@ class Refused(PermissionError):  # noqa: N818 (said of an attempt, not of a faul
 def install() -> None:
     """Put up all walls. To be called when everything that scoring needs has been imported."""
     _replace_eval()
-    _limit()
+    limit()
     sys.dont_write_bytecode = True  # a module may still be imported late
     sys.addaudithook(_hook)
 
@@ -117,8 +117,9 @@ def _no_eval(*_arguments: Any) -> Any:
     raise Refused("sympy's eval is off")
 
 
-def _limit() -> None:
-    """Limits where the system has them: memory on Linux; no file may grow, no core is dumped."""
+def limit(memory: int = MEMORY) -> None:
+    """Limits where the system has them: on Linux `memory` bytes beyond what the process has; no file may grow, no core is
+    dumped."""
     if sys.platform == "win32":
         return
     import resource
@@ -129,5 +130,5 @@ def _limit() -> None:
         with open("/proc/self/statm") as statm:
             used = int(statm.read().split()[0]) * resource.getpagesize()
         hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-        limit = used + MEMORY if hard == resource.RLIM_INFINITY else min(used + MEMORY, hard)
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        most = used + memory if hard == resource.RLIM_INFINITY else min(used + memory, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))

@@ -8,7 +8,6 @@ It has bounded memory, cannot write, and its DuckDB may read the tables of the f
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Iterator
 from typing import Any, Final
@@ -16,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from shoal.errors import UserError
+from shoal.tasks.guard import limit
 from shoal.tasks.serving import Handler, serve
 
 PATIENCE: Final = 10.0
@@ -75,7 +75,7 @@ def prepare(start: bytes) -> Handler:
         "lock_configuration = true",
     ):
         database.execute(f"SET {setting}")
-    _limit()
+    limit(BEYOND)
     asks = msgspec.msgpack.Decoder(Ask)
 
     def handle(data: bytes) -> Iterator[msgspec.Raw]:
@@ -113,22 +113,6 @@ def answer(database: Any, ask: Ask) -> bytes:
     finally:
         timer.cancel()
         cursor.close()
-
-
-def _limit() -> None:
-    """Limits where the system has them: memory on Linux; no file may grow, no core is dumped."""
-    if sys.platform == "win32":
-        return
-    import resource
-
-    for kind in (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
-        resource.setrlimit(kind, (0, 0))
-    if sys.platform == "linux":
-        with open("/proc/self/statm") as statm:
-            used = int(statm.read().split()[0]) * resource.getpagesize()
-        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-        limit = used + BEYOND if hard == resource.RLIM_INFINITY else min(used + BEYOND, hard)
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 if __name__ == "__main__":
