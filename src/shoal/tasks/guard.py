@@ -118,8 +118,8 @@ def _no_eval(*_arguments: Any) -> Any:
 
 
 def limit(memory: int = MEMORY) -> None:
-    """Limits where the system has them: on Linux `memory` bytes beyond what the process has; no file may grow, no core is
-    dumped."""
+    """Limits where the system has them: on Linux `memory` bytes beyond what the process has; no file may grow, and no
+    core is dumped."""
     if sys.platform == "win32":
         return
     import resource
