@@ -244,7 +244,8 @@ def test_a_flood_of_large_messages_takes_bounded_memory(reef: Reef) -> None:
         warm = memory().rss
         flood()
         assert memory().rss - warm < 100e6  # of 225 MB
-    assert max(json.loads(line)[2] for line in node.lines) <= 32 << 20
+    whole = [line for line in node.lines if line.endswith("]\n")]  # it was killed in the midst of the last one
+    assert max(json.loads(line)[2] for line in whole) <= 32 << 20
 
 
 def test_many_that_have_nothing_to_give(reef: Reef) -> None:
