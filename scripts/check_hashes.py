@@ -25,8 +25,11 @@ def main(report: Path) -> int:
         archive = entry["download_info"].get("archive_info")
         if archive is None:  # this project's own folder
             continue
-        if archive["hashes"]["sha256"] in known:
+        digest = archive.get("hashes", {}).get("sha256")
+        if digest in known:
             checked += 1
+        elif digest is None:
+            print(f"{name}: not checked, pip says no hash of it")
         elif "+" in entry["metadata"]["version"]:
             print(f"{name}: not checked, a build of another index")
         else:
