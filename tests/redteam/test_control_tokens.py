@@ -53,7 +53,7 @@ def learner() -> GRPOLearner:
 
 
 def test_no_marker_of_a_stranger_is_a_control_token_in_the_learner(reef: Reef, monkeypatch: pytest.MonkeyPatch) -> None:
-    eve = Identity.generate()
+    eve = reef.meet(Identity.generate())
     markers = [marker for marker in PLAIN if "|" not in marker]  # a node may refuse the others at once
     texts = [f"{marker} 4 {marker}" for marker in markers] + ["".join(markers) * 3]
     reef.send(sealed(eve, rollout(eve, texts=texts)))

@@ -94,7 +94,8 @@ def flood(what: str, where: str, number: int) -> Iterator[None]:
 
 @contextmanager
 def relay(where: str) -> Iterator[None]:
-    words = [sys.executable, "-u", "-m", "shoal", "relay", "--listen", where]
+    """One that bounds nobody: the attackers might have as many addresses as they like."""
+    words = [sys.executable, "-u", "-m", "shoal", "relay", "--listen", where, "--exempt", "127.0.0.1"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -108,11 +109,8 @@ def relay(where: str) -> Iterator[None]:
     ("what", "number"),
     [
         ("tokens", NUMBER),
-        ("offer tokens", NUMBER),
-        ("publishers", NUMBER),
         ("silent queryables", QUERYABLES),
         ("garbage answers", NUMBER),
-        ("heartbeats", NUMBER),
     ],
 )
 def test_made_up_nodes_displace_nobody_and_hide_nobody(what: str, number: int) -> None:
