@@ -90,12 +90,13 @@ class FolderSource:
         self._open()
         status = _json(self.path / STATUS)
         counted, trouble = self._counted()
+        with self._metrics.lock:
+            figures = {**standing(self._metrics), "pulled": pulled(self._metrics)}
         return {
             **self.brief(),
             "views": VIEWS,
-            **standing(self._metrics),
+            **figures,
             "version": self.version,
-            "pulled": pulled(self._metrics),
             "swarm": swarm(status, time.time()) if status else None,
             "attack": _attack(self.path / CONFIG),
             "trouble": "; ".join(filter(None, (self._metrics.trouble, trouble, self._tables.trouble))),

@@ -99,7 +99,8 @@ class Metrics:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._lock = threading.Lock()
+        self.lock = threading.RLock()
+        """Held while figures are read from the file: who wants several that belong together holds it, too."""
         self._clear()
         self.version = 0
         self._wrong = ""
@@ -121,7 +122,7 @@ class Metrics:
     def look(self, seconds: float = LOOK) -> None:
         """Read what is new, for at most so many seconds; the next look goes on. Nothing if another thread does."""
         end = time.monotonic() + seconds
-        if not self._lock.acquire(blocking=False):
+        if not self.lock.acquire(blocking=False):
             return
         try:
             try:
@@ -143,7 +144,7 @@ class Metrics:
                 if time.monotonic() > end:
                     return
         finally:
-            self._lock.release()
+            self.lock.release()
 
     def _read(self, size: int) -> bool:
         """Whether there was something to read before `size`, where the file ends."""
@@ -206,7 +207,7 @@ class Metrics:
         `by`: "node" for a curve of each, "mean" for the mean over nodes (of those that have it in a round), or over
         `node` alone.
         """
-        with self._lock:
+        with self.lock:
             chosen = {name: each.known(key) for name, each in self.nodes.items() if node in (None, name)}
             last = self.last_round()
         known = {name: (rounds, trailing(values, smooth)) for name, (rounds, values) in chosen.items() if len(rounds)}
