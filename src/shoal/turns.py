@@ -4,10 +4,10 @@ Makers come in random order, and each gives one rollout before anybody gives a s
 
 - Nobody gives more than half of the places, unless nobody else has anything to give.
 - Newcomers together give at most half of the places while known makers have something left: new names cost nothing.
-- Where at least four makers are present, one that has given more of the gradient of late than the others on average
-  gives one rollout in every other update, by chance, until they have caught up. Otherwise a maker that always has
-  something to give would have most of the gradient whenever the others have little; and who alone can teach is still
-  heard. Newcomers do not count here for those who are known.
+- Where at least four makers are present or have given of late, one that has given more of the gradient than the others
+  on average gives one rollout in every other update, by chance, until they have caught up. Otherwise a maker that
+  always has something to give would have most of the gradient whenever the others have little; and who alone can
+  teach is still heard. Newcomers do not count here for those who are known.
 """
 
 from __future__ import annotations
@@ -105,8 +105,9 @@ class Turns:
         self._given = dict(state)
 
     def _ahead(self, present: Iterable[Scored]) -> set[str]:
-        """The makers who have given more than the others on average, where several are present."""
-        newcomers = {scored.rollout.node: scored.newcomer for scored in present}
+        """The makers who have given more than the others on average, where there are several. Those who have given of
+        late count, too: their rollouts may have been taken as fast as they came."""
+        newcomers = dict.fromkeys(self._given, True) | {scored.rollout.node: scored.newcomer for scored in present}
         known = [maker for maker, newcomer in newcomers.items() if not newcomer]
         return self._above(known) | (self._above([*newcomers]) - {*known})
 
