@@ -15,13 +15,13 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
-from shoal.config import AdmissionConfig, TasksConfig
+from shoal.config.settings import AdmissionConfig, TasksConfig
+from shoal.identity.keys import Identity
 from shoal.rollout import Completion, QuestionId, Rollout
+from shoal.sandbox.examiner import LocalExaminer
 from shoal.swarm.admission import Admission
-from shoal.swarm.identity import Identity
 from shoal.swarm.wire import seal
 from shoal.tasks import Tasks
-from shoal.tasks.examiner import LocalExaminer
 
 SWARM = "benchmark"
 NODES, ROUNDS, SLOTS = 8, 16, 8

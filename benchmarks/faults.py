@@ -40,7 +40,7 @@ CALM = 120.0
 
 def noted(notes: Path, words: Sequence[str]) -> int:
     """`shoal WORDS`, which notes each update: its round, and which rollouts of others it learned from."""
-    from shoal.cli import main as shoal
+    from shoal.cli.main import main as shoal
     from shoal.learn.learner import GRPOLearner
 
     update = GRPOLearner.update

@@ -24,13 +24,13 @@ from typing import Any
 import msgspec
 import psutil
 
-from shoal.config import AdmissionConfig, TasksConfig
+from shoal.config.settings import AdmissionConfig, TasksConfig
+from shoal.identity.keys import Identity
 from shoal.rollout import Completion, QuestionId, Rollout
+from shoal.sandbox.examiner import LocalExaminer
 from shoal.swarm.admission import Admission
-from shoal.swarm.identity import Identity
 from shoal.swarm.wire import DOMAIN, Malformed, NewerVersion, open_envelope, seal
 from shoal.tasks import Tasks
-from shoal.tasks.examiner import LocalExaminer
 
 SWARM = "fuzz"
 WORDS = (

@@ -19,13 +19,13 @@ from typing import Any
 
 import torch
 
-from shoal.config import make_config
-from shoal.display import QuietDisplay
-from shoal.folder import RunFolder
+from shoal.cli.display import QuietDisplay
+from shoal.config.settings import make_config
 from shoal.learn.advantages import group_advantages
 from shoal.policy.language import LanguagePolicy
 from shoal.rollout import Completion, Question, Scored
-from shoal.run import Run
+from shoal.runs.folder import RunFolder
+from shoal.runs.run import Run
 
 CONFIG = {"swarm": {"nodes": 8}, "evaluation": {"every": 0, "questions": 1, "samples": 1}, "seed": 7}
 ROUNDS = 10

@@ -34,10 +34,21 @@ from typing import Any
 import msgspec
 import psutil
 
-from shoal.judge import reports
-from shoal.judge.messages import Answer, Ask, Envelope, Posed, Receipt, Refusal, Verdict, encode, open_envelope, seal
-from shoal.judge.records import FILE
-from shoal.swarm.identity import Identity
+from shoal.apps.judge import reports
+from shoal.apps.judge.records import FILE
+from shoal.evaluation.judge_messages import (
+    Answer,
+    Ask,
+    Envelope,
+    Posed,
+    Receipt,
+    Refusal,
+    Verdict,
+    encode,
+    open_envelope,
+    seal,
+)
+from shoal.identity.keys import Identity
 
 Latencies = dict[str, list[float]]
 LIMIT = 10.0

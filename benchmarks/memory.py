@@ -44,10 +44,10 @@ def cases(model: str) -> dict[str, dict[str, Any]]:
 
 def measured(settings: dict[str, Any]) -> int:
     """Peak resident bytes of this process, after a run."""
-    import shoal.run
-    from shoal.config import make_config
-    from shoal.curves import draw_curves
-    from shoal.folder import RunFolder
+    import shoal.runs.run
+    from shoal.config.settings import make_config
+    from shoal.runs.curves import draw_curves
+    from shoal.runs.folder import RunFolder
 
     class Alternating:
         """Every other completion is right."""
@@ -67,19 +67,19 @@ def measured(settings: dict[str, Any]) -> int:
         def update(self, rows: Any, round: int) -> None: ...
 
     config = make_config(settings, "the benchmark")
-    shoal.run.Verifier = Alternating  # type: ignore[misc,assignment]
+    shoal.runs.run.Verifier = Alternating  # type: ignore[misc,assignment]
     with tempfile.TemporaryDirectory() as place:
         out = Path(place) / "run"
         with RunFolder.create(out, config.to_toml()) as folder:
-            shoal.run.Run(config, folder, Quiet()).go(threading.Event())
+            shoal.runs.run.Run(config, folder, Quiet()).go(threading.Event())
             draw_curves(folder.metrics(), out / "curves.png", "memory")
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def expected(settings: dict[str, Any]) -> dict[str, int]:
     """The estimate, by parts."""
-    from shoal.config import make_config
-    from shoal.doctor import expected as parts
+    from shoal.cli.doctor import expected as parts
+    from shoal.config.settings import make_config
 
     return parts(make_config(settings, "the benchmark"))
 

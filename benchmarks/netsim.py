@@ -5,7 +5,7 @@
 Prints the figures against the number of nodes, and of 512 nodes with more loss, more churn and longer delays, one at a
 time, and through a cut of the network; writes them to `network.csv`, `sweeps.csv`, `cut.csv`, `network.json` (all, with
 the settings) and `network.png`. Half of the time is warm-up. Small networks are repeated with other seeds. See
-`shoal.lab.netsim` for what is real and what stands in, and docs/studies/network for what came out.
+`shoal.apps.lab.netsim` for what is real and what stands in, and docs/studies/network for what came out.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from statistics import fmean
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from shoal.lab.netsim import START, NetConfig, Network
-from shoal.lab.netsim_measures import SLICE
+from shoal.apps.lab.netsim import START, NetConfig, Network
+from shoal.apps.lab.netsim_measures import SLICE
 
 NODES = (8, 64, 512, 4096, 10_000)
 SWEPT = 512

@@ -37,7 +37,7 @@ from typing import Any
 import psutil
 from wires import Wires, inside
 
-from shoal.config import AdmissionConfig, TasksConfig
+from shoal.config.settings import AdmissionConfig, TasksConfig
 from shoal.rollout import Completion, QuestionId, Rollout, Scored
 from shoal.tasks import Tasks
 
@@ -98,7 +98,7 @@ class Unread:
 def identity_of(spec: Spec) -> Any:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from shoal.swarm.identity import Identity
+    from shoal.identity.keys import Identity
 
     return Identity(Ed25519PrivateKey.from_private_bytes(bytes.fromhex(spec.key)))
 
@@ -111,6 +111,7 @@ def rollout_of(maker: Any, round: int, words: int) -> Rollout:
 
 def live(spec: Spec) -> None:
     """A node's life; what came of it goes into `spec.out`."""
+    from shoal.sandbox.examiner import LocalExaminer
     from shoal.swarm.admission import Admission
     from shoal.swarm.intake import RECEIVED
     from shoal.swarm.neighbours import Neighbours
@@ -118,7 +119,6 @@ def live(spec: Spec) -> None:
     from shoal.swarm.queues import FairQueue
     from shoal.swarm.transport import TransportOptions
     from shoal.swarm.wire import seal
-    from shoal.tasks.examiner import LocalExaminer
 
     class Noted(FairQueue[Scored]):
         """Notes when what came could be received."""
@@ -439,7 +439,7 @@ def memory(folder: Path, _: argparse.Namespace) -> dict[str, float]:
         process.wait()
     result = json.loads(Path(watched.out).read_text())
     sizes = [size for _, size in result["memory"]]
-    from shoal.tasks import Verifier
+    from shoal.sandbox.verifier import Verifier
 
     with Verifier(TasksConfig()) as verifier:
         question = TASKS.draw(1, "memory")[0]

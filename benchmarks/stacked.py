@@ -1,5 +1,5 @@
 """A round of N guppies on `pond` (I = 4, J = 4, G = 8): a loop over the nodes, all nodes stacked into one program, and
-nodes kept by worker processes (`shoal.workers`).
+nodes kept by worker processes (`shoal.parallel.workers`).
 
     python benchmarks/stacked.py [--nodes 8] [--workers 2] [--rounds 10] [--repeats 3]
 
@@ -21,10 +21,10 @@ from typing import Any
 
 import torch
 
-from shoal.config import make_config
-from shoal.display import QuietDisplay
-from shoal.folder import RunFolder
-from shoal.run import Run
+from shoal.cli.display import QuietDisplay
+from shoal.config.settings import make_config
+from shoal.runs.folder import RunFolder
+from shoal.runs.run import Run
 
 Times = dict[str, float]
 

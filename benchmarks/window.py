@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.folder import CONFIG, LEARNED, LEARNED_SCHEMA, METRICS, PART_BYTES, ROLLOUTS, SCHEMA
+from shoal.runs.folder import CONFIG, LEARNED, LEARNED_SCHEMA, METRICS, PART_BYTES, ROLLOUTS, SCHEMA
 
 NODES, COMPLETIONS, GROUP, TAKEN = 8, 64, 8, 4
 TASKS = ["chain_sum", "gcd", "lcm", "count_bits", "simple_equations"]
@@ -39,9 +39,9 @@ NEEDLE = "qqneedleqq"
 SERVER = """
 import socket, sys, uvicorn
 from pathlib import Path
-from shoal.window.folders import Folders
-from shoal.window.guard import Access
-from shoal.window.server import make_app
+from shoal.apps.watch.folders import Folders
+from shoal.apps.watch.guard import Access
+from shoal.apps.watch.server import make_app
 app = make_app(Folders([Path(sys.argv[1])]), Access())
 uvicorn.run(app, port=int(sys.argv[2]), log_level="error", access_log=False)
 """

@@ -4,7 +4,7 @@
     python scripts/train_guppy.py --out /tmp/guppy --steps 300
 
 Supervised training on questions of the training side, with answers of three kinds: most say nothing, some are right in
-a form that the verifier refuses, few are right in form (`shoal.lab.bases`). So guppy knows more than it says, and
+a form that the verifier refuses, few are right in form (`shoal.apps.lab.bases`). So guppy knows more than it says, and
 reinforcement learning has something to bring out, quickly; it shows nothing about new reasoning. Two runs on one
 machine give the same weights.
 """
@@ -16,7 +16,7 @@ import json
 import shutil
 from pathlib import Path
 
-from shoal.lab.bases import Recipe, make_base
+from shoal.apps.lab.bases import Recipe, make_base
 
 CARD = """\
 ---

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +22,12 @@ settings.register_profile("shoal", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("shoal")  # a busy machine is no error
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-MODELS = Path(__file__).parent.parent / "models"
+HERE = Path(__file__).parent
+MODELS = HERE.parent / "models"
+# What tests share is imported by name, also by the processes that tests start.
+SHARED = [str(folder) for folder in (HERE / "support", *sorted({f.parent for f in HERE.rglob("test_*.py")}))]
+sys.path[:0] = SHARED
+os.environ["PYTHONPATH"] = os.pathsep.join([*SHARED, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
 
 
 @pytest.fixture

@@ -17,13 +17,13 @@ from statistics import fmean
 
 import msgspec
 
-from shoal.balance import Balance
 from shoal.protocols import Learner, Policy, Sampler, Swarm
+from shoal.rewards.scorer import Scorer
 from shoal.rollout import Rollout, Scored, seed_of
-from shoal.sampling import live_first
-from shoal.scoring import Scorer
-from shoal.sharing import Sharing
-from shoal.swarm.pool import Pool
+from shoal.selection.balance import Balance
+from shoal.selection.pool import Pool
+from shoal.selection.samplers import live_first
+from shoal.selection.sending import Sharing
 
 
 @dataclass(frozen=True)

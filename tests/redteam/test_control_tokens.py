@@ -17,7 +17,8 @@ from test_network import until
 from test_template import ENDLESS
 from tiny import CHATML, CPU, make_model, make_question
 
-from shoal.config import LearnerConfig
+from shoal.config.settings import LearnerConfig
+from shoal.identity.keys import Identity
 from shoal.learn import learner as learning
 from shoal.learn.learner import GRPOLearner
 from shoal.policy.control import control_ids
@@ -25,7 +26,6 @@ from shoal.policy.draw import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import LanguageModel
 from shoal.rollout import Scored
-from shoal.swarm.identity import Identity
 
 pytestmark = pytest.mark.network
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from shoal.config import Config
-from shoal.lab.answers import right_answer, wrong_answer
+from shoal.apps.lab.answers import right_answer, wrong_answer
+from shoal.config.settings import Config
 from shoal.rollout import Completion, Question, Rollout
-from shoal.run import Run
+from shoal.runs.run import Run
 from shoal.swarm.memory import MemoryLink
 
 EVE = "eve"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli import main
+from shoal.cli.main import main
 
 PAYLOAD = "from pathlib import Path\nPath(__file__).with_name('MARK').touch()\n"
 """A module that leaves a mark when it is imported."""

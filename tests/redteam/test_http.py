@@ -20,7 +20,7 @@ from judging import Node, Served, served
 from strangers import program
 from windows import small_run
 
-from shoal.judge.messages import encode
+from shoal.evaluation.judge_messages import encode
 
 TOKEN = "0123456789abcdef"
 WELCOME = f"Authorization: Bearer {TOKEN}\r\n"

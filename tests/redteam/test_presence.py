@@ -13,8 +13,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from test_network import Link, free_port, until
 
 NUMBER = 4_000
@@ -24,7 +22,7 @@ QUERYABLES = 1_000
 
 FLOOD = """
 import hashlib, os, sys, time
-sys.path[:0] = [sys.argv[4], sys.argv[4] + "/.."]
+sys.path.insert(0, sys.argv[4])
 from shoal.swarm.transport import TransportOptions, open_session
 
 what, where, number = sys.argv[1], sys.argv[2], int(sys.argv[3])

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from pathlib import Path
 
 import zenoh
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from fakes import rollout
 from strangers import TASKS, relay
 from strangers import rollout as drawn_rollout
 from test_network import Link, Who, free_port, until
 
+from shoal.identity.secret import Secret, read_secret
 from shoal.swarm.neighbours import Keys
 from shoal.swarm.notices import Lesson, Notice, seal_notice
-from shoal.swarm.secret import Secret, read_secret
 from shoal.swarm.transport import TransportOptions, open_session
 from shoal.swarm.wire import seal
 

@@ -19,7 +19,7 @@ from test_network import Link, Who, free_port, until
 
 pytestmark = pytest.mark.network
 
-TESTS = Path(__file__).parent.parent
+TESTS = Path(__file__).parents[1] / "integration"
 NUMBER = 20_000
 HONEST = """
 import sys, time

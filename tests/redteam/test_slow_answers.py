@@ -14,12 +14,12 @@ from collections.abc import Iterator
 import pytest
 from reasoning_gym.factory import DATASETS
 
-from shoal.config import TasksConfig, TaskSpec
+from shoal.config.settings import TasksConfig, TaskSpec
+from shoal.sandbox.examiner import Candidate, Examiner, Verdict
+from shoal.sandbox.messages import Job, Result
+from shoal.sandbox.process import WorkerProcess
 from shoal.tasks import Tasks, slot_seed
-from shoal.tasks.examiner import Candidate, Examiner, Verdict
-from shoal.tasks.process import WorkerProcess
 from shoal.tasks.reasoning import HASHED, NOT_TASKS
-from shoal.tasks.wire import Job, Result
 
 KEY = ("reef", "c0ffee", 7)
 BUDGET, PATIENCE = 0.1, 2.0

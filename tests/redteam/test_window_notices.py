@@ -18,7 +18,7 @@ from test_network import free_port, until
 
 pytest.importorskip("starlette")
 
-from shoal.swarm.identity import Identity
+from shoal.identity.keys import Identity
 from shoal.swarm.neighbours import Keys
 from shoal.swarm.notices import MAX_BYTES, Lesson, Notice, seal_notice
 from shoal.swarm.transport import TransportOptions, open_session
@@ -27,13 +27,13 @@ WATCH = """
 import sys
 from shoal.swarm import places
 places.SPAN = 1.0  # seconds stand for longer, so that the test need not wait
-from shoal.cli import main
+from shoal.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
 HEAR = """
 import sys, psutil
 from shoal.swarm.notices import Lesson, Notice
-from shoal.window.heard import Heard
+from shoal.apps.watch.heard import Heard
 def notice(at):
     lessons = tuple(Lesson(f"{at}-{slot}".ljust(130), at, slot, f"{at}-{slot}".ljust(100)) for slot in range(64))
     return Notice(1, "reef", (at % keys).to_bytes(32, "big"), float(at), at, f"{at}".ljust(256), 1.0, 1.0, lessons)

@@ -22,12 +22,12 @@ from typing import NamedTuple
 
 import torch
 
-from shoal.config import LearnerConfig
+from shoal.config.settings import LearnerConfig
 from shoal.learn.batch import Trained
 from shoal.learn.losses import sequence_mean, sequence_sum, token_weights
-from shoal.ranks import Ranks
+from shoal.parallel.ranks import Ranks
 from shoal.rollout import Scored
-from shoal.trust import GATED
+from shoal.selection.trust import GATED
 
 DECAY = 0.9
 """Of `own_nll`, for each update."""

@@ -15,7 +15,7 @@ import msgspec
 import torch
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from shoal.config import LearnerConfig
+from shoal.config.settings import LearnerConfig
 from shoal.learn.adapters import Reference, adapter_dropouts, dropping_out
 from shoal.learn.advantages import advantages
 from shoal.learn.batch import MicroBatch, Row, Trained, make_rows, micro_batches, split
@@ -27,12 +27,12 @@ from shoal.learn.losses import clipped_value_loss, kl_k3, policy_loss, token_wei
 from shoal.learn.memory import token_budget, worth_checkpointing
 from shoal.learn.optim import make_optimizer
 from shoal.learn.sums import Sums
+from shoal.parallel.ranks import ALONE, Ranks
 from shoal.protocols import TrainablePolicy
-from shoal.ranks import ALONE, Ranks
 from shoal.rollout import Completion, FinishReason, Scored
 
 if TYPE_CHECKING:
-    from shoal.sharding import Sharded, ShardedReference
+    from shoal.parallel.sharding import Sharded, ShardedReference
 
 T = TypeVar("T")
 Group = tuple[Scored, list[list[int]]]

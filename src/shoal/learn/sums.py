@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from shoal.ranks import Ranks
+from shoal.parallel.ranks import Ranks
 
 
 class Sums:

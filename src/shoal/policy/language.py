@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.errors import UserError
+from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.control import control_strings
 from shoal.policy.decode import cache_bytes_per_token, check_decoding, sample
 from shoal.policy.device import Placement
@@ -17,11 +18,10 @@ from shoal.policy.loading import LanguageModel, load
 from shoal.policy.plain import PlainText
 from shoal.policy.products import use_fast_products
 from shoal.policy.template import ChatFrame, Slot, chat_template
-from shoal.ranks import ALONE, Ranks
 from shoal.rollout import Completion, FinishReason, Part, Question, seed_of
 
 if TYPE_CHECKING:
-    from shoal.sharding import Sharded
+    from shoal.parallel.sharding import Sharded
 
 CACHE_BYTES = 2**30
 """Keys and values of one decoding batch; more questions than fit are decoded in several batches."""

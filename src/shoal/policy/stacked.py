@@ -20,7 +20,7 @@ import torch
 from torch.nn import functional
 
 from shoal.errors import UserError
-from shoal.policy.company import Company
+from shoal.parallel.lockstep import Company
 from shoal.policy.decode import Sampled, cache_bytes_per_token, sample
 from shoal.policy.language import CACHE_BYTES, LanguagePolicy
 from shoal.policy.layers import stack_models

@@ -19,7 +19,7 @@ from typing import Literal
 from shoal.protocols import Tasks, Verifier
 from shoal.rewards.reward import Items, Reward, Verified
 from shoal.rollout import QuestionId
-from shoal.tasks.examiner import Candidate, Verdict
+from shoal.sandbox.examiner import Candidate, Verdict
 
 Aggregation = Literal["sum_then_normalize", "normalize_then_sum"]
 """In TRL's words, where it is the learner that normalises a sum. normalize_then_sum: each reward is normalised in its

@@ -17,11 +17,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from shoal.config import TasksConfig
+from shoal.config.settings import TasksConfig
 from shoal.rewards.process import FunctionProcess
 from shoal.rewards.reward import Pair, Pointwise, unit
 from shoal.rewards.wire import Call, Returned, Start
-from shoal.tasks.verifier import MAX_TEXT
+from shoal.sandbox.verifier import MAX_TEXT
 
 BATCH = 64
 """Completions in one call at most."""

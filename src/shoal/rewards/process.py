@@ -7,7 +7,7 @@ import sys
 import msgspec
 
 from shoal.rewards.wire import Call, Returned, Start
-from shoal.tasks.process import GuardedProcess
+from shoal.sandbox.process import GuardedProcess
 
 COMMAND = (sys.executable, "-P", "-m", "shoal.rewards.worker")
 

@@ -11,11 +11,11 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from shoal.parallel.ranks import ALONE, Ranks
 from shoal.protocols import Swarm
-from shoal.ranks import ALONE, Ranks
 from shoal.rewards.rankings import Ranked, Rankings
+from shoal.rewards.scorer import Scorer
 from shoal.rollout import Completion, Question, QuestionId, Rollout, Scored
-from shoal.scoring import Scorer
 
 MAKER = "people"
 """What such rollouts name as their maker: their answers may be of several."""

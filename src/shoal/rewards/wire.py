@@ -1,4 +1,4 @@
-"""What a function reward and its worker say to each other, in the framing of `shoal.tasks.wire`."""
+"""What a function reward and its worker say to each other, in the framing of `shoal.sandbox.messages`."""
 
 from __future__ import annotations
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import msgspec
 
-from shoal.config import TasksConfig
+from shoal.config.own_code import reward_function
+from shoal.config.settings import TasksConfig
 from shoal.errors import UserError
-from shoal.own_code import reward_function
 from shoal.rewards.wire import Call, Returned, Start
-from shoal.tasks import guard
+from shoal.sandbox import guard
+from shoal.sandbox.pipes import Handler, serve
 from shoal.tasks.draw import Tasks
-from shoal.tasks.serving import Handler, serve
 
 
 def main() -> None:

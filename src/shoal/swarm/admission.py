@@ -23,14 +23,14 @@ from typing import Any, Protocol
 
 import msgspec
 
-from shoal.config import AdmissionConfig
+from shoal.config.settings import AdmissionConfig
+from shoal.identity.keys import name_of
 from shoal.policy.control import ControlText
 from shoal.rollout import Rollout, Scored, hash_of
-from shoal.swarm.identity import name_of
+from shoal.sandbox.examiner import Candidate, Verdict
 from shoal.swarm.limits import RecentKeys
 from shoal.swarm.peers import FUTURE, Peer, Peers
 from shoal.swarm.wire import Malformed, NewerVersion, Statement, check_signature, open_envelope
-from shoal.tasks.examiner import Candidate, Verdict
 
 FILE = "admission.msgpack"
 FAST, PATIENT = 0.05, 2.0

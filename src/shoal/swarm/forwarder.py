@@ -23,7 +23,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shoal.addresses import address_of
+from shoal.swarm.addresses import address_of
 from shoal.swarm.transport import TransportOptions, cannot_listen
 from shoal.swarm.zenoh_wire import Reader, Unreadable
 

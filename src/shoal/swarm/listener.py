@@ -15,10 +15,10 @@ from typing import Any, Final, Self
 
 import zenoh
 
+from shoal.identity.secret import OPEN, OVERHEAD, Secret
 from shoal.swarm.neighbours import Keys
 from shoal.swarm.notices import MAX_BYTES, Notice, open_notice
 from shoal.swarm.queues import Newest
-from shoal.swarm.secret import OPEN, OVERHEAD, Secret
 from shoal.swarm.transport import TransportOptions, open_session
 
 WAITING: Final = 512

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from shoal.rewards.scorer import Scorer
 from shoal.rollout import Rollout, Scored
-from shoal.scoring import Scorer
 
 
 class MemorySwarm:

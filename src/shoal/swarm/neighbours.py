@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from random import Random
 
 from shoal.errors import UserError
+from shoal.identity.secret import OPEN, Secret
 from shoal.swarm.limits import Recent
-from shoal.swarm.secret import OPEN, Secret
 
 DIGITS = 3
 """Hex digits of a shard: 4096 shards."""

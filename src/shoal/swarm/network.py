@@ -30,15 +30,15 @@ from typing import Any, Protocol
 
 import zenoh
 
+from shoal.identity.keys import name_of
+from shoal.identity.secret import OPEN, Secret
 from shoal.rollout import Rollout, Scored
 from shoal.swarm.asking import Asking, direct
-from shoal.swarm.identity import name_of
 from shoal.swarm.intake import Admitting, Intake
 from shoal.swarm.limits import Recent
 from shoal.swarm.neighbours import ENOUGH, Keys, Neighbours, find_region, random_branch, shard_of
 from shoal.swarm.offers import HISTORY, Offer, Shelf, digest_of
 from shoal.swarm.queues import Meter, Newest
-from shoal.swarm.secret import OPEN, Secret
 from shoal.swarm.transport import TransportOptions, Unreachable, open_session
 
 logger = logging.getLogger(__name__)

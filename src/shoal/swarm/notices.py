@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from shoal.swarm.identity import Identity, name_of, verify
+from shoal.identity.keys import Identity, name_of, verify
 from shoal.swarm.wire import Envelope
 
 SCHEMA_VERSION = 1

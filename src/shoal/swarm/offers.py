@@ -19,7 +19,7 @@ from typing import Annotated, Protocol
 import msgspec
 from msgspec import Meta
 
-from shoal.swarm.identity import verify
+from shoal.identity.keys import verify
 from shoal.swarm.limits import Bucket
 from shoal.swarm.neighbours import Keys
 from shoal.swarm.wire import Envelope

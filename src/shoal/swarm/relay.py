@@ -30,8 +30,8 @@ import zenoh
 from rich.console import Console
 from rich.text import Text
 
-from shoal.addresses import address_of
 from shoal.errors import UserError
+from shoal.swarm.addresses import address_of
 from shoal.swarm.forwarder import Forwarder, Limits, forwarded
 from shoal.swarm.transport import MAX_MESSAGE, TransportOptions, base_config, open_config
 

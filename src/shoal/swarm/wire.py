@@ -17,9 +17,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from shoal.identity.keys import Identity, verify
 from shoal.rollout import SCHEMA_VERSION as ROLLOUT_VERSION
 from shoal.rollout import Completion, Rollout
-from shoal.swarm.identity import Identity, verify
 
 SCHEMA_VERSION = 1
 """Of the statement and all within it."""

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from shoal.config import TaskSpec
+from shoal.config.own_code import task_maker
+from shoal.config.settings import TaskSpec
 from shoal.errors import UserError
 from shoal.errors import nearest as nearest
-from shoal.own_code import task_maker
 from shoal.rollout import Question, QuestionId
 
 MAX_INDEX = 1000

@@ -1,0 +1,182 @@
+"""`shoal judge`: serves, or reports on what a judge has kept.
+
+shoal judge --suite pond --data judge                   # anybody asks it on port 7460
+shoal judge --report judge                              # the leaderboard as a table
+shoal judge --report judge --what rows --format csv     # one row a question
+shoal judge --report judge --report other               # whether two judges agree
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sqlite3
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from shoal.config.settings import Config, TasksConfig, make_config
+from shoal.errors import UserError
+
+if TYPE_CHECKING:
+    from shoal.apps.judge.service import Service
+
+HELP = """Asks nodes held-out questions after their rounds, one answer each, and keeps the scores: pass@1 by a third
+party. Or reports on what a judge has kept (--report).
+
+  shoal judge --suite pond --data judge               anybody asks it on port 7460
+  shoal judge --report judge                          the leaderboard
+  shoal judge --report judge --what rows --format csv > rows.csv
+  shoal judge --report judge --report other           whether two judges agree
+
+Nodes name it by --judges http://HOST:7460#KEY. The folder holds its key, its secret and its records: keep all three to
+itself, and back them up together. It speaks plain HTTP; statements are signed, and for the rest put a proxy before it
+(docs/judge.md)."""
+LISTEN = "0.0.0.0:7460"
+WHAT = ("leaderboard", "rows", "curve")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `shoal judge`."""
+    from shoal.apps.judge.addresses import Rates
+    from shoal.apps.judge.rules import Terms
+
+    terms, rates = Terms(), Rates()
+    serve = parser.add_argument_group("serving")
+    serve.add_argument("--listen", default=LISTEN, metavar="HOST:PORT", help=f"where nodes ask (default {LISTEN})")
+    serve.add_argument("--data", type=Path, metavar="DIR", help="its folder: key, secret and records; made if absent")
+    serve.add_argument("--suite", default="pond", metavar="NAME", help="the suite of tasks to ask from (default pond)")
+    serve.add_argument("--task", action="append", default=[], metavar="NAME", help="only this task of it; repeatable")
+    serve.add_argument(
+        "--held-out", type=float, default=0.2, metavar="X", help="share of held-out questions, as nodes have it"
+    )
+    serve.add_argument("--limit", type=float, default=terms.limit, metavar="S", help="seconds for an answer")
+    serve.add_argument("--interval", type=float, default=terms.interval, metavar="S", help="between a node's questions")
+    serve.add_argument("--work", type=int, default=terms.work, metavar="BITS", help="of work for a new key, 0 to 20")
+    serve.add_argument("--newcomers", type=float, default=terms.newcomers, metavar="N", help="new keys a minute")
+    serve.add_argument("--max-open", type=int, default=terms.sessions, metavar="N", help="questions under way")
+    serve.add_argument("--connections", type=int, default=5000, metavar="N", help="at a time, of all addresses")
+    serve.add_argument(
+        "--address-connections", type=int, default=rates.connections, metavar="N", help="of one; 0: no bounds (a proxy)"
+    )
+    serve.add_argument("--address-requests", type=float, default=rates.requests, metavar="N", help="of one, a second")
+    serve.add_argument("--address-newcomers", type=float, default=rates.newcomers, metavar="N", help="of one, a minute")
+    serve.add_argument("--every", type=float, default=60.0, metavar="S", help="between status lines (default 60)")
+    report = parser.add_argument_group("reporting")
+    report.add_argument(
+        "--report", action="append", type=Path, default=[], metavar="DIR", help="of this judge; of two: do they agree?"
+    )
+    report.add_argument("--what", choices=WHAT, default="leaderboard", help="what to report (default leaderboard)")
+    report.add_argument("--format", choices=("table", "csv", "json"), default="table", help="json is one row a line")
+    report.add_argument("--window", type=int, default=25, metavar="ROUNDS", help="of a curve (default 25)")
+
+
+def command(args: argparse.Namespace) -> int:
+    """`shoal judge`."""
+    if not args.report:
+        return _serve(args)
+    try:
+        return _report(args)
+    except sqlite3.Error as error:
+        folders = " or ".join(map(str, args.report))
+        raise UserError(f"the records in {folders} cannot be read: {error}") from error
+
+
+def _report(args: argparse.Namespace) -> int:
+    from shoal.apps.judge import reports
+    from shoal.apps.judge.records import FILE
+
+    paths = [folder / FILE for folder in args.report]
+    if len(paths) > 2 or args.window < 1:
+        raise UserError("--report takes one folder, or two to compare; --window is at least 1")
+    found: Iterator[dict[str, Any]] | list[dict[str, Any]]
+    if len(paths) == 2:
+        found = reports.compare(*paths)
+    elif args.what == "rows":
+        found = reports.rows(paths[0])
+    else:
+        found = reports.leaderboard_of(paths[0]) if args.what == "leaderboard" else reports.curve(paths[0], args.window)
+    if args.format != "table":
+        reports.write(found, args.format, sys.stdout)
+        return 0
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 160
+    console.print(_table(list(found)))
+    return 0
+
+
+def _table(found: list[dict[str, Any]]) -> Table | Text:
+    if not found:
+        return Text("nothing yet")
+    table = Table(box=None)
+    columns = [name for name in found[0] if name not in ("key", "time")]
+    for name in columns:
+        table.add_column(name, justify="left" if isinstance(found[0][name], str) else "right")
+    for row in found:
+        table.add_row(*(Text(_cell(row[name])) for name in columns))  # Text: a model's name may hold markup
+    return table
+
+
+def _cell(value: Any) -> str:
+    text = "-" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
+    return "".join(sign if sign.isprintable() else "?" for sign in text)
+
+
+def _serve(args: argparse.Namespace) -> int:
+    host, colon, port = args.listen.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise UserError(f"--listen {args.listen}: give HOST:PORT")
+    if args.data is None:
+        raise UserError("--data DIR is needed: where the judge's key, secret and records are to be")
+    positive = ("limit", "interval", "newcomers", "max_open", "connections", "address_requests", "every")
+    for name in positive:
+        if not getattr(args, name) > 0:
+            raise UserError(f"--{name.replace('_', '-')} must be above 0")
+    if not 0 <= args.work <= 20 or args.address_connections < 0 or not args.address_newcomers > 0:
+        raise UserError("--work is 0 to 20, --address-connections at least 0 and --address-newcomers above 0")
+    settings = {"suite": args.suite, "only": args.task, "held_out": args.held_out}
+    config: Config = make_config({"tasks": settings}, "the command line")
+    try:
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError:
+        raise UserError("a judge needs Starlette and uvicorn: pip install 'shoal[serve]'") from None
+    from shoal.apps.judge.server import bound, most_connections, serve
+
+    with bound(host.strip("[]"), int(port)) as listening, _service(args, config.tasks) as service:
+        return serve(service, listening, args.every, most_connections(args.connections))
+
+
+@contextlib.contextmanager
+def _service(args: argparse.Namespace, tasks: TasksConfig) -> Iterator[Service]:
+    """A service with all that belongs to it, which is closed in the end."""
+    from shoal.apps.judge.addresses import Addresses, Rates
+    from shoal.apps.judge.questions import Questions, read_secret
+    from shoal.apps.judge.records import Records
+    from shoal.apps.judge.rules import Terms
+    from shoal.apps.judge.scoring import Scoring
+    from shoal.apps.judge.service import Service, SteadyClock
+    from shoal.identity.keys import Identity
+    from shoal.sandbox.verifier import Verifier
+    from shoal.tasks import Tasks
+
+    clock = SteadyClock()
+    terms = Terms(args.limit, args.interval, work=args.work, newcomers=args.newcomers, sessions=args.max_open)
+    rates = Rates(args.address_connections, args.address_requests, args.address_newcomers)
+    made = Tasks(tasks)
+    with contextlib.ExitStack() as stack:
+        records = Records(args.data)
+        stack.callback(records.close)
+        identity = Identity.load_or_create(args.data / "identity")
+        questions = Questions(made, read_secret(args.data))
+        _, trial = questions.draw(b"trial", 0)
+        scoring = Scoring(lambda: Verifier(tasks), trial.id, lambda text: print(f"shoal: {text}", file=sys.stderr))
+        stack.callback(scoring.close)
+        addresses = Addresses(rates, clock)
+        yield Service(identity, questions, records, scoring, terms, addresses, clock)

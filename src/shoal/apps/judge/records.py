@@ -1,0 +1,251 @@
+"""What a judge keeps: append-only tables in SQLite, from which it goes on after any kind of end.
+
+    nodes      every key that was granted a question
+    asks       every question that went out, before it went out, with the signed Ask
+    answers    every answer that came in time, before it was scored, with the signed Answer
+    outcomes   the one end of each: scored, lapsed, void
+    restarts   which questions were under way when the judge came back
+
+Rows are never changed or deleted (triggers refuse it), and unique keys refuse a second outcome,
+answer, number or round.
+
+WAL with `synchronous=FULL`: nothing is acknowledged before it is on disk, so that a loss of power takes no more than a
+SIGKILL does, which is nothing. (`NORMAL` would survive the kill, and lose the last transactions with the power: a
+score that a node holds a signed verdict for, or worse an Ask, whose node could then have another question.) What FULL
+costs is one fsync for each transaction; one thread writes, and takes along all that came during the last fsync, so
+that a disk with 100 fsyncs a second carries any number of nodes, each 10 ms later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from shoal.apps.judge.sessions import Session, Stage
+from shoal.errors import UserError
+from shoal.rollout import QuestionId
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+FILE = "records.sqlite"
+BATCH = 512
+"""Appends of one transaction."""
+LONGEST = 1 << 20
+"""Bytes of a value that is read from a file; a question and an answer have fewer."""
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS nodes (id INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, first REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS asks (
+  id INTEGER PRIMARY KEY, node INTEGER NOT NULL REFERENCES nodes, number INTEGER NOT NULL, round INTEGER NOT NULL,
+  model TEXT NOT NULL, in_swarm INTEGER NOT NULL, asked REAL NOT NULL, expires REAL NOT NULL,
+  label TEXT NOT NULL, task TEXT NOT NULL, version TEXT NOT NULL, config TEXT NOT NULL, seed INTEGER NOT NULL,
+  place INTEGER NOT NULL, hash BLOB NOT NULL, posed BLOB NOT NULL, statement BLOB NOT NULL, signature BLOB NOT NULL,
+  UNIQUE (node, number), UNIQUE (node, round));
+CREATE TABLE IF NOT EXISTS answers (
+  ask INTEGER PRIMARY KEY REFERENCES asks, time REAL NOT NULL, hash BLOB NOT NULL, statement BLOB NOT NULL,
+  signature BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS outcomes (
+  ask INTEGER PRIMARY KEY REFERENCES asks, time REAL NOT NULL, score REAL NOT NULL, failure TEXT NOT NULL,
+  outcome TEXT NOT NULL CHECK (outcome IN ('scored', 'lapsed', 'void')));
+CREATE TABLE IF NOT EXISTS restarts (ask INTEGER NOT NULL REFERENCES asks, time REAL NOT NULL);
+"""
+KEPT = ("nodes", "asks", "answers", "outcomes", "restarts")
+FORMAT = 1
+SESSIONS = """
+SELECT a.id, n.key, a.number, a.round, a.model, a.in_swarm, a.asked, a.expires, a.label, a.task, a.version, a.config,
+  a.seed, a.place, a.hash, a.posed, w.hash, o.outcome, o.score, o.time, w.statement
+FROM asks a JOIN nodes n ON n.id = a.node LEFT JOIN answers w ON w.ask = a.id LEFT JOIN outcomes o ON o.ask = a.id
+"""
+Row = tuple[str, tuple[Any, ...]]
+
+
+class Records:
+    """The writer, and what `Rules` reads. Close it."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises `UserError` if the folder cannot be made or written into, if it holds no records that can be read, or
+        if another judge has them open."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise UserError(f"cannot make the folder {folder}: {error.strerror or error}") from error
+        self.path = folder / FILE
+        self._queue: queue.SimpleQueue[tuple[Sequence[Row], Future[None]] | None] = queue.SimpleQueue()
+        self._lock = lock(folder)
+        self._reader = connect(self.path)  # for the thread of the rules
+        self._writer = connect(self.path)
+        try:
+            self._prepare()
+        except sqlite3.Error as error:
+            raise UserError(f"{self.path}: {error}") from error
+        self._thread = threading.Thread(target=self._write, name="shoal-judge-records", daemon=True)
+        self._thread.start()
+
+    def append(self, *rows: Row) -> Future[None]:
+        """Writes all of `rows` or none; done when they are on disk. It fails by `sqlite3.Error`."""
+        future: Future[None] = Future()
+        self._queue.put((rows, future))
+        return future
+
+    def last(self, key: bytes) -> Session | None:
+        """The last question that the node with `key` had."""
+        found = self._reader.execute(
+            f"{SESSIONS} WHERE a.node = (SELECT id FROM nodes WHERE key = ?) ORDER BY a.number DESC LIMIT 1", (key,)
+        ).fetchone()
+        return session_of(found) if found else None
+
+    def unsettled(self) -> Iterator[tuple[Session, bytes]]:
+        """The questions without an outcome, each with the statement of its answer, if there is one; in order."""
+        for row in self._reader.execute(f"{SESSIONS} WHERE o.ask IS NULL ORDER BY a.id"):
+            yield session_of(row), row[-1] or b""
+
+    def next_id(self) -> int:
+        [found] = self._reader.execute("SELECT coalesce(max(id), 0) + 1 FROM asks").fetchone()
+        return int(found)
+
+    def close(self) -> None:
+        """Writes all that was appended."""
+        self._queue.put(None)
+        self._thread.join()
+        self._reader.close()
+        os.close(self._lock)
+
+    def _prepare(self) -> None:
+        self._writer.executescript(SCHEMA)
+        for table in KEPT:
+            for verb in ("UPDATE", "DELETE"):
+                self._writer.execute(
+                    f"CREATE TRIGGER IF NOT EXISTS {table}_{verb} BEFORE {verb} ON {table} "
+                    "BEGIN SELECT RAISE(ABORT, 'records are only ever added to'); END"
+                )
+        self._writer.execute("INSERT OR IGNORE INTO meta VALUES ('format', ?)", (FORMAT,))
+        [found] = self._writer.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
+        if found != FORMAT:
+            raise UserError(f"{self.path} is of the format {found}, and this program reads {FORMAT}")
+
+    def _write(self) -> None:
+        ending = False
+        while not ending:
+            batch = [self._queue.get()]
+            while len(batch) < BATCH and not self._queue.empty():
+                batch.append(self._queue.get())
+            ending = None in batch
+            self._commit([item for item in batch if item is not None])
+        self._writer.close()
+
+    def _commit(self, batch: list[tuple[Sequence[Row], Future[None]]]) -> None:
+        # Nobody can take his future back from here on; who has done so is written all the same.
+        waited = [future.set_running_or_notify_cancel() for _, future in batch]
+        faults: list[sqlite3.Error | None] = []
+        try:
+            self._writer.execute("BEGIN IMMEDIATE")
+            for rows, _ in batch:
+                faults.append(self._one(rows))
+            self._writer.execute("COMMIT")
+        except sqlite3.Error as error:  # a full disk, mostly
+            with contextlib.suppress(sqlite3.Error):
+                self._writer.execute("ROLLBACK")
+            faults = [error] * len(batch)
+        for (_, future), is_waited, fault in zip(batch, waited, faults, strict=True):
+            if is_waited and fault is None:
+                future.set_result(None)
+            elif is_waited:
+                future.set_exception(fault)
+
+    def _one(self, rows: Sequence[Row]) -> sqlite3.Error | None:
+        """Executes `rows` or none of them. What is their own fault is returned: the others of the batch go on."""
+        self._writer.execute("SAVEPOINT one")
+        fault: sqlite3.Error | None = None
+        try:
+            for sql, values in rows:
+                self._writer.execute(sql, values)
+        except sqlite3.IntegrityError as error:
+            fault = error
+        except (OverflowError, UnicodeEncodeError) as error:  # values that SQLite does not have
+            fault = sqlite3.IntegrityError(str(error))
+        if fault is not None:
+            self._writer.execute("ROLLBACK TO one")
+        self._writer.execute("RELEASE one")
+        return fault
+
+
+def lock(folder: Path) -> int:
+    """An open file that says that these records have their judge; the system forgets it with the process. Raises
+    `UserError`."""
+    try:
+        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise UserError(f"cannot write into {folder}: {error.strerror or error}") from error
+    if fcntl is not None:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(handle)
+            raise UserError(f"another judge has its records in {folder}") from None
+    return handle
+
+
+def connect(path: Path, read_only: bool = False) -> sqlite3.Connection:
+    """Raises `UserError`."""
+    try:
+        if read_only:
+            if not path.is_file():  # to open a named pipe would wait for ever
+                raise UserError(f"there are no records in {path.parent}")
+            connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False)
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)  # it may be a stranger's
+            connection.execute("PRAGMA trusted_schema=OFF")
+        else:
+            connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("PRAGMA foreign_keys=ON")
+    except sqlite3.Error as error:
+        raise UserError(f"cannot open {path}: {error}") from error
+    return connection
+
+
+def session_of(row: Sequence[Any]) -> Session:
+    id, key, number, round, model, in_swarm, asked, expires, label, *rest = row
+    task, version, config, seed, place, hash, posed, answer, outcome, score, time = rest[:11]
+    stage = Stage(outcome) if outcome else Stage.answered if answer else Stage.open
+    question = QuestionId(task, version, config, seed, place)
+    values = (hash, asked, expires, expires, stage, label, question, posed, answer or b"", score or 0.0, time or 0.0)
+    return Session(id, key, number, round, model, bool(in_swarm), *values)
+
+
+def ask_rows(session: Session, statement: bytes, signature: bytes) -> list[Row]:
+    """What is kept of a question before it goes out."""
+    s, q = session, session.question
+    assert q is not None, "not drawn yet"
+    values = (s.number, s.round, s.model, s.in_swarm, s.asked, s.expires, s.task, q.task, q.version, q.config, q.seed)
+    rest = (q.index, s.ask, s.posed, statement, signature)
+    return [
+        ("INSERT OR IGNORE INTO nodes (key, first) VALUES (?, ?)", (s.key, s.asked)),
+        (
+            f"INSERT INTO asks VALUES (?, (SELECT id FROM nodes WHERE key = ?){', ?' * 16})",
+            (s.id, s.key, *values, *rest),
+        ),
+    ]
+
+
+def answer_row(session: Session, time: float, statement: bytes, signature: bytes) -> Row:
+    return "INSERT INTO answers VALUES (?, ?, ?, ?, ?)", (session.id, time, session.answer, statement, signature)
+
+
+def outcome_row(session: Session, failure: str = "") -> Row:
+    values = (session.id, session.settled, session.score, failure, session.stage.value)
+    return "INSERT INTO outcomes VALUES (?, ?, ?, ?, ?)", values
+
+
+def restart_row(session: Session, time: float) -> Row:
+    return "INSERT INTO restarts VALUES (?, ?)", (session.id, time)

@@ -1,0 +1,130 @@
+"""Has uvicorn serve a judge until it is told to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+
+import uvicorn
+from rich.console import Console
+from rich.text import Text
+
+from shoal.apps.judge.service import Service
+from shoal.apps.judge.web import Web
+from shoal.apps.serving import server
+from shoal.apps.serving.connections import Connections
+from shoal.errors import UserError
+
+SWITCH = 0.001
+"""Seconds after which a thread gives way: a question in the making must not hold up the loop for five times as long."""
+HEADERS = 8192
+"""Bytes of a request's headers."""
+SPARE = 128
+"""Open files beside connections."""
+
+
+class Server(server.Server):
+    """Says where it is, and now and then how it stands."""
+
+    def __init__(self, config: uvicorn.Config, web: Web, console: Console, every: float) -> None:
+        super().__init__(config)
+        self._web, self._console, self._every = web, console, every
+        self._started = self._told = time.monotonic()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield  # `serve` has them. uvicorn would end with a traceback at a second one
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started and sockets:
+            (host, port, *_), identity = sockets[0].getsockname(), self._web.service.identity
+            self._console.print(Text(f"judge {identity.name} on {host}:{port}; stop with Ctrl-C"))
+            self._console.print(Text(f"nodes name it by http://HOST:{port}#{identity.id}"))
+
+    async def on_tick(self, counter: int) -> bool:
+        now = time.monotonic()
+        if now - self._told >= self._every:
+            self._told = now
+            self.tell()
+        return await super().on_tick(counter)
+
+    def tell(self) -> None:
+        state, up = self._web.state(), timedelta(seconds=int(time.monotonic() - self._started))
+        refused = sum(state["refused"].values())
+        words = [f"{state[name]} {name}" for name in ("asked", "scored", "lapsed", "under_way", "connections", "cut")]
+        full = ", the disk is full" if state["full"] else ""
+        self._console.print(Text(f"up {up}, {', '.join(words)}, {refused} refused{full}".replace("_", " ")))
+
+
+def serve(service: Service, listening: socket.socket, every: float, most: int) -> int:
+    """Serves on the socket until SIGINT or SIGTERM; the exit code. `most`: connections at a time."""
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # it would write a line for each fool's request
+    addresses = service.addresses
+    connections = Connections(most, addresses.rates.connections, addresses.may_enter, addresses.offend)
+    web = Web(service, connections)
+    config = connections.config(
+        web.app,
+        loop="asyncio",
+        lifespan="on",
+        log_config=None,
+        date_header=False,
+        timeout_graceful_shutdown=5,
+        h11_max_incomplete_event_size=HEADERS,
+    )
+    serving = Server(config, web, Console(highlight=False, soft_wrap=True), every)
+
+    def stop(*_: object) -> None:
+        serving.should_exit = True
+
+    sys.setswitchinterval(SWITCH)
+    gc.collect()
+    gc.freeze()  # a full collection over all that sympy and reasoning-gym make stops the loop for 50 to 100 ms
+    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        serving.run(sockets=[listening])
+        serving.tell()
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    return 0 if serving.started else 1
+
+
+def most_connections(wanted: int) -> int:
+    """`wanted`, or what this process may have open, after asking for as much as it can get."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return wanted
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted + SPARE:
+        soft = min(hard, wanted + SPARE) if hard != resource.RLIM_INFINITY else wanted + SPARE
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(1, min(wanted, soft - SPARE))
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that listens: who comes before the judge is ready waits. Raises `UserError` for an address that cannot
+    be had."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        made = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise UserError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen(2048)
+    except OSError as error:
+        made.close()
+        raise UserError(f"cannot listen on {host}:{port}: {error.strerror}; choose another by --listen") from error
+    return made

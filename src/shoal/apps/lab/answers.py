@@ -1,0 +1,79 @@
+"""Right answers and wrong ones that look like them, as anybody can make them who makes the question again; and a policy
+of such, whose kinds are a scripted person (`contributors`) and an adversary (`attacks`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import ClassVar
+
+from shoal.config.settings import TaskSpec
+from shoal.protocols import Policy
+from shoal.rollout import Completion, Question, seed_of
+from shoal.tasks import Tasks
+
+
+class Knowing:
+    """A policy that knows the right answer to each question, and gives what `_texts` makes of it. It never learns. A
+    question whose task names no right answer gets none."""
+
+    series: ClassVar[str]
+    """What its chance is drawn with."""
+
+    def __init__(self, tasks: Tasks, instead_of: Policy | None = None) -> None:
+        """`instead_of`: the policy that a checkpoint keeps."""
+        self.tasks = tasks
+        self.instead_of = instead_of
+        self.trouble = ""
+
+    def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
+        """As `Policy.generate`."""
+        self.trouble = ""
+        return [
+            self._group(question, num_generations, Random(seed_of(self.series, seed, slot)))
+            for slot, question in enumerate(questions)
+        ]
+
+    def save(self, folder: Path) -> None:
+        if self.instead_of is not None:
+            self.instead_of.save(folder)
+
+    def _group(self, question: Question, size: int, chance: Random) -> tuple[Completion, ...]:
+        known = right_answer(self.tasks, question)
+        if known is None:
+            self.trouble = f"nobody says what is right in {question.id.task}"
+            return ()
+        texts = self._texts(*known, size, chance)
+        chance.shuffle(texts)
+        return tuple(map(Completion.of, texts))
+
+    def _texts(self, answer: str, spec: TaskSpec, size: int, chance: Random) -> list[str]:
+        """At most `size` completions, in any order."""
+        raise NotImplementedError
+
+
+def right_answer(tasks: Tasks, question: Question) -> tuple[str, TaskSpec] | None:
+    """What is right, bare (`in_form` is what the verifier wants), with the task's specification; None for a question
+    whose task names no right answer, or an empty one."""
+    task, spec = tasks.lookup(question.id)
+    entry = getattr(task, "entry", None)  # a task of one's own has none
+    answer = entry(question.id.seed, question.id.index)["answer"] if entry else None
+    return (answer, spec) if answer else None  # base_conversion of reasoning-gym 0.1.25 says that zero is written ""
+
+
+def in_form(answer: str, spec: TaskSpec) -> str:
+    """`answer` as the verifier wants it."""
+    return f"<answer>{answer}</answer>" if spec.answer == "tag" else answer
+
+
+def wrong_answer(answer: str, chance: Random) -> str:
+    """One that looks like `answer` and is another: its first number changed by 1 to 9, No for Yes, or "none"."""
+    opposite = {"Yes": "No", "No": "Yes", "True": "False", "False": "True"}
+    number = re.search(r"\d+", answer)
+    if number is None:
+        return opposite.get(answer, "none" if answer != "none" else "nothing")
+    value, change = int(number[0]), chance.choice([-1, 1]) * chance.randint(1, 9)
+    other = value + change if value + change >= 0 else value - change
+    return f"{answer[: number.start()]}{other}{answer[number.end() :]}"

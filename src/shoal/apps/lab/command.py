@@ -1,0 +1,91 @@
+"""`shoal lab`: controlled experiments, from a study file to a report."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from shoal.cli.flags import add_allow_code, add_settings, given_settings
+
+HELP = """Runs controlled experiments: arms by regimes by seeds, as a study file says, and reports on them.
+
+  shoal lab run studies/paper-guppy.toml                   all runs that are not done yet, on all cores
+  shoal lab run studies/paper-guppy.toml --quick           a small part of it, in minutes
+  shoal lab run studies/paper-guppy.toml --model HuggingFaceTB/SmolLM2-135M-Instruct --suite paper
+  shoal lab run DIR                                        goes on with a study that was stopped or killed
+  shoal lab open RECORDS.csv                               an open swarm against isolated nodes, by a judge's records
+  shoal lab report DIR                                     draws and writes the report; runs nothing
+
+What a study file has: docs/lab.md."""
+
+RUN_HELP = """Runs what is left of a study: finished runs are kept, whatever happened to the others. Ctrl-C stops; the
+same command goes on. At its end it writes the report."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    run = commands.add_parser("run", help="run what is left of a study", description=RUN_HELP)
+    run.set_defaults(part=_run)
+    run.add_argument("study", type=Path, metavar="STUDY", help="a study file, or the folder of a study that was begun")
+    run.add_argument("--out", type=Path, metavar="DIR", help="the study's folder (default: lab/NAME)")
+    run.add_argument("--quick", action="store_true", help="the small part that the study names")
+    run.add_argument("--jobs", type=int, default=0, metavar="N", help="processes (default: one for each core)")
+    run.add_argument(
+        "--together", type=int, default=0, metavar="N", help="runs in one batched program (default: 8 on a GPU, else 1)"
+    )
+    add_allow_code(run)
+    run.add_argument("--ray", metavar="ADDRESS", help="run on the Ray cluster there; auto: this one's (shoal[ray])")
+    add_settings(run, without=("seed", "threads", "experiment.", "network.", "admission."))
+    report = commands.add_parser("report", help="draw and write the report of a study")
+    report.set_defaults(part=_report)
+    report.add_argument("folder", type=Path, metavar="DIR", help="the folder of the study")
+    judged = commands.add_parser("open", help="compare swarm and isolated nodes by a judge's records")
+    judged.set_defaults(part=_open)
+    judged.add_argument("records", type=Path, metavar="FILE", help="a judge's records, CSV or JSON lines")
+    judged.add_argument("--out", type=Path, metavar="DIR", default=Path("lab/open"), help="default: lab/open")
+
+
+def command(args: argparse.Namespace) -> int:
+    """`shoal lab ...`. Returns the exit code."""
+    code: int = args.part(args)
+    return code
+
+
+def _run(args: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from shoal.apps.lab.runner import open_study, run_study
+
+    console = Console()
+    study, folder = open_study(args.study, args.out, given_settings(args), args.quick, args.allow_code)
+    for warning in study.hopeless():
+        console.print(warning, style="yellow", highlight=False)
+    try:
+        failures = run_study(study, folder, console, args.jobs, args.together, args.ray)
+    except KeyboardInterrupt:
+        console.print(f"stopped; finished runs are kept. To go on:\n  shoal lab run {folder}", soft_wrap=True)
+        return 130
+    for failure in failures:
+        console.print(f"failed: {failure}", style="red", markup=False)
+    code = _report(argparse.Namespace(folder=folder))
+    return 1 if failures else code
+
+
+def _open(args: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from shoal.apps.lab.figures_open import write_open_report
+
+    Console().print(write_open_report(args.records, args.out), soft_wrap=True, highlight=False)
+    return 0
+
+
+def _report(args: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from shoal.apps.lab.report import write_report
+
+    console = Console()
+    path = write_report(args.folder, console)
+    console.print(f"report  {path}", soft_wrap=True, highlight=False)
+    return 0

@@ -1,0 +1,181 @@
+"""What may be concluded from a few swarm runs, in sentences that claim no more than the tests do.
+
+scores = {"4/4": {1: 0.31, 2: 0.28, ...}, "8/0": {1: 0.25, 2: 0.27, ...}}      # arm -> seed -> a figure of that run
+for contrast in compare(scores, {"sharing": ("4/4", "8/0"), "too much": ("2/6", "4/4")}):
+    print(contrast.sentence)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shoal.apps.lab.intervals import RESAMPLES, Interval, finite, iqm_difference, probability_of_improvement
+from shoal.apps.lab.permutation import Closeness, SignFlips, equivalence_test, holm, pairs_needed, sign_flip_test
+
+FEW = 10
+"""Fewer seeds than this give an interval that is too narrow to be quoted without saying so."""
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """One comparison, named before the runs, of one figure of each run of two arms."""
+
+    name: str
+    treated: str
+    control: str
+    seeds: int
+    """Pairs of runs."""
+    unpaired: tuple[int, ...]
+    """Seeds that only one of the arms has: they are left out, and the sentence says so."""
+    difference: Interval
+    """Of interquartile means, `treated` less `control`, with the paired bootstrap interval."""
+    mean_difference: float
+    """What the test is about."""
+    improvement: Interval
+    """Probability that a run of `treated` is above one of `control`."""
+    p: float
+    adjusted_p: float
+    """By Holm over all contrasts of its kind: those that ask for a difference, and those that ask for equality."""
+    smallest_adjusted_p: float
+    """What could have come out at best, with these numbers of pairs in all contrasts."""
+    contrasts: int
+    """Of its kind."""
+    alpha: float
+    level: float
+    margin: float | None = None
+    """Within which the arms are asked to be equal; None: they are asked to differ."""
+    beyond_p: float | None = None
+    """Then: of a difference larger than that."""
+
+    @property
+    def conclusive(self) -> bool:
+        """Whether the arms may be said to differ, or to be equal within the margin, whichever was asked."""
+        return self.adjusted_p <= self.alpha
+
+    @property
+    def beyond(self) -> bool:
+        """Whether they may be said to differ by more than the margin that they were asked to be equal within."""
+        return self.beyond_p is not None and not self.conclusive and self.beyond_p <= self.alpha
+
+    @property
+    def side(self) -> str:
+        return "above" if self.mean_difference > 0 else "below"
+
+    @property
+    def sentence(self) -> str:
+        """What was seen, what may be concluded from it, and what may not."""
+        d = self.difference
+        seeds = f"{self.seeds} seed" + "s" * (self.seeds != 1)
+        seen = (
+            f"{self.name}: {self.treated} less {self.control} is {d.value:+.4g} in interquartile mean "
+            f"({self.level:.0%} interval {d.low:+.4g} to {d.high:+.4g}; {seeds})."
+        )
+        notes = [seen, self._conclusion(seeds)]
+        if self.seeds < FEW:
+            notes.append(f"With fewer than {FEW} seeds such an interval is narrower than it says.")
+        if self.unpaired:
+            notes.append(f"Left out, as only one arm has them: seeds {', '.join(map(str, self.unpaired))}.")
+        return " ".join(notes)
+
+    def _conclusion(self, seeds: str) -> str:
+        over = f" after Holm's adjustment over {self.contrasts} contrasts" if self.contrasts > 1 else ""
+        p = f"p = {self.adjusted_p:.3g}{over}"
+        if self.smallest_adjusted_p > self.alpha:
+            return (
+                f"Nothing may be concluded: with {seeds} the smallest p that can come out{over} is "
+                f"{self.smallest_adjusted_p:.3g}, so nothing can reach {self.alpha:g}; "
+                f"{pairs_needed(self.alpha, self.contrasts, 2 if self.margin is None else 1)} seeds could."
+            )
+        if self.margin is not None:
+            return self._closeness(p)
+        if self.conclusive:
+            side = self.side
+            claim = f"The mean of {self.treated} may be said to be {side} that of {self.control} ({p}) in this setting"
+            other = self.difference.low <= 0 <= self.difference.high or (self.difference.value > 0) != (side == "above")
+            return claim + (
+                ", but the interquartile mean does not bear it out: a few seeds may carry it." if other else "."
+            )
+        found = "No difference may be concluded"
+        if self.p <= self.alpha:
+            found += f", though p = {self.p:.3g} before the adjustment"
+        elif not self.difference.low <= 0 <= self.difference.high:
+            found += ", though the interval leaves out 0: the test was to decide"
+        return f"{found} ({p}). Nor that there is none: all in the interval remains possible."
+
+    def _closeness(self, p: str) -> str:
+        span = f"within ±{self.margin:.3g}"
+        if self.conclusive:
+            return f"The means may be said to be equal {span} (two one-sided tests, {p}) in this setting."
+        if self.beyond:
+            return (
+                f"The mean of {self.treated} may be said to be {self.side} that of {self.control} by more than "
+                f"{self.margin:.3g} (p = {self.beyond_p:.3g}) in this setting."
+            )
+        found = f"Neither that the means are equal {span} ({p}) nor that they differ by more may be concluded"
+        if not self.difference.low <= 0 <= self.difference.high:
+            found += f"; the interval has {self.treated} {self.side} {self.control} by some"
+        return found + "."
+
+
+def compare(
+    scores: Mapping[str, Mapping[int, float]],
+    contrasts: Mapping[str, tuple[str, str]],
+    margins: Mapping[str, float] | None = None,
+    *,
+    alpha: float = 0.05,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> list[Contrast]:
+    """All `contrasts` (name -> treated arm, control arm) of a figure, given for each arm by seed. Those with one of the
+    `margins` ask whether the arms are equal within it, the others whether they differ; Holm's adjustment is over those
+    of a kind.
+
+    Raises `ValueError` for an arm without scores, arms that share no seed, or a figure that is not finite: what
+    could not be measured in one run (a threshold never reached) needs a figure that says so, not a run left out.
+    """
+    drawn = {}
+    for name, (treated, control) in contrasts.items():
+        for arm in (treated, control):
+            if arm not in scores:
+                raise ValueError(f"contrast {name}: no scores of arm {arm}, only of {', '.join(scores) or 'none'}")
+        seeds = sorted(scores[treated].keys() & scores[control].keys())
+        if not seeds:
+            raise ValueError(f"contrast {name}: {treated} and {control} share no seed")
+        one, other = ([finite([scores[arm][s] for s in seeds])] for arm in (treated, control))
+        drawn[name] = (seeds, one, other)
+    closeness = {
+        name: equivalence_test(drawn[name][1][0] - drawn[name][2][0], margin, seed=seed)
+        for name, margin in (margins or {}).items()
+    }
+    flips = {
+        name: sign_flip_test(one[0] - other[0], seed=seed)
+        for name, (_, one, other) in drawn.items()
+        if name not in closeness
+    }
+    tests: dict[str, SignFlips | Closeness] = {**flips, **closeness}
+    kinds = [list(flips), list(closeness)]
+    adjusted = {name: p for kind in kinds for name, p in holm({name: tests[name].p for name in kind}).items()}
+    smallest = {name: p for kind in kinds for name, p in holm({name: tests[name].smallest_p for name in kind}).items()}
+    return [
+        Contrast(
+            name=name,
+            treated=contrasts[name][0],
+            control=contrasts[name][1],
+            seeds=len(seeds),
+            unpaired=tuple(sorted(scores[contrasts[name][0]].keys() ^ scores[contrasts[name][1]].keys())),
+            difference=iqm_difference(one, other, level=level, resamples=resamples, seed=seed),
+            mean_difference=float((one[0] - other[0]).mean()),
+            improvement=probability_of_improvement(one, other, level=level, resamples=resamples, seed=seed),
+            p=tests[name].p,
+            adjusted_p=adjusted[name],
+            smallest_adjusted_p=smallest[name],
+            contrasts=len(closeness) if name in closeness else len(flips),
+            alpha=alpha,
+            level=level,
+            margin=(margins or {}).get(name),
+            beyond_p=closeness[name].beyond_p if name in closeness else None,
+        )
+        for name, (seeds, one, other) in drawn.items()
+    ]

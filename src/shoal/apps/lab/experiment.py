@@ -1,0 +1,154 @@
+"""A run under an experimenter's hand: controls and attacks, as `[experiment]` of its configuration says.
+
+    run = Experiment(config, folder, watch)     # as `Run`; without such settings it is one
+
+Each control changes one thing of a node: whom it hears, what it asks, how it scores, what answers, whether it learns.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from shoal.apps.lab.attacks import Adversary, FreshKeys
+from shoal.apps.lab.contributors import make_contributor
+from shoal.config.settings import Config, ExperimentConfig
+from shoal.errors import UserError
+from shoal.node import Node
+from shoal.policy.language import LanguagePolicy
+from shoal.protocols import Swarm
+from shoal.rewards.scorer import Scorer
+from shoal.rollout import Rollout, Scored, seed_of
+from shoal.runs.models import number
+from shoal.runs.run import AnyPolicy, Run, node_names
+
+
+class Experiment(Run):
+    """Nodes of a run, some of them frozen, deaf, deceived, hostile, or there to give alone."""
+
+    def _node(self, name: str, policy: AnyPolicy) -> Node:
+        node = super()._node(name, policy)
+        settings = self.config.experiment
+        if name not in self.rewarded:
+            node.scorer.verifier = self.verifier  # of what it receives, too: its end of the swarm has the same scorer
+        node.swarm = Controlled(node.swarm, node.scorer, settings, self.config.seed)
+        if settings.shuffle == "all":
+            node.scorer = ShufflingScorer(node.scorer, self.config.seed)
+        if name in self.frozen:
+            node.learner = None
+        if name in self.adversaries:
+            node.learner = None
+            node.policy = self._adversary(policy)
+            if settings.attack == "keys":
+                node.swarm = FreshKeys(node.swarm, seed_of(self.config.seed, name, "keys"))
+        if name in self.contributors:
+            node.learner = None
+            node.policy = make_contributor(settings, policy, self.tasks, node.scorer)
+            node.questions, node.num_generations = settings.contributor_questions, settings.contributor_answers
+        return node
+
+    def _evaluate(self, node: Node) -> dict[str, Any]:
+        """Nothing of contributors: they stay what they are, and a picker would generate many times as much for it."""
+        return {} if node.name in self.contributors else super()._evaluate(node)
+
+    def _adversary(self, policy: AnyPolicy) -> Adversary:
+        """What answers in the place of `policy`, as long as is allowed by the tokens of that."""
+        longest = number(self.config.policy.max_completion_length)
+        attack = self.config.experiment.attack
+        if not isinstance(policy, LanguagePolicy):
+            return Adversary(attack, self.tasks, longest, instead_of=policy)
+
+        def tokens(text: str) -> int:
+            return len(policy.lm.tokenizer(text, add_special_tokens=False).input_ids)
+
+        return Adversary(attack, self.tasks, longest, tokens, policy)
+
+    @property
+    def frozen(self) -> list[str]:
+        """The nodes that never learn."""
+        return last_nodes(self.config, self.config.experiment.frozen)
+
+    @property
+    def adversaries(self) -> list[str]:
+        return last_nodes(self.config, self.config.experiment.adversaries)
+
+    @property
+    def contributors(self) -> list[str]:
+        return last_nodes(self.config, self.config.experiment.contributors)
+
+    @property
+    def rewarded(self) -> list[str]:
+        """The nodes that go by `[[rewards]]`. Raises `UserError` if some are to and there are none."""
+        count = self.config.experiment.rewarded
+        if count != "all" and not self.config.rewards:
+            raise UserError(f"experiment.rewarded = {count} nodes, and no [[rewards]] to reward them by")
+        return node_names(self.config) if count == "all" else last_nodes(self.config, count)
+
+
+def last_nodes(config: Config, count: int) -> list[str]:
+    """The last `count` nodes. Raises `UserError` if there are not so many."""
+    names = node_names(config)
+    if count > len(names):
+        raise UserError(f"of {len(names)} nodes {count} cannot be frozen, hostile, contributors or rewarded otherwise")
+    return names[len(names) - count :]
+
+
+class ShufflingScorer(Scorer):
+    """Gives a node's own completions the rewards of each other."""
+
+    def __init__(self, scorer: Scorer, seed: int) -> None:
+        super().__init__(scorer.tasks, scorer.verifier)
+        self.seed = seed
+
+    def score(self, rollouts: Sequence[Rollout]) -> list[Scored]:
+        return [shuffled(scored, self.seed) for scored in super().score(rollouts)]
+
+
+def shuffled(scored: Scored, seed: int) -> Scored:
+    """The rollout with its rewards in random order: as many completions are right, and nobody knows which."""
+    rollout, rewards = scored.rollout, list(scored.rewards)
+    random.Random(seed_of(seed, "shuffle", rollout.node, rollout.round, rollout.slot)).shuffle(rewards)
+    return msgspec.structs.replace(scored, rewards=tuple(rewards))
+
+
+class Controlled:
+    """A node's place in the swarm, under the controls of an experiment."""
+
+    def __init__(self, swarm: Swarm, scorer: Scorer, settings: ExperimentConfig, seed: int) -> None:
+        self.swarm = swarm
+        self.scorer = scorer
+        self.settings = settings
+        self.seed = seed
+        self.series: tuple[str | int, ...] = (seed,) if settings.same_questions else swarm.series
+        self._tried: list[Rollout] = []
+        self._replayed: list[Rollout] = []
+
+    def share(self, rollouts: Sequence[Rollout]) -> None:
+        """What is replayed comes back a round later, as if from another node."""
+        self._replayed, self._tried = self._tried, [rollout.public() for rollout in rollouts]
+        self.swarm.share(rollouts)
+
+    def receive(self) -> list[Scored]:
+        received = self.swarm.receive()
+        if self.settings.source == "replay":
+            received = self.scorer.score(self._replayed)
+        received = [scored for scored in received if scored.rollout.node not in self.settings.blocked]
+        if self.settings.shuffle == "none":
+            return received
+        return [shuffled(scored, self.seed) for scored in received]
+
+    @property
+    def refused(self) -> int:
+        return self.swarm.refused
+
+    def save(self, folder: Path) -> None:
+        (folder / "replay.msgpack").write_bytes(msgspec.msgpack.encode(self._tried))
+        self.swarm.save(folder)
+
+    def load(self, folder: Path) -> None:
+        self._tried = msgspec.msgpack.decode((folder / "replay.msgpack").read_bytes(), type=list[Rollout])
+        self.swarm.load(folder)

@@ -1,0 +1,164 @@
+"""The pictures of a report: each a PNG, and the same numbers as CSV, one a line.
+
+    for picture in draw(results, verdicts):
+        save(picture, folder)                # NAME.png and NAME.csv
+
+All can be read in black and white: arms differ by dashes and marks, not by colour alone.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+from PIL import Image  # which matplotlib needs
+
+from shoal.apps.lab.intervals import iqm_interval
+from shoal.runs.curves import INK, MUTED
+from shoal.runs.folder import write_atomically
+
+Array = NDArray[np.float64]
+DPI = 150
+SHADES = 128
+"""Colours of a PNG."""
+RESAMPLES = 2000
+"""For the band around a curve, of which there are many points."""
+GRID = "#e6e6e6"
+COLOURS = ("#000000", "#0b5394", "#c05a00", "#38a169", "#8e3a9d", "#b58900", "#5f6b76")
+DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (1.2, 1.4)), (0, (7, 2, 1.2, 2)), (0, (3, 1.5)))
+MARKS = "osD^vPX*<>"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure under the name of its files."""
+
+    name: str
+    caption: str
+    figure: Figure
+    table: list[dict[str, Any]]
+    """Its numbers in long format."""
+    regime: str | None = None
+    """None: it is about all."""
+
+
+def save(picture: Picture, folder: Path) -> None:
+    """Writes NAME.png and NAME.csv. The same picture gives the same files."""
+    data = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")  # names may be in scripts that the font lacks
+        picture.figure.savefig(data, format="png", dpi=DPI, metadata={"Software": None}, facecolor="white")
+    small = io.BytesIO()  # a third of the size, and nobody sees it
+    Image.open(data).convert("RGB").quantize(SHADES, dither=Image.Dither.NONE).save(small, "png", dpi=(DPI, DPI))
+    write_atomically(folder / f"{picture.name}.png", small.getvalue())
+    text = io.StringIO()
+    columns = list(dict.fromkeys(key for row in picture.table for key in row))
+    lines = csv.DictWriter(text, columns, lineterminator="\n")
+    lines.writeheader()
+    for row in picture.table:
+        lines.writerow({key: f"{value:.6g}" if isinstance(value, float) else value for key, value in row.items()})
+    write_atomically(folder / f"{picture.name}.csv", text.getvalue().encode())
+
+
+def style(place: int) -> dict[str, Any]:
+    """How the arm at `place` of the study is drawn."""
+    return {
+        "color": COLOURS[place % len(COLOURS)],
+        "linestyle": DASHES[place % len(DASHES)],
+        "marker": MARKS[place % len(MARKS)],
+    }
+
+
+def blank(width: float, height: float) -> Figure:
+    """A figure without panels, in inches."""
+    return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+
+
+def dress(axes: Axes, title: str = "", x: str = "", y: str = "") -> None:
+    """Titles and spines as in the picture of a run."""
+    axes.set_title(title, loc="left", fontsize=10.5, color=INK, parse_math=False)
+    axes.set_xlabel(x, fontsize=9.5, color=MUTED, parse_math=False)
+    axes.set_ylabel(y, fontsize=9.5, color=MUTED, parse_math=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["bottom", "left"]].set_color(MUTED)
+    axes.tick_params(labelsize=8.5, colors=MUTED, length=3)
+    axes.grid(axis="y", color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+
+
+def mark_empty(axes: Axes) -> None:
+    """Says so in a panel in which nothing was drawn."""
+    if not axes.lines:
+        axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center", color=MUTED, fontsize=9.5)
+
+
+def rounds_axis(axes: Axes, last: float) -> None:
+    axes.set_xlim(0, max(1, last))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10], integer=True))
+
+
+def legend(figure: Figure, arms: Mapping[str, int], width: float) -> None:
+    """The arms above all panels, with the marks and dashes of each."""
+    handles = [Line2D([], [], linewidth=1.8, markersize=5, **style(place)) for place in arms.values()]
+    columns = max(1, min(len(arms), int(width / (0.6 + 0.09 * max(map(len, arms), default=1)))))
+    words = figure.legend(
+        handles, list(arms), loc="outside upper left", ncols=columns, frameon=False, fontsize=9.5, handlelength=3.4
+    )
+    for text in words.get_texts():
+        text.set_parse_math(False)
+
+
+def draw_line(axes: Axes, x: Sequence[float], y: Sequence[float], place: int, marks: int = 8) -> None:
+    """The curve of an arm, with about so many marks, each arm's at other places."""
+    step = max(1, len(x) // marks)
+    every = (place * step // 4 % step, step)
+    axes.plot(x, y, linewidth=1.8, markersize=4.5, markevery=every, zorder=3 + place, **style(place))
+
+
+def draw_band(
+    axes: Axes, x: Sequence[float], low: Sequence[float], high: Sequence[float], place: int, arms: int = 1
+) -> None:
+    """From `low` to `high`; fainter, the more arms there are."""
+    colour = COLOURS[place % len(COLOURS)]
+    axes.fill_between(x, low, high, color=colour, alpha=min(0.13, 0.6 / arms), linewidth=0, zorder=2)
+
+
+def band(values_RX: Array) -> tuple[Array, Array, Array]:
+    """The interquartile mean over runs at each place, and the ends of its 95 % interval: values of one run for each."""
+    if len(values_RX) == 1:
+        return values_RX[0], values_RX[0], values_RX[0]
+    found = [iqm_interval([column_R], resamples=RESAMPLES) for column_R in values_RX.T]
+    value, low, high = (np.array([getattr(each, end) for each in found]) for end in ("value", "low", "high"))
+    return value, low, high
+
+
+def trailing(curve: Mapping[int, float], window: int) -> dict[int, float]:
+    """The mean of each value and the `window` - 1 before it, from the first that has so many: the mode "valid"."""
+    rounds = sorted(curve)
+    if len(rounds) < window:
+        return {}
+    sums = np.concatenate([[0.0], np.cumsum([curve[round] for round in rounds])])
+    means = (sums[window:] - sums[:-window]) / window
+    return dict(zip(rounds[window - 1 :], means.tolist(), strict=True))
+
+
+def window_of(rounds: int) -> int:
+    """Of the moving average: 100 as in the paper, a tenth of the rounds where there are fewer than 500."""
+    return 100 if rounds >= 500 else max(1, rounds // 10)
+
+
+def places(arms: Iterable[str], among: Iterable[str]) -> dict[str, int]:
+    """Where each of `arms` stands in the study: an arm looks the same in all pictures."""
+    order = list(among)
+    return {arm: order.index(arm) for arm in arms}

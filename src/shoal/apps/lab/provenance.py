@@ -1,0 +1,56 @@
+"""By what a run was made: the code, and the settings beside those of its study now."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import reduce
+from pathlib import Path
+from typing import Any, Final
+
+from shoal.apps.lab.bases import BASE
+from shoal.config.settings import Config, make_config, read_config, settings_of
+from shoal.errors import UserError
+from shoal.runs.folder import CONFIG
+
+BASES: Final = "bases"
+"""The folder of a study's own models, in the study's."""
+
+
+def _hash_of_sources() -> str:
+    package = Path(__file__).parents[2]
+    found = hashlib.blake2b(digest_size=4)
+    for path in sorted(package.rglob("*.py")):
+        found.update(f"{path.relative_to(package).as_posix()}\0{path.stat().st_size}\0".encode() + path.read_bytes())
+    return found.hexdigest()
+
+
+SOURCES: Final = _hash_of_sources()
+"""Of the package's .py files as the process began: later changes of the files are not what it runs."""
+
+
+def differences(path: Path, config: Config) -> list[str]:
+    """What of the settings of the run in `path` is not as in `config`: a line for each. Settings that its config.toml
+    has not, since they are newer, have their defaults there; where the study's own models lie does not matter."""
+    try:
+        was = make_config(read_config(path / CONFIG), str(path / CONFIG), allow_code=True).resolved()  # nothing is run
+    except UserError as error:
+        return [str(error)]
+    before, now = _plain(was), _plain(config.resolved())
+    return [f"{name} was {before[name]!r}, and is {now[name]!r}" for name in now if before[name] != now[name]]
+
+
+def _plain(config: Config) -> dict[str, Any]:
+    """Every setting by its dotted name, models that the study made by theirs."""
+    config = config.model_copy(deep=True)
+    config.policy.model = [_base(model) for model in config.policy.model]
+    for spec in config.rewards:
+        spec.model = _base(spec.model)
+    nested = config.model_dump(mode="json")
+    names = [name for name, _ in settings_of(Config)]
+    return {name: reduce(lambda section, part: section[part], name.split("."), nested) for name in names}
+
+
+def _base(model: str) -> str:
+    """`base:NAME` for the folder of a model that a study made: it lies elsewhere once the study's folder is moved."""
+    path = Path(model)
+    return BASE + path.name if path.is_absolute() and path.parent.name == BASES else model

@@ -1,0 +1,310 @@
+"""A study: arms and regimes over seeds, with what is expected of them, in one TOML file.
+
+    title = "Does sharing help?"
+    expect = ["4/4 is above 8/0 where success is sparse."]
+    seeds = [101, 102, 103]
+    figure = "held_out/area_per_update"
+
+    [base]                          # settings of every run, as in a config.toml
+    rounds = 100
+    swarm.nodes = 8
+
+    [regimes.generalists]           # settings of a regime
+    policy.model = ["guppy"]
+
+    [arms."8/0"]                    # settings of an arm; `about` and `regimes` are words for the reader and a choice
+    about = "alone"
+    swarm.local = 8
+    swarm.external = 0
+
+    [arms."4/4"]
+    swarm.local = 4
+    swarm.external = 4
+
+    [contrasts.sharing]             # named before the run
+    treated = "4/4"
+    control = "8/0"
+    expect = "above"
+
+A **cell** is one swarm run: a regime, an arm and a seed. Cells with the same seed have the same questions, evaluation
+and starting weights in all arms.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
+
+from pydantic import ConfigDict, Field, ValidationError, model_validator
+
+from shoal.apps.lab.bases import BASE, AnyRecipe
+from shoal.apps.lab.permutation import pairs_needed
+from shoal.cli.flags import merged
+from shoal.config.settings import Config, Section, make_config, read_config
+from shoal.errors import UserError
+
+ONLY = "main"
+"""The regime of a study that names none."""
+
+
+class Settings(Section):
+    """Words of its own, and settings of runs."""
+
+    model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
+    about: str = ""
+    """For the reader."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class Regime(Settings):
+    """Circumstances in which all arms are compared."""
+
+    x: float | None = None
+    """Where the regime stands on the axis of a gain."""
+
+
+class Arm(Settings):
+    """What is compared."""
+
+    regimes: list[str] = []
+    """Those it is run in; none: all."""
+    count: list[str] = []
+    """The nodes whose figures count; none: all that learn."""
+
+
+class ContrastSpec(Section):
+    """A comparison that is named before the run."""
+
+    treated: str
+    """An arm."""
+    control: str
+    """The arm it is compared with, seed by seed."""
+    regimes: list[str] = []
+    """Those it is made in; none: all that have both arms."""
+    figure: str = ""
+    """A figure of `measures.summary`; none: the study's."""
+    expect: Literal["above", "below", "equal", "unknown"] = "unknown"
+    """What is expected of `treated`, said before the run."""
+    margin: float = Field(0.05, gt=0)
+    """For expect = equal: differences up to this share of the control's figure count as none."""
+
+
+class Gain(Section):
+    """A figure of its own: what `treated` gains over `control`, regime by regime."""
+
+    treated: str
+    control: str
+    along: Literal["start", "nodes", "x"] = "start"
+    """The axis: held-out pass@1 at the start, the number of nodes, or the `x` of each regime."""
+    label: str = ""
+    """Of the axis."""
+    regimes: list[str] = []
+    """Those it is drawn for; none: all that have both arms."""
+
+
+T = TypeVar("T", Arm, ContrastSpec, Gain)
+
+
+class Quick(Section):
+    """What is less with --quick."""
+
+    seeds: int = Field(2, ge=1)
+    """How many of the seeds."""
+    settings: dict[str, Any] = {}
+    """Over those of `base`."""
+    regimes: list[str] = []
+    """Those that are run; none: all."""
+    arms: list[str] = []
+    """Those that are run; none: all."""
+
+
+class Study(Section):
+    """A study file."""
+
+    model_config = ConfigDict(validate_assignment=False)  # its parts are checked against each other
+    title: str
+    """What it asks, in a line."""
+    about: str = ""
+    """Why, in a few sentences."""
+    expect: list[str] = []
+    """What is expected, written before the run; the report repeats it beside what came out."""
+    seeds: list[int] = Field(min_length=1)
+    """One run of each arm and regime for each."""
+    figure: str = "held_out/area_per_update"
+    """What contrasts are about, unless they say otherwise (`shoal.apps.lab.measures.summary`)."""
+    threshold: float = Field(0.1, gt=0, lt=1)
+    """Held-out pass@1 of a task from which a node counts as having learned it."""
+    alpha: float = Field(0.05, gt=0, lt=1)
+    """How improbable by chance a difference must be, after Holm's adjustment, to be called one."""
+    base: dict[str, Any] = {}
+    """Settings of every run."""
+    bases: dict[str, AnyRecipe] = {}
+    """Small models made for the study, which `policy.model` and `model` of `[[rewards]]` name as base:NAME."""
+    regimes: dict[str, Regime] = {}
+    arms: dict[str, Arm] = Field(min_length=1)
+    contrasts: dict[str, ContrastSpec] = {}
+    gains: dict[str, Gain] = {}
+    quick: Quick = Quick()
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError("a seed is listed twice")
+        for name in (*self.regimes, *self.arms, *self.bases):
+            if not re.fullmatch(r"[\w .,+=%/-]{1,60}", name) or ".." in name:
+                raise ValueError(f"{name!r} cannot be a name: take letters, digits, spaces and . , + = % / - _")
+        for names in (self.regimes, self.arms):
+            if len({_slug(name) for name in names}) < len(names):
+                raise ValueError(f"two of {', '.join(names)} would have the same folder")
+        regimes = self.regimes or {ONLY: Regime()}
+        for name, arm in self.arms.items():
+            _known(arm.regimes, regimes, f"arm {name}")
+        for name, contrast in self.contrasts.items():
+            _known([contrast.treated, contrast.control], self.arms, f"contrast {name}")
+            _known(contrast.regimes, regimes, f"contrast {name}")
+        for name, gain in self.gains.items():
+            _known([gain.treated, gain.control], self.arms, f"gain {name}")
+            _known(gain.regimes, regimes, f"gain {name}")
+        _known(self.quick.regimes, regimes, "quick")
+        _known(self.quick.arms, self.arms, "quick")
+        return self
+
+    def cells(self) -> Iterator[Cell]:
+        """Every run of the study: by seed first, so that a study that is cut short has whole seeds."""
+        for seed in self.seeds:
+            for regime in self.regimes or {ONLY: Regime()}:
+                for arm, spec in self.arms.items():
+                    if not spec.regimes or regime in spec.regimes:
+                        yield Cell(regime, arm, seed)
+
+    def config(self, cell: Cell, folder: Path | None = None) -> Config:
+        """The settings of a run. Raises `UserError` where they are wrong. `folder`: of the study, where its own models
+        are."""
+        regime = self.regimes.get(cell.regime, Regime())
+        settings = merged(merged(self.base, regime.settings), self.arms[cell.arm].settings)
+        settings = merged(settings, {"seed": cell.seed})
+        where = f"{cell.regime}, {cell.arm}"
+        config = make_config(settings, where, allow_code=True)  # whoever runs it asks `code` before
+        for name in {model.removeprefix(BASE) for model in config.policy.model} & self.bases.keys():
+            if (kept := self.bases[name].tasks.held_out) != config.tasks.held_out:
+                raise UserError(
+                    f"{where}: base {name!r} keeps {kept:g} of all questions for evaluation, and the run "
+                    f"{config.tasks.held_out:g}, so that it would be asked what it was trained on"
+                )
+        config.policy.model = [self._model(model, "policy", where, folder) for model in config.policy.model]
+        for spec in config.rewards:
+            spec.model = self._model(spec.model, "reward" if spec.kind == "model" else "policy", where, folder)
+        return config.resolved()
+
+    @property
+    def code(self) -> list[str]:
+        """The code of one's own that the study names: to run it is to run that."""
+        return [name for cell in self.cells() for name in self.config(cell).code] + [
+            name for recipe in self.bases.values() for name in recipe.tasks.code
+        ]
+
+    def _model(self, model: str, kind: str, where: str, folder: Path | None) -> str:
+        """The folder of a model that the study makes; any other name stays."""
+        if not model.startswith(BASE):
+            return model
+        name = model.removeprefix(BASE)
+        if name not in self.bases:
+            raise UserError(f"{where}: there is no base {name!r} in the study")
+        if self.bases[name].kind != kind:
+            raise UserError(f"{where}: base {name!r} is of kind {self.bases[name].kind}, and this takes a {kind}")
+        return model if folder is None else str((folder / "bases" / name).absolute())
+
+    def paired(self, contrast: ContrastSpec | Gain) -> list[str]:
+        """The regimes in which two arms are compared."""
+        arms = [self.arms[contrast.treated], self.arms[contrast.control]]
+        every = contrast.regimes or list(self.regimes or {ONLY: Regime()})
+        return [r for r in every if all(not arm.regimes or r in arm.regimes for arm in arms)]
+
+    def smaller(self) -> Study:
+        """The same with what `quick` leaves of it."""
+        study = self.model_copy(deep=True)
+        quick = self.quick
+        study.seeds = study.seeds[: quick.seeds]
+        study.base = merged(study.base, quick.settings)
+        study.arms = {name: arm for name, arm in study.arms.items() if not quick.arms or name in quick.arms}
+        study.regimes = {name: r for name, r in study.regimes.items() if not quick.regimes or name in quick.regimes}
+        study.keep_to_regimes()
+        return study
+
+    def keep_to_regimes(self) -> None:
+        """Leaves out what was for regimes of which none is left."""
+
+        def left(specs: dict[str, T]) -> dict[str, T]:
+            kept = {}
+            for name, spec in specs.items():
+                regimes = [regime for regime in spec.regimes if regime in self.regimes]
+                if regimes or not spec.regimes:
+                    spec.regimes = regimes
+                    kept[name] = spec
+            return kept
+
+        self.arms, self.contrasts, self.gains = left(self.arms), left(self.contrasts), left(self.gains)
+        names = self.arms.keys()
+        self.contrasts = {n: c for n, c in self.contrasts.items() if {c.treated, c.control} <= names}
+        self.gains = {n: g for n, g in self.gains.items() if {g.treated, g.control} <= names}
+
+    def hopeless(self) -> list[str]:
+        """What the contrasts cannot conclude, whatever comes out: there are too few seeds for so many of them."""
+        found = []
+        for equal, what in ((False, "a difference"), (True, "equality")):
+            count = sum(len(self.paired(c)) for c in self.contrasts.values() if (c.expect == "equal") is equal)
+            needed = pairs_needed(self.alpha, count, 1 if equal else 2) if count else 0
+            if len(self.seeds) < needed:
+                found.append(
+                    f"with {len(self.seeds)} seeds no contrast of {count} can show {what} at {self.alpha:g}; "
+                    f"{needed} seeds could"
+                )
+        return found
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One swarm run."""
+
+    regime: str
+    arm: str
+    seed: int
+
+    @property
+    def path(self) -> str:
+        """Its folder within the study's."""
+        return f"runs/{_slug(self.regime)}/{_slug(self.arm)}/seed-{self.seed}"
+
+    def __str__(self) -> str:
+        return f"{self.regime} · {self.arm} · seed {self.seed}" if self.regime != ONLY else f"{self.arm} · {self.seed}"
+
+
+def read_study(path: Path) -> Study:
+    """The study in a TOML file, every cell of which is a valid run. Raises `UserError` with what is wrong."""
+    settings = read_config(path)
+    try:
+        study = Study.model_validate(settings)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = ".".join(map(str, fault["loc"]))
+        raise UserError(f"{path}: {f'{where}: ' if where else ''}{fault['msg']}") from error
+    for cell in study.cells():
+        study.config(cell)
+    return study
+
+
+def _known(names: list[str], among: dict[str, Any], where: str) -> None:
+    for name in names:
+        if name not in among:
+            raise ValueError(f"{where} names {name!r}, which is none of {', '.join(among)}")
+
+
+def _slug(name: str) -> str:
+    """A name as part of a path."""
+    return name.replace("/", "~").replace(" ", "_")

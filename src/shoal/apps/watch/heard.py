@@ -1,0 +1,174 @@
+"""What nodes said of their rounds, kept while a window is open. Bounded, whoever speaks (`shoal.swarm.places`).
+
+Against time and not against rounds: when a notice came this machine knows, and the round is a stranger's word. Nothing
+that a node says of itself decides whether it or another one is shown: those that were heard for longest come first.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+from statistics import median
+from typing import Final
+
+import numpy as np
+
+from shoal.apps.watch.series import Floats, binned, points_of, trailing
+from shoal.apps.watch.source import EDGES, CurveQuery, Data
+from shoal.swarm.notices import Notice
+from shoal.swarm.places import Places
+
+POINTS: Final = 400
+"""Of a curve; with more, every other one is dropped."""
+MAKERS: Final = 64
+"""From whom one node learned that are kept, those of late."""
+LETTERS: Final = 100
+"""Of a maker's name that are kept; a name that is made of a key has fewer."""
+DRAWN: Final = 50
+"""Nodes with a curve and with arrows of their own: those heard for longest."""
+ELDEST: Final = 12
+"""Nodes over which medians are taken: those heard for longest, so that whoever comes later does not move them."""
+METRICS: Final = {"reward/local": "reward", "eval/pass@1": "pass_at_1"}
+"""Figures of a notice, under the names that runs have for them."""
+
+
+class Course:
+    """Figures against minutes."""
+
+    def __init__(self) -> None:
+        self.at, self.values = array("d"), array("d")
+
+    def add(self, at: float, value: float) -> None:
+        self.at.append(at)
+        self.values.append(value)
+        if len(self.at) > POINTS:
+            self.at, self.values = self.at[::2], self.values[::2]
+
+
+class Speaker:
+    """A node that is heard."""
+
+    def __init__(self) -> None:
+        self.name = self.id = ""
+        self.model: str | None = None
+        self.round = self.took = 0
+        self.first: float | None = None
+        self.time = 0.0
+        self.courses = {metric: Course() for metric in METRICS}
+        self.makers: dict[str, int] = {}
+        """How many rollouts of whom it says to have learned from, those of late last."""
+
+    def add(self, notice: Notice, time: float, minute: float) -> None:
+        if self.first is None:
+            self.first, self.name, self.id = time, notice.name, notice.id
+        self.model, self.round, self.time = notice.model, notice.round, time
+        for metric, field in METRICS.items():
+            value = getattr(notice, field)
+            if value is not None:
+                self.courses[metric].add(minute, value)
+        for lesson in notice.learned:
+            if lesson.maker != self.name:
+                self.took += 1
+                maker = lesson.maker[:LETTERS]
+                self.makers[maker] = self.makers.pop(maker, 0) + 1
+                if len(self.makers) > MAKERS:
+                    del self.makers[next(iter(self.makers))]
+
+    def line(self, now: float, given: int) -> Data:
+        """A row of the leaderboard, with the keys that runs have for it."""
+        held_out, reward = (self.courses[metric].values for metric in ("eval/pass@1", "reward/local"))
+        return {
+            "name": self.name,
+            "id": self.id,
+            "model": self.model,
+            "round": self.round,
+            "held_out": held_out[-1] if held_out else None,
+            "held_out_first": held_out[0] if held_out else None,
+            "reward": sum(reward[-20:]) / len(reward[-20:]) if reward else None,
+            "taken": self.took,
+            "given": given,
+            "heard": self.time - (self.first or 0.0),
+            "ago": now - self.time,
+        }
+
+
+class Heard:
+    """All that was heard since `start` (seconds since 1970). Not thread-safe."""
+
+    def __init__(self, start: float) -> None:
+        self.start = start
+        self.notices = 0
+        self.last = 0.0
+        self._places: Places[Speaker] = Places(Speaker)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @property
+    def more(self) -> int:
+        """Nodes that spoke and are not shown, at least."""
+        return self._places.more
+
+    def add(self, notice: Notice, time: float) -> bool:
+        """Whether it counts: it does unless it was said before, or its node speaks too fast."""
+        speaker = self._places.hear(notice, time)
+        if speaker is None:
+            return False
+        speaker.add(notice, time, (time - self.start) / 60)
+        self.notices += 1
+        self.last = time
+        return True
+
+    def lines(self, now: float) -> list[Data]:
+        """Of nodes, by their own word: those heard for longest first."""
+        speakers = self._places.all()
+        given = Counter[str]()
+        for speaker in speakers:
+            given.update(speaker.makers)
+        return [speaker.line(now, given[speaker.name]) for speaker in speakers]
+
+    def edges(self) -> Data:
+        """From makers to learners: the heaviest of each of those heard for longest. `share`: of all that it took."""
+        eldest = self._places.all()[:DRAWN]
+        most = EDGES // max(1, len(eldest))
+        edges = [
+            {"maker": maker, "node": each.name, "rollouts": count, "share": count / each.took}
+            for each in eldest
+            for maker, count in heapq.nlargest(most, each.makers.items(), key=lambda item: item[1])
+        ]
+        more = len(self) > len(eldest) or any(len(each.makers) > most for each in eldest)
+        return {"edges": edges, "more": more}
+
+    def curve(self, query: CurveQuery) -> Data:
+        """Against minutes since `start`: of each node, or the median, of those heard for longest."""
+        eldest = self._places.all()[: DRAWN if query.by == "node" else ELDEST]
+        width = max((self.last - self.start) / 60 / query.points, 0.05)
+        shown = [
+            (each.name, binned(np.array(course.at), trailing(np.array(course.values), query.smooth), width))
+            for each in eldest
+            if (course := each.courses.get(query.metric)) is not None and course.at
+        ]
+        if query.by == "mean":
+            middle = binned(*_median([each for _, each in shown]), width)
+            shown = [(f"median of the {len(eldest)} heard for longest", middle)]
+        series = [{"name": name, "points": points_of(*each, 2)} for name, each in shown]
+        return {"metric": query.metric, "against": "minutes", "rounds_per_point": 1, "series": series}
+
+
+def _median(courses: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
+    """Wherever a node said something, the median over the last word of each: who speaks often counts once too."""
+    places = np.unique(np.concatenate([at for at, _ in courses])) if courses else np.empty(0)
+    table = np.full((len(courses), len(places)), np.nan)
+    for row, (at, values) in zip(table, courses, strict=True):
+        last = np.searchsorted(at, places, "right") - 1
+        row[last >= 0] = values[last[last >= 0]]
+    return places, np.nanmedian(table, axis=0) if courses else np.empty(0)
+
+
+def medians(lines: Sequence[Data]) -> Data:
+    """Over those heard for longest of what `Heard.lines` gives: the figures, and over how many nodes."""
+    eldest = lines[:ELDEST]
+    figures = {key: [line[key] for line in eldest if line[key] is not None] for key in ("held_out", "reward")}
+    return {"of": len(eldest), **{key: median(values) if values else None for key, values in figures.items()}}

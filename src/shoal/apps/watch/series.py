@@ -1,0 +1,254 @@
+"""The metrics of a run as columns, read as the file grows."""
+
+from __future__ import annotations
+
+import io
+import math
+import threading
+import time
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from shoal.apps.watch.files import opened, reason_of, state_of
+from shoal.apps.watch.source import NAME, Data
+
+NODES, KEYS, PAIRS = 2000, 500, 20_000
+"""Nodes, keys and pairs (who learned from whom) that are kept."""
+DRAWN = 200
+"""Nodes that have a curve of their own."""
+BLOCK = 4 << 20
+"""Bytes that are read at a time."""
+LINE = 1 << 20
+"""Bytes of a line that is taken."""
+CELLS = 16 << 20
+"""Figures that are kept of a run; of more, the older half is dropped."""
+FURTHEST = 2.0**53
+"""The last round there can be."""
+LOOK = 1.0
+"""Seconds for which one look reads."""
+FROM = "gradient/from/"
+
+Floats = npt.NDArray[np.float64]
+
+
+class Node:
+    """The figures of one node: for each key a column as long as `rounds`, NaN where there is none."""
+
+    def __init__(self) -> None:
+        self.rounds = array("d")
+        self.columns: dict[str, array[float]] = {}
+
+    def add(self, round: float, figures: dict[str, float]) -> None:
+        for key, value in figures.items():
+            column = self.columns.get(key)
+            if column is None:
+                column = self.columns[key] = array("d", [math.nan]) * len(self.rounds)
+            column.append(value)
+        self.rounds.append(round)
+        for column in self.columns.values():
+            if len(column) < len(self.rounds):
+                column.append(math.nan)
+
+    def cells(self) -> int:
+        return len(self.rounds) * (1 + len(self.columns))
+
+    def drop_older(self) -> None:
+        """The first half of the rounds; figures that no later one has too."""
+        half = len(self.rounds) // 2
+        del self.rounds[:half]
+        for key, column in list(self.columns.items()):
+            del column[:half]
+            if not any(map(math.isfinite, column)):
+                del self.columns[key]
+
+    def known(self, key: str) -> tuple[Floats, Floats]:
+        """Rounds and values where the figure is known."""
+        column = self.columns.get(key)
+        if column is None:
+            return np.empty(0), np.empty(0)
+        values = np.array(column)  # copies: an array that lends its memory cannot grow
+        there = np.isfinite(values)
+        return np.array(self.rounds)[there], values[there]
+
+    def last(self, key: str) -> float | None:
+        _, values = self.known(key)
+        return float(values[-1]) if len(values) else None
+
+    def first(self, key: str) -> float | None:
+        _, values = self.known(key)
+        return float(values[0]) if len(values) else None
+
+    def recent(self, key: str, rounds: int = 20) -> float | None:
+        """The mean over the last `rounds` rounds that have it."""
+        _, values = self.known(key)
+        return float(values[-rounds:].mean()) if len(values) else None
+
+    def total(self, key: str) -> float | None:
+        _, values = self.known(key)
+        return float(values.sum()) if len(values) else None
+
+
+class Metrics:
+    """`metrics.jsonl`, which another process appends to, and replaces when a run is resumed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.lock = threading.RLock()
+        """Held while figures are read from the file: who wants several that belong together holds it, too."""
+        self._clear()
+        self.version = 0
+        self._wrong = ""
+
+    @property
+    def trouble(self) -> str:
+        """What of the file cannot be read or is left out, or nothing."""
+        return "; ".join(f"{self._path.name} {what}" for what in (self._wrong, self._left_out) if what)
+
+    def _clear(self) -> None:
+        self._identity: tuple[int, int] | None = None
+        self._offset = self._cells = 0
+        self._left_out = ""
+        self.nodes: dict[str, Node] = {}
+        self.keys: set[str] = set()
+        self.pulled: dict[tuple[str, str], float] = {}
+        """Of each learner and maker: the sum over rounds of the maker's share of the gradient."""
+
+    def look(self, seconds: float = LOOK) -> None:
+        """Read what is new, for at most so many seconds; the next look goes on. Nothing if another thread does."""
+        end = time.monotonic() + seconds
+        if not self.lock.acquire(blocking=False):
+            return
+        try:
+            try:
+                at = state_of(self._path)
+                self._wrong = ""
+            except FileNotFoundError:
+                self._wrong = ""
+                return
+            except OSError as error:
+                self._wrong = f"cannot be read: {reason_of(error)}"
+                return
+            identity = (at.st_dev, at.st_ino)
+            if identity != self._identity or at.st_size < self._offset:
+                self._clear()
+                self._identity = identity
+                self.version += 1
+            while self._offset < at.st_size and self._read(at.st_size):
+                self.version += 1
+                if time.monotonic() > end:
+                    return
+        finally:
+            self.lock.release()
+
+    def _read(self, size: int) -> bool:
+        """Whether there was something to read before `size`, where the file ends."""
+        try:
+            with opened(self._path) as file:
+                file.seek(self._offset)
+                block = file.read(BLOCK)
+        except OSError as error:
+            self._wrong = f"cannot be read: {reason_of(error)}"
+            return False
+        end = block.rfind(b"\n") + 1
+        if not end:  # a line that is still being written, or one without end
+            if len(block) == BLOCK:
+                self._offset, self._left_out = size, "has a line without end: what follows is left out"
+            return False
+        self._offset += end
+        for line in io.BytesIO(block[:end]):
+            if 1 < len(line) <= LINE:
+                try:
+                    self._take(msgspec.json.decode(line))
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                    continue
+        return True
+
+    def _take(self, row: Any) -> None:
+        if not isinstance(row, dict) or not _is_number(row.get("round")) or not isinstance(row.get("node"), str):
+            return
+        if not 0 <= row["round"] <= FURTHEST:
+            return
+        name = row["node"][:NAME]
+        if name not in self.nodes and len(self.nodes) >= NODES:
+            return
+        figures: dict[str, float] = {}
+        for key, value in row.items():
+            if not _is_number(value) or key == "round" or len(key) > NAME + len(FROM):
+                continue
+            if key.startswith(FROM):
+                pair = (name, key.removeprefix(FROM))
+                if pair in self.pulled or len(self.pulled) < PAIRS:
+                    self.pulled[pair] = self.pulled.get(pair, 0.0) + value
+            elif key in self.keys or len(self.keys) < KEYS:
+                self.keys.add(key)
+                figures[key] = float(value)
+        node = self.nodes.setdefault(name, Node())
+        before = node.cells()
+        node.add(float(row["round"]), figures)
+        self._cells += node.cells() - before
+        if self._cells > CELLS:
+            self._left_out = "has too many figures: its last part is shown"
+            for each in self.nodes.values():
+                each.drop_older()
+            self._cells = sum(each.cells() for each in self.nodes.values())
+
+    def last_round(self) -> int:
+        return int(max((max(node.rounds) for node in self.nodes.values() if node.rounds), default=0))
+
+    def curve(self, key: str, by: str, points: int, smooth: int = 0, node: str | None = None) -> Data:
+        """The figure against rounds, in at most `points` means over adjacent rounds.
+
+        `by`: "node" for a curve of each, "mean" for the mean over nodes (of those that have it in a round), or over
+        `node` alone.
+        """
+        with self.lock:
+            chosen = {name: each.known(key) for name, each in self.nodes.items() if node in (None, name)}
+            last = self.last_round()
+        known = {name: (rounds, trailing(values, smooth)) for name, (rounds, values) in chosen.items() if len(rounds)}
+        if by == "mean" and known:
+            known = {"mean": _mean(list(known.values()))}
+        width = max(1, math.ceil((last + 1) / points))
+        if width > 1:
+            known = {name: binned(*each, width) for name, each in known.items()}
+        series = [{"name": name, "points": points_of(*each)} for name, each in list(known.items())[:DRAWN]]
+        return {"metric": key, "rounds_per_point": width, "series": series}
+
+
+def _mean(curves: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
+    rounds = np.concatenate([rounds for rounds, _ in curves])
+    values = np.concatenate([values for _, values in curves])
+    distinct, places = np.unique(rounds, return_inverse=True)
+    return distinct, np.bincount(places, values) / np.bincount(places)
+
+
+def trailing(values: Floats, width: int) -> Floats:
+    """Means over the last `width` values, fewer at the start."""
+    if width < 2 or not len(values):
+        return values
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    ends = np.arange(1, len(values) + 1)
+    starts = np.maximum(0, ends - width)
+    means: Floats = (sums[ends] - sums[starts]) / (ends - starts)
+    return means
+
+
+def binned(at: Floats, values: Floats, width: float) -> tuple[Floats, Floats]:
+    """Mean place and mean value in each piece of `width` that has any."""
+    _, places = np.unique(at // width, return_inverse=True)
+    counts = np.bincount(places)
+    return np.bincount(places, at) / counts, np.bincount(places, values) / counts
+
+
+def points_of(at: Floats, values: Floats, digits: int = 1) -> list[list[float]]:
+    """As they go to a page."""
+    return [[round(float(x), digits), float(f"{y:.5g}")] for x, y in zip(at, values, strict=True)]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300

@@ -1,0 +1,126 @@
+"""A live swarm as a source: what its nodes say of their rounds, heard without being one of them (`swarm/listener`)."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from shoal.apps.watch.heard import METRICS, Heard, medians
+from shoal.apps.watch.source import CurveQuery, Data, GraphQuery, TaskQuery, WithoutRollouts, brief_of
+from shoal.cli.flags import merged
+from shoal.config.settings import make_config
+from shoal.errors import UserError
+from shoal.identity.secret import OPEN, Secret, read_secret
+from shoal.runs.join import check_network, transport_options
+from shoal.swarm.listener import Listener
+from shoal.swarm.notices import Notice
+from shoal.swarm.transport import TransportOptions, Unreachable
+
+RETRY: Final = 5.0
+"""Seconds between attempts to reach a relay."""
+LIVE: Final = 60.0
+"""Seconds after the last notice for which a swarm counts as going on."""
+ABOUT: Final = (
+    "By the nodes' own word: each says itself how it does and from whom it learned, nothing proves it, and one person "
+    "can be many nodes; a judge measures. Those heard for longest come first, and medians are theirs. Curves begin "
+    "when this window was opened. Rollouts are not heard here: a node's folder has its own."
+)
+
+
+class SwarmSource(WithoutRollouts):
+    """What is heard of a swarm since it was made. Close it."""
+
+    kind = "swarm"
+
+    def __init__(self, swarm: str, options: TransportOptions, secret: Secret = OPEN) -> None:
+        self.title = f"swarm: {swarm}"
+        where = f"swarm {secret.prefix(swarm)} {' '.join(options.connect)}"
+        self.id = hashlib.sha256(where.encode()).hexdigest()[:12]
+        self.version = 0
+        self._swarm, self._options, self._secret = swarm, options, secret
+        self._heard = Heard(time.time())
+        self._trouble = "reaching the swarm"
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._hear, name="shoal-window-swarm", daemon=True)
+        self._thread.start()
+
+    def look(self) -> None:
+        """Nothing: a thread hears all the while, so that curves are whole whenever somebody looks."""
+
+    def brief(self) -> Data:
+        return brief_of(self, self._heard.last, LIVE)
+
+    def summary(self) -> Data:
+        with self._lock:
+            heard, now = self._heard, time.time()
+            lines = heard.lines(now)
+            return {
+                **self.brief(),
+                "version": self.version,
+                "views": ("progress", "swarm"),
+                "about": ABOUT,
+                "trouble": self._trouble,
+                "nodes": lines,
+                "more": heard.more,
+                "median": medians(lines),
+                "notices": heard.notices,
+                "ago": now - heard.last if heard.last else None,
+                "metrics": sorted(METRICS),
+                "held_out_tasks": [],
+                "pulled": [],
+                "swarm": None,
+                "attack": None,
+            }
+
+    def curve(self, query: CurveQuery) -> Data:
+        with self._lock:
+            return self._heard.curve(query)
+
+    def tasks(self, query: TaskQuery) -> Data:
+        """None: notices have no figures by task."""
+        return {"series": []}
+
+    def graph(self, query: GraphQuery) -> Data:
+        with self._lock:
+            return self._heard.edges()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join(2.0)
+
+    def _hear(self) -> None:
+        while not self._closed.is_set():
+            try:
+                with Listener(self._options, self._swarm, self._secret, hear=self._take):
+                    self._tell("")
+                    self._closed.wait()
+            except Unreachable as error:
+                self._tell(f"{error}; trying again")
+                self._closed.wait(RETRY)
+            except UserError as error:
+                self._tell(str(error))
+                return
+
+    def _tell(self, trouble: str) -> None:
+        if trouble != self._trouble:
+            self._trouble = trouble
+            self.version += 1
+
+    def _take(self, notice: Notice) -> None:
+        with self._lock:
+            self.version += self._heard.add(notice, time.time())
+
+
+def open_swarm(swarm: str, endpoints: list[str], network: Mapping[str, Any]) -> SwarmSource:
+    """The swarm of this name. `network`: other settings of that section. Raises `UserError`."""
+    given = {"network": {**network, "swarm": swarm, "connect": endpoints}}
+    config = make_config(merged({"swarm": {"nodes": 1}}, given), "the command line")
+    check_network(config)
+    secret_file = config.network.secret_file
+    secret = read_secret(Path(secret_file), swarm) if secret_file else OPEN
+    return SwarmSource(swarm, transport_options(config), secret)

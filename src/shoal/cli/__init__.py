@@ -1,0 +1,1 @@
+"""The program `shoal`: its commands, and what they show."""

@@ -1,0 +1,338 @@
+"""What a run shows while it goes: a live table in a terminal, a line now and then in a pipe, or nothing.
+
+    with make_display(Console(), total_rounds=60, nodes=["ada", "bob"], quiet=False) as display:
+        display.status("loading models")
+        display.update(rows, round)        # the metrics of all nodes in this round
+        display.note("fewer than J live rollouts: 2 of 4")
+
+Only names, numbers and the program's own words are shown, and nothing is read as markup: names come from outside.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+from threading import RLock
+from typing import Any, Protocol, Self, TypeGuard
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from shoal.config.settings import ENDLESS
+
+Row = Mapping[str, Any]
+
+HISTORY = 24
+"""Rounds in a sparkline."""
+PAUSE = 5.0
+"""Seconds between the lines of `PlainDisplay`, at least."""
+PANEL_PAUSE = 60.0
+"""Seconds between its accounts of the swarm, at least."""
+
+
+class Display(Protocol):
+    """Where a run shows how it goes."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exception: object) -> None: ...
+
+    def status(self, text: str) -> None:
+        """Say what is being done, until the next `update`."""
+
+    def update(self, rows: Sequence[Row], round: int) -> None:
+        """Show the metrics of a round, one row for each node."""
+
+    def note(self, text: str) -> None:
+        """Say what the user should know, until there is another note; "" takes it back."""
+
+    def panel(self, lines: Sequence[str]) -> None:
+        """Show how the swarm stands, in place of what was shown of it before."""
+
+
+def make_display(
+    console: Console, total_rounds: int, nodes: Sequence[str], quiet: bool, history: Sequence[Row] = ()
+) -> Display:
+    """The display that suits `console`. `history`: the metrics of earlier rounds, where a run is resumed."""
+    if quiet:
+        return QuietDisplay()
+    kind = LiveDisplay if console.is_interactive else PlainDisplay
+    return kind(total_rounds, nodes, console, history)
+
+
+class QuietDisplay:
+    """Shows nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def status(self, text: str) -> None:
+        pass
+
+    def update(self, rows: Sequence[Row], round: int) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        pass
+
+    def panel(self, lines: Sequence[str]) -> None:
+        pass
+
+
+class LiveDisplay:
+    """A table that is drawn again in place: a row for each node, and one for their mean."""
+
+    def __init__(self, total_rounds: int, nodes: Sequence[str], console: Console, history: Sequence[Row] = ()) -> None:
+        self._progress = Progress(total_rounds, nodes, history)
+        self._status = self._note = ""
+        self._panel: list[str] = []
+        self._lock = RLock()  # a thread of its own draws
+        self._live = Live(self, console=console, refresh_per_second=4)
+
+    def __enter__(self) -> Self:
+        self._live.start(refresh=True)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._live.stop()
+
+    def status(self, text: str) -> None:
+        with self._lock:
+            self._status = text
+
+    def update(self, rows: Sequence[Row], round: int) -> None:
+        with self._lock:
+            self._status = ""
+            self._progress.update(rows, round)
+
+    def note(self, text: str) -> None:
+        with self._lock:
+            self._note = text
+
+    def panel(self, lines: Sequence[str]) -> None:
+        with self._lock:
+            self._panel = list(lines)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        with self._lock:
+            yield self._header()
+            yield Text()
+            yield self._table(options.max_width, console.size.height - 8 - len(self._panel), options.ascii_only)
+            yield Text()
+            for line in self._panel:
+                yield plain(line, "dim")
+            words = [(self._status, "cyan"), (self._note, "yellow")]
+            yield Text("  ").join(plain(text, style) for text, style in words if text)
+
+    def _header(self) -> Table:
+        progress = self._progress
+        grid = Table.grid(padding=(0, 2, 0, 0), expand=True)
+        for ratio in (None, 1, None):
+            grid.add_column(no_wrap=True, ratio=ratio)
+        grid.add_row(
+            Text(progress.count(), "bold"),
+            ProgressBar(progress.total, progress.round, complete_style="cyan", finished_style="cyan"),
+            Text(progress.times(), "dim"),
+        )
+        return grid
+
+    def _table(self, width: int, height: int, ascii_only: bool) -> Table:
+        progress, wide = self._progress, width >= 100
+        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+        sparks = 0 if ascii_only else HISTORY if wide else 8
+        table.add_column("node", no_wrap=True, overflow="ellipsis", max_width=24 if wide else 10)
+        table.add_column("reward", justify="right", no_wrap=True)
+        table.add_column("", style="cyan", no_wrap=True, min_width=sparks)
+        for name in ("   held-out", "live", "given", "taken", "pool", "tokens/s" if wide else "tok/s"):
+            table.add_column(name, justify="right", no_wrap=True, min_width=len(name))  # so that nothing jumps
+
+        highest = max((reward for past in progress.rewards.values() for reward in past), default=0.0)
+
+        def line(name: Text, row: Row, rewards: Sequence[float], held_out: Sequence[float]) -> None:
+            picture = spark(rewards[-sparks:], highest) if sparks else ""
+            reward, *others = cells(row, held_out, "->" if ascii_only else "→")
+            table.add_row(name, reward, picture, *others)
+
+        # All of them, or those that fit and a line that says how many do not.
+        shown = progress.nodes[: height if len(progress.nodes) <= height else max(1, height - 1)]
+        for node in shown:
+            past, held_out = progress.rewards.get(node, []), progress.held_out.get(node, [])
+            line(plain(node), progress.last.get(node, {}), past, held_out)
+        if len(shown) < len(progress.nodes):
+            table.add_row(Text(f"{len(progress.nodes) - len(shown)} more", "dim"))
+        if len(progress.nodes) > 1:
+            line(Text("mean"), progress.mean_row(), progress.mean_rewards(), progress.mean_held_out())
+            table.rows[-1].style = "bold"
+        return table
+
+
+class PlainDisplay:
+    """Lines for a file or a pipe: the first and the last round, and one every few seconds between."""
+
+    def __init__(self, total_rounds: int, nodes: Sequence[str], console: Console, history: Sequence[Row] = ()) -> None:
+        self._progress = Progress(total_rounds, nodes, history)
+        self._console = console
+        self._told: set[str] = set()
+        self._next = 0.0
+        self._next_panel = time.monotonic() + PAUSE
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def status(self, text: str) -> None:
+        self._print(text)
+
+    def update(self, rows: Sequence[Row], round: int) -> None:
+        progress = self._progress
+        progress.update(rows, round)
+        if time.monotonic() < self._next and round < progress.total:
+            return
+        self._next = time.monotonic() + PAUSE
+        names = ("reward", "held-out", "live", "given", "taken", "pool", "tokens/s")
+        values = cells(progress.mean_row(), progress.mean_held_out(), "->")
+        figures = [f"{name} {value}" for name, value in zip(names, values, strict=True) if value]
+        self._print("  ".join([progress.count(), *figures, progress.times()]))
+
+    def note(self, text: str) -> None:
+        if text and text not in self._told:  # it may come and go with every round
+            self._told.add(text)
+            self._print(text)
+
+    def panel(self, lines: Sequence[str]) -> None:
+        if time.monotonic() >= self._next_panel:
+            self._next_panel = time.monotonic() + PANEL_PAUSE
+            for line in lines:
+                self._print(f"  {line}")
+
+    def _print(self, text: str) -> None:
+        self._console.print(plain(text), soft_wrap=True)
+
+
+class Progress:
+    """What the displays know: the round, the time, and of each node its last metrics and how it came there."""
+
+    def __init__(self, total_rounds: int, nodes: Iterable[str], history: Iterable[Row]) -> None:
+        self.total = total_rounds
+        self.nodes = list(nodes)
+        self.round = 0
+        self.last: dict[str, Row] = {}
+        self.rewards: dict[str, list[float]] = {}
+        self.held_out: dict[str, list[float]] = {}
+        """Held-out pass@1 of each node: the first and, once there is another, the last."""
+        self._start = time.monotonic()
+        self._first: tuple[int, float] | None = None
+        for row in history:
+            self.round = row["round"]
+            self._take(row)
+
+    def update(self, rows: Iterable[Row], round: int) -> None:
+        self.round = round
+        self._first = self._first or (round, time.monotonic())
+        for row in rows:
+            self._take(row)
+
+    def _take(self, row: Row) -> None:
+        node = row["node"]
+        if node not in self.nodes:
+            self.nodes.append(node)
+        self.last[node] = row
+        if is_number(reward := row.get("reward/local")):
+            self.rewards[node] = [*self.rewards.get(node, []), reward][-HISTORY:]
+        if is_number(held_out := row.get("eval/pass@1")):
+            self.held_out[node] = [*self.held_out.get(node, [])[:1], held_out]
+
+    def mean_row(self) -> dict[str, float]:
+        """The mean of each figure over the nodes that have it."""
+        keys = {key for row in self.last.values() for key in row}
+        values = {key: [row[key] for row in self.last.values() if is_number(row.get(key))] for key in keys}
+        return {key: fmean(numbers) for key, numbers in values.items() if numbers}
+
+    def mean_rewards(self) -> list[float]:
+        """The mean over the nodes in each of the last rounds."""
+        pasts = self.rewards.values()
+        longest = max(map(len, pasts), default=0)
+        return [fmean(past[-at] for past in pasts if len(past) >= at) for at in range(longest, 0, -1)]
+
+    def mean_held_out(self) -> list[float]:
+        known = self.held_out.values()
+        ends = (0, -1) if any(len(values) > 1 for values in known) else (0,)
+        return [fmean(values[end] for values in known) for end in ends if known]
+
+    def count(self) -> str:
+        """The round, and of how many if there is an end."""
+        return f"round {self.round}" + (f"/{self.total}" if self.total < ENDLESS else "")
+
+    def times(self) -> str:
+        """How long it has taken and, by the pace since the first round seen, how long it will yet take."""
+        now = time.monotonic()
+        elapsed = f"{clock(now - self._start)} elapsed"
+        if self._first is None or not self._first[0] < self.round < self.total or self.total >= ENDLESS:
+            return elapsed
+        first, then = self._first
+        return f"{elapsed}, {clock((now - then) / (self.round - first) * (self.total - self.round))} left"
+
+
+def cells(row: Row, held_out: Sequence[float], arrow: str) -> list[str]:
+    """The figures of a row, as shown; "" for what it does not have."""
+
+    def count(key: str) -> str:
+        value = row.get(key)
+        return f"{value:.{0 if value >= 99.95 else 1}f}".removesuffix(".0") if is_number(value) else ""
+
+    reward = row.get("reward/local")
+    taken = "/".join(filter(None, (count("rollouts/sampled"), count("rollouts/wanted"))))
+    tokens = sum(row.get(f"tokens/{what}") or 0 for what in ("generated", "trained"))
+    seconds = sum(row.get(f"seconds/{what}") or 0 for what in ("generate", "score", "learn"))
+    return [
+        f"{reward:.2f}" if is_number(reward) else "",
+        arrow.join(f"{100 * value:.1f}" for value in held_out) + ("%" if held_out else ""),
+        count("rollouts/live_local"),
+        count("rollouts/shared"),
+        taken,
+        count("rollouts/pool"),
+        short(tokens / seconds) if seconds and row.get("tokens/generated") is not None else "",
+    ]
+
+
+def spark(values: Sequence[float], highest: float) -> str:
+    """`values` as bars, from nothing at 0 to full at `highest`."""
+    bars = "▁▂▃▄▅▆▇█"
+    scale = (len(bars) - 1) / highest if highest > 0 else 0.0
+    return "".join(bars[round(max(0.0, value) * scale)] for value in values)
+
+
+def short(number: float) -> str:
+    """A positive number in at most four characters and a unit: 870, 8.7k, 87k, 8.7M."""
+    for unit in ("", "k", "M"):
+        if number < 999.5:
+            return f"{number:.1f}{unit}" if unit and number < 9.95 else f"{number:.0f}{unit}"
+        number /= 1000
+    return f"{number:.0f}G"
+
+
+def clock(seconds: float) -> str:
+    """Seconds as minutes and seconds, and hours where there are any: 0:07, 12:34, 1:02:03."""
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+def plain(text: str, style: str = "") -> Text:
+    """`text` as it is on one line, without what would steer a terminal."""
+    shown = "".join(char if char.isprintable() else "·" for char in text)
+    return Text(shown, style, no_wrap=True, overflow="ellipsis")
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and math.isfinite(value)

@@ -1,0 +1,157 @@
+"""Settings as command-line flags, made from their declarations in `config`.
+
+Each setting is `--section.name` and, for short, `--name`; `_` and `-` are the same in both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from shoal.config.settings import Config, make_config, read_config, settings_of
+from shoal.errors import UserError
+
+NOT_FLAGS = {"version", "tasks.tasks", "rewards"}
+"""Settings for files alone."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that says what is wrong in one line, and what would be right."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message} (`{self.prog} --help`)")
+
+    def parse(self, argv: Sequence[str]) -> argparse.Namespace:
+        """The arguments in `argv`. Raises `UserError` for an unknown flag, with the nearest right one."""
+        args, unknown = self.parse_known_args([_normalised(word) for word in argv])
+        if unknown:
+            chosen = self._chosen(argv)
+            known = [flag for parser in (self, chosen) for flag in parser._option_string_actions]
+            near = difflib.get_close_matches(unknown[0].partition("=")[0], known, n=1, cutoff=0.5)
+            chosen.error(f"unknown argument '{unknown[0]}'" + (f"; did you mean '{near[0]}'?" if near else ""))
+        return args
+
+    def _chosen(self, argv: Sequence[str]) -> argparse.ArgumentParser:
+        """The parser of the subcommand in `argv`, or this one where there is none."""
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction) and argv and argv[0] in action.choices:
+                chosen: argparse.ArgumentParser = action.choices[argv[0]]
+                return chosen._chosen(argv[1:]) if isinstance(chosen, Parser) else chosen
+        return self
+
+
+def add_settings(parser: argparse.ArgumentParser, only: Sequence[str] = (), without: tuple[str, ...] = ()) -> None:
+    """Flags for the settings (all, or `only` those of these dotted names), less those that begin as one of `without`, a
+    group for each section."""
+    every = [s for s in settings_of(Config) if s[0] not in NOT_FLAGS and not s[0].startswith(without)]
+    settings = [s for s in every if not only or s[0] in only]
+    leaves = Counter(name.rpartition(".")[2] for name, _ in settings)
+    groups: dict[str, Any] = {}
+    for name, field in settings:
+        section, _, leaf = name.rpartition(".")
+        if section not in groups:
+            meaning = Config.model_fields[section].annotation.__doc__ if section else ""
+            groups[section] = parser.add_argument_group(section or "the run", meaning)
+        flags = dict.fromkeys([f"--{leaf}"] * (leaves[leaf] == 1) + [f"--{name}"])
+        several = get_origin(field.annotation) is list
+        groups[section].add_argument(
+            *(flag.replace("_", "-") for flag in flags),
+            dest=name,
+            action="append" if several else "store",
+            default=argparse.SUPPRESS,
+            metavar=_metavar(field),
+            help=_help(field),
+        )
+
+
+def given_settings(args: argparse.Namespace) -> dict[str, Any]:
+    """The settings that were given as flags, nested as in a file."""
+    nested: dict[str, Any] = {}
+    names = {name for name, _ in settings_of(Config)}
+    for name, value in vars(args).items():
+        if name in names:
+            _put(nested, name.split("."), value)
+    return nested
+
+
+def add_allow_code(parser: argparse.ArgumentParser) -> None:
+    """The flag of every command that reads settings from a file."""
+    parser.add_argument(
+        "--allow-code", action="store_true", help="run the code that the file names (module:attribute): if you trust it"
+    )
+
+
+def config_of(file: Path | None, given: dict[str, Any], allow_code: bool, only: Sequence[str] = ()) -> Config:
+    """The settings in `file` with those that were `given` as flags over them. `only`: all that is taken from the file,
+    by dotted names of settings or sections; none: everything. Raises `UserError`."""
+    settings = read_config(file) if file else {}
+    if only:
+        settings = _picked(settings, only)
+    if file:
+        make_config(settings, str(file), allow_code)  # so that the file is blamed for what is wrong in it
+    typed = "model" in given.get("policy", {})
+    return make_config(merged(settings, given), "the command line", allow_code=True, typed_endpoints=typed)
+
+
+def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """`below` with what `above` sets differently."""
+    result = dict(below)
+    for key, value in above.items():
+        old = result.get(key)
+        result[key] = merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return result
+
+
+def _picked(settings: dict[str, Any], only: Sequence[str]) -> dict[str, Any]:
+    """The settings of these dotted names. What has no sections where they should be is kept, to be refused."""
+    found: dict[str, Any] = {}
+    for name in only:
+        section, _, leaf = name.rpartition(".")
+        inside = settings.get(section, {}) if section else settings
+        if not isinstance(inside, dict):
+            found[section] = inside
+        elif leaf in inside:
+            _put(found, name.split("."), inside[leaf])
+    return found
+
+
+def _put(nested: dict[str, Any], path: list[str], value: Any) -> None:
+    for part in path[:-1]:
+        nested = nested.setdefault(part, {})
+    nested[path[-1]] = value
+
+
+def _normalised(word: str) -> str:
+    if not word.startswith("--"):
+        return word
+    flag, equals, value = word.partition("=")
+    return flag.replace("_", "-") + equals + value
+
+
+def _metavar(field: FieldInfo) -> str:
+    choices = [str(choice) for choice in get_args(field.annotation)] if get_origin(field.annotation) is Literal else []
+    if choices:
+        return "|".join(choices)
+    kinds = [_plain(kind) for kind in (field.annotation, *get_args(field.annotation))]
+    kinds = [kind for kind in kinds if kind in (int, float, bool, str)]
+    return {int: "N", float: "X", bool: "true|false"}.get(kinds[0], "NAME") if kinds else "VALUE"
+
+
+def _plain(kind: Any) -> Any:
+    """A type without its bounds."""
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+
+
+def _help(field: FieldInfo) -> str:
+    default = field.get_default(call_default_factory=True)
+    shown = ", ".join(default) if isinstance(default, list) else str(default).lower() if default is not None else ""
+    return f"{field.description} (default: {shown})".replace("%", "%%")

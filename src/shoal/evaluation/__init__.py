@@ -1,0 +1,1 @@
+"""Held-out questions: pass@k, and the client of judges."""

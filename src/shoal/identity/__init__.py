@@ -1,0 +1,1 @@
+"""A node's key and name, and the secret of a private swarm."""

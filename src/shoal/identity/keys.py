@@ -1,0 +1,283 @@
+"""Who a node is: an Ed25519 key of its own, made on first use and kept in a file that nobody else may read.
+
+    identity = Identity.load_or_create(identity_path())
+    identity.name                                  # brave-otter-3f2a
+    verify(identity.public, identity.sign(data), data)
+
+The key is the identity: questions are bound to it and rollouts signed with it. The name is for people.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import stat
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Self
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from shoal.errors import UserError
+from shoal.identity.words import ADJECTIVES, ANIMALS
+
+HELP = "show, export or import this machine's identity in swarms"
+FILE = "identity"
+LARGEST = 1 << 16
+"""Bytes of a key file; a real one has about 120."""
+P = 2**255 - 19
+D = -121665 * pow(121666, -1, P) % P
+"""Of the curve -x² + y² = 1 + D x² y² modulo P (RFC 8032, 5.1)."""
+
+
+class Identity:
+    """A private key, and what follows from it."""
+
+    def __init__(self, private: Ed25519PrivateKey) -> None:
+        self._private = private
+        self.public: bytes = private.public_key().public_bytes_raw()
+        """The 32 bytes by which others know it."""
+
+    @classmethod
+    def generate(cls) -> Self:
+        """A new one, kept nowhere."""
+        return cls(Ed25519PrivateKey.generate())
+
+    @classmethod
+    def load_or_create(cls, path: Path) -> Self:
+        """The identity in the file, which is made if there is none.
+
+        Raises `UserError` if others may read the file, if it holds no Ed25519 key, or if it cannot be read or written.
+        """
+        if not os.path.exists(path):  # unlike Path.exists it does not raise for folders that may not be entered
+            with contextlib.suppress(FileExistsError):  # another process was faster
+                write_new(path, cls.generate().to_pem())
+        return cls.load(path)
+
+    @classmethod
+    def load(cls, path: Path, passphrase: bytes | None = None) -> Self:
+        """The identity in the file. Raises `UserError` as `load_or_create` does."""
+        data = _read_private(path)
+        encrypted = b"ENCRYPTED" in data
+        if encrypted and passphrase is None:
+            raise UserError(f"{path} is encrypted: give its passphrase by --passphrase-file")
+        try:
+            private = load_pem_private_key(data, passphrase if encrypted else None)
+        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+            why = "the passphrase is another, or the file is damaged" if encrypted else "the file is damaged"
+            raise UserError(f"{path} holds no key that can be read: {why}; put a copy back or remove it") from error
+        if not isinstance(private, Ed25519PrivateKey):
+            raise UserError(f"{path} holds a key of another kind: shoal's are Ed25519")
+        return cls(private)
+
+    @property
+    def id(self) -> str:
+        """The public key in hex, 64 digits."""
+        return self.public.hex()
+
+    @cached_property
+    def name(self) -> str:
+        """Its readable name (`name_of`)."""
+        return name_of(self.public)
+
+    def sign(self, data: bytes) -> bytes:
+        """The signature (64 bytes) of `data`."""
+        return self._private.sign(data)
+
+    def to_pem(self, passphrase: bytes | None = None) -> bytes:
+        """The private key as PKCS #8 in PEM, encrypted if there is a passphrase."""
+        protection = BestAvailableEncryption(passphrase) if passphrase else NoEncryption()
+        return self._private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, protection)
+
+
+def name_of(public: bytes) -> str:
+    """A name for a public key, as `brave-otter-3f2a`: two words and four hex digits of its hash.
+
+    It has 32 bits. Two of 10,000 nodes share one with a probability of 1 %, and a given one can be had on purpose by
+    trying some four thousand million keys: compare keys where it matters.
+    """
+    digest = hashlib.blake2b(public, digest_size=4, person=b"shoal name").digest()
+    return f"{ADJECTIVES[digest[0]]}-{ANIMALS[digest[1]]}-{digest[2:].hex()}"
+
+
+def verify(public: bytes, signature: bytes, data: bytes) -> bool:
+    """Whether `signature` is that of `data` by the key `public`. False for what is no key or signature at all, and for
+    the few keys for which anybody can sign."""
+    try:
+        _public_key(public).verify(signature, data)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+@lru_cache(maxsize=1024)
+def _public_key(public: bytes) -> Ed25519PublicKey:
+    y = (int.from_bytes(public, "little") & (2**255 - 1)) % P
+    if y * (y * y - 1) * (D * y**4 + 2 * y * y - 1) % P == 0:
+        raise ValueError("a point of order 1, 2, 4 or 8: some signatures of it verify with any data")
+    return Ed25519PublicKey.from_public_bytes(public)
+
+
+def identity_path() -> Path:
+    """`$SHOAL_HOME/identity`, or that in the folder for settings: `$XDG_CONFIG_HOME/shoal`, `~/.config/shoal`."""
+    home, settings = os.environ.get("SHOAL_HOME"), os.environ.get("XDG_CONFIG_HOME", "")
+    if home:
+        return Path(home).expanduser() / FILE
+    if Path(settings).is_absolute():  # others are invalid by the XDG specification
+        return Path(settings) / "shoal" / FILE
+    try:
+        return Path.home() / ".config" / "shoal" / FILE
+    except RuntimeError as error:
+        raise UserError("there is no home folder for the identity: set SHOAL_HOME to a folder") from error
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """Makes a file for its owner alone, whole from the moment that it is there. Raises `FileExistsError` if there is
+    one, and `UserError` if it cannot be written."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _write(temporary, data)
+        try:
+            os.link(temporary, path)  # unlike a rename it never replaces
+        except FileExistsError:
+            raise
+        except OSError:  # a disk without links
+            _write(path, data)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        with contextlib.suppress(OSError):  # it would hide what went wrong before
+            temporary.unlink()
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Has the file hold `data`, whole at any instant and for its owner alone. Raises `UserError`."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        _write(temporary, data)
+        temporary.replace(path)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        with contextlib.suppress(OSError):  # it would hide what went wrong before
+            temporary.unlink()
+
+
+def _write(path: Path, data: bytes) -> None:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _read_private(path: Path) -> bytes:
+    """The content of a key file. Raises `UserError` if others may read it: they may have."""
+    try:
+        with path.open("rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            data = file.read(LARGEST)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+    if os.name == "posix" and mode & 0o077 and b"ENCRYPTED" not in data:
+        raise UserError(f"others may read the key in {path} (mode {mode:o}): if none has, chmod 600 {path}")
+    return data
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `shoal id`."""
+    parser.description = "Shows this machine's identity in swarms, which is made on first use."
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--export", type=Path, metavar="FILE", help="write the private key to a new file")
+    action.add_argument("--import", type=Path, metavar="FILE", dest="source", help="take the private key in a file")
+    parser.add_argument(
+        "--passphrase-file", type=Path, metavar="FILE", help="encrypt what is exported, decrypt what is imported"
+    )
+    parser.add_argument("--force", action="store_true", help="import over another identity, of which a copy is kept")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def command(args: argparse.Namespace) -> int:
+    """`shoal id`."""
+    path = identity_path()
+    passphrase = _passphrase(args.passphrase_file) if args.passphrase_file else None
+    done: dict[str, str] = {}
+    if args.source:
+        backup = _import(Identity.load(args.source, passphrase), path, args.force)
+        if backup:
+            done["backup"] = str(backup)
+    identity = Identity.load_or_create(path)
+    if args.export:
+        try:
+            write_new(args.export, identity.to_pem(passphrase))
+        except FileExistsError:
+            raise UserError(f"{args.export} exists: choose another file") from None
+        done["exported"] = str(args.export)
+    facts = {"name": identity.name, "key": identity.id, "file": str(path), **done}
+    print(json.dumps(facts) if args.json else "\n".join(f"{label:<8}  {value}" for label, value in facts.items()))
+    return 0
+
+
+def _import(identity: Identity, path: Path, force: bool) -> Path | None:
+    """Has `path` hold `identity`; the copy of another one that was there, if there was one."""
+    pem = identity.to_pem()
+    try:
+        write_new(path, pem)
+        return None
+    except FileExistsError:
+        pass
+    name = "unreadable"
+    try:
+        present = Identity.load(path)
+        if present.public == identity.public:
+            return None
+        name = present.name
+    except UserError:
+        if not force:
+            raise
+    if not force:
+        raise UserError(f"{path} holds another identity, {name}: --force replaces it and keeps a copy")
+    backup = _backup(path, name)
+    replace(path, pem)
+    return backup
+
+
+def _backup(path: Path, name: str) -> Path:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+    for number in range(1000):
+        copy = path.with_name(f"{path.name}.{name}{f'-{number}' if number else ''}.bak")
+        try:
+            write_new(copy, data)
+            return copy
+        except FileExistsError:
+            if copy.read_bytes() == data:
+                return copy
+    raise UserError(f"{path.parent} holds a thousand copies of {name}: remove some")
+
+
+def _passphrase(path: Path) -> bytes:
+    """The first line of the file. Raises `UserError`."""
+    try:
+        line = path.read_bytes().partition(b"\n")[0].rstrip(b"\r")
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+    if not line:
+        raise UserError(f"{path} has no passphrase in its first line")
+    return line

@@ -1,0 +1,1 @@
+"""Several processes that compute as one node, and nodes spread over worker processes."""

@@ -1,0 +1,242 @@
+"""The processes that are one node group together, as `torchrun` or `accelerate launch` starts them.
+
+    with joined("auto") as ranks:             # ALONE where nothing started this process as one of several
+        answers = ranks.together([answer(question) for question in ranks.mine(questions)])
+
+All ranks run the same program with the same seeds; what costs time is dealt over them, what touches the world (disk,
+display, verifier, network) is the leader's, and its results are told to the others. Every method but `mine` and `deal`
+is a meeting: all ranks must call it, in the same order. Alone, they do nothing and cost nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from shoal.errors import UserError
+from shoal.untrusted import harmless
+
+if TYPE_CHECKING:
+    import torch
+
+T = TypeVar("T")
+
+BUCKET = 2**24
+"""Elements that are summed in one message."""
+PATIENCE = timedelta(days=1)
+"""How long a rank waits for another: evaluation and checkpoints may take long, and a dead rank is noticed otherwise."""
+WATCH, GRACE = 0.5, 3.0
+"""Seconds between looks for a rank that failed, and from then until this one ends, whatever it is waiting for."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among those of its run."""
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    """Among those on this machine."""
+    local_size: int = 1
+
+    @property
+    def leader(self) -> bool:
+        """Whether this is the rank that writes, shows and scores."""
+        return self.rank == 0
+
+    def mine(self, items: Sequence[T]) -> list[T]:
+        """This rank's part of `items`: every `size`-th."""
+        return list(items[self.rank :: self.size])
+
+    def deal(self, items: Sequence[T], cost: Callable[[T], int]) -> list[T]:
+        """This rank's part of `items`, chosen so that costs are about even; it may be empty."""
+        if self.size == 1:
+            return list(items)
+        hands: list[list[T]] = [[] for _ in range(self.size)]
+        loads = [0] * self.size
+        for item in sorted(items, key=cost, reverse=True):
+            least = loads.index(min(loads))
+            hands[least].append(item)
+            loads[least] += cost(item)
+        return hands[self.rank]
+
+    def together(self, part: list[T]) -> list[T]:
+        """All ranks' parts, in the order from which `mine` took them."""
+        if self.size == 1:
+            return part
+        parts = self.each(part)
+        whole: list[Any] = [None] * sum(map(len, parts))
+        for rank, items in enumerate(parts):
+            whole[rank :: self.size] = items
+        return whole
+
+    def each(self, value: T) -> list[T]:
+        """What every rank has, by rank."""
+        if self.size == 1:
+            return [value]
+        import torch.distributed as dist
+
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def agreed(self, value: T) -> T:
+        """The leader's value, on all ranks."""
+        if self.size == 1:
+            return value
+        import torch.distributed as dist
+
+        told: list[Any] = [value if self.leader else None]
+        dist.broadcast_object_list(told, src=0)
+        return told[0]  # type: ignore[no-any-return]
+
+    def any(self, flag: bool) -> bool:
+        """Whether it is so on one rank at least."""
+        return any(self.each(flag))
+
+    def add(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Makes each of `tensors` the sum of all ranks' tensors, bit by bit the same everywhere."""
+        if self.size == 1:
+            return
+        import torch
+        import torch.distributed as dist
+
+        with torch.no_grad():
+            for bucket in _buckets(tensors):
+                flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
+                dist.all_reduce(flat)
+                for tensor, summed in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):
+                    tensor.copy_(summed.view_as(tensor))
+
+
+ALONE = Ranks()
+
+
+@contextmanager
+def joined(device: str) -> Iterator[Ranks]:
+    """The ranks of this run, connected until the end. `device`: the setting `policy.device`.
+
+    At the end all wait for each other. An error on one rank ends the process of every rank within seconds, with the
+    exit code that it would have had alone, and is told once, by the rank where it came first.
+    """
+    if not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
+        yield ALONE
+        return
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if size == 1:
+        yield ALONE
+        return
+    import torch
+    import torch.distributed as dist
+
+    local_rank, local_size = (int(os.environ.get(name, default)) for name, default in
+                              (("LOCAL_RANK", rank), ("LOCAL_WORLD_SIZE", size)))  # fmt: skip
+    ranks = Ranks(rank, size, local_rank, local_size)
+    cuda = device.startswith(("auto", "cuda")) and torch.cuda.is_available()
+    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=PATIENCE)
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store: Any = dist.TCPStore  # type: ignore[attr-defined]
+    alarm = _Alarm(lambda: store(address, port, is_master=False, wait_for_workers=False))
+    try:
+        yield ranks
+        ranks.each(None)
+    except BaseException as error:
+        code = _exit_code(error)
+        if alarm.ring():
+            _tell(error, ranks)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)  # the way out by way of destructors waits for the other ranks
+    alarm.close()
+    dist.destroy_process_group()
+
+
+class _Alarm:
+    """By which one rank's error ends the others, even those that wait in a kernel or a socket for it."""
+
+    def __init__(self, connect: Callable[[], Any]) -> None:
+        self.store, watched = connect(), connect()  # a store serves one thread
+        self.key = f"shoal/failed/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
+        self.done = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, args=(watched,), daemon=True)
+        self._watcher.start()
+
+    def ring(self) -> bool:
+        """Whether this rank is the first to."""
+        try:
+            return bool(self.store.add(self.key, 1) == 1)
+        except RuntimeError:  # the store died with its rank
+            return False
+
+    def close(self) -> None:
+        """Before the interpreter ends, which a thread that is talking to a store would make a crash of."""
+        self.done.set()
+        self._watcher.join()
+
+    def _watch(self, store: Any) -> None:
+        while not self.done.wait(WATCH):
+            try:
+                rung = store.check([self.key])
+            except RuntimeError:
+                rung = True
+            if rung:
+                if not self.done.wait(GRACE):
+                    os._exit(1)
+                return
+
+
+def leave(code: int) -> int:
+    """Ends the process at once where it is one of several ranks; otherwise `code`. All has been written and closed by
+    then, and gloo's destructors may abort when another rank is gone before."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+def is_leader() -> bool:
+    """Whether this process is the one that speaks: known before, and without, any connection."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _buckets(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    """Tensors of one kind together, as many as a message holds."""
+    bucket: list[torch.Tensor] = []
+    for tensor in tensors:
+        full = sum(t.numel() for t in bucket) + tensor.numel() > BUCKET
+        if bucket and (full or (tensor.dtype, tensor.device) != (bucket[0].dtype, bucket[0].device)):
+            yield bucket
+            bucket = []
+        bucket.append(tensor)
+    if bucket:
+        yield bucket
+
+
+def _exit_code(error: BaseException) -> int:
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else 1
+    return 2 if isinstance(error, UserError) else 130 if isinstance(error, KeyboardInterrupt) else 1
+
+
+def _tell(error: BaseException, ranks: Ranks) -> None:
+    where = "" if ranks.leader else f"rank {ranks.rank}: "
+    lost = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
+    with contextlib.suppress(BrokenPipeError):
+        if isinstance(error, UserError):
+            print(f"shoal: {where}{harmless(' '.join(str(error).splitlines()))}", file=sys.stderr)
+        elif isinstance(error, KeyboardInterrupt):
+            print("shoal: interrupted", file=sys.stderr)
+        elif isinstance(error, RuntimeError) and any(sign in str(error) for sign in lost):
+            print(f"shoal: rank {ranks.rank} has lost another rank, which was killed or crashed", file=sys.stderr)
+        elif not isinstance(error, SystemExit):
+            print(f"shoal: rank {ranks.rank}:", file=sys.stderr)
+            traceback.print_exception(error)

@@ -1,0 +1,134 @@
+"""The walls around scoring, in the worker's process. `install` once; `armed` while a stranger's text is scored.
+
+First wall: no `eval` of reasoning-gym or sympy sees a text (`expressions.py`). Second: an audit hook, which cannot be
+taken out again, refuses what a scorer has no business to do. Third: limits of the operating system. They are for what a
+scorer does by mistake with a text made to provoke it; a task's own code is trusted as any import is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+MEMORY = 2 * 2**30
+"""Bytes of address space that scoring may take beyond what the worker has when it is ready."""
+
+_REFUSED_PREFIXES = (
+    *("os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.startfile", "os.system", "os.kill", "subprocess."),
+    *("os.chmod", "os.chown", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink"),
+    *("os.truncate", "os.putenv", "os.unsetenv", "shutil.", "tempfile.", "pty.", "webbrowser.", "sqlite3."),
+    *("socket.", "urllib.", "http.", "ftplib.", "smtplib.", "imaplib.", "poplib.", "ctypes.", "mmap.", "winreg."),
+)
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+_armed = False
+_refusals = 0
+
+
+class Refused(PermissionError):  # noqa: N818 (said of an attempt, not of a fault)
+    """A scorer tried what scorers may not do."""
+
+
+def install() -> None:
+    """Put up all walls. To be called when everything that scoring needs has been imported."""
+    _replace_eval()
+    limit()
+    sys.dont_write_bytecode = True  # a module may still be imported late
+    sys.addaudithook(_hook)
+
+
+@contextlib.contextmanager
+def armed() -> Iterator[None]:
+    """Scoring: the audit hook refuses. Raises `Refused` at the end if it did and the scorer made nothing of it."""
+    global _armed, _refusals
+    _armed, _refusals = True, 0
+    try:
+        yield
+    finally:
+        _armed = False
+    if _refusals:
+        raise Refused("a scorer tried what scorers may not do")
+
+
+def _hook(event: str, arguments: tuple[Any, ...]) -> None:
+    if not _armed or not _is_refused(event, arguments):
+        return
+    global _refusals
+    _refusals += 1
+    raise Refused(f"{event} while scoring")
+
+
+def _is_refused(event: str, arguments: tuple[Any, ...]) -> bool:
+    if event == "open":
+        _path, _mode, flags = arguments
+        return bool(flags & _WRITING)
+    if event == "exec":
+        # Code that was compiled from a text has no file.
+        filename = arguments[0].co_filename
+        return filename.startswith("<") and not filename.startswith("<frozen") and not _generated()
+    return event.startswith(_REFUSED_PREFIXES)
+
+
+def _generated() -> bool:
+    """Whether the program compiles a text of its own: sympy for monomials, a dataclass while its module is imported."""
+    frame = sys._getframe(3)  # of who calls exec, above this, _is_refused and _hook
+    if frame.f_globals.get("__name__") == "sympy.polys.monomials":
+        return True
+    caller = frame.f_back
+    while caller is not None:
+        if caller.f_code.co_filename == "<frozen importlib._bootstrap_external>":
+            return caller.f_code.co_name == "exec_module"
+        caller = caller.f_back
+    return False
+
+
+def _replace_eval() -> None:
+    """In every module of reasoning-gym that is loaded, and in sympy: each of its parsers ends in `parse_expr`.
+
+    `simplify` too, which two scorers ask whether something is zero: a wrong answer may take it minutes."""
+    if "reasoning_gym" not in sys.modules:
+        return
+    import sympy
+    from sympy.parsing import sympy_parser
+
+    from shoal.sandbox.expressions import is_surely_not_zero, safe_eval, safe_parse_expr, safe_parse_number
+
+    original = sympy_parser.parse_expr
+    for name, module in list(sys.modules.items()):
+        if name.split(".")[0] == "reasoning_gym":
+            vars(module)["eval"] = safe_eval
+            if vars(module).get("parse_expr") is original:
+                vars(module)["parse_expr"] = safe_parse_number  # puzzle24 and countdown
+    for package in (sympy, sympy.parsing, sympy_parser):
+        vars(package)["parse_expr"] = safe_parse_expr
+    vars(sympy_parser)["eval_expr"] = _no_eval
+    simplify = sympy.simplify
+
+    def quick_simplify(expression: Any, **options: Any) -> Any:
+        return expression if _armed and is_surely_not_zero(expression) else simplify(expression, **options)
+
+    vars(sympy)["simplify"] = quick_simplify
+
+
+def _no_eval(*_arguments: Any) -> Any:
+    raise Refused("sympy's eval is off")
+
+
+def limit(memory: int = MEMORY) -> None:
+    """Limits where the system has them: on Linux `memory` bytes beyond what the process has; no file may grow, and no
+    core is dumped."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    for kind in (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
+        resource.setrlimit(kind, (0, 0))
+    if sys.platform == "linux":
+        with open("/proc/self/statm") as statm:
+            used = int(statm.read().split()[0]) * resource.getpagesize()
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        most = used + memory if hard == resource.RLIM_INFINITY else min(used + memory, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))

@@ -1,0 +1,150 @@
+"""The other end of `sources.py` and `process.py`: what a process does that works on strangers' text.
+
+It reads what it is for, gets ready, and says so. On Linux it then forks a process for each connection that it is sent,
+ends them when it is told to, and never sees a text itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import BinaryIO, NoReturn
+
+from shoal.errors import UserError
+from shoal.sandbox.messages import ORDER, Ready, receive, send
+
+Handler = Callable[[bytes], Iterable[object]]
+"""The replies to a request. Each is sent as soon as it is there."""
+
+
+def serve(prepare: Callable[[bytes], Handler]) -> None:
+    """Serve until the other end is closed. `prepare` makes the handler of the first message, or raises `UserError`."""
+    requests, replies = own_pipes()
+    stop_watching = die_with_parent()
+    try:
+        handle = prepare(receive(requests))
+    except UserError as error:
+        send(replies, Ready(str(error)))
+        return
+    stop_watching()
+    forks = sys.platform == "linux" and _is_single_threaded()  # a fork has no other threads
+    if not forks:
+        die_with_parent()
+    send(replies, Ready(pid=os.getpid(), forks=forks))
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # from here on only answers could make it speak
+    if forks:
+        with requests, replies:
+            control = socket.socket(fileno=os.dup(requests.fileno()))
+        _fork(control, handle)
+    else:
+        _answer(requests, replies, handle)
+
+
+def _is_single_threaded() -> bool:
+    """Whether there is this thread alone. One that has ended may stay for a moment."""
+    for _ in range(100):
+        if len(os.listdir("/proc/self/task")) == 1:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def own_pipes() -> tuple[BinaryIO, BinaryIO]:
+    """The pipes to the parent, out of the reach of a task that reads standard input or prints."""
+    requests = os.fdopen(os.dup(0), "rb")
+    replies = os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
+    return requests, replies
+
+
+def die_with_parent() -> Callable[[], None]:
+    """End when the parent is gone, even in the midst of an endless scorer. Returns what stops the watch."""
+    parent = os.getppid()
+    stopped = threading.Event()
+
+    def watch() -> None:
+        while not stopped.wait(1.0):
+            if os.getppid() != parent:
+                os._exit(1)
+
+    def stop() -> None:
+        stopped.set()
+        thread.join()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    return stop
+
+
+def _answer(requests: BinaryIO, replies: BinaryIO, handle: Handler) -> None:
+    while True:
+        try:
+            request = receive(requests)
+        except EOFError:
+            return
+        for reply in handle(request):
+            send(replies, reply)
+
+
+def _fork(control: socket.socket, handle: Handler) -> NoReturn:
+    """A child for each connection that comes by `control`. Ends with `control` or the parent."""
+    parent = os.getppid()
+    children: dict[int, int] = {}
+    gc.collect()
+    gc.freeze()  # a collection in a child would copy what it touches
+    while os.getppid() == parent:
+        if not select.select([control], [], [], 1.0)[0]:
+            continue
+        order, connections, _, _ = socket.recv_fds(control, ORDER.size, 1)
+        if len(order) < ORDER.size:
+            break
+        old, new = ORDER.unpack(order)
+        _end(children.pop(old, 0))
+        for connection in connections:
+            children[new] = _child(control, connection, handle)
+            os.close(connection)
+    for child in children.values():
+        _end(child)
+    os._exit(0)
+
+
+def _child(control: socket.socket, connection: int, handle: Handler) -> int:
+    """The id of a new process that answers at `connection`; 0 if the system has none left, which the parent sees by
+    the end of the connection."""
+    above = os.getpid()
+    try:
+        pid = os.fork()
+    except OSError:
+        return 0
+    if pid:
+        return pid
+    try:
+        control.close()
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # even in the midst of an endless scorer
+        if os.getppid() == above:
+            with socket.socket(fileno=connection) as link:
+                requests, replies = link.makefile("rb"), link.makefile("wb")
+                send(replies, Ready(pid=os.getpid()))
+                _answer(requests, replies, handle)
+    finally:
+        os._exit(1)
+
+
+def _end(child: int) -> None:
+    if child:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+_PR_SET_PDEATHSIG = 1
+"""Of prctl(2): the signal that a process gets when its parent ends."""

@@ -1,0 +1,128 @@
+"""Scoring completions that strangers may have written: in a process of its own, which may die of them.
+
+    with Verifier(TasksConfig(suite="pond")) as verifier:
+        [[right, wrong]] = verifier.score([(question.id, ["4", "5"])])
+    verifier.failures   # Counter({"timeout": 1})
+
+A completion whose scoring takes too long, raises, or takes the process with it scores 0 and is counted by the reason;
+the others are not affected.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+
+from shoal.config.settings import TasksConfig
+from shoal.rollout import QuestionId
+from shoal.sandbox.messages import Job, Result
+from shoal.sandbox.process import WorkerProcess
+
+MAX_TEXT = 100_000
+"""Characters of a completion; a longer one scores 0 unread."""
+QUESTION_TIMEOUT = 60.0
+"""Seconds of processor time that making a question again may take. No answer is blamed for it."""
+CACHED = 65_536
+"""Scores that are remembered: several nodes of one process score the same shared rollouts."""
+
+
+class Verifier:
+    """Scores by the tasks' own scorers, guarded. Threads may share it. Close it, or use it as a context manager."""
+
+    def __init__(self, config: TasksConfig) -> None:
+        self.config = config
+        self.failures: Counter[str] = Counter()
+        """Texts that got 0 for another reason than being wrong: timeout, crash, error, refused, unknown, too long,
+        slow question."""
+        self._worker = WorkerProcess(config)
+        self._known: OrderedDict[Job, float] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def score(self, items: Sequence[tuple[QuestionId, Sequence[str]]]) -> list[list[float]]:
+        """Rewards in [0, 1] of the completions' texts of each question, in the order given.
+
+        Each distinct text of a question is scored once. Raises `UserError` if no worker can be started.
+        """
+        groups = [[Job(question, encodable(text)) for text in texts] for question, texts in items]
+        with self._lock:
+            jobs = dict.fromkeys(job for group in groups for job in group)
+            rewards = {job: self._known[job] for job in jobs if job in self._known}
+            rewards |= self._score([job for job in jobs if job not in rewards])
+            self._remember(rewards)
+        return [[rewards[job] for job in group] for group in groups]
+
+    def close(self) -> None:
+        """End the worker. Scoring again starts another."""
+        with self._lock:
+            self._worker.close()
+
+    def __enter__(self) -> Verifier:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _score(self, jobs: list[Job]) -> dict[Job, float]:
+        results = {job: Result(failure="too long") for job in jobs if len(job.text) > MAX_TEXT}
+        pending = [job for job in jobs if job not in results]
+        while pending:
+            done = self._run(pending)
+            results |= zip(pending, done, strict=False)
+            pending = pending[len(done) :]
+        self.failures.update(result.failure for result in results.values() if result.failure)
+        return {job: reward(result, self.config.partial_credit) for job, result in results.items()}
+
+    def _run(self, jobs: list[Job]) -> list[Result]:
+        """Results of the first of `jobs`, at least one: of all, or up to what the worker did not survive."""
+        results: list[Result] = []
+        made = None
+        try:
+            self._worker.submit(jobs)
+            for job in jobs:
+                if job.question != made:
+                    self._worker.result(QUESTION_TIMEOUT)
+                    made = job.question
+                result = self._worker.result(self.config.score_timeout)
+                assert isinstance(result, Result)
+                results.append(result)
+        except TimeoutError:
+            return results + self._lost(jobs[len(results) :], "timeout", made)
+        except EOFError:
+            return results + self._lost(jobs[len(results) :], "crash", made)
+        except BaseException:
+            self._worker.renew()
+            raise
+        return results
+
+    def _lost(self, jobs: list[Job], failure: str, made: QuestionId | None) -> list[Result]:
+        """What the first of `jobs` gets; all answers to its question, if that was not even `made`."""
+        if jobs[0].question == made:
+            return [Result(failure=failure)]
+        return [
+            Result(failure="slow question")
+            for _ in itertools.takewhile(lambda job: job.question == jobs[0].question, jobs)
+        ]
+
+    def _remember(self, rewards: dict[Job, float]) -> None:
+        for job, reward in rewards.items():
+            self._known[job] = reward
+            self._known.move_to_end(job)
+        while len(self._known) > CACHED:
+            self._known.popitem(last=False)
+
+
+def reward(result: Result, partial_credit: bool) -> float:
+    """A raw score as a reward in [0, 1]: with `partial_credit` what the task gives, otherwise right or nothing."""
+    if math.isnan(result.score):
+        return 0.0
+    if partial_credit:
+        return min(1.0, max(0.0, result.score))
+    return 1.0 if result.score >= 1.0 else 0.0
+
+
+def encodable(text: str) -> str:
+    """`text` with "?" for lone surrogates, which no encoding has."""
+    return text.encode("utf-8", "replace").decode()

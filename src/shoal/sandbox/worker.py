@@ -1,0 +1,117 @@
+"""The process in which answers are scored: `python -m shoal.sandbox.worker`, started by `Verifier` and `Examiner`.
+
+It answers lists of jobs with one result for each, in order and as soon as each is known, so that the verifier can tell
+which one it died of; and a stranger's candidate with one verdict. Before answers to a question are scored it says that
+the question is made, so that each is given its own time.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator
+
+import msgspec
+
+from shoal.config.settings import TasksConfig
+from shoal.rollout import QuestionId
+from shoal.sandbox import guard
+from shoal.sandbox.examiner import checked
+from shoal.sandbox.messages import Candidate, Job, Made, Request, Result, Verdict
+from shoal.sandbox.pipes import Handler, serve
+from shoal.sandbox.verifier import MAX_TEXT, reward
+from shoal.tasks.draw import Tasks, UnknownQuestion
+
+
+def main() -> None:
+    serve(prepare)
+
+
+def prepare(start: bytes) -> Handler:
+    """What answers requests about the tasks that `start` configures."""
+    warnings.simplefilter("ignore")  # the compiler has much to say about the answers of young models
+    tasks = Tasks(TasksConfig.model_validate(msgspec.msgpack.decode(start)))
+    guard.install()
+    requests = msgspec.msgpack.Decoder(Request)
+
+    def handle(data: bytes) -> Iterator[Made | Result | Verdict]:
+        request = requests.decode(data)
+        return examined(tasks, request) if isinstance(request, Candidate) else scored(tasks, request)
+
+    return handle
+
+
+def scored(tasks: Tasks, jobs: list[Job]) -> Iterator[Made | Result]:
+    """A result for each job, after word that its question is made where that is another than before."""
+    before = None
+    for job in jobs:
+        if job.question != before:
+            made = make(tasks, job.question)
+            before = job.question
+            yield Made()
+        yield made or score(tasks, job.question, job.text)
+
+
+def examined(tasks: Tasks, candidate: Candidate) -> Iterator[Made | Verdict]:
+    """The verdict on a candidate, after word that its question is made, if it is the right one."""
+    begun = time.process_time()
+    verdict = checked(tasks, candidate)
+    if verdict.reason:
+        yield msgspec.structs.replace(verdict, seconds=time.process_time() - begun)
+        return
+    make(tasks, candidate.question)
+    yield Made()
+    partial = tasks.config.partial_credit
+    rewards = {
+        text: reward(score(tasks, candidate.question, text), partial) if len(text) <= MAX_TEXT else 0.0
+        for text in dict.fromkeys(candidate.texts)
+    }
+    yield msgspec.structs.replace(
+        verdict, rewards=tuple(rewards[text] for text in candidate.texts), seconds=time.process_time() - begun
+    )
+
+
+def make(tasks: Tasks, question: QuestionId) -> Result | None:
+    """Has the task make what it scores answers by, before the guard is armed: a generator may do more than a scorer.
+    The result of all answers if it cannot."""
+    try:
+        tasks.lookup(question)[0].question(question.seed, question.index)
+    except UnknownQuestion:
+        return Result(failure="unknown")
+    except Exception:  # any kind of error in a generator
+        return Result(failure="error")
+    return None
+
+
+def score(tasks: Tasks, question: QuestionId, text: str) -> Result:
+    """The raw score of one completion's text. Whatever a scorer raises is a result too."""
+    try:
+        task, spec = tasks.lookup(question)
+        answer = extract(text, spec.answer)
+        if answer is None:
+            return Result(0.0)
+        with guard.armed():
+            (value,) = task.score(question, [answer])
+        return Result(float(value))
+    except guard.Refused:
+        return Result(failure="refused")
+    except Exception:  # any kind of error in a scorer is that answer's score
+        return Result(failure="error")
+
+
+def extract(text: str, how: str) -> str | None:
+    """The answer in a completion: all of it, or what stands in the last <answer> </answer>; None if there is none.
+
+    By searching from the end, in linear time: a regular expression takes quadratic time for a text made for it.
+    """
+    if how == "whole":
+        return text.strip()
+    start = text.rfind("<answer>", 0, max(0, text.rfind("</answer>")))
+    if start < 0:
+        return None
+    start += len("<answer>")
+    return text[start : text.find("</answer>", start)].strip()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Which rollouts a node sends, keeps and learns from."""

@@ -1,0 +1,316 @@
+"""The window in a real browser: Debian's chromium, driven by playwright."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_network import until
+from test_window_judge import KEYS, Book
+from test_window_judge import fill as fill_book
+from test_window_swarm import ADA, BOB, said
+from windows import HOSTILE, hostile_run, metric, small_run
+
+pytest.importorskip("duckdb", reason="pip install 'shoal[watch]'")
+pytest.importorskip("uvicorn", reason="pip install 'shoal[watch]'")
+pytest.importorskip("playwright", reason="pip install playwright")
+
+import uvicorn
+from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
+
+from shoal.apps.watch.folders import Folders
+from shoal.apps.watch.guard import Access
+from shoal.apps.watch.judge import JudgeSource
+from shoal.apps.watch.server import make_app
+from shoal.apps.watch.source import Fixed, Sources, Together
+from shoal.apps.watch.swarm import SwarmSource
+from shoal.identity.keys import name_of
+from shoal.runs.folder import RunFolder
+from shoal.swarm.notices import Lesson
+from shoal.swarm.transport import TransportOptions
+
+CHROMIUM = shutil.which("chromium") or ""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.network,
+    pytest.mark.skipif(not CHROMIUM, reason="chromium is absent: apt-get install chromium"),
+]
+PATIENCE = 30_000
+"""ms: the machine may be busy."""
+TOKEN = "0123456789abcdef"
+expect.set_options(timeout=PATIENCE)
+
+
+def served(*paths: Path, token: str | None = None) -> AbstractContextManager[str]:
+    return serving(Folders(paths), token)
+
+
+@contextmanager
+def serving(sources: Sources, token: str | None = None) -> Iterator[str]:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        bound.listen()  # so that who comes before the server waits for it
+        app = make_app(sources, Access(token=token))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{bound.getsockname()[1]}/"
+        finally:
+            server.should_exit = True
+            thread.join(10)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        # a container's root has no sandbox of chromium's
+        flags = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+        shown = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+        yield shown
+        shown.close()
+
+
+@contextmanager
+def opened(browser: Browser, address: str, **options: Any) -> Iterator[Page]:
+    """A page there that asked nobody else for anything and had no error and nothing refused by its policy."""
+    context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | options)
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE)
+    asked: list[str] = []
+    wrong: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("dialog", lambda dialog: wrong.append(dialog.message))
+    page.goto(address)
+    yield page
+    context.close()
+    assert not [url for url in asked if not url.startswith((address.partition("?")[0], "data:"))]
+    assert not wrong
+
+
+def go(page: Page, view: str) -> None:
+    page.click(f"nav a[data-view={view}]")
+    expect(page.locator(f"#{view}")).to_be_visible()
+
+
+def test_filters_search_and_a_rollout_by_keyboard_alone(browser: Browser, tmp_path: Path) -> None:
+    with served(small_run(tmp_path / "run")) as address, opened(browser, address) as page:
+        expect(page.locator("#progress table").first).to_contain_text("ada")
+        page.wait_for_selector("#progress .chart[data-drawn]")
+        assert "held-out pass@1" in (page.locator("#progress .chart").first.get_attribute("aria-label") or "")
+        go(page, "rollouts")
+        rows = page.locator(".results tbody tr")
+        expect(rows).to_have_count(24)
+        page.select_option("select[name=node]", "ada")
+        expect(rows).to_have_count(12)
+        page.select_option("select[name=learner]", "*")
+        expect(rows).to_have_count(10)
+        page.evaluate("document.activeElement.blur()")
+        page.keyboard.press("/")
+        page.keyboard.type("3 OR NOT")
+        expect(rows).to_have_count(1)
+        rows.locator("button").focus()
+        page.keyboard.press("Enter")
+        dialog = page.locator("dialog")
+        expect(dialog.locator(".answer")).to_have_count(2)
+        expect(dialog).to_contain_text("bob")
+        page.keyboard.press("Escape")
+        expect(dialog).not_to_be_visible()
+        assert page.evaluate("document.activeElement.textContent") == "What is it?"
+
+
+def test_it_moves_with_a_run_and_is_not_loaded_again(browser: Browser, tmp_path: Path) -> None:
+    run = small_run(tmp_path / "run")
+    with served(run) as address, opened(browser, address) as page:
+        first = page.locator("#figures .figure b").first
+        expect(first).to_have_text("7")
+        page.evaluate("window.same = true")
+        with RunFolder.open(run) as folder:
+            folder.log([metric(8, "ada"), metric(8, "eve")])
+        expect(first).to_have_text("8")
+        expect(page.locator("#progress table").first).to_contain_text("eve")
+        assert page.evaluate("window.same")
+
+
+def test_a_live_run_of_two_nodes(browser: Browser, tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "live"
+    words = ["run", "--nodes", "2", "--rounds", "200", "--out", str(run), "--quiet", "--threads", "1"]
+    with subprocess.Popen([sys.executable, "-m", "shoal", *words]) as program:
+        try:
+            end = time.monotonic() + 120
+            while not (run / "metrics.jsonl").exists() and time.monotonic() < end:
+                time.sleep(0.5)
+            with served(tmp_path / "runs") as address, opened(browser, address) as page:
+                round = page.locator("#figures .figure b").first
+                expect(round).not_to_have_text("…")
+                page.evaluate("window.same = true")
+                seen: set[str] = set()
+                end = time.monotonic() + 90
+                while len(seen) < 3 and time.monotonic() < end:
+                    seen.add(round.inner_text())
+                    time.sleep(0.5)
+                assert len(seen) >= 3
+                assert page.evaluate("window.same")
+                expect(page.locator("#progress table").first).to_contain_text("node-2")
+        finally:
+            program.kill()
+
+
+def test_texts_of_strangers_are_inert(browser: Browser, tmp_path: Path) -> None:
+    run = hostile_run(tmp_path / "run")
+    with served(run) as address, opened(browser, address) as page:
+        page.wait_for_selector("#progress .chart[data-drawn]")
+        for summary in page.locator("#progress .card details summary").all():
+            summary.click()
+        for view in ("swarm", "machine", "rollouts"):
+            go(page, view)
+            page.wait_for_timeout(1500)
+            for summary in page.locator(f"#{view} .card details summary").all():
+                summary.click()
+        rows = page.locator(".results tbody tr")
+        expect(rows).to_have_count(len(HOSTILE))
+        for at in range(len(HOSTILE)):
+            rows.nth(at).locator("button").click()
+            expect(page.locator("dialog .answer")).to_have_count(1)
+            assert page.locator("dialog .answer pre").evaluate(
+                "(e) => e.scrollHeight >= e.clientHeight && e.clientHeight <= 360"
+            )
+            if at == 0:  # the newest row is the giant one
+                more = page.locator("dialog button", has_text="Show more").last
+                more.click()
+                expect(more).to_contain_text("30,464")
+            page.keyboard.press("Escape")
+        page.fill("input[name=text]", HOSTILE[0])  # which another contains
+        expect(rows).to_have_count(2)
+        expect(rows.last).to_contain_text("<script>window.hacked=1</script>")
+        assert page.evaluate("window.hacked") is None
+        assert page.locator("main img, main iframe, main svg, main script, dialog script").count() == 0
+        until(lambda: fits(page))
+
+
+def test_the_browser_itself_refuses_markup(browser: Browser, tmp_path: Path) -> None:
+    with served(small_run(tmp_path / "run")) as address:
+        page = browser.new_page()
+        page.goto(address)
+        page.wait_for_selector("#progress .chart[data-drawn]", timeout=PATIENCE)
+        for code in (
+            "document.body.innerHTML = '<b>x</b>'",
+            "Object.assign(document.createElement('script'), {textContent: 'x = 1'})",
+            "setTimeout('x = 1')",
+        ):
+            with pytest.raises(Error, match="Trusted"):
+                page.evaluate(code)
+        page.close()
+
+
+def test_a_phone_shows_all_without_scrolling_sideways(browser: Browser, tmp_path: Path) -> None:
+    phone = {"viewport": {"width": 360, "height": 740}, "color_scheme": "dark", "has_touch": True}
+    with served(small_run(tmp_path / "run")) as address, opened(browser, address, **phone) as page:
+        page.wait_for_selector("#progress .chart[data-drawn]")
+        for view in ("progress", "swarm", "rollouts", "machine"):
+            go(page, view)
+            page.wait_for_timeout(800)
+            until(lambda: fits(page))
+        dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        page.click("#theme")
+        expect(page.locator("#theme")).to_have_text("Theme: light")
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") != dark
+
+
+def test_everything_has_a_name_for_screen_readers(browser: Browser, tmp_path: Path) -> None:
+    with served(small_run(tmp_path / "run")) as address, opened(browser, address) as page:
+        page.wait_for_selector("#progress .chart[data-drawn]")
+        go(page, "rollouts")
+        expect(page.locator(".results tbody tr")).to_have_count(24)
+        nameless = page.evaluate(
+            """() => [...document.querySelectorAll("button, a, select, input, [role=region], [role=img], nav, section")]
+                .filter((e) => !(e.ariaLabel || e.textContent.trim() || e.labels?.[0]?.textContent.trim()))
+                .map((e) => e.outerHTML.slice(0, 100))"""
+        )
+        assert nameless == []
+        assert page.evaluate("[...document.querySelectorAll('table')].every((t) => t.caption)")
+        page.keyboard.press("Tab")
+        outline = "getComputedStyle(document.activeElement).outlineStyle"
+        for _ in range(6):
+            page.keyboard.press("Tab")
+            assert page.evaluate(outline) == "solid"
+
+
+def test_the_token_lets_in(browser: Browser, tmp_path: Path) -> None:
+    with served(small_run(tmp_path / "run"), token=TOKEN) as address, opened(browser, address) as page:
+        assert page.url.endswith("/enter")
+        page.fill("#token", TOKEN)
+        page.keyboard.press("Enter")
+        expect(page.locator("#figures .figure b").first).to_have_text("7")
+        assert page.url.partition("#")[0] == address
+
+
+def views_of(page: Page) -> list[str]:
+    return page.locator("nav a:visible").all_inner_texts()
+
+
+def fits(page: Page) -> bool:
+    """Nothing sticks out at the right; charts follow the width of the window a moment later."""
+    return page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def is_inert(page: Page) -> bool:
+    strange = page.locator("main img, main iframe, main svg, main script").count()
+    until(lambda: fits(page))
+    return not strange and page.evaluate("window.hacked") is None
+
+
+def test_a_judge_and_what_strangers_call_their_models(browser: Browser, tmp_path: Path) -> None:
+    with closing(Book(tmp_path / "judge")) as book:
+        fill_book(book, 20)
+        for at, text in enumerate(HOSTILE):
+            book.add(KEYS[at % 8], 30 + at, 1.0, model=text[:256].replace("\x00", ""), failure=text[:90])
+        judge = JudgeSource(tmp_path / "judge")
+        with serving(Fixed([judge])) as address, opened(browser, address) as page:
+            expect(page.locator("#judge table").first).to_contain_text(judge.summary()["board"][0]["node"])
+            page.wait_for_function("document.querySelectorAll('#judge .chart[data-drawn]').length === 4")
+            assert views_of(page) == ["Judge"]
+            for summary in page.locator("#judge .card details summary").all():
+                summary.click()
+            page.select_option("#judge select >> nth=0", "node")
+            expect(page.locator("#judge .chart").nth(1)).to_have_attribute("aria-label", re.compile(name_of(KEYS[0])))
+            assert is_inert(page)
+            page.set_viewport_size({"width": 360, "height": 740})
+            assert is_inert(page)
+
+
+def test_a_live_swarm_and_what_strangers_say(browser: Browser, tmp_path: Path) -> None:
+    with closing(SwarmSource("reef", TransportOptions(lan=False))) as swarm:
+        lessons = tuple(Lesson(text[:250], 1, 0, "gcd") for text in HOSTILE)
+        swarm._take(said(ADA.public, 1, model=HOSTILE[0], learned=lessons, pass_at_1=0.5))
+        swarm._take(said(BOB.public, 9))
+        sources = Together([Fixed([swarm]), Folders([small_run(tmp_path / "run")])])
+        with serving(sources) as address, opened(browser, address) as page:
+            expect(page.locator("#progress table").first).to_contain_text(ADA.name)
+            expect(page.locator("#about")).to_contain_text("own word")
+            page.wait_for_selector("#progress .chart[data-drawn]")
+            assert views_of(page) == ["Progress", "Swarm"]
+            go(page, "swarm")
+            page.wait_for_selector("#swarm .chart[data-drawn]")
+            page.locator("#swarm .card details summary").first.click()
+            expect(page.locator("#swarm table").first).to_contain_text(HOSTILE[0])
+            assert is_inert(page)
+            swarm._take(said(ADA.public, 2))
+            expect(page.locator("#figures .figure b").nth(3)).to_have_text("3")
+            page.select_option("#run", index=1)
+            expect(page.locator("#about")).not_to_be_visible()
+            assert views_of(page) == ["Progress", "Swarm", "Rollouts", "Machine"]

@@ -1,0 +1,88 @@
+"""What the two ranks of `test_ranks.py` do: it starts this file twice, and compares with what it does alone."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from test_learner import rollouts
+from tiny import CPU, make_lm, make_question
+
+from shoal.config.settings import LearnerConfig
+from shoal.learn.learner import GRPOLearner
+from shoal.parallel.ranks import Ranks, joined, leave
+from shoal.parallel.sharding import Sharded
+from shoal.policy.draw import Sampling
+from shoal.policy.language import LanguagePolicy
+
+CASES: dict[str, dict[str, Any]] = {
+    "beta": {"beta": 0.1, "num_iterations": 2, "num_minibatches": 2},
+    "gae": {"advantage": "gae", "scale_rewards": "batch", "num_iterations": 2},
+    "checkpointed": {"gradient_checkpointing": True, "max_grad_norm": 1e-3},
+}
+"""Settings of learners."""
+KINDS = {"beta": "gemma3", "gae": "llama", "checkpointed": "gpt2"}
+"""Architectures; gemma3 and gpt2 have tied embeddings."""
+SHARDINGS = {"beta": ("", "-step"), "gae": ("", "-gather"), "checkpointed": ("-gather", "-step")}
+"""How weights lie on two ranks: whole, or sharded and decoded with in one of two ways."""
+QUESTIONS = ["2 + 2 =", "the quick brown fox", "say nothing at all, or say it well", "yes", "no?"]
+"""More on one rank than on the other."""
+
+
+def make(case: str, ranks: Ranks, sharding: str = "") -> tuple[LanguagePolicy, GRPOLearner]:
+    """A tiny policy in float64 with its learner. `sharding`: one of `SHARDINGS`."""
+    lm = make_lm(KINDS[case], double=True)
+    sharded = Sharded(lm.model, ranks, CPU.device, torch.float32, sharding == "-gather") if sharding else None
+    policy = LanguagePolicy(lm, Sampling(max_completion_length=12), CPU, ranks, sharded)
+    config = LearnerConfig(**{"tokens_per_micro_batch": 24, **CASES[case]})
+    return policy, GRPOLearner(policy, config, 1e-2, ranks, sharded)
+
+
+def live(case: str, ranks: Ranks, sharding: str, folder: Path) -> dict[str, Any]:
+    """Two updates, with a checkpoint and another learner in between, and answers after them."""
+    policy, learner = make(case, ranks, sharding)
+    metrics = [learner.update(rollouts(), seed=1)]
+    folder = folder / f"{case}{sharding}"
+    if ranks.leader:
+        folder.mkdir()
+    ranks.each(None)
+    policy.save(folder)
+    learner.save(folder)
+    ranks.each(None)
+    learner.skipped_steps = 7
+    learner.load(folder)
+    metrics.append(learner.update(rollouts(), seed=2))
+    answers = policy.generate([make_question(text) for text in QUESTIONS], 3, seed=5)
+    weights = learner.sharded.whole() if learner.sharded else dict(learner.model.named_parameters())
+    return {
+        "metrics": metrics,
+        "weights": {n: w.detach().clone() for n, w in (weights or {}).items()},
+        "tokens": [[completion.token_ids for completion in group] for group in answers],
+        "saved": torch.load(folder / "learner.pt"),
+    }
+
+
+def all_cases(ranks: Ranks, folder: Path) -> dict[str, Any]:
+    return {
+        case + kind: live(case, ranks, kind, folder)
+        for case in CASES
+        for kind in (SHARDINGS[case] if ranks.size > 1 else ("",))
+    }
+
+
+def learn(ranks: Ranks, folder: Path) -> None:
+    assert ranks.together([f"{n}" for n in ranks.mine(range(5))]) == ["0", "1", "2", "3", "4"]
+    assert ranks.agreed(os.getpid()) == ranks.each(os.getpid())[0]
+    assert ranks.any(ranks.rank == 1)
+    assert not ranks.any(False)
+    torch.save(all_cases(ranks, folder), folder / f"rank-{ranks.rank}.pt")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    with joined("cpu") as ranks:
+        learn(ranks, Path(sys.argv[1]))
+    leave(0)

@@ -1,0 +1,125 @@
+"""Runs for the window to show: small ones, with what strangers may write in them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from shoal.runs.folder import LEARNED, ROLLOUTS, RunFolder
+
+HOSTILE = [
+    "<script>window.hacked=1</script>",
+    "<img src=x onerror=window.hacked=1>",
+    "<svg/onload=window.hacked=1>",
+    '"><iframe srcdoc="<script>parent.hacked=1</script>">',
+    "javascript:window.hacked=1",
+    "</textarea></title></style><script>window.hacked=1</script>",
+    "{{constructor.constructor('window.hacked=1')()}}",
+    "${window.hacked=1}",
+    "{a|rich} {b} {c} %s \\u003cscript\\u003e",
+    "'; DROP TABLE cached; --",
+    "\u202egnirts desrever\u202c \u2066isolate",
+    "\x00\x01\x1b[31mred\x7f",
+    "Z" + "\u0301" * 500,
+    "\U0001f9d1\u200d\U0001f680" * 40,
+    "__proto__",
+    "constructor",
+    "W" * 100_000,
+]
+"""What strangers may write where they may write anything."""
+
+
+def metric(round: int, node: str, **more: Any) -> dict[str, Any]:
+    return {"round": round, "node": node, "time": 1e9 + round, "reward/local": round / 10} | more
+
+
+def completion(node: str, text: str, **more: Any) -> dict[str, Any]:
+    row = {
+        "node": node,
+        "task": "gcd",
+        "version": "1",
+        "config": "{}",
+        "seed": 7,
+        "index": 0,
+        "question": "What is it?",
+        "completion": text,
+        "finish_reason": "stop",
+        "reward": 1.0,
+        "live": True,
+    }
+    return row | more
+
+
+def lesson(node: str, maker: str, made: int, **more: Any) -> dict[str, Any]:
+    row = {"node": node, "maker": maker, "made": made, "slot": 0, "task": "gcd", "config": "{}", "seed": 7}
+    return row | {"index": 0, "live": True, "mean_reward": 0.5, "foreign": node != maker} | more
+
+
+def write_run(
+    path: Path,
+    metrics: Iterable[Mapping[str, Any]] = (),
+    rollouts: Mapping[int, list[dict[str, Any]]] | None = None,
+    learned: Mapping[int, list[dict[str, Any]]] | None = None,
+    parts: int = 1000,
+) -> Path:
+    """The folder of a run; of its rollouts `parts` rounds lie in a part."""
+    with RunFolder.create(path, "seed = 0\n") as folder:
+        folder.log(list(metrics))
+        for at, (round, rows) in enumerate((rollouts or {}).items()):
+            if at and at % parts == 0:
+                folder._blocks = {name: [] for name in folder._blocks}
+            folder.save(ROLLOUTS, round, rows)
+            folder.flush()
+        for round, rows in (learned or {}).items():
+            folder.save(LEARNED, round, rows)
+        folder.flush()
+    return path
+
+
+def small_run(path: Path) -> Path:
+    """Two nodes, six rounds, two completions for each and round; bob learns from ada."""
+    rounds = range(1, 7)
+    metrics = [metric(0, node, **{"eval/pass@1": 0.25, "eval/pass@1/gcd": 0.25}) for node in ("ada", "bob")]
+    for round in rounds:
+        pull = {"gradient/from/ada": 0.25, "gradient/from/bob": 0.75, "gradient/external": 0.25}
+        metrics += [metric(round, "ada"), metric(round, "bob", **pull)]
+    metrics.append(metric(7, "ada", **{"eval/pass@1": 0.5, "eval/pass@1/gcd": 0.5}))
+    rollouts = {
+        round: [
+            completion(node, f"{node} says {round}{word}", reward=reward, seed=round)
+            for node in ("ada", "bob")
+            for word, reward in (("", 1.0), (" or not", 0.0))
+        ]
+        for round in rounds
+    }
+    learned = {round: [lesson("bob", "ada", round - 1, seed=round - 1)] for round in range(2, 7)}
+    return write_run(path, metrics, rollouts, learned, parts=2)
+
+
+def hostile_run(path: Path) -> Path:
+    """All of `HOSTILE` as names of nodes and tasks, keys, questions and completions, and in a swarm's status."""
+    names = [text[:150].replace("\x00", "") + str(at) for at, text in enumerate(HOSTILE)]
+    metrics = [
+        metric(
+            round, name, **{"eval/pass@1": 0.5, f"eval/pass@1/{name}": 0.5, f"gradient/from/{names[0]}": 0.5, name: 1.0}
+        )
+        | {"gradient/external": 0.5}
+        for round in range(3)
+        for name in names
+    ]
+    rows = [
+        completion(name, text, question=text, task=name, config=name, version=name, seed=at)
+        for at, (name, text) in enumerate(zip(names, HOSTILE, strict=True))
+    ]
+    learned = [lesson(name, names[(at + 1) % len(names)], 1, task=name, config=name) for at, name in enumerate(names)]
+    write_run(path, metrics, {1: rows}, {2: learned})
+    peers = [
+        {"name": text[:500], "id": text[:500], "admitted": 1, "refused": {text[:500]: 2}, "weight": 1.0, "muted": 1.0}
+        for text in HOSTILE
+    ]
+    status = {"time": 1e9, "name": HOSTILE[0], "id": HOSTILE[1], "swarm": HOSTILE[2], "note": HOSTILE[3], "tag": "x"}
+    status |= {"admission": {"admitted": 1, "refused": {text[:500]: 1 for text in HOSTILE}, "peers": peers}}
+    (path / "swarm.json").write_text(json.dumps(status))
+    return path

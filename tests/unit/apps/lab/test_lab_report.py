@@ -1,0 +1,200 @@
+"""The report of a study that never ran."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from shoal.apps.lab.report import write_report
+from shoal.apps.lab.report_contrasts import MET, NOT_MET, OPEN, UNASKED, relative_difference, verdicts
+from shoal.apps.lab.report_text import markdown, number
+from shoal.apps.lab.results import counted_nodes, cuts, read_results, scores
+from shoal.config.settings import make_config
+from shoal.errors import UserError
+from studies import make_study
+
+FEWER = ("8/0", "4/4", "2/6")
+TWO = {"sharing": {"treated": "4/4", "control": "8/0"}, "too much": {"treated": "2/6", "control": "4/4"}}
+SHARING = {"sharing": {"treated": "4/4", "control": "8/0", "expect": "above"}}
+
+
+def report(folder: Path) -> tuple[str, dict[str, Any]]:
+    path = write_report(folder, Console(file=io.StringIO()))
+    assert path == folder / "report" / "report.md"
+    return path.read_text(), json.loads(path.with_name("report.json").read_text())
+
+
+def test_the_whole_report(tmp_path: Path) -> None:
+    left = ("specialists", "4/4", 102)
+    folder = make_study(tmp_path, seeds=2, nodes=3, rounds=12, arms=FEWER, contrasts=TWO, unfinished=[left])
+    text, data = report(folder)
+    assert data["finished"] == 11
+    assert data["unfinished"] == ["specialists · 4/4 · seed 102"]
+    assert "specialists · 4/4 · seed 102" in text
+    assert data["seconds"] == 11 * 61.5
+    assert f"shoal lab run {folder / 'study.toml'}" in text
+    assert len(data["contrasts"]) == 4
+    assert all(each["found"] == OPEN for each in data["contrasts"])  # two seeds can show nothing
+    assert "Nothing may be concluded" in text
+    assert "1. 4/4 learns faster than 8/0." in text
+    assert "*diagnostic*" in text
+    assert "| 4/4 |" in text
+    assert "1.95×" in text
+    names = {each["name"] for each in data["figures"]}
+    assert {"gain", "spread", "fig1_generalists", "fig2_specialists", "fig3_specialists"} <= names
+    assert {path.stem for path in (folder / "report").glob("*.png")} == names
+    assert {path.stem for path in (folder / "report").glob("*.csv")} == names
+    assert all(f"({name}.png)" in text for name in names)
+    regime = data["regimes"]["generalists"]
+    assert "Rounds differ" not in text
+    longer = regime | {"rounds": regime["rounds"] | {"8/0": 9}}
+    assert "Rounds differ (8/0: 9, " in markdown(data | {"regimes": {"r": longer}})
+    arm = regime["arms"]["4/4"]
+    assert arm["held_out/final"]["seeds"].keys() == {"101", "102"}
+    assert arm["per_node/tokens/generated"]["value"] < 12 * 4 * 8 * 12
+
+
+def test_one_seed_no_contrasts_and_missing_figures(tmp_path: Path) -> None:
+    folder = make_study(
+        tmp_path, seeds=1, nodes=2, rounds=8, regimes=[], arms=["8/0", "4/4"], contrasts={}, gains={}, expect=[],
+        without=["tokens/generated", "external/ess", "gradient/external", "reward/trained_on"],
+    )  # fmt: skip
+    text, data = report(folder)
+    assert "No contrast was named" in text
+    assert "One seed" in text
+    assert "[" not in next(line for line in text.splitlines() if line.startswith("| held-out pass@1 at the end"))
+    assert data["regimes"]["main"]["arms"]["4/4"]["held_out/area_per_token"] is None
+    assert "generated tokens |" not in text
+    assert {each["name"] for each in data["figures"]} == {
+        "spread",
+        "held_out_main",
+        "fig1_main",
+        "fig2_main",
+        "fig3_main",
+    }
+
+    (folder / "report" / "fig1_gone.png").write_bytes(b"")
+    again, _ = report(folder)
+    assert again == text
+    assert not (folder / "report" / "fig1_gone.png").exists()
+
+
+@pytest.mark.parametrize("without", [["eval/pass@1"], ["reward/local"], ["rollouts/wanted", "learner/steps"]])
+def test_metrics_that_say_less(tmp_path: Path, without: list[str]) -> None:
+    folder = make_study(
+        tmp_path, seeds=1, nodes=2, rounds=4, regimes=["r"], arms=["8/0", "4/4"], contrasts=SHARING, without=without
+    )
+    _, data = report(folder)
+    assert data["contrasts"][0]["outcome"] == OPEN
+    names = {each["name"] for each in data["figures"]}
+    assert ("fig3_r" in names) == ("reward/local" not in without)  # no line at 0 for what was not measured
+
+
+def test_arms_of_which_nothing_is_finished(tmp_path: Path) -> None:
+    left = [("r", "4/4", 101), ("r", "4/4", 102)]
+    folder = make_study(
+        tmp_path, seeds=2, nodes=2, rounds=4, regimes=["r"], arms=["8/0", "4/4"], contrasts=SHARING, unfinished=left
+    )
+    text, data = report(folder)
+    assert "No run of 4/4 is finished." in text
+    assert "could not be made" in text
+    assert data["contrasts"][0]["outcome"] == OPEN
+
+
+def test_folders_without_anything_to_report(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not the folder of a study"):
+        report(tmp_path)
+    left = [("r", "8/0", 101)]
+    folder = make_study(
+        tmp_path / "a", seeds=1, nodes=1, rounds=2, regimes=["r"], arms=["8/0"], contrasts={}, gains={}, unfinished=left
+    )
+    with pytest.raises(UserError, match="no run is finished"):
+        report(folder)
+
+
+def test_expectations_met_or_not(tmp_path: Path) -> None:
+    pair = {"treated": "4/4", "control": "8/0"}
+    contrasts = {
+        "up": pair | {"expect": "above"},
+        "down": pair | {"expect": "below"},
+        "open": pair,
+        "same": pair | {"expect": "equal", "margin": 0.05},
+        "wide": pair | {"expect": "equal", "margin": 1000},
+        "tokens": pair | {"figure": "held_out/area_per_token", "expect": "above"},
+        "none": pair | {"figure": "mean/external/ess"},
+        "itself": {"treated": "8/0", "control": "8/0", "expect": "equal"},
+    }  # fmt: skip
+    folder = make_study(tmp_path, seeds=10, nodes=2, rounds=20, regimes=["r"], arms=["8/0", "4/4"], contrasts=contrasts)
+    results = read_results(folder)
+    found = {verdict.name: verdict for verdict in verdicts(results)}
+    outcomes = {name: verdict.outcome for name, verdict in found.items()}
+    assert outcomes == {
+        "up": MET, "down": NOT_MET, "open": UNASKED, "same": NOT_MET, "wide": MET, "tokens": MET, "none": UNASKED,
+        "itself": MET,
+    }  # fmt: skip
+    assert found["open"].found == "above"
+    assert "may be said to be equal within ±23" in found["wide"].sentence
+    assert "may be said to be above that of 8/0 by more than" in found["same"].sentence
+    assert "tokens of a node" in found["tokens"].sentence
+    assert "was not measured in 8/0" in found["none"].sentence
+    assert found["up"].contrast is not None
+    assert found["up"].contrast.contrasts == 4  # not those of equality, nor the one that was not measured
+    assert found["up"].sentence.startswith("up, r: 4/4 less 8/0")
+    assert found["up"].relative is not None
+    assert found["up"].relative.low > 0
+
+
+def test_relative_difference() -> None:
+    found = relative_difference({1: 2.0, 2: 4.0, 3: 9.0}, {1: 1.0, 2: 2.0})
+    assert found is not None
+    assert (found.value, found.low, found.high) == pytest.approx((1, 1, 1))  # twice in every seed
+    assert relative_difference({1: 1.0}, {2: 1.0}) is None
+    assert relative_difference({1: 1.0, 2: 1.0}, {1: 0.0, 2: 1.0}) is None  # a quarter of the resamples have nothing
+    assert relative_difference({1: 1.0, 2: 1.0}, {1: 0.0, 2: 0.0}) is None
+    rare = relative_difference(dict.fromkeys(range(9), 2.0), dict.fromkeys(range(9), 1.0) | {0: 0.0})
+    assert rare is not None
+    assert rare.value == 1
+
+
+def test_areas_end_where_the_least_run_does(tmp_path: Path) -> None:
+    folder = make_study(
+        tmp_path, seeds=1, nodes=2, rounds=20, regimes=["r"], arms=["8/0", "2/6"], contrasts={}, gains={}
+    )
+    runs = read_results(folder).runs["r"]
+    rounds, tokens = cuts(runs)
+    assert rounds == 20
+    assert (rounds, tokens) == cuts({"2/6": runs["2/6"]})
+    assert tokens is not None
+    assert scores(runs, 0.1)["8/0"][101]["held_out/area_per_token"] is not None
+    assert cuts({}) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "counted"),
+    [
+        ({}, 4),
+        ({"experiment": {"frozen": 1}}, 3),
+        ({"experiment": {"frozen": 4}}, 4),
+        ({"experiment": {"adversaries": 2}}, 2),
+        ({"experiment": {"adversaries": 1, "frozen": 4}}, 3),
+        ({"experiment": {"frozen": 2}, "learner": {"learning_rate": 0.0}}, 4),
+    ],
+)
+def test_nodes_that_count(settings: dict[str, Any], counted: int) -> None:
+    config = make_config({"swarm": {"nodes": 4}} | settings, "test").resolved()
+    assert counted_nodes(config) == [f"node-{place}" for place in range(1, counted + 1)]
+
+
+def test_numbers_as_words() -> None:
+    assert [number(value) for value in (-2e-18, 0.12345, 12.345, 70393.4, -0.5)] == [
+        "0",
+        "0.123",
+        "12.3",
+        "70393",
+        "-0.5",
+    ]

@@ -1,0 +1,346 @@
+"""Running a study: real runs in real processes, killed and gone on with."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import tomli_w
+from rich.console import Console
+
+import shoal
+from shoal.apps.lab import cells
+from shoal.apps.lab.bases import Recipe, in_order, make_base
+from shoal.apps.lab.cells import DONE, alike, run_cell, run_together
+from shoal.apps.lab.processes import Event, run_jobs
+from shoal.apps.lab.provenance import SOURCES, differences
+from shoal.apps.lab.results import read_results
+from shoal.apps.lab.runner import open_study, run_study
+from shoal.apps.lab.study import Study
+from shoal.config.settings import Config
+from shoal.errors import UserError
+from shoal.runs.folder import read_metrics
+
+STUDY = {
+    "title": "A trial",
+    "seeds": [1, 2],
+    "base": {
+        "rounds": 3,
+        "swarm": {"nodes": 2},
+        "evaluation": {"every": 3, "questions": 1, "samples": 1},
+    },
+    "arms": {
+        "2/0": {"swarm": {"local": 2, "external": 0}},
+        "1/1": {"swarm": {"local": 1, "external": 1}},
+    },
+}
+QUIET = Console(quiet=True)
+
+
+def write(path: Path, study: dict[str, object]) -> Path:
+    path.write_text(tomli_w.dumps(study))
+    return path
+
+
+def figures(folder: Path) -> list[dict[str, object]]:
+    """The metrics of a run without what the clock says."""
+    return [{k: v for k, v in row.items() if k != "time" and "seconds" not in k} for row in read_metrics(folder)]
+
+
+def small(**settings: object) -> Study:
+    base = {
+        "rounds": 1,
+        "threads": 1,
+        "swarm": {"nodes": 1, "local": 1, "workers": 0},
+        "evaluation": {"every": 0},
+        **settings,
+    }
+    return Study.model_validate({"title": "Small", "seeds": [1, 2], "base": base, "arms": {"a": {}}})
+
+
+def test_a_study_runs_and_is_not_run_again(tmp_path: Path) -> None:
+    study, folder = open_study(write(tmp_path / "a.toml", STUDY), tmp_path / "out", {}, False)
+    assert run_study(study, folder, QUIET, jobs=2) == []
+    cells = list(study.cells())
+    for cell in cells:
+        rows = read_metrics(folder / cell.path)
+        assert [row["round"] for row in rows if row["node"] == "node-1"] == [0, 1, 2, 3]
+        done = json.loads((folder / cell.path / DONE).read_text())
+        assert done["rounds"] == 3
+        assert done["versions"]["shoal"].endswith(f"+{SOURCES}")
+        assert not (folder / cell.path / "checkpoints").exists()
+    before = (folder / cells[0].path / "metrics.jsonl").stat().st_mtime_ns
+    (folder / cells[1].path / DONE).unlink()
+    again, _ = open_study(folder, None, {}, False)
+    was = figures(folder / cells[1].path)
+    assert run_study(again, folder, QUIET, jobs=1) == []
+    assert (folder / cells[0].path / "metrics.jsonl").stat().st_mtime_ns == before
+    assert figures(folder / cells[1].path) == was  # run again from the beginning: the same, whatever the processes
+
+
+def test_another_study_is_not_mixed_in(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.toml", STUDY)
+    open_study(file, tmp_path / "out", {}, False)
+    with pytest.raises(UserError, match="another study"):
+        open_study(file, tmp_path / "out", {"rounds": "7"}, False)
+    with pytest.raises(UserError, match="its own settings"):
+        open_study(tmp_path / "out", None, {"rounds": "7"}, False)
+
+
+def test_flags_go_over_arms_and_regimes_and_a_model_over_regimes_of_models(tmp_path: Path) -> None:
+    regimes = {"one": {"policy": {"model": ["guppy"]}}, "two": {"policy": {"model": ["base:b"], "temperature": 0.5}}}
+    study = {**STUDY, "regimes": regimes, "bases": {"b": {"steps": 1}}}
+    given = {"policy": {"model": ["other"]}, "rounds": "7"}
+    opened, _ = open_study(write(tmp_path / "a.toml", study), tmp_path / "out", given, False)
+    configs = [opened.config(cell) for cell in opened.cells()]
+    assert len(configs) == 4
+    assert {tuple(config.policy.model) for config in configs} == {("other",)}
+    assert {config.rounds for config in configs} == {7}
+
+
+def test_a_run_that_fails_costs_itself_alone(tmp_path: Path) -> None:
+    study = Study.model_validate({**STUDY, "arms": {**STUDY["arms"], "bad": {"policy": {"model": ["/no/such/model"]}}}})  # type: ignore[dict-item]
+    failures = run_study(study, tmp_path, QUIET, jobs=2)
+    assert len(failures) == 2
+    assert all("bad" in failure and "/no/such/model" in failure for failure in failures)
+    assert sum((tmp_path / cell.path / DONE).exists() for cell in study.cells()) == 4
+
+
+def test_what_fails_all_runs_ends_the_study(tmp_path: Path) -> None:
+    study = small(policy={"model": ["/no/such/model"]}).model_copy(update={"seeds": list(range(20))})
+    with pytest.raises(UserError, match="for one reason"):
+        run_study(study, tmp_path, QUIET, jobs=2)
+
+
+def test_a_run_that_fails_among_others_as_one_program_costs_itself_alone(tmp_path: Path) -> None:
+    arms = {"good": {}, "bad": {"experiment": {"frozen": 9}}}
+    study = Study.model_validate({**small().model_dump(), "seeds": [1], "arms": arms})
+    assert alike([study.config(cell) for cell in study.cells()]) == [[0, 1]]
+    (failure,) = run_study(study, tmp_path, QUIET, together=8)
+    assert "bad" in failure
+    assert "cannot be frozen" in failure
+    assert [(tmp_path / cell.path / DONE).exists() for cell in study.cells()] == [True, False]
+
+
+def test_several_runs_as_one_program_give_what_each_gives_alone(tmp_path: Path) -> None:
+    study = Study.model_validate(STUDY)
+    configs = [study.config(cell) for cell in study.cells()]
+    for config in configs:
+        config.threads, config.swarm.workers = 1, 0
+    assert alike(configs) == [[0, 1, 2, 3]]
+    rounds: list[tuple[int, int]] = []
+    together = [(config, tmp_path / f"together-{n}") for n, config in enumerate(configs)]
+    run_together(together, lambda number, round: rounds.append((number, round)))
+    assert {number for number, round in rounds if round == 3} == {0, 1, 2, 3}
+    for number, config in enumerate(configs):
+        run_cell(config, tmp_path / f"alone-{number}", lambda round: None)
+        joint, alone = figures(tmp_path / f"together-{number}"), figures(tmp_path / f"alone-{number}")
+        for key in ("reward/local", "eval/pass@1", "rollouts/sampled", "tokens/generated"):
+            assert [row.get(key) for row in joint] == pytest.approx([row.get(key) for row in alone])
+
+
+def test_runs_that_learn_otherwise_are_no_one_program() -> None:
+    other = Config()
+    other.learner.loss_type = "grpo"
+    assert alike([Config(), other, Config()]) == [[0, 2], [1]]
+
+
+def test_runs_of_models_of_unlike_architecture_are_no_one_program(tmp_path: Path) -> None:
+    def config(*models: str) -> Config:
+        return Config.model_validate({"policy": {"model": models}})
+
+    guppy = json.loads((Path(shoal.__file__).parent / "guppy" / "config.json").read_text())
+    for name, settings in (("like", {"transformers_version": "0"}), ("unlike", {"hidden_size": 64})):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(guppy | settings))
+    like, unlike = str(tmp_path / "like"), str(tmp_path / "unlike")
+    mixed = config("guppy", unlike)
+    runs = [config("guppy"), config(unlike), config(like), config("guppy", like), mixed, mixed, config("some/name")]
+    assert alike(runs) == [[0, 2, 3], [1], [4], [5], [6]]
+
+
+@pytest.mark.slow
+def test_ray_runs_a_study_and_what_it_made_comes_back(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    settings = {**STUDY, "seeds": [1], "bases": {"b": {"start": "guppy", "steps": 1}}}
+    study = Study.model_validate({**settings, "regimes": {"r": {"policy": {"model": ["base:b"]}}}})
+    assert run_study(study, tmp_path / "ray", QUIET, ray="local") == []
+    assert run_study(study, tmp_path / "here", QUIET, jobs=1) == []
+    for cell in study.cells():
+        assert figures(tmp_path / "ray" / cell.path) == figures(tmp_path / "here" / cell.path)
+
+
+def test_a_killed_study_goes_on(tmp_path: Path) -> None:
+    study = {**STUDY, "base": {**STUDY["base"], "rounds": 12, "checkpoint_every": 2}}  # type: ignore[dict-item]
+    file, out = write(tmp_path / "a.toml", study), tmp_path / "out"
+    command = [sys.executable, "-m", "shoal", "lab", "run", str(file), "--out", str(out), "--jobs", "1"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not list(out.glob("runs/*/*/*/checkpoints/round-000002")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    opened, folder = open_study(out, None, {}, False)
+    first = folder / next(opened.cells()).path
+    for _ in range(100):  # its worker sees within a second that it is alone
+        try:
+            assert run_study(opened, folder, QUIET, jobs=2) == []
+            break
+        except UserError:
+            time.sleep(0.1)
+    failed = [cell for cell in opened.cells() if not (folder / cell.path / DONE).exists()]
+    if failed:  # the orphan still held its folder
+        time.sleep(2)
+        assert run_study(opened, folder, QUIET, jobs=2) == []
+    rows = read_metrics(first)
+    assert [row["round"] for row in rows if row["node"] == "node-1"] == list(range(13))
+
+
+def _work(value: str, tell: object) -> None:
+    tell(len(value))  # type: ignore[operator]
+    if value == "die":
+        os._exit(3)
+    if value == "raise":
+        raise ValueError("no")
+
+
+def _die_idle(tell: object) -> None:
+    threading.Timer(0.2, os._exit, [3]).start()
+
+
+def test_a_process_that_died_idle_is_replaced() -> None:
+    heard = []
+    for event in run_jobs([(_die_idle, ()), (_work, ("fine",))], 1, 1):
+        heard.append((event.job, event.kind))
+        if heard == [(0, "done")]:
+            time.sleep(0.7)  # it dies before it is sent more
+    assert heard == [(0, "done"), (1, "progress"), (1, "done")]
+
+
+def _spoil(spoil: bool, tell: object) -> None:
+    tell(os.environ.get("SPOILT", "no"))  # type: ignore[operator]
+    if spoil:
+        os.environ["SPOILT"] = "yes"
+        raise ValueError("no")
+
+
+def test_what_a_failed_job_did_to_its_process_is_gone() -> None:
+    events = run_jobs([(_spoil, (True,)), (_spoil, (False,))], 1, 1)
+    assert [event.value for event in events if event.kind == "progress"] == ["no", "no"]
+
+
+def test_jobs_that_die_or_raise_cost_themselves_alone() -> None:
+    events = list(run_jobs([(_work, (word,)) for word in ("fine", "die", "raise", "well")], 2, 1))
+    ends = {event.job: event for event in events if event.kind != "progress"}
+    assert [ends[job].kind for job in range(4)] == ["done", "failed", "failed", "done"]
+    assert "code 3" in ends[1].value
+    assert "ValueError: no" in ends[2].value
+    assert Event(0, "progress", 4) in events
+
+
+def test_bases_come_after_what_they_start_from() -> None:
+    turns = in_order({"b": Recipe(start="a"), "a": Recipe(start="guppy"), "c": Recipe()})
+    assert turns == [["a", "c"], ["b"]]
+    with pytest.raises(ValueError, match="b from 'z'"):
+        in_order({"b": Recipe(start="z")})
+
+
+def test_a_base_is_a_model_folder_and_a_function_of_its_recipe(tmp_path: Path) -> None:
+    recipe = Recipe(start="guppy", steps=2, batch=4, knows=["gcd"])
+    for name in ("one", "two"):
+        make_base(recipe, "guppy", tmp_path / name, lambda text: None)
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two")]
+    assert weights[0] == weights[1]
+    assert json.loads((tmp_path / "one" / "recipe.json").read_text())["knows"] == ["gcd"]
+
+
+HOLD = "import sys, time; from shoal.runs.folder import locked; f = locked(__import__('pathlib').Path(sys.argv[1]))"
+
+
+def test_one_process_at_a_time_runs_a_study(tmp_path: Path) -> None:
+    code = f"{HOLD}; print('held', flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(UserError, match="another process is writing"):
+            run_study(Study.model_validate(STUDY), tmp_path, QUIET, jobs=1)
+        other.kill()
+    assert list(tmp_path.iterdir()) == [tmp_path / ".lock"]
+
+
+def test_a_run_is_held_until_it_is_marked_as_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def write(path: Path, data: bytes) -> None:
+        tried.append(subprocess.run([sys.executable, "-c", HOLD, str(path.parent)], capture_output=True, text=True))
+        path.write_bytes(data)
+
+    monkeypatch.setattr(cells, "write_atomically", write)
+    config = Config.model_validate({"rounds": 1, "swarm": {"nodes": 1, "workers": 0}, "evaluation": {"every": 0}})
+    run_cell(config, tmp_path / "run", lambda round: None)
+    assert ["another process is writing" in each.stderr for each in tried] == [True]
+
+
+def test_finished_runs_with_other_settings_are_refused_and_told(tmp_path: Path) -> None:
+    study = small()
+    write(tmp_path / "study.toml", study.model_dump(exclude_none=True, exclude_defaults=True))
+    assert run_study(study, tmp_path, QUIET, jobs=1) == []
+    cells = list(study.cells())
+    file = tmp_path / cells[0].path / "config.toml"
+    whole = file.read_text()
+    file.write_text(whole.replace("epsilon = 0.2\n", ""))  # as if that setting had come later
+    assert file.read_text() != whole
+    assert run_study(study, tmp_path, QUIET, jobs=1) == []
+    assert [run.differs for run in read_results(tmp_path).finished] == [[], []]
+    file.write_text(whole.replace("epsilon = 0.2\n", "epsilon = 0.3\n"))
+    with pytest.raises(UserError, match=f"learner.epsilon was 0.3, and is 0.2.*delete {tmp_path / cells[0].path},"):
+        run_study(study, tmp_path, QUIET, jobs=1)
+    told = ["learner.epsilon was 0.3, and is 0.2"]
+    assert {run.cell: run.differs for run in read_results(tmp_path).finished} == {cells[0]: told, cells[1]: []}
+
+
+def test_a_run_that_was_killed_with_other_settings_begins_anew(tmp_path: Path) -> None:
+    cell = next(small().cells())
+    old, new = small(checkpoint_every=1).config(cell), small(rounds=2).config(cell)
+    run_cell(old, tmp_path / "run", lambda round: None)
+    (tmp_path / "run" / DONE).unlink()
+    run_cell(new, tmp_path / "run", lambda round: None)
+    assert differences(tmp_path / "run", new) == []
+    assert [row["round"] for row in read_metrics(tmp_path / "run")] == [0, 1, 2]
+
+
+def test_a_study_that_was_moved_is_the_same(tmp_path: Path) -> None:
+    study = Study.model_validate(
+        {**small().model_dump(), "bases": {"b": {}}, "base": {"policy": {"model": ["base:b"]}}}
+    )
+    cell = next(study.cells())
+    config = study.config(cell, tmp_path / "before")
+    (tmp_path / "config.toml").write_text(config.to_toml())
+    assert differences(tmp_path, study.config(cell, tmp_path / "after")) == []
+    assert differences(tmp_path, study.config(cell)) == []
+
+
+def test_a_base_of_another_recipe_is_refused(tmp_path: Path) -> None:
+    def study(**recipe: object) -> Study:
+        bases = {"b": {"start": "guppy", "steps": 1, "batch": 2, **recipe}}
+        policy = {"model": ["base:b"]}
+        return Study.model_validate({**small(policy=policy).model_dump(), "bases": bases, "seeds": [1]})
+
+    assert run_study(study(), tmp_path, QUIET, jobs=1) == []
+    kept = tmp_path / "bases" / "b" / "recipe.json"
+    recipe = json.loads(kept.read_text())
+    del recipe["forms"]  # as if it had come later
+    kept.write_text(json.dumps(recipe))
+    assert run_study(study(), tmp_path, QUIET, jobs=1) == []
+    with pytest.raises(UserError, match="made by another recipe"):
+        run_study(study(right=0.2), tmp_path, QUIET, jobs=1)
+    kept.write_text("{}")
+    with pytest.raises(UserError, match="made by another recipe"):
+        run_study(study(), tmp_path, QUIET, jobs=1)

@@ -1,0 +1,301 @@
+"""What the window reads of the folders of runs."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from windows import HOSTILE, completion, lesson, metric, small_run, write_run
+
+from shoal.apps.watch.series import Metrics
+from shoal.errors import UserError
+
+pytest.importorskip("duckdb")
+
+from shoal.apps.watch.explorer import Explorer
+from shoal.apps.watch.folders import Folders, FolderSource, open_folders
+from shoal.apps.watch.source import GraphQuery, MissingError, RolloutQuery, RowQuery, TaskQuery, TextQuery
+from shoal.apps.watch.standing import standing, swarm
+from shoal.apps.watch.tables import Tables
+
+
+def lines(*rows: Any) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def said(page: dict[str, Any]) -> list[str]:
+    return [row["completion"] for row in page["rows"]]
+
+
+def everything(shown: Explorer, **asked: Any) -> list[str]:
+    """All completions that `asked` finds, over as many pages as there are."""
+    page = shown.page(RolloutQuery(**asked))
+    found = said(page)
+    while page["next"]:
+        page = shown.page(RolloutQuery(**asked, after=page["next"]))
+        found += said(page)
+    return found
+
+
+def test_metrics_grow_and_are_rewound(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    metrics = Metrics(file)
+    metrics.look()
+    assert metrics.nodes == {}
+    text = lines(metric(1, "ada"), metric(2, "ada"))
+    file.write_text(text + '{"round": 3, "node": "ada", "reward/')
+    metrics.look()
+    assert list(metrics.nodes["ada"].rounds) == [1, 2]
+    version = metrics.version
+    metrics.look()
+    assert metrics.version == version
+    with file.open("a") as more:
+        more.write('local": 0.3}\n')
+    metrics.look()
+    assert list(metrics.nodes["ada"].known("reward/local")[1]) == [0.1, 0.2, 0.3]
+    assert metrics.version > version
+    other = tmp_path / "other"
+    other.write_text(lines(metric(1, "ada")))
+    other.replace(file)
+    metrics.look()
+    assert list(metrics.nodes["ada"].rounds) == [1]
+
+
+def test_figures_that_a_round_lacks_leave_gaps(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    file.write_text(lines(metric(0, "ada", a=1.0), metric(1, "ada", a=None, b=2), metric(2, "ada", b=True, a=3.0)))
+    metrics = Metrics(file)
+    metrics.look()
+    (series,) = metrics.curve("a", "node", 100)["series"]
+    assert series == {"name": "ada", "points": [[0.0, 1.0], [2.0, 3.0]]}
+    assert metrics.curve("b", "node", 100)["series"][0]["points"] == [[1.0, 2.0]]
+    assert metrics.curve("c", "node", 100)["series"] == []
+
+
+def test_curves_are_means_over_rounds_and_nodes(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    file.write_text(
+        lines(*(metric(r, node, x=r + 10 * (node == "bob")) for r in range(100) for node in ("ada", "bob")))
+    )
+    metrics = Metrics(file)
+    metrics.look()
+    curve = metrics.curve("x", "mean", 10)
+    assert curve["rounds_per_point"] == 10
+    assert curve["series"][0]["points"] == [[10 * b + 4.5, 10 * b + 9.5] for b in range(10)]
+    assert metrics.curve("x", "node", 100, smooth=3)["series"][0]["points"][:4] == [[0, 0], [1, 0.5], [2, 1], [3, 2]]
+
+
+@given(st.lists(st.one_of(st.binary(max_size=60), st.sampled_from([b'{"round": 1, "node": "x"}', b"[" * 3000]))))
+def test_any_bytes_are_metrics_or_left_out(tmp_path_factory: pytest.TempPathFactory, parts: list[bytes]) -> None:
+    file = tmp_path_factory.mktemp("any") / "metrics.jsonl"
+    file.write_bytes(b"\n".join([*parts, b'{"round": 7, "node": "ada", "x": 1}', b""]))
+    metrics = Metrics(file)
+    metrics.look()
+    assert metrics.nodes["ada"].last("x") == 1
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=12), inner, max_size=3),
+    max_leaves=12,
+)
+keys = st.sampled_from(["admission", "peers", "time", "name", "refused", "sent", "pool", "neighbours", "dropped"])
+
+
+@given(st.dictionaries(keys, json_values))
+def test_any_status_is_shown_bounded(status: dict[str, Any]) -> None:
+    shown = swarm(status, 1e9)
+    assert len(shown["name"]) <= 200
+    assert len(shown["peers"]) <= 200
+
+
+def test_nodes_stand_by_held_out_pass(tmp_path: Path) -> None:
+    source = FolderSource(small_run(tmp_path / "run"), "run")
+    summary = source.summary()
+    assert [node["name"] for node in summary["nodes"]] == ["ada", "bob"]
+    ada, bob = summary["nodes"]
+    assert (ada["held_out_first"], ada["held_out"], ada["round"]) == (0.25, 0.5, 7)
+    assert bob["outside"] == 0.25
+    assert summary["pulled"] == [{"node": "bob", "maker": "ada", "share": 0.25}]
+    assert summary["completions"] == 24
+    assert summary["tasks"] == [{"name": "gcd", "completions": 24, "reward": 0.5}]
+    assert summary["swarm"] is None
+    assert [each["name"] for each in source.tasks(TaskQuery()).get("series", [])] == ["gcd"]
+    assert source.graph(GraphQuery())["edges"][0] | {"reward": 0} == {
+        "maker": "ada", "node": "bob", "rollouts": 5, "live": 5, "reward": 0,
+    }  # fmt: skip
+    assert source.graph(GraphQuery(rounds=2))["edges"][0]["rollouts"] == 2
+
+
+def test_an_empty_run_and_a_folder_without_one(tmp_path: Path) -> None:
+    source = FolderSource(write_run(tmp_path / "run"), "run")
+    assert source.summary()["nodes"] == []
+    assert source.rollouts(RolloutQuery()) == {"rows": [], "next": None, "searched": None}
+    assert source.rollouts(RolloutQuery(learner="*", text="x"))["rows"] == []
+    assert source.graph(GraphQuery())["edges"] == []
+    with pytest.raises(UserError, match="not a folder"):
+        open_folders([tmp_path / "none"])
+
+
+def test_the_newest_run_and_all_runs_of_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="no run in runs/"):
+        open_folders([])
+    for name in ("study/runs/main/1~1/seed-1", "study/runs/main/1~1/seed-2", "runs/one"):
+        small_run(tmp_path / name)
+    assert [source.title for source in open_folders([]).all()] == ["one"]
+    study = Folders([Path("study")])
+    assert [source.title for source in study.all()] == ["runs/main/1~1/seed-1", "runs/main/1~1/seed-2"]
+    small_run(tmp_path / "study/runs/main/1~1/seed-3")
+    study._next = 0
+    study.look()
+    assert len(study.all()) == 3
+    with pytest.raises(MissingError):
+        study.get("none")
+
+
+def explorer(tmp_path: Path) -> Explorer:
+    return Explorer(Tables(small_run(tmp_path / "run")))
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_pages_are_whole_and_the_newest_come_first(tmp_path: Path, warm: bool) -> None:
+    shown = explorer(tmp_path)
+    if warm:
+        shown.cache.warm()
+        shown.cache.wait()
+        assert len(shown.cache.held()) == 2
+    for text in ("", "SAYS"):
+        got = everything(shown, limit=5, text=text)
+        assert len(got) == len(set(got)) == 24
+        assert got[0] == "bob says 6 or not"
+        assert got[-1] == "ada says 1"
+
+
+@pytest.mark.parametrize(
+    ("asked", "count"),
+    [
+        ({"node": "ada"}, 12),
+        ({"task": "lcm"}, 0),
+        ({"least": 0.5}, 12),
+        ({"most": 0.5, "node": "bob"}, 6),
+        ({"first": 3, "last": 4}, 8),
+        ({"live": False}, 0),
+        ({"finish": "stop"}, 24),
+        ({"text": "Or Not", "first": 6}, 2),
+        ({"text": "WHAT is"}, 24),
+        ({"text": "' OR true --"}, 0),
+        ({"text": "%"}, 0),
+        ({"learner": "*"}, 10),
+        ({"learner": "bob"}, 10),
+        ({"learner": "ada"}, 0),
+        ({"learner": "bob", "text": "or not"}, 5),
+    ],
+)
+def test_conditions(tmp_path: Path, asked: dict[str, Any], count: int) -> None:
+    shown = explorer(tmp_path)
+    for _ in range(2):
+        assert len(everything(shown, **asked)) == count
+        shown.cache.wait()
+
+
+def test_a_search_that_takes_long_answers_in_parts(tmp_path: Path) -> None:
+    rows = {round: [completion("ada", "needle" if round == 1 else "hay")] for round in range(1, 21)}
+    tables = Tables(write_run(tmp_path / "run", [metric(1, "ada")], rows, parts=1))
+    clock = iter(range(10_000))
+    shown = Explorer(tables, clock=lambda: float(next(clock)))
+    page = shown.page(RolloutQuery(text="needle"))
+    assert page["rows"] == []
+    steps = 1
+    while page["next"]:
+        assert page["searched"] is not None
+        page = shown.page(RolloutQuery(text="needle", after=page["next"]))
+        steps += 1
+    assert said(page) == ["needle"]
+    assert steps > 2
+
+
+def test_the_cache_keeps_to_its_bound_and_sees_changes(tmp_path: Path) -> None:
+    rows = {round: [completion("ada", "x" * 1000, seed=round)] for round in range(1, 11)}
+    run = write_run(tmp_path / "run", [], rows, parts=1)
+    shown = Explorer(Tables(run))
+    shown.cache._limit = 3500
+    shown.cache.warm()
+    shown.cache.wait()
+    assert shown.cache.held() == {9, 8, 7}
+    assert len(everything(shown, text="x")) == 10
+    part = run / "rollouts.parquet" / "from-round-000008.parquet"
+    part.write_bytes((run / "rollouts.parquet" / "from-round-000001.parquet").read_bytes())
+    assert shown.cache.held() == {9, 7}
+    part.unlink()
+    shown.cache.warm()
+    shown.cache.wait()
+    assert 8 not in shown.cache.held()
+    assert len(everything(shown, text="x")) == 9
+
+
+def test_a_rollout_whole_and_who_learned_from_it(tmp_path: Path) -> None:
+    shown = explorer(tmp_path)
+    row = next(row for row in shown.page(RolloutQuery(node="ada", first=3, last=3))["rows"])
+    whole = shown.whole(RowQuery(part=row["part"], row=row["row"]))
+    assert [each["completion"] for each in whole["completions"]] == ["ada says 3", "ada says 3 or not"]
+    assert [(each["node"], each["round"], each["foreign"]) for each in whole["learned"]] == [("bob", 4, True)]
+    for part, place in ((99, 0), (row["part"], 10_000)):
+        with pytest.raises(MissingError):
+            shown.whole(RowQuery(part=part, row=place))
+
+
+def test_long_texts_are_cut_and_come_in_pieces(tmp_path: Path) -> None:
+    long = "".join(chr(0x1F600 + at % 50) for at in range(150_000))
+    shown = Explorer(Tables(write_run(tmp_path / "run", [], {1: [completion("ada", long, question=long)]})))
+    row = shown.page(RolloutQuery())["rows"][0]
+    assert (len(row["completion"]), row["length"]) == (300, 150_000)
+    whole = shown.whole(RowQuery(part=1, row=0))
+    assert len(whole["completions"][0]["completion"]) == len(whole["question"]) == 4000
+    got, offset = "", 0
+    while offset is not None:  # three pieces
+        piece = shown.text(TextQuery(part=1, row=0, field="completion", offset=offset))
+        got += piece["text"]
+        offset = piece["next"]
+    assert got == long
+
+
+@given(st.sampled_from(HOSTILE) | st.text(min_size=1, max_size=200))
+def test_any_search_is_text(explored: Explorer, text: str) -> None:
+    for row in explored.page(RolloutQuery(text=text[:200]))["rows"]:
+        assert row["completion"]
+
+
+@pytest.fixture(scope="module")
+def explored(tmp_path_factory: pytest.TempPathFactory) -> Explorer:
+    return explorer(tmp_path_factory.mktemp("explored"))
+
+
+def test_duckdb_reads_the_run_and_nothing_else(tmp_path: Path) -> None:
+    other = write_run(tmp_path / "other", [], {1: [completion("ada", "secret")]})
+    tables = Tables(small_run(tmp_path / "run"))
+    from shoal.apps.watch.tables import BusyError
+
+    for query in (
+        f"SELECT * FROM read_parquet('{other}/rollouts.parquet/from-round-000001.parquet')",
+        "SELECT * FROM read_text('/etc/passwd')",
+        f"COPY (SELECT 1) TO '{tmp_path}/written.csv'",
+        "SET enable_external_access = true",
+        "INSTALL httpfs",
+    ):
+        with pytest.raises(BusyError):
+            tables.rows(query)
+    assert not (tmp_path / "written.csv").exists()
+
+
+def test_figures_of_nobody_are_none() -> None:
+    metrics = Metrics(Path("none"))
+    assert standing(metrics)["rounds"] == 0
+    metrics._take(metric(1, "ada", **{"reward/local": math.inf}))
+    assert standing(metrics)["nodes"][0]["reward"] is None
+    assert lesson("ada", "ada", 1)["foreign"] is False

@@ -1,0 +1,367 @@
+"""Who gets to see the window, and that nothing but seeing is possible."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import socket
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strangers import program
+from windows import HOSTILE, hostile_run, small_run
+
+pytest.importorskip("starlette")
+pytest.importorskip("duckdb")
+
+from starlette.types import ASGIApp
+
+from shoal.apps.watch import host
+from shoal.apps.watch.folders import Folders
+from shoal.apps.watch.guard import LOOPBACK, Access, new_token
+from shoal.apps.watch.server import STATIC, make_app
+from shoal.cli.main import main
+from shoal.errors import UserError
+
+TOKEN = "a token of many letters"
+
+
+class Answer:
+    def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        self.status, self.headers, self.body = status, headers, body
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+def scope_of(path: str, method: str = "GET", host: str | None = "127.0.0.1:8400", **headers: str) -> dict[str, Any]:
+    """A request. Headers have `_` for `-`."""
+    path, _, query = path.partition("?")
+    lines = [(name.replace("_", "-").lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+    lines += [(b"host", host.encode("latin-1"))] if host is not None else []
+    scope = {"type": "http", "method": method, "path": path, "raw_path": path.encode(), "headers": lines}
+    scope |= {"query_string": query.encode(), "server": ("127.0.0.1", 8400), "scheme": "http", "root_path": ""}
+    return scope | {
+        "http_version": "1.1",
+        "client": ("127.0.0.1", 1),
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+    }
+
+
+def ask(app: ASGIApp, path: str, method: str = "GET", host: str | None = "127.0.0.1:8400", **headers: str) -> Answer:
+    """What `app` answers to one request."""
+    scope = scope_of(path, method, host, **headers)
+    sent: list[Any] = []
+
+    async def run() -> None:
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await app(scope, receive, send)
+
+    asyncio.run(run())
+    start = sent[0]
+    body = b"".join(message.get("body", b"") for message in sent[1:])
+    return Answer(start["status"], {name.decode(): value.decode() for name, value in start["headers"]}, body)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
+    return Folders([small_run(tmp_path_factory.mktemp("runs") / "one")])
+
+
+@pytest.fixture(scope="module")
+def app(folders: Folders) -> ASGIApp:
+    return make_app(folders, Access())
+
+
+@pytest.fixture(scope="module")
+def locked(folders: Folders) -> ASGIApp:
+    return make_app(folders, Access(token=TOKEN))
+
+
+def test_the_page_and_the_api_answer(app: ASGIApp, folders: Folders) -> None:
+    assert b"<title>shoal</title>" in ask(app, "/").body
+    runs = ask(app, "/api/runs").json["runs"]
+    assert [run["title"] for run in runs] == ["one"]
+    at = f"/api/runs/{runs[0]['id']}"
+    assert ask(app, f"{at}/summary").json["completions"] == 24
+    assert ask(app, f"{at}/curve?metric=reward/local&by=mean").json["series"][0]["name"] == "mean"
+    assert len(ask(app, f"{at}/tasks").json["series"]) == 1
+    assert len(ask(app, f"{at}/graph").json["edges"]) == 1
+    row = ask(app, f"{at}/rollouts?text=says&limit=3").json["rows"][0]
+    assert len(ask(app, f"{at}/rollout?part={row['part']}&row={row['row']}").json["completions"]) == 2
+    assert ask(app, f"{at}/text?part={row['part']}&row={row['row']}&field=question").json["text"] == "What is it?"
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT"])
+def test_nothing_can_be_changed(app: ASGIApp, method: str) -> None:
+    assert ask(app, "/api/runs", method).status == 405
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8400", "127.0.0.1.evil.example", "10.0.0.1", "", None, "["]
+)
+def test_other_names_get_nothing(app: ASGIApp, host: str | None) -> None:
+    for path in ("/", "/api/runs", "/events", "/static/js/app.js"):
+        assert ask(app, path, host=host).status == 421
+
+
+@pytest.mark.parametrize("host", ["localhost:8400", "LOCALHOST", "127.0.0.1", "[::1]:8400", "[::1]"])
+def test_own_names_are_answered(app: ASGIApp, host: str) -> None:
+    assert ask(app, "/api/runs", host=host).status == 200
+
+
+def test_addresses_in_digits_only_where_all_are_listened_to() -> None:
+    everywhere = Access(LOOPBACK | {"box.local"}, any_address=True, token=TOKEN)
+    assert all(map(everywhere.is_here, ("192.168.1.7:8400", "[fe80::1]:8400", "box.local:8400", "BOX.LOCAL")))
+    assert not any(map(everywhere.is_here, ("evil.example", "192.168.1.7.evil.example:8400", "0x7f.1:8400")))
+    assert not Access().is_here("192.168.1.7:8400")
+
+
+@given(st.text(alphabet=st.characters(max_codepoint=255, exclude_characters="\r\n\0"), max_size=40))
+def test_no_odd_host_gets_through(host: str) -> None:
+    here = Access().is_here(host)
+    assert not here or re.fullmatch(r"(localhost|127\.0\.0\.1|::1|\[::1\].*)(:.*)?", host.lower())
+
+
+def test_other_sites_pages_may_not_ask(app: ASGIApp) -> None:
+    for site in ("cross-site", "same-site"):
+        assert ask(app, "/api/runs", sec_fetch_site=site, sec_fetch_mode="cors").status == 403
+        assert ask(app, "/", sec_fetch_site=site, sec_fetch_mode="no-cors").status == 403
+        assert ask(app, "/", sec_fetch_site=site, sec_fetch_mode="navigate").status == 200
+    answer = ask(app, "/api/runs", origin="http://evil.example")
+    assert not any(name.startswith("access-control") for name in answer.headers)
+
+
+def test_every_answer_has_the_policy(app: ASGIApp, locked: ASGIApp) -> None:
+    for answer in (ask(app, "/"), ask(app, "/nowhere"), ask(app, "/api/runs"), ask(locked, "/"), ask(app, "/", "POST")):
+        policy = answer.headers["content-security-policy"]
+        assert "unsafe" not in policy
+        assert "default-src 'none'" in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["referrer-policy"] == "no-referrer"
+
+
+def test_the_token_is_asked_for_everywhere(locked: ASGIApp) -> None:
+    for path in ("/api/runs", "/api/runs/x/summary", "/events", "/static/js/app.js", "/nowhere"):
+        assert ask(locked, path).status == 401
+    assert ask(locked, "/").headers["location"] == "/enter"
+    assert b"--token-file" in ask(locked, "/enter").body
+    assert ask(locked, "/static/base.css").status == 200
+    for wrong in ("", "x", TOKEN + "x", TOKEN[:-1], "\xe9"):
+        assert ask(locked, "/api/runs", authorization=f"Bearer {wrong}").status == 401
+    assert ask(locked, "/api/runs", authorization=f"Basic {TOKEN}").status == 401
+    assert ask(locked, "/api/runs?token=" + TOKEN.replace(" ", "+")).status == 401
+    assert ask(locked, "/api/runs", authorization=f"Bearer {TOKEN}").status == 200
+
+
+def test_a_token_in_the_address_becomes_a_cookie_and_leaves_it(locked: ASGIApp) -> None:
+    answer = ask(locked, "/?token=" + TOKEN.replace(" ", "+"))
+    assert (answer.status, answer.headers["location"]) == (303, "/")
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert TOKEN not in cookie
+    shown = cookie.partition(";")[0]
+    assert ask(locked, "/api/runs", cookie=shown).status == 200
+    assert ask(locked, "/api/runs", cookie=shown[:-1] + ("0" if shown[-1] != "0" else "1")).status == 401
+    wrong = ask(locked, "/?token=wrong")
+    assert (wrong.status, "set-cookie" in wrong.headers) == (303, False)
+    assert len(new_token()) >= 32
+    assert TOKEN not in repr(Access(token=TOKEN))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "rollouts?limit=100000",
+        "rollouts?limit=0",
+        "rollouts?after=../../etc",
+        "rollouts?after=1.2.3",
+        "rollouts?nonsense=1",
+        "rollouts?node=a&node=b",
+        "rollouts?least=nan",
+        "rollouts?least=inf",
+        "rollouts?text=" + "x" * 201,
+        "rollouts?finish=x",
+        "rollout",
+        "rollout?part=-1&row=0",
+        "rollout?part=1&row=0&where=1",
+        "text?part=1&row=0&field=seed",
+        "text?part=1&row=0&field=completion&offset=-1",
+        "curve",
+        "curve?metric=x&points=1000000",
+        "curve?metric=x&by=SQL",
+        "curve?metric=" + "x" * 201,
+        "summary?x=1",
+        "graph?rounds=-1",
+        "tasks?points=1",
+    ],
+)
+def test_parameters_are_bounded(app: ASGIApp, folders: Folders, query: str) -> None:
+    answer = ask(app, f"/api/runs/{folders.all()[0].id}/{query}")
+    assert answer.status == 400
+    assert len(answer.body) < 500
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/runs/none/summary",
+        "/api/runs/../summary",
+        "/static/../guard.py",
+        "/static/%2e%2e/guard.py",
+        "/static//etc/passwd",
+        "/static/js",
+        "/api",
+        "/config.toml",
+        "/api/runs/x/__class__",
+    ],
+)
+def test_other_paths_are_not_there(app: ASGIApp, path: str) -> None:
+    assert ask(app, path).status == 404
+
+
+def test_hostile_texts_leave_as_json(tmp_path: Path) -> None:
+    folders = Folders([hostile_run(tmp_path / "<script>alert(1)<")])
+    app = make_app(folders, Access())
+    at = f"/api/runs/{folders.all()[0].id}"
+    asked = ["summary", "curve?metric=reward/local", "tasks", "graph", "rollouts?limit=200"]
+    for what in asked:
+        answer = ask(app, f"{at}/{what}")
+        assert answer.status == 200
+        assert answer.headers["content-type"] == "application/json"
+        assert len(answer.body) < 400_000
+        assert answer.json
+    rows = ask(app, f"{at}/rollouts?limit=200").json["rows"]
+    assert len(rows) == len(HOSTILE)
+    assert max(len(row["completion"]) for row in rows) == 300
+    assert ask(app, f"{at}/summary").json["swarm"]["running"] is False
+
+
+def test_the_page_asks_no_other_host_and_has_no_code_in_it() -> None:
+    for file in [*STATIC.glob("*.html"), *STATIC.glob("*.css"), *(STATIC / "js").glob("*.js")]:
+        text = file.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+        assert "//" not in re.sub(r"(^|\s)//.*", "", text) or "http" not in text, file
+        for word in ("http:", "https:", "eval(", "new Function", "document.write", "insertAdjacentHTML", "outerHTML"):
+            assert word not in text, (file, word)
+        assert not re.search(r"\.innerHTML\s*[+=]", text), file
+        if file.suffix == ".html":
+            assert not re.search(r"<script(?![^>]* src=)|\son\w+=|\sstyle=", text), file
+    assert (STATIC / "vendor" / "echarts-LICENSE").is_file()
+    assert (STATIC / "vendor" / "echarts-NOTICE").is_file()
+
+
+def test_where_it_listens(tmp_path: Path) -> None:
+    assert host.address_of("127.0.0.1:8400", "") == ("127.0.0.1", 8400)
+    assert host.address_of("[::1]:1", "") == ("::1", 1)
+    for wrong in ("", ":1", "x", "x:y", "x:70000"):
+        with pytest.raises(UserError, match="HOST:PORT"):
+            host.address_of(wrong, "127.0.0.1:8401")
+    assert all(map(host.is_loopback, ("127.0.0.1", "127.9.9.9", "::1", "localhost")))
+    assert not any(map(host.is_loopback, ("0.0.0.0", "::", "192.168.1.1", "localhost.evil.example")))
+    file = tmp_path / "token"
+    for text in ("short", "x" * 20 + "\ny", "é" * 20, ""):
+        file.write_text(text)
+        with pytest.raises(UserError, match="token"):
+            host.read_token(file)
+    file.write_text("0123456789abcdef\n")
+    assert host.read_token(file) == "0123456789abcdef"
+    with host.listening("127.0.0.1", 0, other=False) as taken:
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(UserError, match="--listen"):
+            host.listening("127.0.0.1", port, other=False)
+        with host.listening("127.0.0.1", port, other=True) as other:
+            assert other.getsockname()[1] != port
+
+
+def test_streams_of_news_are_capped_exactly_and_closing_frees_a_place(app: ASGIApp) -> None:
+    async def opened(count: int, host: str) -> tuple[list[int], list[asyncio.Event]]:
+        """The status of each of so many streams that begin at the same time, and what closes them."""
+        statuses: list[int] = []
+        closed = [asyncio.Event() for _ in range(count)]
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+                await asyncio.sleep(0)
+
+        async def one(event: asyncio.Event) -> None:
+            async def receive() -> Any:
+                await event.wait()
+                return {"type": "http.disconnect"}
+
+            heard = {"client": (host, 1), "asgi": {"version": "3.0", "spec_version": "2.3"}}  # as uvicorn has it
+            await app(scope_of("/events") | heard, receive, send)
+
+        tasks.extend(asyncio.ensure_future(one(event)) for event in closed)
+        while len(statuses) < count:
+            await asyncio.sleep(0.01)
+        return statuses, closed
+
+    async def go() -> None:
+        statuses, closed = await opened(80, "192.0.2.1")
+        assert Counter(statuses) == {200: 64, 503: 16}
+        for event in closed:
+            event.set()
+        await asyncio.gather(*tasks)
+        many, _ = await opened(64, "192.0.2.1")
+        others, closed = await opened(40, "192.0.2.2")
+        assert Counter(many) == {200: 64}
+        assert Counter(others) == {200: 32, 503: 8}
+        for task in tasks:
+            task.cancel()
+
+    tasks: list[asyncio.Future[None]] = []
+    asyncio.run(go())
+
+
+@pytest.mark.network
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_quietly_while_a_page_is_open(tmp_path: Path, number: signal.Signals) -> None:
+    words = ("watch", "--serve", "--listen", "127.0.0.1:0", small_run(tmp_path / "run"))
+    with program(*words, says="Ctrl-C") as running:
+        [port] = re.findall(r"http://127.0.0.1:(\d+)/", running.said)
+        with socket.create_connection(("127.0.0.1", int(port)), 30) as page:
+            page.sendall(b"GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            while b"event: news" not in page.recv(65536):
+                continue
+            assert running.stop(number) == 0
+    assert running.said.splitlines()[1:] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        (["absent"], "absent is not a folder"),
+        (["--judge", "absent"], "no records in absent"),
+        (["--judge", "ftp://x"], "is no judge"),
+        (["--swarm", "a reef"], "letters"),
+        (["--swarm", "reef", "nowhere"], "no endpoint"),
+        (["--secret-file", "x"], "--swarm"),
+        (["--listen", "nowhere", "."], "HOST:PORT"),
+        (["--listen", "192.0.2.1:1", "."], "cannot listen"),
+        (["--token-file", "absent", "."], "cannot read the token"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(
+    words: list[str], wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["watch", "--no-open", *words]) == 2
+    told = capsys.readouterr().err
+    assert wrong in told
+    assert told.count("\n") == 1

@@ -1,0 +1,177 @@
+"""What a run shows while it goes."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from shoal.cli import display as display_module
+from shoal.cli.display import LiveDisplay, PlainDisplay, QuietDisplay, clock, make_display, plain, short, spark
+
+
+def row(node: str, round: int, **other: Any) -> dict[str, Any]:
+    figures = {
+        "reward/local": 0.5,
+        "rollouts/live_local": 3,
+        "rollouts/shared": 2,
+        "rollouts/sampled": 1,
+        "rollouts/wanted": 4,
+        "rollouts/pool": 17,
+        "tokens/generated": 1000,
+        "tokens/trained": 500,
+        "seconds/generate": 0.5,
+        "seconds/score": 0.25,
+        "seconds/learn": 0.25,
+    }
+    return {"round": round, "node": node} | (figures if round else {}) | other
+
+
+def terminal(width: int, height: int = 24) -> Console:
+    return Console(
+        file=io.StringIO(), force_terminal=True, width=width, height=height, legacy_windows=False, _environ={}
+    )
+
+
+def text_of(display: LiveDisplay, width: int, height: int = 24) -> str:
+    console = Console(file=io.StringIO(), width=width, height=height, legacy_windows=False, _environ={})
+    with console.capture() as capture:
+        console.print(display)
+    return capture.get()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_table(width: int) -> None:
+    display = LiveDisplay(10, ["ada", "bob"], terminal(width))
+    display.status("loading models")
+    assert "loading models" in text_of(display, width)
+    display.update([row("ada", 0, **{"eval/pass@1": 0.1}), row("bob", 0, **{"eval/pass@1": 0.2})], 0)
+    assert "loading" not in text_of(display, width)
+    assert "15.0%" in text_of(display, width)
+    for round in range(1, 4):
+        display.update([row("ada", round, **{"reward/local": 0.25}), row("bob", round, **{"eval/pass@1": 0.4})], round)
+    display.note("fewer than J live rollouts: 1 of 4")
+    text = text_of(display, width)
+    lines = [line.split() for line in text.splitlines()]
+    assert ["ada", "0.25", "▅▅▅", "10.0%", "3", "2", "1/4", "17", "1.5k"] in lines
+    assert ["bob", "0.50", "███", "20.0→40.0%", "3", "2", "1/4", "17", "1.5k"] in lines
+    assert ["mean", "0.38", "▆▆▆", "15.0→25.0%", "3", "2", "1/4", "17", "1.5k"] in lines
+    assert "round 3/10" in text
+    assert "left" in text
+    assert "fewer than J live rollouts: 1 of 4" in text
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_a_resumed_run_knows_what_was_before() -> None:
+    before = [row("ada", 0, **{"eval/pass@1": 0.1}), row("ada", 1), row("ada", 2)]
+    display = make_display(terminal(80), 10, ["ada"], quiet=False, history=before)
+    assert isinstance(display, LiveDisplay)
+    assert "round 2/10" in text_of(display, 80)
+    display.update([row("ada", 3, **{"eval/pass@1": 0.4})], 3)
+    text = text_of(display, 80)
+    assert "10.0→40.0%" in text
+    assert "███" in text
+    assert "left" not in text  # one round tells no pace
+
+
+def test_many_nodes_fit_the_screen() -> None:
+    nodes = [f"node-{number}" for number in range(500)]
+    display = LiveDisplay(10, nodes, terminal(80))
+    display.update([row(node, 1) for node in nodes], 1)
+    text = text_of(display, 80)
+    assert len(text.splitlines()) < 24
+    assert "more" in text
+    assert "mean" in text
+
+
+def test_without_unicode() -> None:
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    console = Console(file=file, force_terminal=True, width=80, _environ={})
+    display = make_display(console, 3, ["ada"], quiet=False)
+    with display:
+        for round in range(4):
+            display.update([row("ada", round, **{"eval/pass@1": 0.1 * round})], round)
+    file.flush()
+    assert b"0.0->30.0%" in file.buffer.getvalue()  # type: ignore[attr-defined]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text(st.characters(codec=None)), st.sampled_from([20, 80]))
+def test_names_and_notes_cannot_steer_the_terminal(text: str, width: int) -> None:
+    display = LiveDisplay(3, [text], terminal(width))
+    display.update([row(text, 1)], 1)
+    display.note(text)
+    shown = text_of(display, width)
+    assert all(char.isprintable() or char == "\n" for char in shown)
+    shown.encode()
+
+
+def test_markup_is_shown_as_it_is() -> None:
+    display = LiveDisplay(3, ["[red]ada"], terminal(80))
+    display.note("[link=x]see[/link] \x1b[31m")
+    assert "[red]ada" in text_of(display, 80)
+    assert "[link=x]see[/link] ·[31m" in text_of(display, 80)
+    assert plain("a\nb\u202ec").plain == "a·b·c"
+
+
+def test_it_is_drawn_in_a_terminal_and_left_there() -> None:
+    console = terminal(80)
+    with make_display(console, 1, ["ada"], quiet=False) as display:
+        display.update([row("ada", 1)], 1)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "round 1/1" in text.replace("\x1b[1m", "").replace("\x1b[0m", "")
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # the cursor is back
+
+
+def test_lines_for_a_pipe(monkeypatch: Any) -> None:
+    now = 100.0
+    monkeypatch.setattr(display_module.time, "monotonic", lambda: now)
+    console = Console(file=io.StringIO(), width=80, _environ={})
+    with make_display(console, 20, ["ada"], quiet=False) as display:
+        assert isinstance(display, PlainDisplay)
+        display.status("loading [models]")
+        for round in range(21):
+            display.update([row("ada", round, **{"eval/pass@1": 0.01 * round})], round)
+            display.note("fewer than J" if round > 3 else "")
+            now += 1.0
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert lines[:3] == ["loading [models]", "round 0/20  held-out 0.0%  0:00 elapsed", "fewer than J"]
+    assert [line.split()[1] for line in lines[3:]] == ["5/20", "10/20", "15/20", "20/20"]
+    assert lines[3] == (
+        "round 5/20  reward 0.50  held-out 0.0->5.0%  live 3  given 2  taken 1/4  pool 17  tokens/s 1.5k  "
+        "0:05 elapsed, 0:15 left"
+    )
+
+
+def test_quiet_shows_nothing() -> None:
+    console = terminal(80)
+    with make_display(console, 1, ["ada"], quiet=True) as display:
+        assert isinstance(display, QuietDisplay)
+        display.status("loading")
+        display.note("note")
+        display.update([row("ada", 1)], 1)
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue() == ""
+
+
+def test_rows_without_figures() -> None:
+    display = LiveDisplay(3, [], terminal(80))
+    nothing = dict.fromkeys(row("ada", 1)) | {"round": 1, "node": "ada"}
+    display.update([nothing, row("bob", 1, **{"reward/local": float("nan"), "loss": float("inf")})], 1)
+    display.update([], 2)
+    assert "ada" in text_of(display, 80)
+
+
+def test_numbers() -> None:
+    assert [short(number) for number in (0, 870, 999.6, 8700, 99_960, 999_600, 8.7e6, 8.7e9)] == [
+        "0", "870", "1.0k", "8.7k", "100k", "1.0M", "8.7M", "9G",
+    ]  # fmt: skip
+    assert [clock(seconds) for seconds in (0, 7.4, 754, 3723)] == ["0:00", "0:07", "12:34", "1:02:03"]
+    assert spark([0, 0.5, 1, -1], 1.0) == "▁▅█▁"
+    assert spark([0, 0], 0.0) == "▁▁"

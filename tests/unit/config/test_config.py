@@ -1,0 +1,244 @@
+"""Settings: documented, strict, and the same after a trip through a file."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from shoal.config.settings import Config, Section, TaskSpec, make_config, read_config, settings_of
+from shoal.errors import UserError
+
+SECTIONS = [
+    Config,
+    TaskSpec,
+    *(type(getattr(Config(), name)) for name in ("tasks", "policy", "learner", "swarm", "evaluation")),
+]
+
+
+def complaint(settings: dict[str, Any]) -> str:
+    with pytest.raises(UserError) as caught:
+        make_config(settings, "one.toml")
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.startswith("one.toml")
+    return message
+
+
+def test_every_setting_says_what_it_means() -> None:
+    for name, field in settings_of(Config) + settings_of(TaskSpec):
+        assert field.description, name
+        assert field.description.strip() == field.description != "", name
+    for section in SECTIONS:
+        assert section.__doc__
+        assert section.__doc__ != Section.__doc__
+
+
+def test_defaults_come_back_from_a_file() -> None:
+    for config in (Config(), Config().resolved()):
+        text = config.to_toml()
+        assert make_config(tomllib.loads(text), "file") == config
+        assert all(name.rpartition(".")[2] in text for name, _ in settings_of(Config))
+
+
+numbers = st.floats(1e-9, 1e9)
+shares = st.floats(0.001, 0.999)
+counts = st.integers(1, 10**9)
+values = st.recursive(
+    st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text() | st.floats(allow_nan=False),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def some(**settings: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({}, optional=settings)
+
+
+specs = st.fixed_dictionaries(
+    {"name": st.text()},
+    optional={
+        "parameters": st.dictionaries(st.text(), values, max_size=3),
+        "weight": numbers,
+        "answer": st.sampled_from(["whole", "tag"]),
+        "system_prompt": st.text(),
+    },
+)
+variations = some(
+    seed=st.integers(0, 2**63 - 1),
+    rounds=counts,
+    threads=st.integers(0, 999),
+    tasks=some(suite=st.text(), tasks=st.lists(specs, max_size=3), partial_credit=st.booleans(), held_out=shares),
+    policy=some(
+        model=st.lists(st.sampled_from(["guppy"]) | st.text(), min_size=1, max_size=3),
+        max_completion_length=counts | st.just("auto"),
+        temperature=numbers,
+        device=st.text(),
+    ),
+    learner=some(learning_rate=numbers | st.just("auto"), loss_type=st.sampled_from(["grpo", "dapo"]), beta=numbers),
+    swarm=some(local=st.integers(0, 99), external=st.integers(0, 99)),
+    evaluation=some(questions=counts | st.just("auto"), samples=counts | st.just("auto")),
+)
+
+
+@given(variations)
+def test_variations_come_back_from_a_file(settings: dict[str, Any]) -> None:
+    config = make_config(settings, "given", allow_code=True)
+    assert make_config(tomllib.loads(config.to_toml()), "file", allow_code=True) == config
+    assert make_config(tomllib.loads(tomli_w.dumps(settings)), "file", allow_code=True) == config
+
+
+ON_THE_MACHINE = {
+    "policy.device",
+    "policy.dtype",
+    "learner.gradient_checkpointing",
+    "learner.tokens_per_micro_batch",
+    "swarm.stacked",
+    "swarm.workers",
+}
+"""Settings whose `auto` depends on where the run takes place."""
+
+
+@given(variations)
+def test_resolved_leaves_nothing_to_resolve(settings: dict[str, Any]) -> None:
+    config = make_config(settings, "given")
+    before = config.model_dump()
+    resolved = config.resolved()
+    assert config.model_dump() == before
+    assert resolved.resolved() == resolved
+    assert make_config(tomllib.loads(resolved.to_toml()), "file").resolved() == resolved
+    left = autos(resolved)
+    models = {name == "guppy" for name in config.policy.model}
+    mixed = {"learner.learning_rate"} if len(models) == 2 else set()
+    assert left - ON_THE_MACHINE <= mixed
+    for name in dict(settings_of(Config)):
+        if name not in autos(config):
+            assert value_of(resolved, name) == value_of(config, name)
+
+
+def value_of(config: BaseModel, name: str) -> Any:
+    for part in name.split("."):
+        config = getattr(config, part)
+    return config
+
+
+def autos(config: Config) -> set[str]:
+    return {name for name, _ in settings_of(Config) if value_of(config, name) == "auto"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, (16, 16, 4, 2e-4)),
+        ({"tasks": {"suite": "paper"}}, (256, 4, 1, 2e-4)),
+        ({"tasks": {"tasks": [{"name": "gcd"}]}}, (256, 4, 1, 2e-4)),
+        ({"policy": {"model": ["org/model"]}}, (16, 16, 4, 1e-6)),
+        ({"policy": {"model": ["guppy", "org/model"]}}, (16, 16, 4, "auto")),
+        (
+            {
+                "policy": {"max_completion_length": 5},
+                "evaluation": {"questions": 6, "samples": 7},
+                "learner": {"learning_rate": 0.5},
+            },
+            (5, 6, 7, 0.5),
+        ),
+    ],
+)
+def test_what_auto_means(settings: dict[str, Any], expected: tuple[Any, ...]) -> None:
+    config = make_config(settings, "given").resolved()
+    names = "policy.max_completion_length", "evaluation.questions", "evaluation.samples", "learner.learning_rate"
+    assert tuple(value_of(config, name) for name in names) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "unknown", "nearest"),
+    [
+        ({"sed": 1}, "sed", "seed"),
+        ({"policcy": {}}, "policcy", "policy"),
+        ({"swarm": {"nods": 3}}, "swarm.nods", "swarm.nodes"),
+        ({"nodes": 3}, "nodes", "swarm.nodes"),
+        ({"policy": {"learning_rates": 1}}, "policy.learning_rates", "learner.learning_rate"),
+        ({"tasks": {"tasks": [{"name": "gcd", "wight": 2}]}}, "tasks.tasks.0.wight", "tasks.tasks.0.weight"),
+        ({"tasks": {"tasks": [{"nmae": "gcd"}]}}, "tasks.tasks.0.nmae", "tasks.tasks.0.name"),
+    ],
+)
+def test_unknown_settings_are_refused_with_the_nearest(settings: dict[str, Any], unknown: str, nearest: str) -> None:
+    assert complaint(settings) == f"one.toml: there is no setting '{unknown}'; did you mean '{nearest}'?"
+
+
+@pytest.mark.parametrize("name", ["integers", "int", "floats", "constrained", "zzz"])
+def test_unknown_settings_without_a_likeness(name: str) -> None:
+    for settings, full in (({name: 1}, name), ({"swarm": {name: 1}}, f"swarm.{name}")):
+        assert complaint(settings) == f"one.toml: there is no setting '{full}'; `shoal run --help` lists them all"
+
+
+@pytest.mark.parametrize(
+    ("settings", "part"),
+    [
+        ({"rounds": 0}, "rounds = 0: input should be greater than or equal to 1"),
+        ({"seed": -1}, "seed = -1"),
+        ({"seed": 2**63}, f"seed = {2**63}"),
+        ({"seed": "seven"}, "seed = 'seven'"),
+        ({"policy": {"temperature": 0}}, "policy.temperature = 0"),
+        ({"policy": {"temperature": float("nan")}}, "policy.temperature = nan"),
+        ({"policy": {"temperature": float("inf")}}, "policy.temperature = inf"),
+        ({"policy": {"model": []}}, "policy.model = []"),
+        ({"policy": {"model": "guppy"}}, "policy.model = 'guppy': input should be a valid list"),
+        ({"policy": {"max_completion_length": 0}}, "policy.max_completion_length = 0"),
+        ({"policy": {"max_completion_length": "long"}}, "policy.max_completion_length = 'long'"),
+        ({"learner": {"loss_type": "sapo"}}, "learner.loss_type = 'sapo': input should be 'grpo', 'dr_grpo', "),
+        ({"learner": {"loss_type": "cispo"}}, "learner: epsilon_high = 0.28 would cut every ratio of cispo"),
+        ({"learner": {"advantage": "gae", "scale_rewards": "group"}}, "learner: scale_rewards = 'group' has no"),
+        ({"learner": {"learning_rate": -1.0}}, "learner.learning_rate = -1.0"),
+        ({"learner": {"learning_rate": float("nan")}}, "learner.learning_rate = nan"),
+        ({"evaluation": {"questions": 0}}, "evaluation.questions = 0"),
+        ({"evaluation": {"samples": -2}}, "evaluation.samples = -2"),
+        ({"tasks": {"held_out": 1.0}}, "tasks.held_out = 1.0"),
+        ({"tasks": 3}, "tasks = 3"),
+        ({"tasks": {"tasks": [{}]}}, "the setting 'tasks.tasks.0.name' is missing"),
+        ({"tasks": {"tasks": [{"name": "gcd", "weight": 0}]}}, "tasks.tasks.0.weight = 0"),
+    ],
+)
+def test_wrong_values_are_named(settings: dict[str, Any], part: str) -> None:
+    assert complaint(settings).startswith(f"one.toml: {part}")
+
+
+@pytest.mark.parametrize("version", [0, 2, "1.0", None])
+def test_another_version_is_refused(version: object) -> None:
+    message = complaint({"version": version, "new_setting": 1})
+    assert "version 1" in message
+    assert repr(version) in message
+
+
+def test_what_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=re.escape(f"cannot read {tmp_path / 'no.toml'}: No such file")):
+        read_config(tmp_path / "no.toml")
+    for content in (b"seed = \n", b"\xff\xfe", b"seed = 1\nseed = 2"):
+        (tmp_path / "bad.toml").write_bytes(content)
+        with pytest.raises(UserError, match=r"bad\.toml is not TOML"):
+            read_config(tmp_path / "bad.toml")
+
+
+def test_configs_share_nothing() -> None:
+    changed = Config()
+    changed.swarm.nodes = 9
+    changed.policy.model.append("other")
+    changed.tasks.tasks.append(TaskSpec(name="gcd"))
+    assert Config().swarm.nodes == 4
+    assert Config().policy.model == ["guppy"]
+    assert Config().tasks.tasks == []
+
+
+def test_assignments_are_checked() -> None:
+    config = Config()
+    with pytest.raises(ValueError, match="greater than or equal to 1"):
+        config.swarm.nodes = 0
+    with pytest.raises(ValueError, match="nods"):
+        config.swarm.nods = 3  # type: ignore[attr-defined]

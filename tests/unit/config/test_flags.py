@@ -1,0 +1,133 @@
+"""Settings as flags: all of them, in every spelling, and what is said to a slip of the fingers."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic.fields import FieldInfo
+
+from shoal.cli.flags import NOT_FLAGS, Parser, add_settings, given_settings, merged
+from shoal.cli.main import main
+from shoal.config.settings import Config, make_config, settings_of
+from shoal.errors import UserError
+
+FLAGS = [(name, field) for name, field in settings_of(Config) if name not in NOT_FLAGS]
+
+
+def settings(*argv: str) -> dict[str, Any]:
+    parser = Parser(prog="shoal")
+    add_settings(parser)
+    return given_settings(parser.parse(argv))
+
+
+def value_of(config: Any, name: str) -> Any:
+    for part in name.split("."):
+        config = getattr(config, part)
+    return config
+
+
+def another(field: FieldInfo) -> tuple[str, Any]:
+    """A value that is not the default, as text and as it is."""
+    kind = field.annotation
+    if get_origin(kind) is Literal:
+        return str(get_args(kind)[-1]), get_args(kind)[-1]
+    if get_origin(kind) is list:
+        return "other", ["other"]
+    if kind is bool or "bool" in str(kind):
+        value = field.default is not True
+        return str(value).lower(), value
+    if kind is str:
+        return "other", "other"
+    return ("0.5", 0.5) if kind is float or "float" in str(kind) else ("3", 3)
+
+
+@pytest.mark.parametrize(("name", "field"), FLAGS, ids=[name for name, _ in FLAGS])
+def test_every_setting_has_its_flags(name: str, field: FieldInfo) -> None:
+    text, value = another(field)
+    leaf = name.rpartition(".")[2]
+    for flag in {f"--{name}", f"--{leaf}", f"--{name}".replace("_", "-"), f"--{leaf}".replace("_", "-")}:
+        for argv in ([flag, text], [f"{flag}={text}"]):
+            config = make_config(settings(*argv), "the command line")
+            assert value_of(config, name) == value != value_of(Config(), name)
+            others = [other for other, _ in FLAGS if other != name]
+            assert all(value_of(config, other) == value_of(Config(), other) for other in others)
+
+
+def test_what_is_not_given_is_not_there() -> None:
+    assert settings() == {}
+    assert settings("--nodes", "2", "--seed", "1") == {"swarm": {"nodes": "2"}, "seed": "1"}
+
+
+def test_models_add_up() -> None:
+    config = make_config(settings("--model", "a", "--model=b", "--policy.model", "c"), "the command line")
+    assert config.policy.model == ["a", "b", "c"]
+
+
+def test_a_negative_number_is_a_value() -> None:
+    with pytest.raises(UserError, match="seed = '-1'"):
+        make_config(settings("--seed", "-1"), "the command line")
+
+
+nested = st.recursive(
+    st.integers() | st.text(), lambda inner: st.dictionaries(st.sampled_from("abc"), inner, min_size=1), max_leaves=6
+)
+tables = st.dictionaries(st.sampled_from("abc"), nested, max_size=3)
+
+
+@given(tables, tables)
+def test_what_is_above_wins_and_the_rest_stays(below: dict[str, Any], above: dict[str, Any]) -> None:
+    def leaves(table: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+        if not isinstance(table, dict):
+            return {path: table}
+        return {key: value for name, inner in table.items() for key, value in leaves(inner, (*path, name)).items()}
+
+    copies = repr((below, above))
+    result = leaves(merged(below, above))
+    assert repr((below, above)) == copies
+    assert leaves(above).items() <= result.items()
+    for path, value in leaves(below).items():
+        hidden = any(path[: len(other)] == other or other[: len(path)] == path for other in leaves(above))
+        assert hidden or result[path] == value
+
+
+def test_one_leaf_name_in_two_sections_has_no_short_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    parser = argparse.ArgumentParser()
+    twice = [*settings_of(Config), ("swarm.device", dict(FLAGS)["policy.device"])]
+    monkeypatch.setattr("shoal.cli.flags.settings_of", lambda _: twice)
+    add_settings(parser)
+    assert "--device" not in parser._option_string_actions
+    assert {"--policy.device", "--swarm.device"} <= parser._option_string_actions.keys()
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (["run", "--nods", "3"], "unknown argument '--nods'; did you mean '--nodes'? (`shoal run --help`)"),
+        (["run", "--num_generation=3"], "unknown argument '--num-generation=3'; did you mean '--num-generations'?"),
+        (["run", "--polcy.model", "x"], "unknown argument '--polcy.model'; did you mean '--policy.model'?"),
+        (["eval", "guppy", "--sample", "3"], "unknown argument '--sample'; did you mean '--samples'?"),
+        (["eval", "guppy", "--nodes", "3"], "unknown argument '--nodes'"),
+        (["run", "--xyzzy"], "unknown argument '--xyzzy' ("),
+        (["run", "--round", "3"], "unknown argument '--round'; did you mean '--rounds'?"),
+        (["run", "--rounds"], "argument --rounds: expected one argument (`shoal run --help`)"),
+        (["run", "--quiet=3"], "argument --quiet: ignored explicit argument '3' (`shoal run --help`)"),
+        (["eval"], "the following arguments are required: MODEL (`shoal eval --help`)"),
+        (["rnu"], "argument COMMAND: invalid choice: 'rnu'"),
+        ([], "the following arguments are required: COMMAND (`shoal --help`)"),
+    ],
+)
+def test_unknown_arguments(
+    argv: list[str], line: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(argv) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert err.startswith(f"shoal: {line}")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,61 @@
+"""Training and held-out questions: apart by text, the same for everybody."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.config.settings import EASY, TasksConfig, TaskSpec
+from shoal.errors import UserError
+from shoal.rollout import Message, Question, canonical
+from shoal.tasks import SUITES, Tasks, create_task
+
+FEWEST = {"pond": 12, "tagged": 12, "tide": 4}
+"""Held-out questions that each of a suite's small tasks has more than."""
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_training_and_held_out_texts_are_apart(name: str) -> None:
+    tasks = Tasks(TasksConfig(suite=name))
+    training = {canonical(q.text) for q in tasks.draw(4000, "node", 0)}
+    groups = tasks.held_out(64, seed=0)
+    assert list(groups) == [spec.name for spec in SUITES[name]]
+    for label, questions in groups.items():
+        texts = {canonical(q.text) for q in questions}
+        assert len(texts) == len(questions), label
+        assert len(questions) == 64 or (name in EASY and len(questions) > FEWEST[name]), label
+        assert not texts & training, label
+        assert {q.id.task for q in questions} == {label}
+
+
+def test_held_out_is_a_function_of_the_seed() -> None:
+    tasks, others = Tasks(TasksConfig()), Tasks(TasksConfig())
+    assert tasks.held_out(8, 5) == others.held_out(8, 5)
+    assert tasks.held_out(8, 5) != others.held_out(8, 6)
+    longer = tasks.held_out(12, 5)
+    assert all(longer[label][:8] == questions for label, questions in tasks.held_out(8, 5).items())
+    assert all(questions == [] for questions in tasks.held_out(0, 5).values())
+
+
+def test_the_side_depends_on_the_text_alone() -> None:
+    tasks = Tasks(TasksConfig())
+    question = tasks.draw(1, "k")[0]
+    elsewhere = Question(
+        create_task(TaskSpec(name="lcm")).question(1, 1).id, (Message("user", f"  {question.text}\n"),)
+    )
+    assert tasks.is_held_out(question) == tasks.is_held_out(elsewhere) is False
+
+
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.5])
+def test_the_share_is_kept(share: float) -> None:
+    tasks = Tasks(TasksConfig(held_out=share))
+    task = create_task(TaskSpec(name="chain_sum"))
+    held = sum(tasks.is_held_out(task.question(1, index)) for index in range(1001))
+    assert abs(held / 1001 - share) < 0.04
+
+
+def test_a_task_without_training_questions_says_so() -> None:
+    one = TaskSpec(name="gcd", parameters={"min_value": 1, "max_value": 2})
+    with pytest.raises(UserError, match="'gcd' has no training question"):
+        Tasks(TasksConfig(tasks=[one], held_out=0.999999)).draw(1, "k")
+    nothing = Tasks(TasksConfig(tasks=[one], held_out=1e-9)).held_out(4, 0)
+    assert nothing == {"gcd": []}

@@ -1,0 +1,479 @@
+"""The update: gradients equal those worked out by hand, with plain separate passes and explicit formulas."""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny import (
+    ARCHITECTURES,
+    CPU,
+    assert_same,
+    clone,
+    gradients,
+    make_policy,
+    make_question,
+    make_scored,
+    plain_logprobs,
+    weights,
+)
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from shoal.config.settings import LearnerConfig
+from shoal.learn.learner import GRPOLearner
+from shoal.policy.language import LanguagePolicy
+from shoal.policy.loading import load
+from shoal.rollout import Completion, FinishReason, Rollout, Scored
+
+EOS = 1
+FAR = 1e9
+"""A gradient norm that nothing reaches."""
+
+
+def rollouts() -> list[Scored]:
+    """Groups of unequal size: own and foreign, ended and cut short, empty, and one without anything to learn."""
+    return [
+        make_scored("2 + 2 =", [[5, 9, EOS], [7, EOS], [30, 31, 32, 33, 34], "4", "lazy fox"], [1, 0, 0.5, 1, 0]),
+        make_scored("the lazy dog", [[40, 41, EOS], [8]], [0, 1]),
+        make_scored("all the same", [[3, EOS], [4, 5, EOS], "6"], [1, 1, 1]),
+        make_scored("yes or no?", ["yes", "no", [11, 12, 13, EOS], Completion.of("perhaps", "length")], [1, 0, 0, 0.2]),
+        make_scored("say nothing", ["", Completion.of("", "length"), [77, 78, EOS]], [1, 0.3, 0]),
+    ]
+
+
+def ids_of(policy: LanguagePolicy, completion: Completion) -> list[int]:
+    if completion.token_ids is not None:
+        return list(completion.token_ids)
+    ids = policy.lm.tokenizer.encode(completion.text, add_special_tokens=False)
+    return [*ids, EOS] if completion.finish_reason == "stop" else list(ids)
+
+
+class ByHand:
+    """GRPO as the papers write it, one sequence at a time. Gradients of all steps are in `gradients`."""
+
+    def __init__(self, policy: LanguagePolicy, config: LearnerConfig, optimizer: Callable[..., Any], lr: float) -> None:
+        self.policy, self.config = clone(policy), config
+        self.model: Any = self.policy.lm.model
+        self.reference: Any = copy.deepcopy(self.model)
+        self.optimizer = optimizer(self.model.parameters(), lr=lr)
+        self.gradients: list[dict[str, torch.Tensor]] = []
+
+    def update(self, scored: Sequence[Scored], seed: int = 0) -> None:
+        order = list(scored)
+        random.Random(seed).shuffle(order)  # which groups are in which minibatch is the learner's to say
+        shares = [order[i :: self.config.num_minibatches] for i in range(self.config.num_minibatches)]
+        with torch.no_grad():
+            old = [[self.logps(self.model, s, c) for s in share for c in s.rollout.completions] for share in shares]
+        self.tokens_per_step = sum(len(logp) for share in old for logp in share) / len(shares)
+        for _ in range(self.config.num_iterations):
+            for share, old_of_share in zip(shares, old, strict=True):
+                self.optimizer.zero_grad()
+                loss = self.loss(share, old_of_share)
+                if loss.requires_grad:
+                    loss.backward()
+                self.gradients.append(gradients(self.model))
+                self.optimizer.step()
+
+    def logps(self, model: Any, scored: Scored, completion: Completion) -> torch.Tensor:
+        ids = ids_of(self.policy, completion)
+        if self.config.mask_truncated_completions and completion.finish_reason == "length":
+            ids = []
+        prompt = self.policy.lm.tokenizer.encode(scored.question.text + "\n")
+        return plain_logprobs(model, prompt, ids, self.policy.sampling.temperature) if ids else torch.zeros(0)
+
+    def advantages(self, scored: Scored) -> torch.Tensor:
+        rewards = torch.tensor(scored.rewards, dtype=torch.float64)
+        advantages = rewards - rewards.mean()
+        if self.config.advantage == "rloo":
+            others = [torch.cat([rewards[:i], rewards[i + 1 :]]).mean() for i in range(len(rewards))]
+            advantages = rewards - torch.stack(others)
+        if self.config.scale_rewards == "group":
+            advantages = advantages / (rewards.std(correction=1) + 1e-4)
+        return advantages
+
+    def loss(self, share: list[Scored], old: list[torch.Tensor]) -> torch.Tensor:
+        c, losses = self.config, []
+        olds = iter(old)
+        for s in share:
+            for completion, A in zip(s.rollout.completions, self.advantages(s), strict=True):
+                logp = self.logps(self.model, s, completion)
+                difference = logp - next(olds)
+                ratio = (difference.mean().expand(len(logp)) if c.loss_type == "gspo" else difference).exp()
+                clipped = ratio.clip(1 - c.epsilon, 1 + c.epsilon_high)
+                objective = torch.where(ratio * A < clipped * A, ratio * A, clipped * A)
+                if c.loss_type == "cispo":
+                    objective = ratio.detach().clip(max=c.epsilon_high) * A * logp
+                if c.beta:
+                    with torch.no_grad():
+                        d = self.logps(self.reference, s, completion)
+                    objective = objective - c.beta * ((d - logp).exp() - (d - logp) - 1)
+                losses.append(-objective)
+        N, longest = len(losses), self.policy.sampling.max_completion_length
+        if c.loss_type in ("grpo", "gspo"):
+            return torch.stack([loss.mean() for loss in losses if len(loss)]).sum() / N
+        if c.loss_type == "dr_grpo":
+            return torch.cat(losses).sum() / (N * longest)
+        if c.loss_type == "bnpo":
+            return torch.cat(losses).mean()
+        return torch.cat(losses).sum() / self.tokens_per_step
+
+
+def make_learner(policy: LanguagePolicy, lr: float = 1e-2, sgd: bool = False, **settings: Any) -> GRPOLearner:
+    """Others' rollouts count as own ones, unless `settings` say otherwise."""
+    plain = {"max_grad_norm": FAR, "external_weight": "none", "external_baseline_shift": 0.0, "external_limit": 0.0}
+    learner = GRPOLearner(policy, LearnerConfig(**plain | settings), lr)  # type: ignore[arg-type]
+    if sgd:  # linear in the gradient, where Adam would make much of what is nought but for rounding
+        learner.optimizer = torch.optim.SGD(policy.lm.model.parameters(), lr=lr)  # type: ignore[assignment]
+    return learner
+
+
+def record(learner: GRPOLearner) -> list[dict[str, torch.Tensor]]:
+    """The gradients that will be applied, one for each step."""
+    found: list[dict[str, torch.Tensor]] = []
+    learner.optimizer.register_step_pre_hook(lambda *_: found.append(gradients(learner.model)))
+    return found
+
+
+def perturb(*models: Any) -> None:
+    """Moves the weights of models that are equal, alike."""
+    for model in models:
+        torch.manual_seed(7)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.05 * torch.randn_like(parameter))
+
+
+def check_gradients(policy: LanguagePolicy, lr: float = 1e-2, **settings: Any) -> dict[str, float]:
+    """Compares every step's gradient with that worked out by hand; returns the learner's metrics."""
+    learner = make_learner(policy, lr, sgd=True, **settings)
+    by_hand = ByHand(policy, learner.config, torch.optim.SGD, lr)
+    perturb(policy.lm.model, by_hand.model)  # away from the reference
+    found = record(learner)
+    metrics = learner.update(rollouts(), seed=3)
+    by_hand.update(rollouts(), seed=3)
+    assert len(found) == len(by_hand.gradients) == learner.config.num_iterations * learner.config.num_minibatches
+    for actual, expected in zip(found, by_hand.gradients, strict=True):
+        assert_same(actual, expected)
+    assert_same(weights(learner.model), weights(by_hand.model))
+    return metrics
+
+
+LOSSES: dict[str, dict[str, Any]] = {
+    "grpo": {},
+    "dr_grpo": {},
+    "dapo": {},
+    "bnpo": {},
+    "gspo": {"epsilon": 0.02, "epsilon_high": 0.03},
+    "cispo": {"epsilon_high": 1.1},
+}
+"""Every `loss_type`, with the clip range at which the tests' ratios are clipped."""
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.3])
+@pytest.mark.parametrize("scale_rewards", ["none", "group"])
+@pytest.mark.parametrize("loss_type", LOSSES)
+def test_gradient_equals_that_by_hand(loss_type: str, scale_rewards: str, beta: float) -> None:
+    settings = {"loss_type": loss_type, **LOSSES[loss_type], "scale_rewards": scale_rewards, "beta": beta}
+    check_gradients(make_policy(double=True), **settings)
+
+
+@pytest.mark.parametrize("scale_rewards", ["none", "group"])
+def test_gradient_equals_that_by_hand_against_the_others_in_the_group(scale_rewards: str) -> None:
+    check_gradients(make_policy(double=True), advantage="rloo", scale_rewards=scale_rewards, num_minibatches=2)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_gradient_equals_that_by_hand_in_every_architecture(architecture: str) -> None:
+    check_gradients(make_policy(architecture, double=True, temperature=0.8), scale_rewards="group", beta=0.1)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.3])
+@pytest.mark.parametrize("loss_type", LOSSES)
+def test_gradients_equal_those_by_hand_where_ratios_are_clipped(loss_type: str, beta: float) -> None:
+    """With gpt2, all of whose arithmetic stays in float64, since large steps amplify what is lost in one."""
+    settings = {"loss_type": loss_type, **LOSSES[loss_type], "beta": beta, "num_iterations": 3, "num_minibatches": 2}
+    metrics = check_gradients(make_policy("gpt2", double=True), 0.1, **settings)
+    assert (metrics["clip_ratio/low_mean"] > 0) == (loss_type != "cispo")  # which has no least ratio
+    assert metrics["clip_ratio/high_mean"] > 0
+
+
+def test_gradient_equals_that_by_hand_without_truncated_completions() -> None:
+    for loss_type, clip in LOSSES.items():
+        settings = {"loss_type": loss_type, **clip, "mask_truncated_completions": True, "num_minibatches": 2}
+        check_gradients(make_policy(double=True), **settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"loss_type": "gspo", "epsilon": 0.02, "num_iterations": 2}, {"advantage": "gae", "scale_rewards": "batch"}],
+)
+@pytest.mark.parametrize("budget", [1, 25, 60])
+def test_the_token_budget_changes_nothing(budget: int, settings: dict[str, Any]) -> None:
+    policy = make_policy("gpt2" if settings else "llama", double=True)
+    found = []
+    for tokens in (budget, 10_000):
+        each = {"beta": 0.1, "tokens_per_micro_batch": tokens, "num_minibatches": 2, **settings}
+        learner = make_learner(clone(policy), **each)
+        steps = record(learner)
+        learner.update(rollouts())
+        found.append(steps)
+    for actual, expected in zip(*found, strict=True):
+        assert_same(actual, expected, 1e-6)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_gradient_checkpointing_changes_nothing_but_what_is_kept(architecture: str) -> None:
+    policy = make_policy(architecture, double=True)
+    found, calls = [], []
+    for wanted in (True, False):
+        learner = make_learner(clone(policy), gradient_checkpointing=wanted)
+        count: list[int] = []
+        last = [m for m in learner.model.modules() if isinstance(m, GradientCheckpointingLayer)][-1]
+        norm = next(m for m in last.modules() if "norm" in type(m).__name__.lower())
+        norm.register_forward_hook(lambda *_, count=count: count.append(1))
+        steps = record(learner)
+        learner.update(rollouts())
+        found.append(steps)
+        calls.append(len(count))
+    for actual, expected in zip(*found, strict=True):
+        assert_same(actual, expected, 1e-9)
+    assert calls[0] == 2 * calls[1]
+
+
+def test_a_swarm_of_one_is_plain_grpo() -> None:
+    policy = make_policy(double=True)
+    learner = make_learner(policy, lr=1e-2, loss_type="grpo", scale_rewards="group")
+    plain = ByHand(
+        policy, learner.config, lambda parameters, lr: torch.optim.AdamW(parameters, lr, weight_decay=0), 1e-2
+    )
+    before = weights(policy.lm.model)
+    for seed in range(2):
+        for which in (learner, plain):
+            which.update(answer_and_score(which.policy, seed))
+    assert_same(weights(policy.lm.model), weights(plain.model))
+    assert all((before[n] != w).any() for n, w in weights(policy.lm.model).items())
+
+
+def answer_and_score(policy: Any, seed: int) -> list[Scored]:
+    """Own rollouts, rewarded for long answers."""
+    questions = [make_question("2 + 2 ="), make_question("the lazy dog jumps over")]
+    groups = policy.generate(questions, 4, seed)
+    return [
+        Scored(Rollout(q.id, q.hash, group, "ada", 0), q, tuple(len(c.text) / 20 for c in group))
+        for q, group in zip(questions, groups, strict=True)
+    ]
+
+
+def test_gradients_longer_than_allowed_are_scaled_down() -> None:
+    policy = make_policy(double=True)
+    long, short = make_learner(clone(policy)), make_learner(clone(policy), max_grad_norm=1e-3)
+    (free,), (held,) = [record_update(learner) for learner in (long, short)]
+    norm = torch.stack([g.norm() for g in free.values()]).norm()
+    assert norm > 1e-2
+    assert_same(held, {name: g * 1e-3 / norm for name, g in free.items()}, 1e-4)
+
+
+def record_update(learner: GRPOLearner) -> list[dict[str, torch.Tensor]]:
+    found = record(learner)
+    learner.update(rollouts())
+    return found
+
+
+def test_own_completions_are_trained_on_as_they_were_sampled() -> None:
+    """Their text may be tokenised otherwise: the tokens are the truth about what was sampled."""
+    policy = make_policy()
+    learner = make_learner(policy)
+    metrics = learner.update([make_scored("q", [[50, 51, 52, 53, EOS], [8]], [1, 0])])
+    assert metrics["tokens/trained"] == 6
+
+
+def test_the_end_is_trained_only_where_a_completion_ended() -> None:
+    policy = make_policy()
+    for reason, extra in ((FinishReason.stop, 1), (FinishReason.length, 0)):
+        texts = [Completion.of("no", reason), Completion.of("yes", reason)]
+        tokens = sum(len(policy.lm.tokenizer.encode(c.text)) + extra for c in texts)
+        assert make_learner(clone(policy)).update([make_scored("q", texts, [1, 0])])["tokens/trained"] == tokens
+
+
+LIVE = make_scored("2 + 2 =", [[5, 9, EOS], [7, EOS]], [1, 0])
+DEAD = make_scored("all the same", [[3, EOS], [4, 5, EOS]], [1, 1])
+
+
+def count_tokens(policy: LanguagePolicy) -> list[int]:
+    """The size of every forward pass from now on."""
+    sizes: list[int] = []
+    model: Any = policy.lm.model
+    model.model.embed_tokens.register_forward_hook(lambda _m, inputs, _o: sizes.append(inputs[0].numel()))
+    return sizes
+
+
+def test_groups_without_advantage_cost_nothing() -> None:
+    policy = make_policy()
+    learner = make_learner(policy)
+    before, sizes = weights(policy.lm.model), count_tokens(policy)
+    metrics = learner.update([DEAD, DEAD])
+    assert sizes == []
+    assert metrics["learner/steps"] == 0
+    assert_same(weights(policy.lm.model), before, 0)
+    learner.update([LIVE])
+    alone = list(sizes)
+    learner.update([DEAD, LIVE, DEAD])
+    assert sizes == alone * 2
+
+
+@pytest.mark.parametrize("loss_type", LOSSES)
+def test_groups_without_advantage_count_in_the_averages(loss_type: str) -> None:
+    policy = make_policy(double=True)
+    found = []
+    for scored in ([LIVE], [LIVE, DEAD]):
+        learner = make_learner(clone(policy), loss_type=loss_type, **LOSSES[loss_type])
+        steps = record(learner)
+        learner.update(scored)
+        found += steps
+    assert_same(found[1], {name: g / 2 for name, g in found[0].items()})  # either has 2 sequences, 5 tokens
+
+
+def test_divergence_is_computed_for_groups_without_advantage_too() -> None:
+    policy = make_policy()
+    learner = make_learner(policy, beta=0.1)
+    perturb(policy.lm.model)
+    metrics = learner.update([DEAD])
+    assert metrics["learner/steps"] == 1
+    assert metrics["kl"] > 0
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("where", ["loss", "gradient"])
+def test_a_step_that_is_not_finite_is_skipped_and_leaves_no_trace(where: str, value: float) -> None:
+    policy = make_policy()
+    learner = make_learner(policy, num_minibatches=2)
+    healthy = make_learner(clone(policy), num_minibatches=2)
+    for each in (learner, healthy):
+        each.update(rollouts())
+    before, state = weights(policy.lm.model), copy.deepcopy(learner.optimizer.state_dict())
+    model: Any = policy.lm.model
+    if where == "loss":
+        broken = model.lm_head.register_forward_hook(lambda _m, _i, logits: logits * value)
+    else:
+        broken = model.model.layers[0].mlp.up_proj.weight.register_hook(lambda g: torch.full_like(g, value))
+    metrics = learner.update(rollouts())
+    assert metrics["learner/steps"] == 0
+    assert metrics["learner/skipped_steps"] == learner.skipped_steps == 2
+    assert_same(weights(policy.lm.model), before, 0)
+    torch.testing.assert_close(learner.optimizer.state_dict(), state, rtol=0, atol=0)
+    broken.remove()
+    for each in (learner, healthy):
+        each.update(rollouts())
+    assert_same(weights(learner.model), weights(healthy.model), 0)
+
+
+def test_one_bad_minibatch_does_not_take_the_other_with_it() -> None:
+    policy = make_policy()
+    learner = make_learner(policy, num_minibatches=2)
+    scored = [LIVE, make_scored("bad", [[3, EOS], [4, EOS]], [math.inf, 0])]
+    metrics = learner.update(scored)
+    assert metrics["learner/steps"] == 1
+    assert metrics["learner/skipped_steps"] == 1
+    assert all(w.isfinite().all() for w in weights(policy.lm.model).values())
+
+
+@pytest.mark.parametrize("advantage", ["group", "rloo", "gae"])
+@pytest.mark.parametrize("loss_type", LOSSES)
+def test_an_update_with_nothing_in_it_does_nothing(loss_type: str, advantage: str) -> None:
+    policy = make_policy()
+    settings = {"loss_type": loss_type, **LOSSES[loss_type], "advantage": advantage, "num_iterations": 2, "beta": 0.1}
+    learner = make_learner(policy, **settings)
+    before = weights(policy.lm.model)
+    empty = Completion.of("", "length")
+    for scored in ([], [make_scored("q", [empty, empty], [1, 0])]):
+        assert learner.update(scored)["learner/steps"] == 0
+    assert_same(weights(policy.lm.model), before, 0)
+
+
+def test_more_minibatches_than_groups_are_as_many_as_there_are() -> None:
+    assert make_learner(make_policy(), num_minibatches=8).update([LIVE, LIVE])["learner/steps"] == 2
+
+
+@pytest.mark.parametrize("advantage", ["group", "gae"])
+@pytest.mark.parametrize("beta", [0.0, 0.2])
+def test_a_saved_learner_goes_on_exactly(tmp_path: Path, beta: float, advantage: str) -> None:
+    policy = make_policy()
+    settings: dict[str, Any] = {"beta": beta, "num_minibatches": 2, "num_iterations": 2, "advantage": advantage}
+    learner = make_learner(policy, **settings)
+    learner.update(rollouts(), seed=1)
+    learner.skipped_steps = 3
+    policy.save(tmp_path)
+    learner.save(tmp_path)
+    resumed = make_learner(LanguagePolicy(load(str(tmp_path), CPU.device), policy.sampling, CPU), **settings)
+    resumed.load(tmp_path)
+    for each in (learner, resumed):
+        each.update(rollouts(), seed=2)
+    assert_same(weights(resumed.model), weights(learner.model), 0)
+    assert resumed.skipped_steps == 3
+
+
+def test_the_same_seed_gives_the_same_weights() -> None:
+    policy = make_policy()
+    results = []
+    for seed in (1, 1, 2):
+        learner = make_learner(clone(policy), num_minibatches=3)
+        learner.update(rollouts(), seed)
+        results.append(torch.cat([w.flatten() for w in weights(learner.model).values()]))
+    assert torch.equal(results[0], results[1])
+    assert not torch.equal(results[0], results[2])
+
+
+def test_dropout_is_off_in_the_update() -> None:
+    policy = make_policy("gpt2", double=True, resid_pdrop=0.5, embd_pdrop=0.5, attn_pdrop=0.5)
+    check_gradients(policy, num_iterations=2)
+
+
+def test_frozen_weights_stay() -> None:
+    policy = make_policy()
+    model: Any = policy.lm.model
+    model.model.embed_tokens.requires_grad_(False)
+    before = weights(model)
+    make_learner(policy).update(rollouts())
+    after = weights(model)
+    assert torch.equal(after["model.embed_tokens.weight"], before["model.embed_tokens.weight"])
+    assert not torch.equal(after["lm_head.weight"], before["lm_head.weight"])
+
+
+def test_learning_makes_rewarded_answers_likelier() -> None:
+    policy = make_policy()
+    learner = make_learner(policy, lr=5e-3)
+    prompt = policy.prompt_ids(LIVE.question)
+    good, bad = [list(c.token_ids or ()) for c in LIVE.rollout.completions]
+
+    def margin() -> float:
+        with torch.no_grad():
+            return float(
+                plain_logprobs(policy.lm.model, prompt, good).sum() - plain_logprobs(policy.lm.model, prompt, bad).sum()
+            )
+
+    before = margin()
+    for _ in range(5):
+        learner.update([LIVE])
+    assert margin() > before + 1
+
+
+def test_metrics_say_what_happened() -> None:
+    policy = make_policy(double=True)
+    learner = make_learner(policy, beta=0.1)
+    reference = ByHand(policy, learner.config, torch.optim.SGD, 0.0)
+    reference.update([LIVE, DEAD])
+    metrics = learner.update([LIVE, DEAD])
+    assert metrics["kl"] == pytest.approx(0, abs=1e-9)
+    assert metrics["tokens/trained"] == 10
+    assert 0 < metrics["entropy"] < math.log(300)
+    norm = torch.stack([g.norm() for g in reference.gradients[0].values()]).norm().item()
+    assert metrics["grad_norm"] == pytest.approx(norm, rel=1e-5)
+    # advantages ±0.5 at ratio 1, over the 3 and the 2 tokens of LIVE, in 4 sequences of at most 12 tokens
+    assert metrics["loss"] == pytest.approx(-(0.5 * 3 - 0.5 * 2) / (4 * 12), rel=1e-5)
+    assert all(math.isfinite(value) for value in metrics.values())

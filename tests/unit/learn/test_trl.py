@@ -1,0 +1,158 @@
+"""The losses are those of TRL's GRPOTrainer: its own `_compute_loss` is called on the same batch.
+
+TRL is no dependency; where it is not installed these tests are skipped. Made with TRL 1.16.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from test_learner import LOSSES, ByHand, make_learner, perturb, record, rollouts
+from tiny import assert_same, make_policy, weights
+
+from shoal.config.settings import LearnerConfig
+from shoal.learn.losses import kl_k3, policy_loss, token_weights
+from shoal.rollout import Scored
+
+grpo_trainer = pytest.importorskip("trl.trainer.grpo_trainer")
+
+LONGEST = 12
+TOLERANCE = 1e-5
+
+
+def trl_loss(
+    config: LearnerConfig,
+    logps_BT: torch.Tensor,
+    old_BT: torch.Tensor,
+    ref_BT: torch.Tensor,
+    advantages_B: torch.Tensor,
+    mask_BT: torch.Tensor,
+    num_items: float,
+    steps: int,
+) -> tuple[torch.Tensor, dict[str, list[float]]]:
+    """What GRPOTrainer would minimise in one of the `steps` optimiser steps of a batch of `num_items` tokens in all,
+    without accumulation of gradients, and the metrics it would log."""
+    trainer = grpo_trainer.GRPOTrainer.__new__(grpo_trainer.GRPOTrainer)
+    trainer.__dict__.update(
+        _get_per_token_logps_and_entropies=lambda *_, **__: (logps_BT, torch.zeros_like(logps_BT), None),
+        _entropy_bonus_enabled=False,
+        _metrics={"train": defaultdict(list)},
+        accelerator=SimpleNamespace(num_processes=1, gather=lambda x: x, reduce=lambda x, reduction: x),
+        args=SimpleNamespace(delta=None, use_bias_correction_kl=False, steps_per_generation=steps),
+        aux_loss_enabled=False,
+        beta=config.beta,
+        current_gradient_accumulation_steps=1,
+        epsilon_high=config.epsilon_high,
+        epsilon_low=config.epsilon,
+        importance_sampling_level="sequence" if config.loss_type == "gspo" else "token",
+        loss_type="grpo" if config.loss_type == "gspo" else config.loss_type,
+        max_completion_length=LONGEST,
+        model=SimpleNamespace(training=True),
+        off_policy_mask_threshold=None,
+        top_entropy_quantile=1.0,
+        use_vllm=False,
+    )
+    B, T = mask_BT.shape
+    inputs = {
+        "prompt_ids": torch.zeros(B, 1, dtype=torch.long),
+        "prompt_mask": torch.ones(B, 1, dtype=torch.long),
+        "completion_ids": torch.zeros(B, T, dtype=torch.long),
+        "completion_mask": mask_BT,
+        "advantages": advantages_B,
+        "old_per_token_logps": old_BT,
+        "ref_per_token_logps": ref_BT,
+        "num_items_in_batch": torch.tensor(num_items),
+    }
+    return trainer._compute_loss(None, inputs), trainer._metrics["train"]
+
+
+def config_of(loss_type: str, beta: float, **settings: Any) -> LearnerConfig:
+    return LearnerConfig(loss_type=loss_type, beta=beta, **{**LOSSES[loss_type], **settings})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.3])
+@pytest.mark.parametrize("loss_type", LOSSES)
+@pytest.mark.parametrize("seed", range(5))
+def test_loss_and_slope_are_trls_on_any_log_probs(loss_type: str, beta: float, seed: int) -> None:
+    config, steps = config_of(loss_type, beta), 2
+    draw = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(1, LONGEST + 1, (16,), generator=draw)
+    lengths[3] = 0  # as TRL's mask_truncated_completions leaves it
+    mask_BT = (torch.arange(LONGEST) < lengths[:, None]).long()
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=draw, dtype=torch.float64)
+
+    logps_BT = -normal(16, LONGEST).abs() - 0.1
+    old_BT, ref_BT = logps_BT + 0.3 * normal(16, LONGEST), logps_BT + 0.5 * normal(16, LONGEST)
+    advantages_B, num_items = normal(16), 1.7 * float(lengths.sum())
+
+    theirs = logps_BT.clone().requires_grad_()
+    expected, metrics = trl_loss(config, theirs, old_BT, ref_BT, advantages_B, mask_BT, num_items, steps)
+    expected.backward()
+
+    ours = logps_BT.clone().requires_grad_()
+    keep, sequences_BT = mask_BT.bool(), torch.arange(16)[:, None].expand_as(mask_BT)
+    loss_T, low_T, high_T = policy_loss(
+        loss_type,
+        ours[keep],
+        old_BT[keep],
+        advantages_B[:, None].expand_as(ours)[keep],
+        sequences_BT[keep],
+        config.epsilon,
+        config.epsilon_high,
+    )
+    loss_T = loss_T + beta * kl_k3(ours[keep], ref_BT[keep])
+    weight_of = torch.tensor(token_weights(lengths.tolist(), loss_type, LONGEST, num_items / steps)).double()
+    loss = (loss_T * weight_of[sequences_BT[keep]]).sum()
+    loss.backward()
+    assert loss.item() == pytest.approx(expected.item(), rel=TOLERANCE, abs=TOLERANCE / 10)
+    torch.testing.assert_close(ours.grad, theirs.grad, rtol=TOLERANCE, atol=TOLERANCE / 100)
+
+    if loss_type == "cispo":
+        assert high_T.double().mean().item() == pytest.approx(metrics["cispo_clip_ratio"][0], abs=TOLERANCE)
+    elif loss_type != "gspo":  # whose mean TRL takes over sequences
+        assert low_T.double().mean().item() == pytest.approx(metrics["clip_ratio/low_mean"][0], abs=TOLERANCE)
+        assert high_T.double().mean().item() == pytest.approx(metrics["clip_ratio/high_mean"][0], abs=TOLERANCE)
+    assert high_T.any()
+
+
+class ByTRL(ByHand):
+    """The update with TRL's loss of each step."""
+
+    def loss(self, share: list[Scored], old: list[torch.Tensor]) -> torch.Tensor:
+        logps = [self.logps(self.model, s, c) for s in share for c in s.rollout.completions]
+        with torch.no_grad():
+            reference = [self.logps(self.reference, s, c) for s in share for c in s.rollout.completions]
+        steps = self.config.num_minibatches
+        advantages = torch.cat([self.advantages(s) for s in share])
+        mask = padded([torch.ones(len(logp), dtype=torch.long) for logp in logps])
+        rest = (padded(old), padded(reference), advantages, mask, self.tokens_per_step * steps, steps)
+        return trl_loss(self.config, padded(logps), *rest)[0]
+
+
+def padded(rows: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.3])
+@pytest.mark.parametrize("loss_type", LOSSES)
+def test_the_whole_update_is_that_of_trls_loss(loss_type: str, beta: float) -> None:
+    """Every gradient of three passes in two steps each, of a model whose arithmetic is all float64 (gpt2)."""
+    config = config_of(loss_type, beta, num_iterations=3, num_minibatches=2, scale_rewards="group")
+    policy = make_policy("gpt2", double=True, max_completion_length=LONGEST)
+    learner = make_learner(policy, 0.1, sgd=True, **config.model_dump(exclude={"learning_rate", "max_grad_norm"}))
+    theirs = ByTRL(policy, config, torch.optim.SGD, 0.1)
+    perturb(policy.lm.model, theirs.model)  # away from the reference
+    found = record(learner)
+    metrics = learner.update(rollouts(), seed=3)
+    theirs.update(rollouts(), seed=3)
+    for actual, expected in zip(found, theirs.gradients, strict=True):
+        assert_same(actual, expected, TOLERANCE)
+    assert_same(weights(learner.model), weights(theirs.model), TOLERANCE)
+    assert metrics["clip_ratio/high_mean"] > 0

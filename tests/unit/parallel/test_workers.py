@@ -1,0 +1,221 @@
+"""Models in worker processes: that a run with them is the run without, and how they end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.cli.main import main
+from shoal.config.settings import Config, make_config
+from shoal.errors import UserError
+from shoal.parallel.workers import RemoteLearner, RemotePolicy, Workers
+from shoal.runs.folder import RunFolder, read_metrics
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs signals")
+
+SMALL = """--nodes 3 --local 2 --external 1 --num-generations 4 --learner.learning-rate 1e-3 --threads 1
+    --evaluation.every 2 --questions 2 --samples 1 --quiet""".split()
+SETTINGS: dict[str, Any] = {"policy": {"device": "cpu", "max_completion_length": 8}, "threads": 1}
+
+
+def run(folder: Path, workers: int | str, *args: str) -> None:
+    assert main(["run", *SMALL, "--workers", str(workers), "--out", str(folder), *args]) == 0
+
+
+def figures(folder: Path) -> list[dict[str, Any]]:
+    """All that a run measured, but for clocks."""
+    rows = read_metrics(folder)
+    return [{k: v for k, v in row.items() if k != "time" and not k.startswith("seconds/")} for row in rows]
+
+
+def state(folder: Path) -> dict[str, bytes]:
+    """The files of the last checkpoint."""
+    room = max((folder / "checkpoints").iterdir())
+    return {str(path.relative_to(room)): path.read_bytes() for path in sorted(room.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of four rounds in one process."""
+    folder = tmp_path_factory.mktemp("runs") / "alone"
+    run(folder, 0, "--rounds", "4")
+    return folder
+
+
+@pytest.fixture
+def workers() -> Iterator[Workers]:
+    made = start({"node-1": "guppy", "node-2": "guppy", "node-3": "guppy"})
+    made.wait_ready(lambda text: None)
+    yield made
+    made.close()
+
+
+def start(sources: dict[str, str], **settings: Any) -> Workers:
+    config = make_config(SETTINGS | settings, "test").resolved()
+    return Workers(sources, 2, config, None, threads=1)
+
+
+def test_a_run_with_workers_is_the_run_without(alone: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run(folder, 2, "--rounds", "4")
+    assert figures(folder) == figures(alone)
+    ours, theirs = state(folder), state(alone)
+    assert ours.keys() == theirs.keys()
+    weights = [name for name in ours if name.endswith("model.safetensors")]
+    assert len(weights) == 3
+    assert all(ours[name] == theirs[name] for name in weights)
+
+
+@pytest.mark.parametrize(("first", "then"), [(2, 0), (0, 2)])
+def test_either_goes_on_with_what_the_other_left(alone: Path, tmp_path: Path, first: int, then: int) -> None:
+    folder = tmp_path / "run"
+    run(folder, first, "--rounds", "2")
+    config = folder / "config.toml"
+    config.write_text(config.read_text().replace(f"workers = {first}", f"workers = {then}"))
+    assert main(["run", "--resume", str(folder), "--rounds", "4", "--quiet"]) == 0
+    assert figures(folder) == figures(alone)
+    assert state(folder)["node-3/model.safetensors"] == state(alone)["node-3/model.safetensors"]
+
+
+def test_what_is_loaded_is_told_and_what_cannot_be_is_raised() -> None:
+    told: list[str] = []
+    made = start({"node-1": "guppy", "node-2": "./nowhere"})
+    try:
+        with pytest.raises(UserError, match="nowhere' is no model"):
+            made.wait_ready(told.append)
+    finally:
+        made.close()
+    assert told[0] == "loading guppy"
+
+
+def test_errors_come_back_as_they_are(workers: Workers, tmp_path: Path) -> None:
+    policies = [RemotePolicy(workers, name) for name in workers.nodes]
+    assert [policy.generate([], 2, 0) for policy in policies] == [[], [], []]
+    with pytest.raises(FileNotFoundError):
+        RemoteLearner(workers, "node-1").load(tmp_path / "nowhere")
+    with pytest.raises(RuntimeError, match=r"(?s)no attribute 'sing'.*in the worker of node-2"):
+        workers.company.together([lambda: policies[0].generate([], 2, 0), lambda: policies[1]._call("sing")])
+    assert policies[2].generate([], 2, 0) == []  # the worker goes on
+
+
+def test_a_worker_that_is_killed_is_told_of(workers: Workers) -> None:
+    policies = [RemotePolicy(workers, name) for name in workers.nodes]
+    killed = workers._workers[0].process
+    killed.kill()
+    with pytest.raises(UserError, match=r"kept node-1, node-3 was ended by SIGKILL.*memory; --resume goes on"):
+        workers.company.together([lambda p=p: p.generate([], 2, 0) for p in policies])
+    assert policies[1].generate([], 2, 0) == []
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"stacked": True}, {"device": "meta"}, {"model": ["http://localhost:9/v1"]}],
+    ids=["stacked", "device", "endpoints"],
+)
+def test_where_workers_cannot_be_they_are_refused(settings: dict[str, Any]) -> None:
+    from shoal.parallel.ranks import ALONE
+    from shoal.runs.models import count_workers
+
+    learning = {} if "model" in settings else {"node-1": "guppy", "node-2": "guppy"}
+    with pytest.raises(UserError, match=r"swarm\.workers needs"):
+        count_workers(with_workers(2, settings), learning, placed(settings.get("device", "cpu")), ALONE, False)
+
+
+def with_workers(count: int | str, settings: dict[str, Any]) -> Config:
+    swarm = {"workers": count, "stacked": settings.get("stacked", "auto")}
+    return make_config({**SETTINGS, "swarm": swarm, "threads": 0}, "test").resolved()
+
+
+def placed(device: str) -> Any:
+    import torch
+
+    from shoal.policy.device import Placement
+
+    return Placement(torch.device(device), torch.float32)
+
+
+def test_auto_is_for_several_small_nodes_on_a_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import transformers
+
+    from shoal.parallel.ranks import ALONE
+    from shoal.runs.models import count_workers
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    large = tmp_path / "large"
+    transformers.LlamaConfig(hidden_size=1024, num_hidden_layers=2, vocab_size=8192).save_pretrained(large)
+    auto, cpu = with_workers("auto", {}), placed("cpu")
+
+    def count(sources: list[str], device: Any = cpu, joined: bool = False, **changes: Any) -> int:
+        learning = {f"node-{number}": source for number, source in enumerate(sources)}
+        return count_workers(auto.model_copy(update=changes), learning, device, ALONE, joined)
+
+    assert count(["guppy"] * 3) == 3
+    assert count(["guppy"] * 9) == 4
+    assert count(["guppy"] * 9, threads=2) == 2
+    assert count(["guppy"] * 9, threads=4) == 0
+    assert count(["guppy"]) == 0
+    assert count(["guppy", str(large)]) == 0
+    assert count(["guppy", "./nowhere"]) == 0
+    assert count(["guppy"] * 3, rounds=5) == 0  # over at once
+    assert count(["guppy"] * 3, joined=True) == 0
+    assert count(["guppy"] * 3, placed("meta")) == 0
+
+
+def children(process: int) -> set[int]:
+    """The processes that `process` started, and that have not ended."""
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,stat=,args="], capture_output=True, text=True, check=True)
+    rows = [line.split(None, 3) for line in listed.stdout.splitlines()]
+    return {int(pid) for pid, parent, stat, args in rows if int(parent) == process and "shoal.parallel.workers" in args}
+
+
+def wait_for(folder: Path, process: subprocess.Popen[str]) -> None:
+    while not (folder / "metrics.jsonl").exists() or read_metrics(folder)[-1]["round"] < 1:
+        assert process.poll() is None
+        time.sleep(0.05)
+
+
+def gone(processes: set[int]) -> bool:
+    """Whether all have ended, within some seconds."""
+    for _ in range(100):
+        alive = subprocess.run(["ps", "-o", "stat=", "-p", ",".join(map(str, processes))], capture_output=True)
+        if not alive.stdout.strip().replace(b"Z", b"").strip(b"s\n"):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+@pytest.mark.parametrize("how", ["interrupt", "kill", "worker"])
+def test_how_a_run_and_its_workers_end(alone: Path, tmp_path: Path, how: str) -> None:
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "shoal", "run", *SMALL, "--workers", "2", "--rounds", "4000", "--out", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        wait_for(folder, process)
+        started = children(process.pid)
+        assert len(started) == 2
+        if how == "worker":
+            os.kill(min(started), signal.SIGKILL)
+        else:
+            process.send_signal(signal.SIGINT if how == "interrupt" else signal.SIGKILL)
+        said, complaint = process.communicate()
+    assert gone(started)
+    if how == "interrupt":
+        assert process.returncode == 130
+        assert f"shoal run --resume {folder}" in said
+    if how == "worker":
+        assert process.returncode == 2
+        assert complaint.count("\n") == 1
+        assert "the worker process that kept node-" in complaint
+        assert "--resume goes on" in complaint
+    with RunFolder.open(folder) as opened:
+        latest = opened.latest()
+    assert latest is not None
+    seen = min(latest[0], 3)
+    assert [r for r in figures(folder) if r["round"] <= seen] == [r for r in figures(alone) if r["round"] <= seen]

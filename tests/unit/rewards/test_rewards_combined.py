@@ -1,0 +1,227 @@
+"""Several rewards as one: sums by hand, what is missing, and what the round makes of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import Any
+
+import pytest
+from fakes import Exact, Parrot, Sayings, question, rollout
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from pydantic import ValidationError
+
+from shoal.config.settings import TasksConfig
+from shoal.errors import UserError
+from shoal.evaluation.pass_at_k import evaluate
+from shoal.rewards import Combined, Entry, Pointwise, RewardSpec, RewardVerifier, Verified, make_rewards
+from shoal.rewards.reward import Pair, unit
+from shoal.rewards.scorer import Scorer
+from shoal.rollout import Scored
+
+VALUE = st.one_of(st.none(), st.floats(0, 1), st.sampled_from([0.0, 1.0]))
+Q = question(1)
+
+
+class Given:
+    """A reward that gives what it was given."""
+
+    def __init__(self, *values: float | None) -> None:
+        self.values = list(values)
+        self.failures: Counter[str] = Counter()
+        self.closed = False
+
+    def score(self, items: Sequence[tuple[Any, Sequence[str]]]) -> list[list[float | None]]:
+        return [self.values[: len(texts)] for _, texts in items]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def combined(*values: Sequence[float | None], weights: Sequence[float] = (), normalise: bool = False) -> list[float]:
+    entries = [Entry(str(i), Given(*v), weights[i] if weights else 1.0) for i, v in enumerate(values)]
+    rewards = Combined(entries, "normalize_then_sum" if normalise else "sum_then_normalize")
+    (group,) = rewards.score([(Q, [str(i) for i in range(len(values[0]))])])
+    return group
+
+
+def test_the_verifier_alone_gives_what_the_verifier_gives() -> None:
+    items = [(Q, ["right", "wrong", "right"]), (question(2), [])]
+    assert Combined([Entry("right", Verified(Exact()))]).score(items) == [[1.0, 0.0, 1.0], []]
+
+
+def test_a_weighted_mean_by_hand() -> None:
+    assert combined([1.0, 0.0], [0.5, 0.25], weights=[3, 1]) == [0.875, 0.0625]
+
+
+def test_a_missing_one_is_left_out_and_the_rest_count_in_its_place() -> None:
+    assert combined([1.0, 0.0, None], [0.5, None, 0.25], weights=[3, 1]) == [0.875, 0.0, 0.25]
+
+
+def test_an_answer_without_any_gets_the_mean_and_nothing_is_learned_from_it() -> None:
+    values = combined([1.0, None, 0.0], [None, None, None])
+    assert values == [1.0, 0.5, 0.0]
+    rewards = Combined([Entry("a", Given(None, None))])
+    assert rewards.score([(Q, ["a", "b"])]) == [[0.0, 0.0]]
+    assert rewards.unrewarded == 2
+
+
+def test_normalised_each_counts_by_its_weight_and_not_by_its_scale() -> None:
+    """One reward is right or wrong, the other differs by hundredths; their ranks agree or not."""
+    coarse, fine = [1.0, 1.0, 0.0, 0.0], [0.52, 0.50, 0.52, 0.50]
+    by_sum = combined(coarse, fine)
+    assert by_sum[0] - by_sum[1] < 0.02 < by_sum[1] - by_sum[2]
+    both, first, second, neither = combined(coarse, fine, normalise=True)
+    assert first == pytest.approx(second, abs=0.02)  # as GDPO has it
+    assert both > first > neither
+
+
+def test_one_reward_alone_is_normalised_to_itself() -> None:
+    for values in ([1.0, 0.0, 0.0, 0.0], [1.0, 0.0], [0.0] * 4, [1.0] * 4):
+        assert combined(values, normalise=True) == pytest.approx(values, abs=1e-3)
+
+
+@given(st.lists(st.tuples(VALUE, VALUE, VALUE), min_size=1, max_size=9), st.booleans())
+def test_rewards_stay_in_bounds_and_the_mean_where_it_is(rows: list[tuple[float | None, ...]], normalise: bool) -> None:
+    columns = [[row[i] for row in rows] for i in range(3)]
+    group = combined(*columns, weights=[1, 2, 3], normalise=normalise)
+    assert all(0 <= value <= 1 for value in group)
+    plain = combined(*columns, weights=[1, 2, 3])
+    assert fmean(group) == pytest.approx(fmean(plain), abs=1e-9)
+    if normalise and not any(len({v for v in column if v is not None}) > 1 for column in columns):
+        assert pstdev(group) == pytest.approx(0, abs=1e-9)
+
+
+def test_a_group_is_live_if_any_of_its_rewards_differs() -> None:
+    r = rollout(Q, ["a", "b"])
+    for normalise in (False, True):
+        values = combined([0.0, 0.0], [0.5, 0.6], normalise=normalise)
+        assert Scored(r, Q, tuple(values)).live
+        assert Scored(r, Q, tuple(values)).mean_reward == pytest.approx(0.275)
+        assert not Scored(r, Q, tuple(combined([0.0, 0.0], [0.5, 0.5], normalise=normalise))).live
+
+
+def test_failures_are_named_and_all_are_closed() -> None:
+    one, two = Given(1.0), Given(1.0)
+    one.failures.update({"nan": 2, "error": 0})
+    with Combined([Entry("style", one), Entry("form", two)]) as rewards:
+        assert rewards.failures == {"style/nan": 2}
+        assert rewards.parts([(Q, ["x"])]) == {"style": [[1.0]], "form": [[1.0]]}
+    assert one.closed
+    assert two.closed
+    with pytest.raises(ValueError, match="at least one"):
+        Combined([])
+    with pytest.raises(ValueError, match="same name"):
+        Combined([Entry("a", one), Entry("a", two)])
+
+
+def test_a_scorer_takes_rewards_in_its_verifiers_place_and_evaluation_does_not() -> None:
+    tasks, verifier = Sayings(), Exact()
+    entries = [Entry("right", Verified(verifier), 3.0), Entry("style", Given(0.2, 0.6), 1.0)]
+    scorer = Scorer(tasks, RewardVerifier(tasks, Combined(entries)))
+    held_out = replace(Q, id=replace(Q.id, index=5))
+    asked = [rollout(Q), rollout(held_out), rollout(Q, ["wrong", "wrong"])]
+    one, two = scorer.score(asked)
+    assert one.rewards == pytest.approx((0.8, 0.15))
+    assert two.rewards == pytest.approx((0.05, 0.15))
+    assert one.live
+    assert two.live  # by the style alone
+    assert scorer.refused == 1
+    answered = evaluate(Parrot(), verifier, {"say": [Q]}, samples=2, seed=0)
+    assert answered.pass_at(1).value == 0.5
+
+
+def test_the_same_rewards_with_another_verifier_and_their_means() -> None:
+    style = Given(0.25, 0.75, None)
+    rewards = Combined([Entry("right", Verified(Exact())), Entry("style", style)])
+    other = rewards.by(Exact("4"))
+    items = [(Q, ["right", "4", "4"])]
+    assert rewards.means(items) == {"right": pytest.approx(1 / 3), "style": 0.5}
+    assert other.means(items) == {"right": pytest.approx(2 / 3), "style": 0.5}
+    assert other.entries[1].reward is style
+    assert other.means([]) == {"right": None, "style": None}
+
+
+def gated(right: Sequence[float | None], *others: Sequence[float | None], normalise: bool = False) -> list[float]:
+    entries = [Entry("right", Given(*right), gate=True), *(Entry(str(i), Given(*o)) for i, o in enumerate(others))]
+    rewards = Combined(entries, "normalize_then_sum" if normalise else "sum_then_normalize")
+    (group,) = rewards.score([(Q, [str(i) for i in range(len(right))])])
+    return group
+
+
+def test_a_gate_multiplies_the_sum() -> None:
+    assert gated([1.0, 0.0, 1.0], [0.5, 1.0, 0.25]) == [0.5, 0.0, 0.25]
+    assert gated([1.0, 0.0, 1.0]) == [1.0, 0.0, 1.0]
+    assert gated([1.0, None, 0.0], [None, 0.5, 0.5]) == [0.25, 0.5, 0.0]  # the first has the others' mean
+    assert gated([0.0, 1.0, 1.0], [None, 0.5, None]) == [0.0, 0.5, 0.25]
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.0, 1.0]), st.floats(0, 1)), min_size=1, max_size=9), st.booleans())
+def test_behind_a_gate_a_wrong_answer_has_nothing(rows: list[tuple[float, float]], normalise: bool) -> None:
+    right, style = zip(*rows, strict=True)
+    for value, passed in zip(gated(right, style, normalise=normalise), right, strict=True):
+        assert 0 <= value <= passed
+
+
+class Lengths(Pointwise):
+    asked: list[Pair]
+
+    def _score(self, pairs: list[Pair]) -> list[float | None]:
+        self.asked = pairs
+        return [unit(len(text), 0, 10) for _, text in pairs]
+
+
+def test_a_reward_of_ones_own_sees_each_text_once() -> None:
+    reward = Lengths()
+    items = [(Q, ["a", "bb", "a"]), (question(2), ["a"])]
+    assert reward.score(items) == [[0.1, 0.2, 0.1], [0.1]]
+    assert reward.asked == [(Q, "a"), (Q, "bb"), (question(2), "a")]
+    reward.asked = []
+    assert reward.score([*items, (Q, ["ccc"])]) == [[0.1, 0.2, 0.1], [0.1], [0.3]]
+    assert reward.asked == [(Q, "ccc")]
+
+
+def none() -> Any:
+    raise AssertionError("no model, so nothing is to be placed")
+
+
+def made(*specs: RewardSpec) -> Combined | None:
+    return make_rewards(specs, "sum_then_normalize", TasksConfig(), Exact(), none, 0)
+
+
+def test_the_default_is_the_verifier_itself() -> None:
+    assert made() is None
+    assert made(RewardSpec()) is None
+
+
+def test_rewards_are_made_from_their_settings(tmp_path: Path) -> None:
+    rewards = made(
+        RewardSpec(),
+        RewardSpec(kind="rankings", file=str(tmp_path / "r"), weight=2),
+        RewardSpec(kind="function", name="short", function="test_rewards_functions:few", weight=1),
+    )
+    assert rewards is not None
+    with rewards:
+        assert [(entry.name, entry.weight) for entry in rewards.entries] == [
+            ("verifier", 1),
+            ("rankings", 2),
+            ("short", 1),
+        ]
+        tasks = Sayings()
+        assert tasks.question(Q.id) == Q
+        assert rewards.parts([])["rankings"] == []
+
+
+def test_settings_that_do_not_agree_are_refused(tmp_path: Path) -> None:
+    for settings in ({"kind": "model"}, {"kind": "function"}, {"kind": "function", "function": "f"}, {"low": 1.0}):
+        with pytest.raises(ValidationError):
+            RewardSpec(**settings)  # type: ignore[arg-type]
+    twice = RewardSpec(kind="rankings", file=str(tmp_path / "r"))
+    with pytest.raises(UserError, match="two rewards are called 'rankings'"):
+        made(twice, twice)
+    with pytest.raises(UserError, match="cannot import"):
+        made(RewardSpec(kind="function", function="no_such_module:f"))

@@ -1,0 +1,131 @@
+"""Reward functions in TRL's contract, through the real worker: used unchanged, and misbehaving."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.config.settings import TasksConfig, TaskSpec
+from shoal.errors import UserError
+from shoal.rewards import FunctionReward
+from shoal.rollout import Question
+from shoal.tasks import Tasks
+
+TASKS = TasksConfig(tasks=[TaskSpec(name="chain_sum", parameters={"max_terms": 3})])
+HERE = "test_rewards_functions"
+
+
+def reward_of(name: str, **settings: object) -> FunctionReward:
+    return FunctionReward(f"{HERE}:{name}", TASKS, **settings)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def question() -> Question:
+    return Tasks(TASKS).draw(1, "key")[0]
+
+
+@pytest.fixture(scope="module")
+def naughty() -> Iterator[FunctionReward]:
+    with reward_of("naughty", conversational=False, timeout=0.5) as reward:
+        yield reward
+
+
+def test_a_function_of_trls_documentation_is_used_unchanged(question: Question) -> None:
+    with reward_of("format_reward_func") as reward:
+        values = reward.score([(question, ["<think>a</think><answer>b</answer>", "b"]), (question, [])])
+    assert values == [[1.0, 0.0], []]
+    assert not +reward.failures
+
+
+def test_a_column_has_the_answer_that_the_task_knows(question: Question) -> None:
+    tasks = Tasks(TASKS)
+    entry = tasks.tasks[0].entry(question.id.seed, question.id.index)  # type: ignore[attr-defined]
+    with reward_of("ground_truth_func", conversational=False, columns={"ground_truth": "answer"}) as reward:
+        assert reward.score([(question, [entry["answer"], "no"])]) == [[1.0, 0.0]]
+
+
+def test_it_gets_all_that_trl_gives(question: Question) -> None:
+    with reward_of("sees") as reward:
+        assert reward.score([(question, ["4", "5"])]) == [[1.0, 1.0]], reward.trouble
+
+
+def test_it_may_be_a_coroutine_take_less_and_have_another_scale(question: Question) -> None:
+    with reward_of("patient", conversational=False) as reward:
+        assert reward.score([(question, ["12345", "1" * 99])]) == [[0.5, 1.0]], reward.trouble
+    with reward_of("few") as reward:
+        assert reward.score([(question, ["a"])]) == [[1.0]]
+    with reward_of("between", conversational=False, low=-1.0, high=1.0) as reward:
+        assert reward.score([(question, ["-1", "0", "1", "-7", "inf"])]) == [[0.0, 0.5, 1.0, 0.0, 1.0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "failure"),
+    [
+        ("raise it", "error"),
+        ("nan", "nan"),
+        ("two", "wrong length"),
+        ("nothing", "wrong length"),
+        ("exit", "crash"),
+        ("allocate", "error"),
+        ("eval 1+1", "refused"),
+        ("x" * 100_001, "too long"),
+    ],
+)
+def test_what_fails_gets_0_and_is_counted_alone(
+    naughty: FunctionReward, question: Question, text: str, failure: str
+) -> None:
+    naughty.failures.clear()
+    assert naughty.score([(question, [f"fine {failure}", text])]) == [[1.0, 0.0]]
+    assert +naughty.failures == {failure: 1}
+
+
+def test_what_takes_too_long_is_killed_and_the_others_are_not_affected(
+    naughty: FunctionReward, question: Question
+) -> None:
+    naughty.failures.clear()
+    start = time.monotonic()
+    assert naughty.score([(question, ["before", "loop", "after"])]) == [[1.0, 0.0, 1.0]]
+    assert +naughty.failures == {"timeout": 1}
+    assert time.monotonic() - start < 60
+
+
+@pytest.mark.parametrize("verb", ["touch", "write", "swallow"])
+def test_what_a_function_may_not_do_is_refused(
+    naughty: FunctionReward, question: Question, tmp_path: Path, verb: str
+) -> None:
+    naughty.failures.clear()
+    assert naughty.score([(question, [f"{verb} {tmp_path / 'file'}"])]) == [[0.0]]
+    assert +naughty.failures == {"refused": 1}
+    assert not (tmp_path / "file").exists()
+
+
+def test_unguarded_it_may(question: Question, tmp_path: Path) -> None:
+    with reward_of("naughty", conversational=False, guarded=False) as reward:
+        assert reward.score([(question, [f"write {tmp_path / 'file'}"])]) == [[1.0]]
+    assert (tmp_path / "file").exists()
+
+
+def test_none_is_no_reward(naughty: FunctionReward, question: Question) -> None:
+    assert naughty.score([(question, ["none", "fine"])]) == [[None, 1.0]]
+
+
+def test_lone_surrogates_and_markup_pass(naughty: FunctionReward, question: Question) -> None:
+    assert naughty.score([(question, ["\ud800 x", "\0", "[bold]"])]) == [[1.0, 1.0, 1.0]]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (f"{HERE}:format_reward", "did you mean 'format_reward_func'"),
+        ("no_such_module:f", "cannot import 'no_such_module'"),
+        ("os:system", "takes neither `prompts` nor `completions`"),
+        ("subprocess:call", "takes neither `prompts` nor `completions`"),
+        (f"{HERE}:ground_truth_func", "wants an argument 'ground_truth'"),
+    ],
+)
+def test_what_cannot_be_had_is_told_at_the_start(name: str, message: str) -> None:
+    with FunctionReward(name, TASKS) as reward, pytest.raises(UserError, match=message):
+        reward.start()

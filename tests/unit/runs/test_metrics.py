@@ -1,0 +1,126 @@
+"""What is written down of a round."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from fakes import RIGHT, WRONG, Parrot, join, make_node, question, rollout
+
+from shoal.node import Lesson
+from shoal.runs.folder import LEARNED_SCHEMA, SCHEMA
+from shoal.runs.metrics import learned_rows, rollout_rows, round_metrics
+from shoal.selection.pool import Pool
+from shoal.selection.sending import Sharing
+from shoal.swarm.memory import MemorySwarm
+
+
+def test_the_line_of_a_round() -> None:
+    swarm = MemorySwarm()
+    policy = Parrot(RIGHT, WRONG, WRONG, WRONG)
+    ada, bob = make_node("ada", swarm, policy=policy, external=3, pool=Pool(8, 4)), join(swarm, "bob")
+    live, dead, held_out = rollout(question(6)), rollout(question(7), [RIGHT, RIGHT]), rollout(question(5))
+    bob.share([live, dead, held_out])
+    ada.act()
+    row = round_metrics(ada, ada.learn())
+    assert row["round"] == 1
+    assert row["node"] == "ada"
+    assert row["reward/local"] == 0.25
+    assert row["reward/external"] == 0.5
+    assert row["reward/trained_on"] == pytest.approx((2 * 1 + 1) / (2 * 4 + 2))  # over completions
+    assert row["rollouts/live_local"] == 2
+    assert row["rollouts/shared"] == 2
+    assert row["rollouts/sampled"] == 1
+    assert row["rollouts/wanted"] == 3
+    assert (row["swarm/local"], row["swarm/external"]) == (2, 3)
+    assert row["completions/missing"] == 0
+    assert row["rollouts/pool"] == 1
+    assert row["rollouts/refused"] == 1
+    assert row["completions/mean_length"] == 5 + 3 / 4 + 0  # letters, and an end unless it was cut
+    assert row["completions/truncated"] == 0.25
+    assert row["tokens/generated"] == 2 * (5 * 4 + 3)
+    assert row["loss"] == 0.5
+    assert {"seconds/generate", "seconds/score", "seconds/learn", "time"} <= row.keys()
+    assert json.loads(json.dumps(row)) == row
+
+
+def test_means_over_nothing_are_null() -> None:
+    ada = make_node("ada", local=0)
+    ada.act()
+    row = round_metrics(ada, ada.learn())
+    for name in ("reward/local", "reward/external", "reward/trained_on"):
+        assert row[name] is None
+    assert row["completions/mean_length"] is row["completions/truncated"] is None
+    assert row["tokens/generated"] == row["rollouts/shared"] == 0
+
+
+def test_rows_are_own_completions_with_the_columns_of_the_folder() -> None:
+    swarm = MemorySwarm()
+    ada, bob = make_node("ada", swarm), join(swarm, "bob")
+    bob.share([rollout(question(6))])
+    ada.act()
+    lesson = ada.learn()
+    assert lesson.foreign
+    rows = rollout_rows(lesson)
+    assert len(rows) == 2 * 4
+    assert all(list(row) == [name for name in SCHEMA.names if name != "round"] for row in rows)
+    first = lesson.own[0]
+    assert rows[3] == {
+        "node": "ada",
+        "task": "say",
+        "version": "1",
+        "config": first.question.id.config,
+        "seed": first.question.id.seed,
+        "index": first.question.id.index,
+        "question": first.question.text,
+        "completion": WRONG,
+        "finish_reason": "length",
+        "reward": 0.0,
+        "live": True,
+    }
+    assert rollout_rows(Lesson([], [], [], {})) == []
+
+
+def test_more_questions_than_are_learned_from() -> None:
+    policy = Parrot(RIGHT, WRONG, WRONG, WRONG)
+    ada = make_node("ada", policy=policy, questions=5, sharing=Sharing(3))
+    ada.act()
+    lesson = ada.learn()
+    row = round_metrics(ada, lesson)
+    assert row["rollouts/live_local"] == 5
+    assert row["rollouts/shared"] == 3
+    assert row["completions/missing"] == 0
+    assert (row["swarm/local"], row["swarm/external"]) == (2, 2)
+    lesson.own[-1] = lesson.own[-1].__class__(lesson.own[-1].rollout, lesson.own[-1].question, (1.0,) * 4)
+    row = round_metrics(ada, lesson)
+    assert row["reward/local"] == pytest.approx(0.4)
+    assert row["reward/trained_on"] == 0.25
+
+
+def test_who_learned_from_whom() -> None:
+    swarm = MemorySwarm()
+    ada, bob = make_node("ada", swarm), join(swarm, "bob")
+    bob.share([rollout(question(6), round=9, slot=3)])
+    ada.act()
+    lesson = ada.learn()
+    rows = learned_rows(ada, lesson)
+    assert [(row["maker"], row["foreign"]) for row in rows] == [("ada", False)] * 2 + [("bob", True)]
+    assert rows[2] == {
+        "round": 1,
+        "node": "ada",
+        "maker": "bob",
+        "made": 9,
+        "slot": 3,
+        "task": "say",
+        "config": question(6).id.config,
+        "seed": 0,
+        "index": 6,
+        "live": True,
+        "mean_reward": 0.5,
+        "foreign": True,
+    }
+    assert all(list(row) == LEARNED_SCHEMA.names for row in rows)
+    only = make_node("eve", learner=None)
+    only.act()
+    assert learned_rows(only, only.learn()) == []
+    assert round_metrics(only, only.learn())["swarm/external"] is None

@@ -1,0 +1,65 @@
+"""Rewards in a run: from the settings to the figures."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.cli.display import make_display
+from shoal.config.settings import Config, make_config
+from shoal.errors import UserError
+from shoal.runs.folder import RunFolder
+from shoal.runs.run import Run
+
+
+def run(folder: Path, rewards: list[dict[str, Any]]) -> tuple[Run, list[dict[str, Any]]]:
+    from rich.console import Console
+
+    config = Config.model_validate(
+        {
+            "rounds": 1,
+            "rewards": rewards,
+            "tasks": {"only": ["gcd"]},
+            "policy": {"device": "cpu", "num_generations": 4},
+            "swarm": {"nodes": 2, "local": 2, "external": 1},
+            "evaluation": {"questions": 1, "samples": 1},
+        }
+    )
+    display = make_display(Console(quiet=True), 1, ["node-1", "node-2"], True, [])
+    with RunFolder.create(folder, config.to_toml()) as kept, closing(Run(config, kept, display)) as done:
+        done.go(threading.Event())
+    return done, [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_the_verifier_alone_is_the_verifier_as_it_was(tmp_path: Path) -> None:
+    plain, rows = run(tmp_path / "plain", [])
+    named, same = run(tmp_path / "named", [{"kind": "verifier"}])
+    assert plain.scoring is plain.verifier
+    assert named.scoring is named.verifier
+    for row, other in zip(rows, same, strict=True):
+        changing = {"time", *(key for key in row if key.startswith("seconds/"))}
+        assert {k: v for k, v in row.items() if k not in changing} == {
+            k: v for k, v in other.items() if k not in changing
+        }
+
+
+def test_a_function_rewards_and_the_verifier_evaluates(tmp_path: Path) -> None:
+    rewards = [{"kind": "verifier"}, {"kind": "function", "name": "all", "function": "test_rewards_functions:few"}]
+    done, rows = run(tmp_path / "run", rewards)
+    last = rows[-1]
+    assert last["reward/local/all"] == 1
+    assert last["reward/local"] == pytest.approx((1 + last["reward/local/verifier"]) / 2)
+    assert rows[0]["eval/pass@1"] < 1
+    assert done.rewards is not None
+
+
+def test_mistakes_are_told() -> None:
+    with pytest.raises(UserError, match=r"did you mean 'rewards\.0\.weight'"):
+        make_config({"rewards": [{"wieght": 1}]}, "x")
+    with pytest.raises(UserError, match="needs 'model'"):
+        make_config({"rewards": [{"kind": "generative"}]}, "x")
