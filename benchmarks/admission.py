@@ -15,7 +15,8 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
-from shoal.config.settings import AdmissionConfig, TasksConfig
+from shoal.config.swarm import AdmissionConfig
+from shoal.config.tasks import TasksConfig
 from shoal.identity.keys import Identity
 from shoal.rollout import Completion, QuestionId, Rollout
 from shoal.sandbox.examiner import LocalExaminer

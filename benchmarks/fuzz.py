@@ -24,7 +24,8 @@ from typing import Any
 import msgspec
 import psutil
 
-from shoal.config.settings import AdmissionConfig, TasksConfig
+from shoal.config.swarm import AdmissionConfig
+from shoal.config.tasks import TasksConfig
 from shoal.identity.keys import Identity
 from shoal.rollout import Completion, QuestionId, Rollout
 from shoal.sandbox.examiner import LocalExaminer

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from shoal.cli.display import QuietDisplay
-from shoal.config.settings import make_config
+from shoal.config.load import make_config
 from shoal.learn.advantages import group_advantages
 from shoal.policy.language import LanguagePolicy
 from shoal.rollout import Completion, Question, Scored

@@ -45,7 +45,7 @@ def cases(model: str) -> dict[str, dict[str, Any]]:
 def measured(settings: dict[str, Any]) -> int:
     """Peak resident bytes of this process, after a run."""
     import shoal.runs.run
-    from shoal.config.settings import make_config
+    from shoal.config.load import make_config
     from shoal.runs.curves import draw_curves
     from shoal.runs.folder import RunFolder
 
@@ -79,7 +79,7 @@ def measured(settings: dict[str, Any]) -> int:
 def expected(settings: dict[str, Any]) -> dict[str, int]:
     """The estimate, by parts."""
     from shoal.cli.doctor import expected as parts
-    from shoal.config.settings import make_config
+    from shoal.config.load import make_config
 
     return parts(make_config(settings, "the benchmark"))
 

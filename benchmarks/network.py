@@ -37,7 +37,8 @@ from typing import Any
 import psutil
 from wires import Wires, inside
 
-from shoal.config.settings import AdmissionConfig, TasksConfig
+from shoal.config.swarm import AdmissionConfig
+from shoal.config.tasks import TasksConfig
 from shoal.rollout import Completion, QuestionId, Rollout, Scored
 from shoal.tasks import Tasks
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from shoal.config.settings import LearnerConfig
+from shoal.config.learner import LearnerConfig
 from shoal.learn.learner import GRPOLearner
 from shoal.policy.device import place
 from shoal.policy.draw import Sampling

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from shoal.cli.display import QuietDisplay
-from shoal.config.settings import make_config
+from shoal.config.load import make_config
 from shoal.runs.folder import RunFolder
 from shoal.runs.run import Run
 

@@ -18,7 +18,7 @@ def make(out: Path) -> None:
     """Writes the workload into `out`."""
     import torch
 
-    from shoal.config.settings import TasksConfig
+    from shoal.config.tasks import TasksConfig
     from shoal.policy.loading import load
     from shoal.tasks import Tasks
 

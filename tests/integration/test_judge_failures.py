@@ -28,7 +28,7 @@ from shoal.apps.judge.rules import Reason, Refused, Terms
 from shoal.apps.judge.scoring import Scored, Scoring
 from shoal.apps.judge.service import Service
 from shoal.cli.flags import Parser
-from shoal.config.settings import TasksConfig
+from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.evaluation.judge_messages import Answer, Ask, Envelope, Receipt, Verdict, encode, open_envelope, seal
 from shoal.evaluation.judges import Panel

@@ -20,7 +20,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fakes import question, rollout
 
-from shoal.config.settings import AdmissionConfig
+from shoal.config.swarm import AdmissionConfig
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal.identity.secret import OPEN, Secret

@@ -17,7 +17,7 @@ from test_network import until
 from test_template import ENDLESS
 from tiny import CHATML, CPU, make_model, make_question
 
-from shoal.config.settings import LearnerConfig
+from shoal.config.learner import LearnerConfig
 from shoal.identity.keys import Identity
 from shoal.learn import learner as learning
 from shoal.learn.learner import GRPOLearner

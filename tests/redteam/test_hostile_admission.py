@@ -14,7 +14,9 @@ import pytest
 from strangers import BLOCK, SWARM, Honest, address, relay, rollout, sealed
 from test_network import until
 
-from shoal.config.settings import AdmissionConfig, Config, TasksConfig
+from shoal.config.settings import Config
+from shoal.config.swarm import AdmissionConfig
+from shoal.config.tasks import TasksConfig
 from shoal.identity.keys import Identity
 from shoal.rollout import QuestionId, Scored
 from shoal.runs.join import Joined

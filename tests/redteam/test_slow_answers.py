@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 from reasoning_gym.factory import DATASETS
 
-from shoal.config.settings import TasksConfig, TaskSpec
+from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.sandbox.examiner import Candidate, Examiner, Verdict
 from shoal.sandbox.messages import Job, Result
 from shoal.sandbox.process import WorkerProcess

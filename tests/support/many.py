@@ -11,7 +11,7 @@ import torch
 from test_learner import rollouts
 from tiny import CPU, make_lm, make_question
 
-from shoal.config.settings import LearnerConfig
+from shoal.config.learner import LearnerConfig
 from shoal.learn.learner import GRPOLearner
 from shoal.parallel.ranks import Ranks, joined, leave
 from shoal.parallel.sharding import Sharded

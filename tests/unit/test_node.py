@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from fakes import RIGHT, WRONG, Exact, Parrot, Student, join, make_node, question, rollout
 
-from shoal.config.settings import SamplingConfig
+from shoal.config.selection import SamplingConfig
 from shoal.node import Node
 from shoal.rollout import Completion, Question, Rollout
 from shoal.selection.pool import Pool

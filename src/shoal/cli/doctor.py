@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from shoal.cli.flags import add_allow_code, add_settings, config_of, given_settings
-from shoal.config.settings import Config, is_endpoint
+from shoal.config.policy import is_endpoint
+from shoal.config.settings import Config
 from shoal.errors import UserError
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ def _program(config: Config) -> int:
     import gc
     import importlib
 
-    from shoal.config.settings import GUPPY
+    from shoal.config.policy import GUPPY
     from shoal.policy.device import place
     from shoal.runs.curves import draw_curves
 

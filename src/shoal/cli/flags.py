@@ -14,7 +14,9 @@ from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from shoal.config.settings import Config, make_config, read_config, settings_of
+from shoal.config.load import make_config, merged, read_config
+from shoal.config.section import settings_of
+from shoal.config.settings import Config
 from shoal.errors import UserError
 
 NOT_FLAGS = {"version", "tasks.tasks", "rewards"}
@@ -100,15 +102,6 @@ def config_of(file: Path | None, given: dict[str, Any], allow_code: bool, only: 
         make_config(settings, str(file), allow_code)  # so that the file is blamed for what is wrong in it
     typed = "model" in given.get("policy", {})
     return make_config(merged(settings, given), "the command line", allow_code=True, typed_endpoints=typed)
-
-
-def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """`below` with what `above` sets differently."""
-    result = dict(below)
-    for key, value in above.items():
-        old = result.get(key)
-        result[key] = merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return result
 
 
 def _picked(settings: dict[str, Any], only: Sequence[str]) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from shoal import __version__
-from shoal.cli.flags import Parser, add_allow_code, add_settings, config_of, given_settings, merged
-from shoal.config.settings import ENDLESS, Config, make_config
+from shoal.cli.flags import Parser, add_allow_code, add_settings, config_of, given_settings
+from shoal.config.load import make_config, merged
+from shoal.config.settings import ENDLESS, Config
 from shoal.errors import UserError
 from shoal.parallel.ranks import is_leader, leave
 from shoal.untrusted import harmless

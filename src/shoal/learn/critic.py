@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from shoal.config.settings import LearnerConfig
+from shoal.config.learner import LearnerConfig
 from shoal.learn.batch import Trained
 
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import torch
 
-from shoal.config.settings import LearnerConfig
+from shoal.config.learner import LearnerConfig
 from shoal.learn.batch import Trained
 from shoal.learn.losses import sequence_mean, sequence_sum, token_weights
 from shoal.parallel.ranks import Ranks

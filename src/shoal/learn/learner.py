@@ -15,7 +15,7 @@ import msgspec
 import torch
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from shoal.config.settings import LearnerConfig
+from shoal.config.learner import LearnerConfig
 from shoal.learn.adapters import Reference, adapter_dropouts, dropping_out
 from shoal.learn.advantages import advantages
 from shoal.learn.batch import MicroBatch, Row, Trained, make_rows, micro_batches, split

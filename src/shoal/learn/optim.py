@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 from transformers.optimization import Adafactor
 
-from shoal.config.settings import LearnerConfig
+from shoal.config.learner import LearnerConfig
 from shoal.errors import UserError
 
 STATE_BYTES: Final = {"adamw": 8.0, "adafactor": 0.1, "adamw_8bit": 2.1}

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from shoal.config.settings import LearnerConfig
+from shoal.config.learner import LearnerConfig
 from shoal.errors import UserError
 from shoal.learn.adapters import has_adapters
 from shoal.learn.batch import MicroBatch, Row, split, tensors

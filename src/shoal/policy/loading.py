@@ -16,7 +16,7 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from shoal.config.settings import GUPPY
+from shoal.config.policy import GUPPY
 from shoal.errors import UserError
 from shoal.policy.template import chat_template
 

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from shoal.config.settings import GUPPY, PolicyConfig
+from shoal.config.policy import GUPPY, PolicyConfig
 from shoal.errors import UserError
 from shoal.policy.loading import ADAPTER_CONFIG, LanguageModel, first_line, load
 

@@ -6,7 +6,7 @@
 See docs/rewards.md.
 """
 
-from shoal.config.settings import RewardSpec
+from shoal.config.rewards import RewardSpec
 from shoal.rewards.combined import Combined, Entry, ExaminedRewards, RewardVerifier
 from shoal.rewards.function import FunctionReward
 from shoal.rewards.make import make_rewards, rewards_of

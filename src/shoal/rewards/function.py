@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from shoal.config.settings import TasksConfig
+from shoal.config.tasks import TasksConfig
 from shoal.rewards.process import FunctionProcess
 from shoal.rewards.reward import Pair, Pointwise, unit
 from shoal.rewards.wire import Call, Returned, Start

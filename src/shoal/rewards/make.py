@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal.config.settings import Config, RewardSpec, TasksConfig
+from shoal.config.rewards import RewardSpec
+from shoal.config.settings import Config
+from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.protocols import Verifier
 from shoal.rewards.combined import Aggregation, Combined, Entry

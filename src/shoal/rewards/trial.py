@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from shoal.config.settings import TasksConfig
+from shoal.config.tasks import TasksConfig
 from shoal.rewards.injections import INJECTIONS
 from shoal.rewards.reward import Reward
 from shoal.rollout import Question

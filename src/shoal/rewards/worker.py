@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from shoal.config.own_code import reward_function
-from shoal.config.settings import TasksConfig
+from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.rewards.wire import Call, Returned, Start
 from shoal.sandbox import guard

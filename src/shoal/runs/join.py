@@ -19,7 +19,8 @@ from typing import Any
 
 from shoal.cli.display import Display
 from shoal.cli.status import STATUS, lines
-from shoal.config.settings import GUPPY, Config, is_endpoint
+from shoal.config.policy import GUPPY, is_endpoint
+from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.evaluation.judge_client import checked
 from shoal.evaluation.judges import Panel

@@ -15,7 +15,8 @@ from typing import Any, Final
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from shoal.config.settings import Config, default_learning_rate, is_endpoint
+from shoal.config.policy import default_learning_rate, is_endpoint
+from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.learn.learner import GRPOLearner
 from shoal.learn.logprobs import check_architecture

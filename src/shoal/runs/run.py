@@ -15,7 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from shoal.config.settings import Config, ExperimentConfig, is_endpoint
+from shoal.config.experiment import ExperimentConfig
+from shoal.config.policy import is_endpoint
+from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.evaluation.judges import BY_SELF, Panel
 from shoal.evaluation.pass_at_k import evaluate

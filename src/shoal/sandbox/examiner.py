@@ -14,7 +14,7 @@ import time
 
 import msgspec
 
-from shoal.config.settings import TasksConfig
+from shoal.config.tasks import TasksConfig
 from shoal.protocols import DrawnTasks
 from shoal.protocols import Verifier as AnyVerifier
 from shoal.sandbox.messages import Candidate, Made, Verdict

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shoal.config.settings import TasksConfig
+from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.sandbox.messages import Made, Request, Result, Verdict
 from shoal.sandbox.sources import Channel, Source, acquire, announced, release

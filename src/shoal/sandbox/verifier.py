@@ -16,7 +16,7 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 
-from shoal.config.settings import TasksConfig
+from shoal.config.tasks import TasksConfig
 from shoal.rollout import QuestionId
 from shoal.sandbox.messages import Job, Result
 from shoal.sandbox.process import WorkerProcess

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from shoal.config.settings import TasksConfig
+from shoal.config.tasks import TasksConfig
 from shoal.rollout import QuestionId
 from shoal.sandbox import guard
 from shoal.sandbox.examiner import checked

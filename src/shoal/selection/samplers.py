@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.config.settings import SamplingConfig
+from shoal.config.selection import SamplingConfig
 from shoal.errors import UserError
 from shoal.protocols import Sampler
 from shoal.rollout import Scored, canonical

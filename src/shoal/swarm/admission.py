@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from shoal.config.settings import AdmissionConfig
+from shoal.config.swarm import AdmissionConfig
 from shoal.identity.keys import name_of
 from shoal.policy.control import ControlText
 from shoal.rollout import Rollout, Scored, hash_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from typing import Any
 
-from shoal.config.settings import AdmissionConfig
+from shoal.config.swarm import AdmissionConfig
 from shoal.swarm.limits import Bucket, Seen
 
 PERIOD = 600.0

@@ -15,7 +15,7 @@ from random import Random
 
 import msgspec
 
-from shoal.config.settings import TasksConfig, TaskSpec
+from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
 from shoal.rollout import Message, Question, QuestionId, canonical, hash_of, seed_of
 from shoal.tasks.suites import specs_of

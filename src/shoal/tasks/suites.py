@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.config.settings import TasksConfig, TaskSpec
+from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
 from shoal.tasks.task import nearest
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from shoal.config.own_code import task_maker
-from shoal.config.settings import TaskSpec
+from shoal.config.tasks import TaskSpec
 from shoal.errors import UserError
 from shoal.errors import nearest as nearest
 from shoal.rollout import Question, QuestionId

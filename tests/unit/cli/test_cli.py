@@ -21,7 +21,9 @@ import shoal
 from shoal import __version__
 from shoal.cli.flags import NOT_FLAGS
 from shoal.cli.main import NETWORKED, main
-from shoal.config.settings import Config, make_config, settings_of
+from shoal.config.load import make_config
+from shoal.config.section import settings_of
+from shoal.config.settings import Config
 from shoal.runs import folder as folder_module
 from shoal.runs.folder import RunFolder, read_metrics
 
@@ -307,7 +309,7 @@ def test_a_message_of_several_lines_becomes_one(here: Path, capsys: Capture) -> 
 
 OWN = """
 import sys
-from shoal.config.settings import TaskSpec
+from shoal.config.tasks import TaskSpec
 from shoal.tasks import create_task
 print(create_task(TaskSpec(name="mine:Mine")).name)
 """

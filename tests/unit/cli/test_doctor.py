@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from shoal.config.settings import Config, make_config
+from shoal.config.load import make_config
+from shoal.config.settings import Config
 
 ROOT = Path(__file__).parents[3]
 

@@ -13,7 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from shoal.config.settings import Config, Section, TaskSpec, make_config, read_config, settings_of
+from shoal.config.load import make_config, read_config
+from shoal.config.section import Section, settings_of
+from shoal.config.settings import Config
+from shoal.config.tasks import TaskSpec
 from shoal.errors import UserError
 
 SECTIONS = [

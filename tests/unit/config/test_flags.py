@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
-from shoal.cli.flags import NOT_FLAGS, Parser, add_settings, given_settings, merged
+from shoal.cli.flags import NOT_FLAGS, Parser, add_settings, given_settings
 from shoal.cli.main import main
-from shoal.config.settings import Config, make_config, settings_of
+from shoal.config.load import make_config, merged
+from shoal.config.section import settings_of
+from shoal.config.settings import Config
 from shoal.errors import UserError
 
 FLAGS = [(name, field) for name, field in settings_of(Config) if name not in NOT_FLAGS]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.config.settings import EASY, TasksConfig, TaskSpec
+from shoal.config.tasks import EASY, TasksConfig, TaskSpec
 from shoal.errors import UserError
 from shoal.rollout import Message, Question, canonical
 from shoal.tasks import SUITES, Tasks, create_task

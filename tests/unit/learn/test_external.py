@@ -596,7 +596,7 @@ def on_two_ranks(call: Callable[[Ranks], Any]) -> list[Any]:
 @pytest.mark.parametrize("own_logprobs", [True, False])
 @pytest.mark.parametrize("method", ["topr", "tis"])
 def test_two_ranks_do_what_one_does(method: str, own_logprobs: bool) -> None:
-    from shoal.config.settings import LearnerConfig
+    from shoal.config.learner import LearnerConfig
     from shoal.learn.learner import GRPOLearner
 
     policy = make_policy("gpt2", double=True)

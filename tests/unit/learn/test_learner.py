@@ -25,7 +25,7 @@ from tiny import (
 )
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from shoal.config.settings import LearnerConfig
+from shoal.config.learner import LearnerConfig
 from shoal.learn.learner import GRPOLearner
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import load

@@ -11,7 +11,7 @@ import pytest
 import torch
 from tiny import CPU, assert_same, make_policy, make_scored, weights
 
-from shoal.config.settings import LearnerConfig
+from shoal.config.learner import LearnerConfig
 from shoal.errors import UserError
 from shoal.learn.learner import GRPOLearner
 from shoal.learn.optim import STATE_BYTES, make_optimizer

@@ -24,7 +24,8 @@ from tiny import (
     weights,
 )
 
-from shoal.config.settings import LearnerConfig, make_config
+from shoal.config.learner import LearnerConfig
+from shoal.config.load import make_config
 from shoal.errors import UserError
 from shoal.learn.batch import Row, Trained
 from shoal.learn.learner import GRPOLearner

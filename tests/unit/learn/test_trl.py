@@ -15,7 +15,7 @@ import torch
 from test_learner import LOSSES, ByHand, make_learner, perturb, record, rollouts
 from tiny import assert_same, make_policy, weights
 
-from shoal.config.settings import LearnerConfig
+from shoal.config.learner import LearnerConfig
 from shoal.learn.losses import kl_k3, policy_loss, token_weights
 from shoal.rollout import Scored
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from shoal.cli.main import main
-from shoal.config.settings import Config, make_config
+from shoal.config.load import make_config
+from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.parallel.workers import RemoteLearner, RemotePolicy, Workers
 from shoal.runs.folder import RunFolder, read_metrics

@@ -22,7 +22,8 @@ from tiny import (
 )
 
 from shoal.cli.main import main
-from shoal.config.settings import LearnerConfig, PolicyConfig
+from shoal.config.learner import LearnerConfig
+from shoal.config.policy import PolicyConfig
 from shoal.errors import UserError
 from shoal.learn.learner import GRPOLearner
 from shoal.policy.decode import sample

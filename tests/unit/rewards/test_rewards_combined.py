@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from pydantic import ValidationError
 
-from shoal.config.settings import TasksConfig
+from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.evaluation.pass_at_k import evaluate
 from shoal.rewards import Combined, Entry, Pointwise, RewardSpec, RewardVerifier, Verified, make_rewards

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.config.settings import TasksConfig, TaskSpec
+from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
 from shoal.rewards import FunctionReward
 from shoal.rollout import Question

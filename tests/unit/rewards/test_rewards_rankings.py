@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.cli.session import run_session
-from shoal.config.settings import Config, TasksConfig
+from shoal.config.settings import Config
+from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.rewards import Combined, Entry, RankedSwarm, RewardVerifier
 from shoal.rewards.rankings import MOST_ANSWERS, Rankings, bradley_terry, mean_rank

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 from fakes import question
 
-from shoal.config.settings import TasksConfig
+from shoal.config.tasks import TasksConfig
 from shoal.rewards.injections import INJECTIONS
 from shoal.rewards.trial import Case, cases_of, trial
 from shoal.rollout import Question

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from shoal.cli.display import make_display
-from shoal.config.settings import Config, make_config
+from shoal.config.load import make_config
+from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.runs.folder import RunFolder
 from shoal.runs.run import Run

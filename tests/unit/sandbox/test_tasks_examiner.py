@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shoal.config.settings import TasksConfig, TaskSpec
+from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
 from shoal.rollout import Question, QuestionId
 from shoal.sandbox.examiner import Candidate, Examiner, LocalExaminer

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.config.settings import TasksConfig, TaskSpec
+from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
 from shoal.rollout import QuestionId
 from shoal.sandbox.verifier import Verifier

@@ -10,7 +10,10 @@ from fakes import Student, join, make_node, question, rollout
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.config.settings import Config, LearnerConfig, SamplingConfig, SwarmConfig
+from shoal.config.learner import LearnerConfig
+from shoal.config.selection import SamplingConfig
+from shoal.config.settings import Config
+from shoal.config.swarm import SwarmConfig
 from shoal.errors import UserError
 from shoal.node import Node
 from shoal.selection.balance import PAUSE, PERIOD, Balance, Sign, make_balance

@@ -13,7 +13,7 @@ from fakes import question, rollout, scored
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.config.settings import SamplingConfig
+from shoal.config.selection import SamplingConfig
 from shoal.errors import UserError
 from shoal.rollout import Completion, Scored
 from shoal.selection.samplers import NAMES, RECENT, SelectiveSampler, UniformSampler, live_first, make_sampler

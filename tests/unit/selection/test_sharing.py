@@ -9,7 +9,8 @@ from fakes import RIGHT, WRONG, Parrot, join, make_node, scored
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.config.settings import Config, SwarmConfig
+from shoal.config.settings import Config
+from shoal.config.swarm import SwarmConfig
 from shoal.node import Node
 from shoal.rollout import Completion, Question, Rollout, Scored
 from shoal.selection.sending import Preference, Sharing, make_sharing

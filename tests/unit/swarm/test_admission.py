@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.config.settings import AdmissionConfig, TasksConfig
+from shoal.config.swarm import AdmissionConfig
+from shoal.config.tasks import TasksConfig
 from shoal.identity.keys import Identity
 from shoal.policy.control import ControlText
 from shoal.rollout import Completion, Part, Question, QuestionId, Rollout, Scored

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_network import until
 
-from shoal.config.settings import AdmissionConfig
+from shoal.config.swarm import AdmissionConfig
 from shoal.rollout import Rollout, Scored
 from shoal.swarm.admission import Claim, SlowAnswers
 from shoal.swarm.intake import RECEIVED, Intake

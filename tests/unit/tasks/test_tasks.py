@@ -11,14 +11,14 @@ from random import Random
 
 import pytest
 
-from shoal.config.settings import TasksConfig, TaskSpec
+from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import SUITES, Task, Tasks, create_task, suite
 
 PRINT_HASHES = """
 import json, sys
-from shoal.config.settings import TaskSpec
+from shoal.config.tasks import TaskSpec
 from shoal.tasks import create_task
 tasks = [create_task(TaskSpec(name=name)) for name in sys.argv[1:]]
 print(json.dumps([[task.name, task.config, *(task.question(2**40 + 5, i).hash for i in range(3))] for task in tasks]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.config.settings import TaskSpec
+from shoal.config.tasks import TaskSpec
 from shoal.tasks import create_task
 from shoal.tasks.bounds import is_too_much
 

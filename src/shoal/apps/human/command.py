@@ -7,7 +7,8 @@ from contextlib import closing
 from pathlib import Path
 
 from shoal.apps.watch import host
-from shoal.cli.flags import add_allow_code, add_settings, config_of, given_settings, merged
+from shoal.cli.flags import add_allow_code, add_settings, config_of, given_settings
+from shoal.config.load import merged
 from shoal.errors import UserError
 
 HELP = """Opens a page in which you join a swarm: you answer questions or rank what nodes wrote, see how it scored, and

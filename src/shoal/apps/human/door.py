@@ -1,8 +1,8 @@
 """Who may answer in a contributor's name.
 
 The guard of the window (`shoal.apps.watch.guard`) stands before everything: names of this machine alone, no pages of
-other sites, a token for other machines, and a policy under which text stays text. To change something it takes more: a page
-of this very origin, JSON, and the `X-Shoal` header with what `GET /api/state` told, which no other site can read.
+other sites, a token for other machines, and a policy under which text stays text. To change something it takes more: a
+page of this very origin, JSON, and the `X-Shoal` header with what `GET /api/state` told, which no other site can read.
 """
 
 from __future__ import annotations

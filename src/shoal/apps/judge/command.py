@@ -20,7 +20,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shoal.config.settings import Config, TasksConfig, make_config
+from shoal.config.load import make_config
+from shoal.config.settings import Config
+from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import ClassVar
 
-from shoal.config.settings import TaskSpec
+from shoal.config.tasks import TaskSpec
 from shoal.protocols import Policy
 from shoal.rollout import Completion, Question, seed_of
 from shoal.tasks import Tasks

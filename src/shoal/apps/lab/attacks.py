@@ -25,7 +25,7 @@ import msgspec
 import pyarrow.parquet as pq
 
 from shoal.apps.lab.answers import Knowing, in_form, wrong_answer
-from shoal.config.settings import TaskSpec
+from shoal.config.tasks import TaskSpec
 from shoal.identity.keys import name_of
 from shoal.protocols import Policy, Swarm
 from shoal.rollout import Rollout, Scored, seed_of

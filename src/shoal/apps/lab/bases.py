@@ -25,7 +25,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from shoal.config.settings import GUPPY, Section, TasksConfig
+from shoal.config.policy import GUPPY
+from shoal.config.section import Section
+from shoal.config.tasks import TasksConfig
 from shoal.rollout import Question, seed_of
 from shoal.tasks import Tasks
 from shoal.tasks.reasoning import ReasoningTask

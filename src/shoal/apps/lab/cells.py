@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal.apps.lab.provenance import SOURCES, differences
-from shoal.config.settings import GUPPY, Config, TasksConfig
+from shoal.config.policy import GUPPY
+from shoal.config.settings import Config
+from shoal.config.tasks import TasksConfig
 from shoal.runs.folder import CHECKPOINTS, CONFIG, RunFolder, write_atomically
 from shoal.sandbox.verifier import Verifier
 

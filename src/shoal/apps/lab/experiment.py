@@ -16,7 +16,8 @@ import msgspec
 
 from shoal.apps.lab.attacks import Adversary, FreshKeys
 from shoal.apps.lab.contributors import make_contributor
-from shoal.config.settings import Config, ExperimentConfig
+from shoal.config.experiment import ExperimentConfig
+from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.node import Node
 from shoal.policy.language import LanguagePolicy

@@ -28,7 +28,7 @@ from typing import Any
 
 from shoal.apps.lab.netsim_measures import SLICE, Tally, mean
 from shoal.apps.lab.netsim_node import Observer, SimNode
-from shoal.config.settings import TasksConfig
+from shoal.config.tasks import TasksConfig
 from shoal.rollout import Completion, QuestionId, Rollout
 from shoal.swarm.asking import ANSWERS
 from shoal.swarm.neighbours import DIGITS, shard_of

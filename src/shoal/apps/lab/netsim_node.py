@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from shoal.config.settings import AdmissionConfig
+from shoal.config.swarm import AdmissionConfig
 from shoal.identity.keys import Identity
 from shoal.rollout import Scored, seed_of
 from shoal.sandbox.examiner import LocalExaminer

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal.apps.lab.bases import BASE
-from shoal.config.settings import Config, make_config, read_config, settings_of
+from shoal.config.load import make_config, read_config
+from shoal.config.section import settings_of
+from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.runs.folder import CONFIG
 

@@ -30,8 +30,9 @@ from shoal.apps.lab.cluster import run_on_ray
 from shoal.apps.lab.processes import Event, Job, run_jobs
 from shoal.apps.lab.provenance import BASES, differences
 from shoal.apps.lab.study import Cell, Study, read_study
-from shoal.cli.flags import merged
-from shoal.config.settings import GUPPY, Config, refuse_code
+from shoal.config.load import merged, refuse_code
+from shoal.config.policy import GUPPY
+from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.runs.folder import CONFIG, locked, write_atomically
 

@@ -42,8 +42,9 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from shoal.apps.lab.bases import BASE, AnyRecipe
 from shoal.apps.lab.permutation import pairs_needed
-from shoal.cli.flags import merged
-from shoal.config.settings import Config, Section, make_config, read_config
+from shoal.config.load import make_config, merged, read_config
+from shoal.config.section import Section
+from shoal.config.settings import Config
 from shoal.errors import UserError
 
 ONLY = "main"

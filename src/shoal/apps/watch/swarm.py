@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from shoal.apps.watch.heard import METRICS, Heard, medians
 from shoal.apps.watch.source import CurveQuery, Data, GraphQuery, TaskQuery, WithoutRollouts, brief_of
-from shoal.cli.flags import merged
-from shoal.config.settings import make_config
+from shoal.config.load import make_config, merged
 from shoal.errors import UserError
 from shoal.identity.secret import OPEN, Secret, read_secret
 from shoal.runs.join import check_network, transport_options

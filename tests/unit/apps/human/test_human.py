@@ -31,7 +31,9 @@ from shoal.apps.human.gallery import ANSWERS, QUESTIONS, SHOWN, Gallery, shown
 from shoal.apps.human.journal import Entry, Journal, Learned
 from shoal.apps.human.learners import heard_through
 from shoal.apps.human.suited import Figures, choose, need, suitability
-from shoal.config.settings import AdmissionConfig, Config, TasksConfig
+from shoal.config.settings import Config
+from shoal.config.swarm import AdmissionConfig
+from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.rollout import Rollout, Scored
 from shoal.sandbox.examiner import LocalExaminer

@@ -14,7 +14,7 @@ from shoal.apps.judge.addresses import Addresses, Rates
 from shoal.apps.judge.lanes import Lane
 from shoal.apps.judge.questions import Questions, read_secret
 from shoal.apps.judge.scoring import Scoring
-from shoal.config.settings import TasksConfig
+from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.rollout import QuestionId
 from shoal.swarm.addresses import address_of

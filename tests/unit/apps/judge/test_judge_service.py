@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from judging import Node, Served, reason, served
 
-from shoal.config.settings import TasksConfig
+from shoal.config.tasks import TasksConfig
 from shoal.evaluation.judge_messages import MAX_BYTES, Posed, Verdict, encode, is_signed, open_envelope, work_of
 from shoal.identity.keys import Identity
 from shoal.sandbox.verifier import Verifier

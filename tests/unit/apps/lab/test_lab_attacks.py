@@ -26,7 +26,9 @@ from shoal.apps.lab.attacks import (
     planted,
     tagged_tasks,
 )
-from shoal.config.settings import Config, ExperimentConfig, TasksConfig
+from shoal.config.experiment import ExperimentConfig
+from shoal.config.settings import Config
+from shoal.config.tasks import TasksConfig
 from shoal.identity.keys import Identity
 from shoal.rollout import Question, Rollout
 from shoal.runs.folder import ROLLOUTS, SCHEMA, RunFolder

@@ -22,7 +22,8 @@ from shoal.apps.lab.experiment import Experiment, ShufflingScorer
 from shoal.apps.lab.results import counted_nodes
 from shoal.apps.lab.reward_models import Judged, judged_answers
 from shoal.apps.lab.study import Study
-from shoal.config.settings import Config, TasksConfig
+from shoal.config.settings import Config
+from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.policy.device import place
 from shoal.rewards import Combined, RewardVerifier

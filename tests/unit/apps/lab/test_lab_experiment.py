@@ -14,7 +14,8 @@ from fakes import join, make_node, make_scorer, scored
 
 from shoal.apps.lab.cells import Silent
 from shoal.apps.lab.experiment import Controlled, Experiment, shuffled
-from shoal.config.settings import Config, ExperimentConfig
+from shoal.config.experiment import ExperimentConfig
+from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.runs.folder import RunFolder, read_metrics
 from shoal.runs.run import Run

@@ -14,7 +14,7 @@ from shoal.apps.lab.report import write_report
 from shoal.apps.lab.report_contrasts import MET, NOT_MET, OPEN, UNASKED, relative_difference, verdicts
 from shoal.apps.lab.report_text import markdown, number
 from shoal.apps.lab.results import counted_nodes, cuts, read_results, scores
-from shoal.config.settings import make_config
+from shoal.config.load import make_config
 from shoal.errors import UserError
 from studies import make_study
 

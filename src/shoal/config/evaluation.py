@@ -1,0 +1,23 @@
+"""Settings of `[evaluation]`: held-out questions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from shoal.config.section import Section
+
+
+class EvaluationConfig(Section):
+    """Held-out questions: the same for every node, never trained on."""
+
+    every: int = Field(10, ge=0)
+    """Rounds between evaluations; 0: only at the start and the end."""
+    questions: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """Questions of each task. auto: 16 in `pond` and its like, 4 elsewhere."""
+    samples: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """Completions for each question, at the sampling temperature. auto: 4 in `pond` and its like, 1
+    elsewhere."""
+    judges: list[str] = []
+    """Judges that are asked after each round: http://HOST:PORT#KEY (`shoal judge`; for `shoal join` alone)."""

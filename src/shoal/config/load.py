@@ -1,0 +1,112 @@
+"""Settings from files and flags: read, checked, and what is wrong with them said in one line."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from shoal.config.policy import is_endpoint
+from shoal.config.rewards import RewardSpec
+from shoal.config.section import Section, settings_of
+from shoal.config.settings import CONFIG_VERSION, Config
+from shoal.config.tasks import TaskSpec
+from shoal.errors import UserError
+from shoal.untrusted import harmless, parse_toml, read_plain
+
+MOST_BYTES: Final = 2**20
+"""Of a file of settings."""
+SHOWN: Final = 120
+"""Characters of a value that a message shows."""
+KINDS = {"int", "float", "bool"}
+"""What pydantic adds to the name of a setting of several types."""
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The settings in a TOML file, not yet checked. Raises `UserError` if it cannot be read."""
+    try:
+        return parse_toml(read_plain(path, MOST_BYTES))
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise UserError(f"{path} is not TOML as shoal reads it: {error}") from error
+
+
+def make_config(
+    settings: dict[str, Any], source: str, allow_code: bool = False, typed_endpoints: bool = False
+) -> Config:
+    """A `Config` of nested settings. Raises `UserError` with the first thing that is wrong and what would be right.
+
+    What comes from a file is not trusted. `allow_code`: the user allows this source to name code that is run.
+    `typed_endpoints`: the user typed the addresses of endpoints, so that they may receive his key.
+    """
+    version = settings.get("version", CONFIG_VERSION)
+    if version != CONFIG_VERSION:
+        raise UserError(
+            f"{source} has version {_shown(version)} of the format, and this shoal reads version {CONFIG_VERSION}: "
+            "take the shoal that wrote it, or write the settings anew"
+        )
+    try:
+        config = Config.model_validate(settings)
+    except ValidationError as error:
+        errors = error.errors()
+        unknown = [fault for fault in errors if fault["type"] == "extra_forbidden"]  # it may be missed as well
+        raise UserError(f"{source}: {_explain((unknown or errors)[0])}") from error
+    if not allow_code:
+        refuse_code(config.code, source)
+    config.policy._from_file = not typed_endpoints and any(map(is_endpoint, config.policy.model))
+    return config
+
+
+def refuse_code(code: list[str], source: str) -> None:
+    """Raises `UserError` if `source` names any code: to import it is to run it."""
+    if code:
+        raise UserError(
+            f"{source} names code that would run here ({_shown(code[0])}): add --allow-code if you trust the file and "
+            "that code"
+        )
+
+
+def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """`below` with what `above` sets differently."""
+    result = dict(below)
+    for key, value in above.items():
+        old = result.get(key)
+        result[key] = merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return result
+
+
+def _explain(error: Any) -> str:
+    where = [str(part) for part in error["loc"]]
+    if error["type"] == "extra_forbidden":
+        name = ".".join(where)
+        section: Any = Config
+        for part in where[:-1]:
+            if part in getattr(section, "model_fields", {}):
+                annotation = section.model_fields[part].annotation
+                section = next((s for s in (TaskSpec, RewardSpec) if annotation == list[s]), annotation)  # type: ignore[valid-type]
+        return f"there is no setting '{name}'; {nearest_setting(where, section)}"
+    name = ".".join(part for part in where if not part.startswith(("literal[", "constrained-")) and part not in KINDS)
+    if error["type"] == "missing":
+        return f"the setting '{name}' is missing"
+    if error["type"] == "value_error":  # settings that do not agree: the message names them
+        return f"{name}: {error['ctx']['error']}"
+    return f"{name} = {_shown(error['input'])}: {error['msg'][:1].lower()}{error['msg'][1:]}"
+
+
+def _shown(value: Any) -> str:
+    """A value as a message shows it."""
+    return harmless(repr(value), SHOWN)
+
+
+def nearest_setting(where: list[str], section: type[Section]) -> str:
+    """A hint for an unknown setting: the most similar name of its section, else of all sections."""
+    prefix = ".".join(where[:-1])
+    near = difflib.get_close_matches(where[-1], section.model_fields, n=1, cutoff=0.6)
+    if near:
+        return f"did you mean '{f'{prefix}.' if prefix else ''}{near[0]}'?"
+    everywhere = {name.rpartition(".")[2]: name for name, _ in settings_of(Config)}
+    near = difflib.get_close_matches(where[-1], everywhere, n=1, cutoff=0.6)
+    return f"did you mean '{everywhere[near[0]]}'?" if near else "`shoal run --help` lists them all"

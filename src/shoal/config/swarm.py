@@ -1,0 +1,80 @@
+"""Settings of `[swarm]`, `[network]` and `[admission]`: what nodes share, how they meet, and what they take."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from shoal.config.section import Section
+
+
+class SwarmConfig(Section):
+    """What nodes share and what they take."""
+
+    nodes: int = Field(4, ge=1)
+    """Nodes in this process."""
+    local: int = Field(4, ge=0)
+    """I: own rollouts in each update."""
+    external: int = Field(4, ge=0)
+    """J: other nodes' rollouts in each update, as far as the pool has live ones."""
+    asked: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
+    """Questions that a node answers each round. auto: I. Of more than I the live ones are learned from first, as in
+    dynamic sampling (DAPO)."""
+    upload: int = Field(0, ge=0)
+    """Rollouts that a node sends each round at most; 0: all it made."""
+    send: Literal["learnable", "live", "first"] = "learnable"
+    """Which, where `upload` allows fewer than were made. live: those whose rewards differ, first. learnable: of these
+    the ones nearest to half right, of equals those of tasks sent least."""
+    stacked: bool | Literal["auto"] = "auto"
+    """Run the nodes of this process as one batched program. auto: on a GPU, where all have the same model."""
+    workers: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
+    """Processes that keep the models of this run's nodes, each some of them; 0: none but this one. auto: on a processor
+    one for each core, where models have at most 20 million parameters and the run is not over at once."""
+    pool_size: int = Field(256, ge=1)
+    """Rollouts a node keeps for sampling. When it is full, the oldest of the maker with most of them goes."""
+    max_age: int = Field(4, ge=0)
+    """Rounds of its own after which a node drops a rollout that it has not used."""
+
+
+class NetworkConfig(Section):
+    """How a node of `shoal join` reaches its swarm."""
+
+    swarm: str = "reef"
+    """Name of the swarm: letters, digits, - _ . (up to 64)."""
+    connect: list[str] = []
+    """Relays or nodes to reach: HOST:PORT, tcp/HOST:PORT or tls/HOST:PORT. Without any, nodes of the same network are
+    found."""
+    listen: list[str] = []
+    """Addresses where other nodes may reach this one (tcp/0.0.0.0:7447). Without any, a free port is taken."""
+    lan: bool = True
+    """Find nodes on the local network by multicast; without effect where `connect` says whom to reach."""
+    secret_file: str = ""
+    """A file with the secret of a private swarm, the same for all its nodes."""
+    tls_ca: str = ""
+    """Certificate (PEM) of the authority that signed the relay's, where the system does not know it."""
+    tls_certificate: str = ""
+    """This node's own certificate (PEM), for relays that ask for one (mutual TLS)."""
+    tls_key: str = ""
+    """The key (PEM) of `tls_certificate`."""
+    neighbours: int = Field(8, ge=2, le=32)
+    """Nodes to listen to at the start; then as many as it takes to have J live rollouts."""
+    share_logprobs: bool = False
+    """Send the log-probability of each token along. Within one process too."""
+
+
+class AdmissionConfig(Section):
+    """What a node takes from strangers. Whatever is more, older or larger is refused and counted."""
+
+    max_bytes: int = Field(262_144, ge=1)
+    """Of one message."""
+    peer_rate: float = Field(40.0, gt=0, allow_inf_nan=False)
+    """Rollouts in a second that one key may send."""
+    max_seconds: float = Field(900.0, gt=0, allow_inf_nan=False)
+    """Age of a rollout by its maker's clock."""
+    max_slots: int = Field(64, ge=1, le=64)
+    """Questions that one key may answer in one of its rounds."""
+    max_characters: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """Characters in a completion. auto: 16 for each token of `max_completion_length`."""
+    mute_seconds: float = Field(600.0, gt=0, allow_inf_nan=False)
+    """How long nothing is taken from a key that broke the rules five times; each time it is twice as long."""
