@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -76,6 +77,19 @@ class TrainablePolicy(Policy, Protocol):
     def prompt_ids(self, question: Question) -> list[int]: ...
 
     def completion_ids(self, completion: Completion) -> list[int]: ...
+
+
+@dataclass(frozen=True)
+class UpdateResult:
+    """What one update did."""
+
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Figures for the log, with TRL's names: loss, grad_norm, entropy, ... Nothing is steered by them."""
+    gradient_shares: dict[str, float] = field(default_factory=dict)
+    """Each maker's share of the gradient: of the sum of |advantage| x weight over all tokens, in [0, 1]. The shares add
+    up to 1; there are none where nothing was learned."""
+    gated_shares: dict[str, float] = field(default_factory=dict)
+    """For each other maker with successes in the batch: the share of them, by advantage, that the gate left out."""
 
 
 class Learner(Protocol):
