@@ -1,153 +1,139 @@
 """One node of the swarm: the algorithm of Swarm sAmpling Policy Optimization (arXiv 2509.08721, algorithm 1).
 
-Each round a node answers I questions of its own with G completions each, shares the text of what it tried, takes J of
-what others tried, scores all of it with its own verifier, and takes a policy-gradient step on I + J rollouts. It waits
-for nobody: with an empty pool it learns from its own.
+In each round a node answers questions of its own with G completions each and shares the text of what it tried. It
+takes what other nodes shared, scores all of it with its own verifier, and takes a policy-gradient step on I of its own
+rollouts and J of the others'. It waits for nobody: with an empty pool it learns from its own.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean
 
-import msgspec
-
-from shoal.protocols import Learner, Policy, Sampler, Swarm
-from shoal.rewards.scorer import Scorer
-from shoal.rollout import Rollout, Scored, seed_of
-from shoal.selection.balance import Balance
-from shoal.selection.pool import Pool
-from shoal.selection.samplers import live_first
-from shoal.selection.sending import Sharing
+from shoal.protocols import Learner, Policy, Pool, Scorer, Selection, Swarm, Tasks, UpdateResult
+from shoal.rollout import Completion, Question, Rollout, Scored, seed_of
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """What one round gave."""
+class RoundResult:
+    """What one round of a node gave."""
 
-    own: list[Scored]
+    local: list[Scored]
     """All own rollouts of the round."""
-    learned: list[Scored]
-    """Those of them that were learned from."""
-    foreign: list[Scored]
-    """Others' that were learned from."""
-    update: dict[str, float]
-    """Metrics of the update; none of a node without a learner."""
+    batch: list[Scored]
+    """The rollouts that were learned from, own and foreign; empty for a node without a learner."""
+    update: UpdateResult
+
+    @property
+    def learned(self) -> list[Scored]:
+        """The own rollouts of the batch."""
+        return [scored for scored in self.batch if not scored.foreign]
+
+    @property
+    def foreign(self) -> list[Scored]:
+        """The other nodes' rollouts of the batch."""
+        return [scored for scored in self.batch if scored.foreign]
 
 
 @dataclass
 class Node:
-    """A policy, tasks, a learner and a place in the swarm."""
+    """A policy, tasks, a learner and a place in the swarm.
+
+        node = Node("ada", seed, tasks, scorer, policy, learner, swarm, selection, pool, I=4, J=4, G=8)
+        node.act()
+        result = node.learn()
+
+    `examples/swarm_loop.py` builds nodes and runs them.
+    """
 
     name: str
     seed: int
+    tasks: Tasks
     scorer: Scorer
     policy: Policy
     learner: Learner | None
-    """Without one the node only contributes: it answers, shares and scores its own."""
+    """None: the node only contributes. It answers, shares and scores its own answers."""
     swarm: Swarm
-    sampler: Sampler
+    selection: Selection
     pool: Pool
-    local: int
-    """I: own rollouts in each update."""
-    external: int
-    """J: other nodes' rollouts in each update, as far as there are live ones."""
-    fill: bool = field(default=False, kw_only=True)
-    """Whether others' live rollouts take the places of own ones that are dead."""
-    num_generations: int
-    """G: completions for each question."""
-    questions: int | None = None
-    """Own questions in each round; none: I."""
-    sharing: Sharing = field(default_factory=Sharing)
-    balance: Balance | None = None
-    """What moves I and J from round to round; none: nothing does."""
+    I: int
+    """Own rollouts in each update."""
+    J: int
+    """Other nodes' rollouts in each update, as far as the pool has live ones."""
+    G: int
+    """Completions for each question."""
+    questions_per_round: int | None = None
+    """Own questions in each round; None: I."""
     round: int = 0
-    tried: list[Rollout] = field(default_factory=list)
+    local: list[Scored] = field(default_factory=list)
+    """Own rollouts of the current round."""
     sent: list[Rollout] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
-    _own: list[Scored] | None = None
+    """Wall-clock seconds of each part of the current round."""
 
     @property
     def asked(self) -> int:
-        """How many own questions there are in a round."""
-        return self.local if self.questions is None else self.questions
+        """The number of own questions in a round."""
+        return self.I if self.questions_per_round is None else self.questions_per_round
 
     def act(self) -> None:
-        """Answers own questions and shares the answers."""
+        """The first half of a round: answers own questions, scores the answers and shares them."""
         self.round += 1
         self.seconds.clear()
-        if self.balance:
-            self.local, self.external, self.questions = self.balance.shares
         with self._timed("generate"):
-            questions = self.scorer.tasks.draw(self.asked, *self.swarm.series, self.round)
-            groups = self.policy.generate(questions, self.num_generations, self._seed("generate"))
-        self.tried = [
-            Rollout(question.id, question.hash, completions, self.name, self.round, slot)
-            for slot, (question, completions) in enumerate(zip(questions, groups, strict=True))
-            if completions  # an endpoint may fail
-        ]
-        self._own = None
-        self.sent = self.sharing.choose(self.tried, self._scored)
+            questions = self.tasks.draw(self.asked, *self.swarm.seed_key, self.round)
+            completions = self.policy.generate(questions, self.G, self._seed("generate"))
+        with self._timed("score"):
+            self.local = self.scorer.score(self.rollouts(questions, completions))
+        self.sent = self.selection.to_send(self.local)
         self.swarm.share(self.sent)
 
-    def learn(self) -> Lesson:
-        """Scores own and foreign rollouts alike, and learns from I of the one and J of the other."""
-        own = self._scored()
+    def learn(self) -> RoundResult:
+        """The second half: takes others' rollouts, scores them alike, and learns from I + J."""
         with self._timed("score"):
-            received = self.swarm.receive()
+            foreign = self.scorer.score(self.swarm.receive())
         if self.learner is None:
-            return Lesson(own, [], [], {})
-        self.sampler.observe(own)
-        self.pool.add(received, self.round)
-        learned = live_first(own, self.local)
-        dead = sum(not scored.live for scored in learned) if self.fill and self.external else 0
-        foreign = self.sampler.sample(self.pool.candidates(), self.external + dead, self._seed("sample"))
-        self.pool.remove(foreign)
-        foreign = [msgspec.structs.replace(scored, foreign=True) for scored in foreign]
-        learned = live_first(learned, self.local - max(0, len(foreign) - self.external))
+            return RoundResult(self.local, [], UpdateResult())
+        self.pool.add(foreign, self.round)
+        batch = self.selection.choose(self.local, self.pool, self.I, self.J, self._seed("sample"))
         with self._timed("learn"):
-            update = self.learner.update(learned + foreign, self._seed("learn"))
-        self.sampler.heed(update)
-        if self.balance:
-            self.balance.observe(update, fmean(scored.mean_reward for scored in own) if own else None)
-        return Lesson(own, learned, foreign, update)
+            result = self.learner.update(batch, self._seed("learn"))
+        self.selection.on_update(result)
+        return RoundResult(self.local, batch, result)
 
-    def _scored(self) -> list[Scored]:
-        """Own rollouts with their rewards, which are found once: after they were shared, unless that goes by them."""
-        if self._own is None:
-            with self._timed("score"):
-                self._own = self.scorer.score(self.tried)
-        return self._own
+    def rollouts(self, questions: Sequence[Question], completions: Sequence[tuple[Completion, ...]]) -> list[Rollout]:
+        """The completions under this node's name. A question without any is left out: an endpoint may fail."""
+        return [
+            Rollout(question.id, question.hash, group, self.name, self.round, slot)
+            for slot, (question, group) in enumerate(zip(questions, completions, strict=True))
+            if group
+        ]
 
     def save(self, folder: Path) -> None:
-        """Writes all that `load` needs to go on as if nothing had happened. Nothing random is kept: see `_seed`."""
+        """Writes all that `load` needs to go on exactly. No random state is among it: see `_seed`."""
         folder.mkdir()
         self.policy.save(folder)
         if self.learner:
             self.learner.save(folder)
-        for part in self._parts():
+        for part in (self.pool, self.swarm, self.selection):
             part.save(folder)
-        (folder / "node.json").write_text(json.dumps({"round": self.round}))
+        (folder / "node.json").write_text(json.dumps({"round": self.round, "refused": self.scorer.refused}))
 
     def load(self, folder: Path) -> None:
-        """Takes up what `save` wrote; the policy has been made from the same folder."""
+        """Reads what `save` wrote. The policy has been built from the same folder already."""
         if self.learner:
             self.learner.load(folder)
-        for part in self._parts():
+        for part in (self.pool, self.swarm, self.selection):
             part.load(folder)
-        self.round = json.loads((folder / "node.json").read_text())["round"]
-
-    def _parts(self) -> list[Pool | Swarm | Sampler | Sharing | Balance]:
-        """What has a state, beside the policy and the learner."""
-        return [self.pool, self.swarm, self.sampler, self.sharing, *([self.balance] if self.balance else [])]
+        state = json.loads((folder / "node.json").read_text())
+        self.round, self.scorer.refused = state["round"], state["refused"]
 
     def _seed(self, purpose: str) -> int:
-        """A function of run, node and round, so that a resumed node needs no random state."""
+        """A function of run, node, round and purpose, so that a resumed node needs no random state."""
         return seed_of(self.seed, self.name, self.round, purpose)
 
     @contextmanager

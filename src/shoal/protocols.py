@@ -1,17 +1,27 @@
-"""The seams: what a node needs of its parts. Bring your own in a file of thirty lines.
+"""The parts of a node, as interfaces. Write your own in a file of thirty lines (`examples/own_*.py`).
 
-`Tasks` gives questions, `Verifier` scores answers, `Policy` answers, `Learner` learns, `Swarm` carries rollouts,
-`Sampler` chooses which of other nodes' to learn from.
+`Tasks` gives questions, `Verifier` rewards answers, `Policy` answers, `Learner` learns, `Swarm` carries rollouts,
+`Selection` chooses what to send and what to learn from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from shoal.rollout import Completion, Question, QuestionId, Rollout, Scored
+
+
+class Stateful(Protocol):
+    """A part with a state that a checkpoint keeps."""
+
+    def save(self, folder: Path) -> None:
+        """Writes into `folder`, which other parts share, what `load` needs."""
+        ...
+
+    def load(self, folder: Path) -> None: ...
 
 
 class Tasks(Protocol):
@@ -26,7 +36,7 @@ class Tasks(Protocol):
         ...
 
     def question(self, id: QuestionId) -> Question:
-        """The question of this id, made again. Raises `ValueError` for an id that is not one of these tasks'."""
+        """The question with this id, made again. Raises `ValueError` for an id that these tasks do not have."""
         ...
 
 
@@ -39,15 +49,26 @@ class DrawnTasks(Tasks, Protocol):
 
 
 class Verifier(Protocol):
-    """Scores answers, guarded: whatever stands in them, it returns."""
+    """Rewards answers. Whatever stands in them, it returns."""
 
     def score(self, items: Sequence[tuple[QuestionId, Sequence[str]]]) -> list[list[float]]:
         """Rewards in [0, 1], one for each answer to each question."""
         ...
 
 
+class Scorer(Protocol):
+    """Validates rollouts, own and foreign alike, and has a verifier reward them."""
+
+    refused: int
+    """Rollouts that were not valid: about another question, a held-out one, or without completions."""
+
+    def score(self, rollouts: Sequence[Rollout | Scored]) -> list[Scored]:
+        """The valid ones of `rollouts` with their rewards. What comes scored already is passed on."""
+        ...
+
+
 class Policy(Protocol):
-    """What answers."""
+    """What answers questions."""
 
     def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
         """`num_generations` completions for each question; the same `seed` gives the same ones. A policy that may fail
@@ -56,11 +77,11 @@ class Policy(Protocol):
 
     @property
     def trouble(self) -> str:
-        """Why the last call gave fewer than it was asked for, or nothing."""
+        """Why the last call gave fewer completions than it was asked for; empty if it did not."""
         ...
 
     def save(self, folder: Path) -> None:
-        """Writes what it takes to go on."""
+        """Writes the model, so that a policy can be built from the folder."""
         ...
 
 
@@ -92,59 +113,67 @@ class UpdateResult:
     """For each other maker with successes in the batch: the share of them, by advantage, that the gate left out."""
 
 
-class Learner(Protocol):
+class Learner(Stateful, Protocol):
     """What changes a policy."""
 
-    def update(self, scored: Sequence[Scored], seed: int = 0) -> dict[str, float]:
-        """Learns from own and foreign rollouts alike; returns metrics."""
+    def update(self, batch: Sequence[Scored], seed: int = 0) -> UpdateResult:
+        """One update on own and foreign rollouts. `seed`: of whatever is random in it."""
         ...
 
-    def save(self, folder: Path) -> None: ...
 
-    def load(self, folder: Path) -> None: ...
-
-
-class Swarm(Protocol):
+class Swarm(Stateful, Protocol):
     """What carries rollouts between nodes. Neither call waits for anybody."""
 
     def share(self, rollouts: Sequence[Rollout]) -> None:
         """Sends own rollouts to whoever listens."""
         ...
 
-    def receive(self) -> list[Scored]:
-        """Other nodes' rollouts that came since the last call, admitted and scored by this node."""
+    def receive(self) -> Sequence[Rollout | Scored]:
+        """Other nodes' rollouts that came since the last call. Those that a background thread of this node has
+        validated and scored already come as `Scored`."""
         ...
 
     @property
-    def series(self) -> tuple[str | int, ...]:
-        """What this node's questions are drawn with, beside the round: no other node's are the same."""
+    def seed_key(self) -> tuple[str | int, ...]:
+        """The key of this node's draws, beside the round. No other node has the same key, so none draws the same."""
         ...
 
     @property
     def refused(self) -> int:
-        """Other nodes' rollouts that were not admitted."""
+        """Other nodes' rollouts that were refused before `receive` could return them."""
         ...
 
-    def save(self, folder: Path) -> None: ...
 
-    def load(self, folder: Path) -> None: ...
+class Pool(Stateful, Protocol):
+    """Other nodes' scored rollouts that have not been used yet."""
 
+    def __len__(self) -> int: ...
 
-class Sampler(Protocol):
-    """Chooses which foreign rollouts to learn from."""
-
-    def sample(self, candidates: Sequence[Scored], n: int, seed: int) -> list[Scored]:
-        """At most `n` of `candidates`, as they are or with a `baseline`."""
+    def add(self, scored: Iterable[Scored], round: int) -> None:
+        """Takes in what arrived in `round`."""
         ...
 
-    def observe(self, own: Sequence[Scored]) -> None:
-        """Is told the node's own rollouts of each round, all of them, before it chooses."""
+    def candidates(self) -> list[Scored]:
+        """What can be chosen, oldest first."""
         ...
 
-    def heed(self, update: Mapping[str, float]) -> None:
-        """Is told the metrics of the update that was made with what it chose."""
+    def remove(self, used: Iterable[Scored]) -> None:
+        """Takes out what has been learned from."""
         ...
 
-    def save(self, folder: Path) -> None: ...
 
-    def load(self, folder: Path) -> None: ...
+class Selection(Stateful, Protocol):
+    """Chooses which rollouts a node sends and which it learns from."""
+
+    def to_send(self, local: Sequence[Scored]) -> list[Rollout]:
+        """Those of the node's own rollouts of a round that are shared."""
+        ...
+
+    def choose(self, local: Sequence[Scored], pool: Pool, I: int, J: int, seed: int) -> list[Scored]:
+        """The batch of an update: about I of `local` and J of `pool`, which are taken out of it and marked `foreign`.
+        A rollout of a single completion gets a `baseline`."""
+        ...
+
+    def on_update(self, result: UpdateResult) -> None:
+        """Learns from what the update did with the last batch."""
+        ...

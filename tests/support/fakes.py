@@ -10,6 +10,8 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+from shoal.selection.samplers import UniformSampler
+
 from shoal.node import Node
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import (
@@ -25,7 +27,6 @@ from shoal.rollout import (
     seed_of,
 )
 from shoal.selection.pool import Pool
-from shoal.selection.samplers import UniformSampler
 from shoal.swarm.memory import MemoryLink, MemorySwarm
 
 RIGHT, WRONG = "right", "wrong"

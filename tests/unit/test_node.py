@@ -8,13 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 from fakes import RIGHT, WRONG, Exact, Parrot, Student, join, make_node, question, rollout
+from shoal.selection.samplers import SelectiveSampler
+from shoal.selection.sending import Sharing
 
 from shoal.config.selection import SamplingConfig
 from shoal.node import Node
 from shoal.rollout import Completion, Question, Rollout
 from shoal.selection.pool import Pool
-from shoal.selection.samplers import SelectiveSampler
-from shoal.selection.sending import Sharing
 from shoal.swarm.memory import MemorySwarm
 
 

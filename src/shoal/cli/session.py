@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import signal
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean
 from types import FrameType
@@ -21,120 +19,56 @@ from shoal.cli.display import Display, make_display
 from shoal.config.settings import ENDLESS, Config
 from shoal.errors import UserError
 from shoal.evaluation.pass_at_k import Estimate, Evaluation, evaluate
-from shoal.parallel.rank_zero import LedSwarm, LedVerifier
-from shoal.parallel.ranks import Ranks, joined
-from shoal.policy.control import ControlText
+from shoal.parallel.rank_zero import LedVerifier
+from shoal.parallel.ranks import joined
 from shoal.rollout import seed_of
-from shoal.runs.curves import draw_curves
-from shoal.runs.folder import CONFIG, CURVES, RunFolder, clean, run_metrics, write_atomically
+from shoal.runs.folder import CURVES, clean, run_metrics
 
 if TYPE_CHECKING:
-    from shoal.identity.keys import Identity
-    from shoal.runs.run import Watcher
+    from shoal.runs.session import Outcome
 
 
 def run_session(config: Config, out: Path | None, resume: Path | None, quiet: bool) -> int:
-    """`shoal run`. Returns the exit code: 0, or 130 when it was stopped before its last round."""
-    with joined(config.policy.device) as ranks:
-        if ranks.leader:
-            return _lead(config, out, resume, quiet, ranks)
-        return _follow(config, ranks)
+    """`shoal run`. Returns the exit code: 0, or 130 if it was stopped before its last round."""
+    return _session(config, out, resume, quiet, joins=False)
 
 
 def join_session(config: Config, out: Path | None, resume: Path | None, quiet: bool) -> int:
     """`shoal join`: one node in a swarm that spans processes. Returns the exit code as `run_session` does."""
-    from shoal.identity.keys import Identity, identity_path
     from shoal.runs.join import check_network  # the network, only now
 
     check_network(config)
+    return _session(config, out, resume, quiet, joins=True)
+
+
+def _session(config: Config, out: Path | None, resume: Path | None, quiet: bool, joins: bool) -> int:
+    from shoal.runs.session import execute, follow  # torch, only now
 
     with joined(config.policy.device) as ranks:
-        if ranks.leader:
-            return _lead(config, out, resume, quiet, ranks, Identity.load_or_create(identity_path()))
-        return _follow(config, ranks, ranks.agreed(""))
+        if not ranks.leader:
+            with _stoppable([]) as stop:
+                return 0 if follow(config, ranks, stop, ranks.agreed("") if joins else "").finished else 130
+        from shoal.identity.keys import Identity, identity_path
 
+        console = Console()
+        identity = Identity.load_or_create(identity_path()) if joins else None
 
-def _lead(
-    config: Config,
-    out: Path | None,
-    resume: Path | None,
-    quiet: bool,
-    ranks: Ranks,
-    identity: Identity | None = None,
-) -> int:
-    """The rank that writes and shows: the only one, mostly. `identity`: of a node that joins others."""
-    console = Console()
-    folder = RunFolder.open(resume) if resume else RunFolder.create(out or _new_folder(), config.resolved().to_toml())
-    with folder:
-        latest = folder.latest()
-        checkpoint = latest[1] if latest else None
-        if resume:  # without a checkpoint, when it was killed before the first: from the beginning
-            folder.rewind(latest[0] if latest else -1)
-            write_atomically(folder.path / CONFIG, config.to_toml().encode())
-        nodes = [identity.name] if identity else [f"node-{n}" for n in range(1, config.swarm.nodes + 1)]
-        kept = [path.name for path in checkpoint.iterdir() if path.is_dir()] if checkpoint else []
-        if kept and nodes[0] not in kept:
-            raise UserError(
-                f"{folder.path} has nothing of {nodes[0]}: go on with `shoal {'run' if identity else 'join'} --resume`"
-                + (", or with the identity that it was begun with (`shoal id`)" if identity else "")
-            )
-        if identity:
-            ranks.agreed(identity.name)
-        ranks.agreed(checkpoint)
-        display = make_display(console, config.rounds, nodes, quiet, run_metrics(folder.path))
-        with ExitStack() as stack:
-            stack.enter_context(display)
-            display.status("starting")
-            watch: Watcher = display
-            member = rewards = None
-            from shoal.runs.run import Member, Run  # torch, only now
+        @contextmanager
+        def watch(names: list[str], rows: Sequence[Mapping[str, Any]]) -> Iterator[Display]:
+            with make_display(console, config.rounds, names, quiet, rows) as display:
+                displays.append(display)
+                yield display
 
-            if identity:
-                from shoal.runs.join import Joined, Lookout  # the network, only now
-
-                display.status(f"joining {config.network.swarm}")
-                from shoal.rewards import rewards_of
-                from shoal.runs.models import place_rank
-                from shoal.sandbox.verifier import Verifier
-
-                verifier = stack.enter_context(Verifier(config.tasks))  # the run and the network take their own
-                rewards = rewards_of(config, verifier, place_rank(config, ranks))
-                if rewards:
-                    stack.enter_context(rewards)
-                place = stack.enter_context(closing(Joined(config, identity, rewards)))
-                watch = stack.enter_context(closing(Lookout(display, place, folder.path, config.swarm.external)))
-                swarm = LedSwarm(place.link, ranks) if ranks.size > 1 else place.link
-                member = Member(identity.name, swarm, place.tell, place.panel)
-            run = Run(config, folder, watch, checkpoint, ranks, member, rewards=rewards)
-            if identity:
-                place.admission.control = ControlText(run.control_strings())
-                # A full collection would walk over all that was imported, and hold up what comes in.
-                gc.collect()
-                gc.freeze()
-            with closing(run), _stoppable(display) as stop:
-                run.go(stop)
-        draw_curves(run_metrics(folder.path), folder.path / CURVES, _title(config))
-        done = run.round >= config.rounds
-        _print_gains(console, folder, f"{run.placement}" + (f", {ranks.size} ranks" if ranks.size > 1 else ""))
-        if not done:
+        displays: list[Display] = []
+        with _stoppable(displays) as stop:
+            outcome = execute(config, out, resume, identity, watch, stop, ranks)
+        _print_gains(console, outcome)
+        if not outcome.finished:
             limit = f" of {config.rounds}" if config.rounds < ENDLESS else ""
-            console.print(f"stopped after round {run.round}{limit}; to go on:")
-            command = "join" if identity else "run"
-            console.print(f"  shoal {command} --resume {folder.path}", soft_wrap=True, highlight=False)
-    return 0 if done else 130
-
-
-def _follow(config: Config, ranks: Ranks, name: str = "") -> int:
-    """Any other rank: it computes its part, in silence. `name`: of a node that joins others."""
-    checkpoint = ranks.agreed(None)
-    silent = make_display(Console(quiet=True), config.rounds, [], True, [])
-    from shoal.runs.run import Member, Run
-
-    member = Member(name, LedSwarm(None, ranks)) if name else None
-    run = Run(config, None, silent, checkpoint, ranks, member)
-    with closing(run), _stoppable(silent) as stop:
-        run.go(stop)
-    return 0 if run.round >= config.rounds else 130
+            console.print(f"stopped after round {outcome.round}{limit}; to go on:")
+            command = "join" if joins else "run"
+            console.print(f"  shoal {command} --resume {outcome.folder}", soft_wrap=True, highlight=False)
+    return 0 if outcome.finished else 130
 
 
 def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: bool) -> int:
@@ -174,15 +108,16 @@ def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: 
 
 
 @contextmanager
-def _stoppable(display: Display) -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets; a second one interrupts."""
+def _stoppable(displays: Sequence[Display]) -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C sets; a second one interrupts. `displays`: those that there are by then."""
     stop = threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
-        display.note("stopping after this round; Ctrl-C again stops at once and loses it")
+        for display in displays:
+            display.note("stopping after this round; Ctrl-C again stops at once and loses it")
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -192,22 +127,9 @@ def _stoppable(display: Display) -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _new_folder() -> Path:
-    """`runs/DATE-TIME`, with a number behind it where there is one already."""
-    name = Path("runs") / time.strftime("%Y%m%d-%H%M%S")
-    candidates = [name, *(name.with_name(f"{name.name}-{number}") for number in range(2, 100))]
-    return next(path for path in candidates if not path.exists())
-
-
-def _title(config: Config) -> str:
-    tasks = "own tasks" if config.tasks.tasks else config.tasks.suite
-    models = " + ".join(Path(name.partition("://")[2] or name).name for name in config.policy.model)
-    return f"{config.swarm.nodes} nodes of {models} on {tasks}, I = {config.swarm.local}, J = {config.swarm.external}"
-
-
-def _print_gains(console: Console, folder: RunFolder, placement: object) -> None:
+def _print_gains(console: Console, outcome: Outcome) -> None:
     """What the run gave, mean over its nodes."""
-    rows = run_metrics(folder.path)
+    rows = run_metrics(outcome.folder)
     evaluated = [row["round"] for row in rows if row.get("eval/pass@1") is not None]
     rounds = max((row["round"] for row in rows), default=0)
     if rounds and evaluated:
@@ -217,9 +139,9 @@ def _print_gains(console: Console, folder: RunFolder, placement: object) -> None
         early, late = _means(rows, "reward/local", (1, tenth), (rounds - tenth + 1, rounds))
         console.print(f"held-out pass@1  {first:.3f} -> {last:.3f}{times} (round {min(evaluated)} to {max(evaluated)})")
         console.print(f"local reward     {early:.3f} -> {late:.3f} (first and last {tenth} rounds)")
-        console.print(f"{rounds} rounds on {placement}")
-    console.print(f"folder  {folder.path}", soft_wrap=True, highlight=False)
-    console.print(f"curves  {folder.path / CURVES}", soft_wrap=True, highlight=False)
+        console.print(f"{rounds} rounds on {outcome.device}")
+    console.print(f"folder  {outcome.folder}", soft_wrap=True, highlight=False)
+    console.print(f"curves  {outcome.folder / CURVES}", soft_wrap=True, highlight=False)
 
 
 def _means(rows: Sequence[Mapping[str, Any]], key: str, *spans: tuple[int, int]) -> list[float]:

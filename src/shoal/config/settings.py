@@ -17,7 +17,7 @@ from shoal.config.learner import LearnerConfig
 from shoal.config.policy import PolicyConfig, default_learning_rate, is_endpoint
 from shoal.config.rewards import RewardSpec
 from shoal.config.section import Section
-from shoal.config.selection import SamplingConfig
+from shoal.config.selection import SelectionConfig
 from shoal.config.swarm import AdmissionConfig, NetworkConfig, SwarmConfig
 from shoal.config.tasks import EASY, TasksConfig
 
@@ -46,7 +46,7 @@ class Config(Section):
     policy: PolicyConfig = PolicyConfig()
     learner: LearnerConfig = LearnerConfig()
     swarm: SwarmConfig = SwarmConfig()
-    sampling: SamplingConfig = SamplingConfig()
+    selection: SelectionConfig = SelectionConfig()
     network: NetworkConfig = NetworkConfig()
     admission: AdmissionConfig = AdmissionConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
@@ -58,8 +58,8 @@ class Config(Section):
         pond = config.tasks.suite in EASY and not config.tasks.tasks
         if config.policy.max_completion_length == "auto":
             config.policy.max_completion_length = EASY[config.tasks.suite] if pond else 256
-        if config.swarm.asked == "auto":
-            config.swarm.asked = config.swarm.local
+        if config.swarm.questions_per_round == "auto":
+            config.swarm.questions_per_round = config.swarm.local
         if config.admission.max_characters == "auto":
             config.admission.max_characters = 16 * config.policy.max_completion_length
         if config.evaluation.questions == "auto":

@@ -18,23 +18,11 @@ class SwarmConfig(Section):
     """I: own rollouts in each update."""
     external: int = Field(4, ge=0)
     """J: other nodes' rollouts in each update, as far as the pool has live ones."""
-    asked: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
-    """Questions that a node answers each round. auto: I. Of more than I the live ones are learned from first, as in
-    dynamic sampling (DAPO)."""
-    upload: int = Field(0, ge=0)
-    """Rollouts that a node sends each round at most; 0: all it made."""
-    send: Literal["learnable", "live", "first"] = "learnable"
-    """Which, where `upload` allows fewer than were made. live: those whose rewards differ, first. learnable: of these
-    the ones nearest to half right, of equals those of tasks sent least."""
-    stacked: bool | Literal["auto"] = "auto"
-    """Run the nodes of this process as one batched program. auto: on a GPU, where all have the same model."""
+    questions_per_round: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
+    """Questions that a node answers in each round. auto: I. If there are more, live ones are learned from first."""
     workers: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
-    """Processes that keep the models of this run's nodes, each some of them; 0: none but this one. auto: on a processor
-    one for each core, where models have at most 20 million parameters and the run is not over at once."""
-    pool_size: int = Field(256, ge=1)
-    """Rollouts a node keeps for sampling. When it is full, the oldest of the maker with most of them goes."""
-    max_age: int = Field(4, ge=0)
-    """Rounds of its own after which a node drops a rollout that it has not used."""
+    """Processes that hold this run's models; 0: none but this one. auto: one for each core, on a CPU, for models of at
+    most 20 million parameters in a run that takes longer than the processes take to start."""
 
 
 class NetworkConfig(Section):

@@ -54,18 +54,17 @@ class LedSwarm:
         """`swarm`: None on all ranks but the leader."""
         self.swarm = swarm
         self.ranks = ranks
-        self.series: tuple[str | int, ...] = ranks.agreed(swarm.series if swarm else ())
+        self.seed_key: tuple[str | int, ...] = ranks.agreed(swarm.seed_key if swarm else ())
         self.refused = 0
 
     def share(self, rollouts: Sequence[Rollout]) -> None:
         if self.swarm:
             self.swarm.share(rollouts)
 
-    def receive(self) -> list[Scored]:
-        told: tuple[list[Scored], int] = ([], 0)
+    def receive(self) -> list[Rollout | Scored]:
+        told: tuple[list[Rollout | Scored], int] = ([], 0)
         if self.swarm:
-            received = self.swarm.receive()
-            told = (received, self.swarm.refused)
+            told = (list(self.swarm.receive()), self.swarm.refused)
         received, self.refused = self.ranks.agreed(told)
         return received
 

@@ -31,7 +31,7 @@ class StackedLinear(nn.Module):
         self.weight, self.bias = weight_NOI, bias_NO
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        N, O, I = self.weight.shape  # noqa: E741
+        N, O, I = self.weight.shape
         rows_NRI = x.reshape(N, -1, I)
         if self.bias is None:
             out_NRO = torch.bmm(rows_NRI, self.weight.mT)
@@ -48,7 +48,7 @@ class StackedEmbedding(nn.Module):
         self.weight, self.padding = weight_NVO, padding
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        N, V, O = self.weight.shape  # noqa: E741
+        N, V, O = self.weight.shape
         first_N1 = torch.arange(0, N * V, V, device=ids.device)[:, None]
         out = functional.embedding((ids.reshape(N, -1) + first_N1).view_as(ids), self.weight.view(N * V, O))
         if self.padding is not None and torch.is_grad_enabled():

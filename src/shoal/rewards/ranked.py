@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shoal.parallel.ranks import ALONE, Ranks
-from shoal.protocols import Swarm
+from shoal.protocols import Swarm, Tasks
 from shoal.rewards.rankings import Ranked, Rankings
-from shoal.rewards.scorer import Scorer
 from shoal.rollout import Completion, Question, QuestionId, Rollout, Scored
 
 MAKER = "people"
@@ -27,18 +26,18 @@ FILE = "ranked.json"
 class RankedSwarm:
     """A node's place in a swarm, with what people ranked as one more source."""
 
-    def __init__(self, swarm: Swarm, rankings: Sequence[Rankings], scorer: Scorer, ranks: Ranks = ALONE) -> None:
+    def __init__(self, swarm: Swarm, rankings: Sequence[Rankings], tasks: Tasks, ranks: Ranks = ALONE) -> None:
         """`rankings`: none on all ranks but the leader."""
         self.swarm = swarm
         self.rankings = {str(one.path): one for one in rankings}
-        self.scorer = scorer
+        self.tasks = tasks
         self.ranks = ranks
         self.seen: dict[str, int] = {}
         """The number of the last ranking of each file that was looked at."""
 
     @property
-    def series(self) -> tuple[str | int, ...]:
-        return self.swarm.series
+    def seed_key(self) -> tuple[str | int, ...]:
+        return self.swarm.seed_key
 
     @property
     def refused(self) -> int:
@@ -47,24 +46,21 @@ class RankedSwarm:
     def share(self, rollouts: Sequence[Rollout]) -> None:
         self.swarm.share(rollouts)
 
-    def receive(self) -> list[Scored]:
-        received = self.swarm.receive()
+    def receive(self) -> list[Rollout | Scored]:
         ranked = self.ranks.agreed(
             {path: one.ranked(self.seen.get(path, 0), MOST) for path, one in self.rankings.items()}
         )
         self.seen |= {path: found[-1].number for path, found in ranked.items() if found}
         found = [one for each in ranked.values() for one in each]
         known = [(one, question) for one in found if (question := self._question(one.question))]
-        rollouts = [(_rollout(one, question), question) for one, question in known]
-        return received + (self.scorer.rewarded(rollouts) if rollouts else [])
+        return [*self.swarm.receive(), *(_rollout(one, question) for one, question in known)]
 
     def _question(self, identity: QuestionId) -> Question | None:
-        """The question made again, if it is one of these tasks' and not held out: people may rank anything."""
+        """The question made again, if it is one of these tasks': people may rank anything."""
         try:
-            question = self.scorer.tasks.question(identity)
+            return self.tasks.question(identity)
         except ValueError:
             return None
-        return None if self.scorer.tasks.is_held_out(question) else question
 
     def save(self, folder: Path) -> None:
         (folder / FILE).write_text(json.dumps(self.seen))

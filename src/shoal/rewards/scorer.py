@@ -1,7 +1,7 @@
-"""Rewards by this node's own verifier, for its own rollouts and for others'.
+"""The one way from rollouts to rewards, for a node's own and for other nodes': validate, then verify.
 
-Nobody's word is taken for the question either: it is made again from its id, and a rollout about anything but a
-training question of these tasks is dropped and counted.
+Nobody's word is taken for a question: it is made again from its id. A rollout about anything but a training question of
+these tasks is refused and counted.
 """
 
 from __future__ import annotations
@@ -13,25 +13,22 @@ from shoal.rollout import Question, Rollout, Scored
 
 
 class Scorer:
-    """Tasks that make questions again, and a verifier that scores the answers."""
+    """Tasks that make questions again, and a verifier that rewards the answers."""
 
     def __init__(self, tasks: Tasks, verifier: Verifier) -> None:
         self.tasks = tasks
         self.verifier = verifier
         self.refused = 0
-        """Rollouts about another question, a held-out one, or without completions."""
+        """Rollouts that were not valid: about another question, a held-out one, or without completions."""
 
-    def score(self, rollouts: Sequence[Rollout]) -> list[Scored]:
-        """Those of `rollouts` that are about training questions of these tasks, with their rewards."""
-        asked = [(rollout, self._question(rollout)) for rollout in rollouts]
-        known = [(rollout, question) for rollout, question in asked if question is not None]
-        self.refused += len(asked) - len(known)
-        return self.rewarded(known)
-
-    def rewarded(self, known: Sequence[tuple[Rollout, Question]]) -> list[Scored]:
-        """Rewards of rollouts whose questions have been made again."""
-        rewards = self.verifier.score([(r.question, [c.text for c in r.completions]) for r, _ in known])
-        return [Scored(r, question, tuple(values)) for (r, question), values in zip(known, rewards, strict=True)]
+    def score(self, rollouts: Sequence[Rollout | Scored]) -> list[Scored]:
+        """The valid ones of `rollouts` with their rewards. What comes scored already is passed on."""
+        done = [rollout for rollout in rollouts if isinstance(rollout, Scored)]
+        asked = [(rollout, self._question(rollout)) for rollout in rollouts if isinstance(rollout, Rollout)]
+        valid = [(rollout, question) for rollout, question in asked if question is not None]
+        self.refused += len(asked) - len(valid)
+        rewards = self.verifier.score([(r.question, [c.text for c in r.completions]) for r, _ in valid])
+        return done + [Scored(r, question, tuple(values)) for (r, question), values in zip(valid, rewards, strict=True)]
 
     def _question(self, rollout: Rollout) -> Question | None:
         try:

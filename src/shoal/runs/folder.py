@@ -94,9 +94,12 @@ LEARNED_SCHEMA = pa.schema(
         "live": pa.bool_(),
         "mean_reward": pa.float64(),
         "foreign": pa.bool_(),
+        "gradient_share": pa.float64(),
+        "gated_share": pa.float64(),
     }
 )
-"""Columns of what was learned from: `made` is the maker's round, `mean_reward` by the learner's own verifier."""
+"""Columns of what was learned from: `made` is the maker's round, `mean_reward` by the learner's own verifier; for the
+last two see `metrics.learned_rows`."""
 
 TABLES = {ROLLOUTS: SCHEMA, LEARNED: LEARNED_SCHEMA}
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from shoal.cli.display import Display
 from shoal.cli.status import STATUS, lines
 from shoal.config.policy import GUPPY, is_endpoint
 from shoal.config.settings import Config
@@ -29,6 +28,7 @@ from shoal.identity.secret import OPEN, read_secret
 from shoal.rewards import Combined, ExaminedRewards
 from shoal.rollout import Rollout
 from shoal.runs.folder import clean, write_atomically
+from shoal.runs.record import Watcher
 from shoal.sandbox.examiner import Examiner
 from shoal.swarm.admission import Admission
 from shoal.swarm.neighbours import Neighbours, check_name
@@ -117,7 +117,7 @@ class Lookout:
     """Stands between a run and its display: tells the link what the pool needs, shows how the swarm stands, and writes
     it into the run's folder every few seconds, also while a round takes long."""
 
-    def __init__(self, display: Display, place: Joined, folder: Path, wanted: int) -> None:
+    def __init__(self, display: Watcher, place: Joined, folder: Path, wanted: int) -> None:
         self._display = display
         self._place = place
         self._folder = folder
@@ -142,6 +142,9 @@ class Lookout:
         self._share = row.get("gradient/external")
         self._display.update(rows, round)
         self._show()
+
+    def panel(self, lines: Sequence[str]) -> None:
+        self._display.panel(lines)
 
     def close(self) -> None:
         self._closed.set()

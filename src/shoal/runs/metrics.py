@@ -7,11 +7,12 @@ count. `reward/trained_on` is a diagnostic: it rises by the choice of what to tr
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from shoal.node import Lesson, Node
+from shoal.node import Node, RoundResult
 from shoal.rollout import FinishReason, Scored
 
 DIGITS = 4
@@ -19,42 +20,41 @@ DIGITS = 4
 process, and the same run is to give the same line."""
 
 
-def round_metrics(node: Node, lesson: Lesson) -> dict[str, Any]:
-    """The line of `node` for the round that gave it `lesson`. Means over nothing are null, and so is what a node has no
+def round_metrics(node: Node, result: RoundResult) -> dict[str, Any]:
+    """The line of `node` for the round that gave it `result`. Means over nothing are null, and so is what a node has no
     part in: training where it has no learner, tokens where an endpoint keeps them to itself."""
-    completions = [completion for scored in lesson.own for completion in scored.rollout.completions]
+    completions = [completion for scored in result.local for completion in scored.rollout.completions]
     lengths = [len(c.token_ids) for c in completions if c.token_ids is not None]
     learns = node.learner is not None
-    own = f"gradient/from/{node.name}"
-    pulled = any(name.startswith("gradient/from/") for name in lesson.update)
+    shares = result.update.gradient_shares
     return {
         "round": node.round,
         "node": node.name,
         "time": time.time(),
-        "reward/local": _mean_reward(lesson.own),
-        "reward/external": _mean_reward(lesson.foreign),
-        "reward/trained_on": _mean_reward(lesson.learned + lesson.foreign) if learns else None,
-        "rollouts/live_local": sum(scored.live for scored in lesson.own),
+        "reward/local": _mean_reward(result.local),
+        "reward/external": _mean_reward(result.foreign),
+        "reward/trained_on": _mean_reward(result.batch) if learns else None,
+        "rollouts/live_local": sum(scored.live for scored in result.local),
         "rollouts/shared": len(node.sent),
-        "rollouts/sampled": len(lesson.foreign) if learns else None,
-        "rollouts/wanted": node.external if learns else None,
-        "swarm/local": node.local if learns else None,
-        "swarm/external": node.external if learns else None,
+        "rollouts/sampled": len(result.foreign) if learns else None,
+        "rollouts/wanted": node.J if learns else None,
+        "swarm/local": node.I if learns else None,
+        "swarm/external": node.J if learns else None,
         "rollouts/pool": len(node.pool) if learns else None,
         "rollouts/live_pool": sum(scored.usable for scored in node.pool.candidates()) if learns else None,
-        "rollouts/refused": node.swarm.refused,
+        "rollouts/refused": node.swarm.refused + node.scorer.refused,
         "completions/mean_length": _mean(lengths),
         "completions/truncated": _mean([c.finish_reason == FinishReason.length for c in completions]),
-        "completions/missing": node.asked * node.num_generations - len(completions),
+        "completions/missing": node.asked * node.G - len(completions),
         "tokens/generated": sum(lengths) if lengths or not completions else None,
         **{f"seconds/{name}": seconds for name, seconds in node.seconds.items()},
-        "gradient/external": 1 - lesson.update.get(own, 0.0) if pulled else None,
-        **lesson.update,
-        **{key: round(lesson.update[key], DIGITS) for key in ("external/nll_gap",) if key in lesson.update},
+        "gradient/external": 1 - shares.get(node.name, 0.0) if shares else None,
+        **result.update.metrics,
+        **{key: round(value, DIGITS) for key, value in result.update.metrics.items() if key == "external/nll_gap"},
     }
 
 
-def rollout_rows(lesson: Lesson) -> list[dict[str, Any]]:
+def rollout_rows(result: RoundResult) -> list[dict[str, Any]]:
     """The own completions of a round, with the rewards that their maker gave them."""
     return [
         {
@@ -70,13 +70,19 @@ def rollout_rows(lesson: Lesson) -> list[dict[str, Any]]:
             "reward": reward,
             "live": scored.live,
         }
-        for scored in lesson.own
+        for scored in result.local
         for completion, reward in zip(scored.rollout.completions, scored.rewards, strict=True)
     ]
 
 
-def learned_rows(node: Node, lesson: Lesson) -> list[dict[str, Any]]:
-    """The rollouts that `node` learned from in a round, its own and others': who learned from whom."""
+def learned_rows(node: Node, result: RoundResult) -> list[dict[str, Any]]:
+    """The rollouts that `node` learned from in a round, its own and others': who learned from whom, and how much.
+
+    `gradient_share`: the maker's share of the update's gradient, divided equally among its rollouts in the batch.
+    `gated_share`: the share of the maker's successes that the gate left out, null without a gate or successes.
+    """
+    update = result.update
+    counts = Counter(scored.rollout.node for scored in result.batch)
     return [
         {
             "round": node.round,
@@ -91,8 +97,10 @@ def learned_rows(node: Node, lesson: Lesson) -> list[dict[str, Any]]:
             "live": scored.live,
             "mean_reward": scored.mean_reward,
             "foreign": scored.foreign,
+            "gradient_share": update.gradient_shares.get(scored.rollout.node, 0.0) / counts[scored.rollout.node],
+            "gated_share": update.gated_shares.get(scored.rollout.node),
         }
-        for scored in lesson.learned + lesson.foreign
+        for scored in result.batch
     ]
 
 

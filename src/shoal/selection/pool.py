@@ -1,4 +1,4 @@
-"""What a node has from the swarm and has not yet used, dropped or outdated."""
+"""What a node has received from the swarm and has not used yet."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from pathlib import Path
 import msgspec
 
 from shoal.rollout import Scored
+
+SIZE = 256
+"""Rollouts that a pool holds."""
+MAX_AGE = 4
+"""Rounds after which an unused rollout is dropped."""
 
 
 class Pool:
@@ -19,7 +24,7 @@ class Pool:
     theirs first.
     """
 
-    def __init__(self, size: int, max_age: int) -> None:
+    def __init__(self, size: int = SIZE, max_age: int = MAX_AGE) -> None:
         self.size = size
         self.max_age = max_age
         self._entries: dict[int, tuple[int, Scored]] = {}
@@ -43,7 +48,7 @@ class Pool:
                 self._drop(self._surplus())
 
     def candidates(self) -> list[Scored]:
-        """What there is to sample from, oldest first."""
+        """What can be chosen, oldest first."""
         return [scored for _, scored in self._entries.values()]
 
     def remove(self, used: Iterable[Scored]) -> None:

@@ -1,50 +1,46 @@
-"""Whom a node draws from less: those whose successes it would not have said itself.
+"""Which makers come first: those whose successes this node's policy finds likely.
 
-The gate on likelihood (`learner.external_gate`) leaves what is planted out of the loss, but its rollouts have had their
-places in the update by then: whoever is gated always still starves the others. So the share of a node's successes that
-came through the gate, as the learner measured it (`gated/from/NODE`), is the share of updates in which it comes before
-others; in the rest it has the places that these leave. Nobody falls to nothing, so who was gated by chance, or is
-understood later, comes back.
+The gate on likelihood (`external.gate`) leaves planted text out of the loss, but by then its rollouts have taken places
+in the update, so a maker that is always gated would starve the others. The share of a maker's successes that came
+through the gate is therefore the share of updates in which it comes before others. In the rest of them it gets the
+places that are left. No trust falls to 0, so a maker that was gated by chance comes back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-GATED = "gated/from/"
-"""Of a metric: the share of a node's successes that the gate kept out of an update."""
 PRIOR = 1.0
-"""Successes that anybody is taken to have brought through: one that is gated halves the trust in a stranger."""
+"""Successes that every maker is credited with; the first gated success halves the trust in a stranger."""
 MEMORY = 16.0
 """Successes that count; older ones fade. With the prior, trust is never below 1 / 17."""
 NAMES = 1024
-"""Nodes that are remembered; those that went unnoticed for longest are forgotten first."""
+"""Makers that are remembered; the one that was seen longest ago is forgotten first."""
 
 
 class Trust:
-    """The share of each node's successes that came through the gate of late; 1 of those that are not known."""
+    """The share of each maker's recent successes that came through the gate; 1 for unknown makers."""
 
     def __init__(self) -> None:
         self._record: dict[str, tuple[float, float]] = {}
-        """Of each name: its successes that came through, and all of them."""
+        """For each name: successes that came through, and all successes."""
 
-    def heed(self, update: Mapping[str, float], successes: Mapping[str, int], names: Mapping[str, set[str]]) -> None:
-        """Learns from an update's metrics. `successes`: how many each node had in it; `names`: what a node is
-        remembered as, and several may share one."""
-        for node, count in successes.items():
-            gated = update.get(GATED + node)
-            if gated is None:
+    def observe(self, gated: Mapping[str, float], successes: Mapping[str, int], names: Mapping[str, set[str]]) -> None:
+        """Learns from an update. `gated`: the share of each maker's successes that the gate left out; `successes`:
+        their number; `names`: under what a maker is remembered. Several makers may share a name."""
+        for maker, count in successes.items():
+            if maker not in gated:
                 continue
-            for name in sorted(names[node]):
+            for name in sorted(names[maker]):
                 through, seen = self._record.pop(name, (0.0, 0.0))
-                through, seen = through + (1 - gated) * count, seen + count
+                through, seen = through + (1 - gated[maker]) * count, seen + count
                 fade = min(1.0, MEMORY / max(seen, 1.0))
                 self._record[name] = through * fade, seen * fade
         while len(self._record) > NAMES:
             del self._record[next(iter(self._record))]
 
     def of(self, name: str) -> float:
-        """The trust, in (0, 1], in the node remembered as `name`."""
+        """The trust, in (0, 1], in the maker that is remembered as `name`."""
         through, seen = self._record.get(name, (0.0, 0.0))
         return (PRIOR + through) / (PRIOR + seen)
 

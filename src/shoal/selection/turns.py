@@ -18,10 +18,9 @@ from dataclasses import dataclass, field
 from random import Random
 from statistics import fmean
 
+from shoal.protocols import UpdateResult
 from shoal.rollout import Scored
 
-GRADIENT = "gradient/from/"
-"""Of a metric: a node's share of the gradient of an update."""
 FADE = 0.98
 """What each update leaves of the shares of earlier ones."""
 FORGOTTEN = 0.05
@@ -86,10 +85,10 @@ class Turns:
                             break
         return chosen
 
-    def heed(self, update: Mapping[str, float]) -> None:
-        """Learns from an update's metrics who gave how much: by gradient, or by places where the metrics do not say."""
-        pulls = {maker: update.get(GRADIENT + maker, 0.0) for maker in self._last}
-        shares: Mapping[str, float] = pulls if sum(pulls.values()) else self._last
+    def on_update(self, result: UpdateResult) -> None:
+        """Learns how much each maker gave: its share of the gradient, or of the places if there was no gradient."""
+        gradient = {maker: result.gradient_shares.get(maker, 0.0) for maker in self._last}
+        shares: Mapping[str, float] = gradient if sum(gradient.values()) else self._last
         total = sum(shares.values())
         if not total:
             return

@@ -2,68 +2,56 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from shoal.rewards.scorer import Scorer
-from shoal.rollout import Rollout, Scored
+from shoal.rollout import Rollout
 
 
 class MemorySwarm:
-    """Carries rollouts between the nodes of one process, as the same bytes that would cross a network."""
+    """Carries rollouts between the nodes of one process, as the same bytes that would cross a network.
 
-    def __init__(self, seed: int = 0, share_logprobs: bool = False) -> None:
+    swarm = MemorySwarm(seed=0)
+    ada, bob = swarm.join("ada"), swarm.join("bob")
+    ada.share([rollout])
+    [received] = bob.receive()
+    """
+
+    def __init__(self, seed: int = 0) -> None:
         self.seed = seed
-        self.share_logprobs = share_logprobs
         self._inboxes: dict[str, list[bytes]] = {}
 
-    def join(self, node: str, scorer: Scorer, num_generations: int | None = None) -> MemoryLink:
-        """A place in the swarm for `node`, which scores what it receives by `scorer`: of each rollout the first
-        `num_generations` completions, or all."""
+    def join(self, node: str, num_generations: int | None = None) -> MemoryLink:
+        """A place in the swarm for `node`, which takes of each rollout the first `num_generations` completions, or
+        all."""
         self._inboxes[node] = []
-        return MemoryLink(node, self.seed, self._inboxes, scorer, self.share_logprobs, num_generations)
+        return MemoryLink(node, self.seed, self._inboxes, num_generations)
 
 
 class MemoryLink:
-    """One node's end of a `MemorySwarm`."""
+    """One node's end of a `MemorySwarm`. It has no state that outlives a round."""
 
-    def __init__(
-        self,
-        node: str,
-        seed: int,
-        inboxes: dict[str, list[bytes]],
-        scorer: Scorer,
-        share_logprobs: bool,
-        num_generations: int | None,
-    ) -> None:
+    refused = 0
+    """Nothing: the node's scorer refuses what is not valid."""
+
+    def __init__(self, node: str, seed: int, inboxes: dict[str, list[bytes]], num_generations: int | None) -> None:
         self._node = node
         self._inboxes = inboxes
-        self._scorer = scorer
-        self._share_logprobs = share_logprobs
         self._num_generations = num_generations
-        self.series = (seed, node)
-
-    @property
-    def refused(self) -> int:
-        return self._scorer.refused
+        self.seed_key = (seed, node)
 
     def share(self, rollouts: Sequence[Rollout]) -> None:
-        messages = [rollout.encode(self._share_logprobs) for rollout in rollouts]
+        messages = [rollout.encode() for rollout in rollouts]
         for node, inbox in self._inboxes.items():
             if node != self._node:
                 inbox += messages
 
-    def receive(self) -> list[Scored]:
+    def receive(self) -> list[Rollout]:
         inbox = self._inboxes[self._node]
         rollouts = [Rollout.decode(message) for message in inbox]
         inbox.clear()
-        if self._num_generations is not None:
-            rollouts = [rollout.first(self._num_generations) for rollout in rollouts]
-        return self._scorer.score(rollouts)
+        return [r if self._num_generations is None else r.first(self._num_generations) for r in rollouts]
 
-    def save(self, folder: Path) -> None:
-        (folder / "swarm.json").write_text(json.dumps({"refused": self.refused}))
+    def save(self, folder: Path) -> None: ...
 
-    def load(self, folder: Path) -> None:
-        self._scorer.refused = json.loads((folder / "swarm.json").read_text())["refused"]
+    def load(self, folder: Path) -> None: ...

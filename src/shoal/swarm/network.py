@@ -137,7 +137,7 @@ class NetworkLink:
             thread.start()
 
     @property
-    def series(self) -> tuple[str | int, ...]:
+    def seed_key(self) -> tuple[str | int, ...]:
         return self.keys.swarm, self.identity.id
 
     @property

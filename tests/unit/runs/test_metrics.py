@@ -6,12 +6,12 @@ import json
 
 import pytest
 from fakes import RIGHT, WRONG, Parrot, join, make_node, question, rollout
+from shoal.selection.sending import Sharing
 
 from shoal.node import Lesson
 from shoal.runs.folder import LEARNED_SCHEMA, SCHEMA
 from shoal.runs.metrics import learned_rows, rollout_rows, round_metrics
 from shoal.selection.pool import Pool
-from shoal.selection.sending import Sharing
 from shoal.swarm.memory import MemorySwarm
 
 

@@ -9,6 +9,7 @@ import pytest
 from fakes import Student, join, make_node, question, rollout
 from hypothesis import given
 from hypothesis import strategies as st
+from shoal.selection.balance import PAUSE, PERIOD, Balance, Sign, make_balance
 
 from shoal.config.learner import LearnerConfig
 from shoal.config.selection import SamplingConfig
@@ -16,7 +17,6 @@ from shoal.config.settings import Config
 from shoal.config.swarm import SwarmConfig
 from shoal.errors import UserError
 from shoal.node import Node
-from shoal.selection.balance import PAUSE, PERIOD, Balance, Sign, make_balance
 from shoal.swarm.memory import MemorySwarm
 
 

@@ -11,10 +11,10 @@ import pytest
 from fakes import scored
 from hypothesis import given
 from hypothesis import strategies as st
+from shoal.selection.samplers import UniformSampler
 
 from shoal.rollout import Completion, Scored
 from shoal.selection.pool import Pool
-from shoal.selection.samplers import UniformSampler
 
 
 def indices(pool: Pool) -> list[int]:

@@ -12,11 +12,11 @@ import pytest
 from fakes import question, rollout, scored
 from hypothesis import given
 from hypothesis import strategies as st
+from shoal.selection.samplers import NAMES, RECENT, SelectiveSampler, UniformSampler, live_first, make_sampler
 
 from shoal.config.selection import SamplingConfig
 from shoal.errors import UserError
 from shoal.rollout import Completion, Scored
-from shoal.selection.samplers import NAMES, RECENT, SelectiveSampler, UniformSampler, live_first, make_sampler
 
 SAMPLER = UniformSampler()
 LIVE, DEAD = (1.0, 0.0), (1.0, 1.0)

@@ -8,12 +8,12 @@ from pathlib import Path
 from fakes import RIGHT, WRONG, Parrot, join, make_node, scored
 from hypothesis import given
 from hypothesis import strategies as st
+from shoal.selection.sending import Preference, Sharing, make_sharing
 
 from shoal.config.settings import Config
 from shoal.config.swarm import SwarmConfig
 from shoal.node import Node
 from shoal.rollout import Completion, Question, Rollout, Scored
-from shoal.selection.sending import Preference, Sharing, make_sharing
 from shoal.swarm.memory import MemorySwarm
 
 

@@ -10,9 +10,9 @@ import pytest
 from fakes import scored
 from hypothesis import given
 from hypothesis import strategies as st
+from shoal.selection.samplers import UniformSampler
 
 from shoal.rollout import Scored
-from shoal.selection.samplers import UniformSampler
 from shoal.selection.turns import FADE, Turns
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from shoal.selection.samplers import UniformSampler
 
 from shoal.apps.lab.linear import LinearConfig, LinearResult, Optim, act, coefficients, gradient, reshuffled, run
 from shoal.apps.lab.linear_pool import LinearPool
@@ -22,7 +23,6 @@ from shoal.learn.losses import clipped_surrogate, token_weights
 from shoal.node import Node
 from shoal.rollout import Completion, Message, Part, Question, QuestionId, Rollout, Scored
 from shoal.selection.pool import Pool
-from shoal.selection.samplers import UniformSampler
 
 SHARED = LinearConfig(p0=0.01)
 ALONE = replace(SHARED, local=8, external=0)

@@ -1,0 +1,239 @@
+"""Builds the nodes of a process from a configuration.
+
+nodes = Nodes(Config().resolved())
+nodes.each([node.act for node in nodes])
+nodes.close()
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from shoal.config.policy import is_endpoint
+from shoal.config.settings import Config
+from shoal.errors import UserError
+from shoal.evaluation.judges import Panel
+from shoal.learn.optim import STATE_BYTES
+from shoal.node import Node
+from shoal.parallel.lockstep import Company
+from shoal.parallel.rank_zero import LedPolicy, LedVerifier
+from shoal.parallel.ranks import ALONE, Ranks
+from shoal.parallel.workers import RemoteLearner, RemotePolicy, Workers
+from shoal.policy.endpoint import EndpointPolicy
+from shoal.policy.language import LanguagePolicy
+from shoal.protocols import Learner, Policy, Swarm
+from shoal.protocols import Verifier as AnyVerifier
+from shoal.rewards import Combined, RankedSwarm, Rankings, RewardVerifier, rewards_of
+from shoal.rewards.scorer import Scorer
+from shoal.rollout import hash_of
+from shoal.runs.models import (
+    count_workers,
+    endpoint_policy,
+    make_learner,
+    make_policies,
+    number,
+    place_rank,
+    use_threads,
+)
+from shoal.sandbox.verifier import Verifier
+from shoal.selection.pool import Pool
+from shoal.selection.selection import FairSelection
+from shoal.swarm.memory import MemorySwarm
+from shoal.tasks import Tasks
+
+T = TypeVar("T")
+AnyPolicy = LanguagePolicy | EndpointPolicy | RemotePolicy
+
+
+@dataclass(frozen=True)
+class Member:
+    """The one node of this process and its place in a swarm of many machines."""
+
+    name: str
+    swarm: Swarm
+    tell: Callable[[Mapping[str, Any], Sequence[Mapping[str, Any]]], None] | None = None
+    """Called after each round with its metrics and the rows of `learned.parquet`: tells the swarm how it went."""
+    panel: Panel | None = None
+    """The judges that the node asks after each round."""
+
+
+class Nodes:
+    """The nodes of a process and what they share: tasks, verifier, rewards, worker processes. Close it."""
+
+    def __init__(
+        self,
+        config: Config,
+        status: Callable[[str], None] = lambda text: None,
+        checkpoint: Path | None = None,
+        ranks: Ranks = ALONE,
+        member: Member | None = None,
+        rewards: Combined | None = None,
+        verifier: Verifier | None = None,
+    ) -> None:
+        """From the models that `config` names, or as they were in `checkpoint`. `status` hears what is being loaded.
+        `member`: the one node of this process, if the swarm is elsewhere. `rewards` and `verifier` (for the tasks of
+        `config`) belong to the caller, who closes them. Raises `UserError`."""
+        self.config = config = config.resolved()
+        self.ranks = ranks
+        self.member = member
+        self.workers: Workers | None = None
+        self._verifier_is_ours = verifier is None
+        self._verifier = verifier or Verifier(config.tasks)
+        self._our_rewards: Combined | None = None
+        self.rewards = rewards.by(self._verifier) if rewards else None
+        """What answers are rewarded by; None: by the verifier alone. Only rank zero has them."""
+        try:
+            self._build(status, checkpoint)
+        except BaseException:
+            self.close()
+            raise
+
+    def _build(self, status: Callable[[str], None], checkpoint: Path | None) -> None:
+        config, ranks = self.config, self.ranks
+        if config.evaluation.judges and (self.member is None or ranks.size > 1):
+            raise UserError("evaluation.judges is for `shoal join` in one process: other nodes evaluate themselves")
+        use_threads(config, ranks)
+        self.placement = place_rank(config, ranks)
+        names = [self.member.name] if self.member else node_names(config)
+        policies = self._policies(names, checkpoint, status)  # first: workers start in the background
+        self.tasks = Tasks(config.tasks)
+        self.verifier: AnyVerifier = self._verifier if ranks.size == 1 else LedVerifier(self._verifier, ranks)
+        self.scoring = self._scoring()
+        self.held_out = self.tasks.held_out(number(config.evaluation.questions), config.seed)
+        self.swarm = MemorySwarm(config.seed)
+        if self.workers:
+            self.workers.wait_ready(status)
+        self.checkpoint_bytes = checkpoint_bytes(policies, config)
+        self.lockstep: Company | None = self.workers.company if self.workers else None
+        self.nodes = [self.make_node(name, policy) for name, policy in zip(names, policies, strict=True)]
+        if checkpoint:
+            self._restore(checkpoint)
+
+    def make_node(self, name: str, policy: AnyPolicy) -> Node:
+        """One node that answers with `policy`."""
+        config = self.config
+        scorer = Scorer(self.tasks, self.scoring)
+        answers: Policy = policy
+        learner: Learner | None = None
+        if isinstance(policy, RemotePolicy):
+            learner = RemoteLearner(policy.workers, name)
+        elif not isinstance(policy, EndpointPolicy):
+            learner = make_learner(config, policy, self.ranks)
+        elif self.ranks.size > 1:
+            answers = LedPolicy(policy, self.ranks)
+        return Node(
+            name=name,
+            seed=config.seed,
+            tasks=self.tasks,
+            scorer=scorer,
+            policy=answers,
+            learner=learner,
+            swarm=self._place(name),
+            selection=FairSelection(config.selection, config.learner.external_gate),
+            pool=Pool(),
+            I=config.swarm.local,
+            J=config.swarm.external,
+            G=config.policy.num_generations,
+            questions_per_round=number(config.swarm.questions_per_round),
+        )
+
+    def is_evaluated(self, node: Node) -> bool:
+        """Whether `node` is asked held-out questions."""
+        return True
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes)
+
+    @property
+    def round(self) -> int:
+        """The number of rounds done."""
+        return self.nodes[0].round
+
+    def each(self, calls: Iterable[Callable[[], T]]) -> list[T]:
+        """The results of all `calls`: made one after the other, or side by side if the models are in workers."""
+        return self.lockstep.together(list(calls)) if self.lockstep else [call() for call in calls]
+
+    def control_strings(self) -> frozenset[str]:
+        """The control tokens of the first node's model, as text; nothing if a server answers."""
+        policy = self.nodes[0].policy
+        return policy.control_strings() if isinstance(policy, LanguagePolicy | RemotePolicy) else frozenset()
+
+    def save(self, folder: Path) -> None:
+        """Writes a checkpoint."""
+        self.each(partial(node.save, folder / node.name) for node in self.nodes)
+
+    def close(self) -> None:
+        if self._verifier_is_ours:
+            self._verifier.close()
+        if self._our_rewards:
+            self._our_rewards.close()
+        if self.workers:
+            self.workers.close()
+
+    def _restore(self, checkpoint: Path) -> None:
+        try:
+            self.each(partial(node.load, checkpoint / node.name) for node in self.nodes)
+        except (UserError, MemoryError):
+            raise
+        except Exception as error:  # the parsers of its files raise whatever they do
+            raise UserError(
+                f"the checkpoint {checkpoint} cannot be read, or another version of shoal wrote it: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    def _scoring(self) -> AnyVerifier:
+        """What rollouts are scored by: the verifier, or the rewards in its place."""
+        config, ranks = self.config, self.ranks
+        if ranks.leader and not self.rewards:
+            key = hash_of(("judge", config.seed)).encode()  # the nodes of one process know each other
+            self.rewards = self._our_rewards = rewards_of(config, self._verifier, self.placement, key)
+        if not config.rewards or all(spec.kind == "verifier" for spec in config.rewards):
+            return self.verifier
+        own = RewardVerifier(self.tasks, self.rewards) if self.rewards else self._verifier
+        return LedVerifier(own, ranks) if ranks.size > 1 else own
+
+    def _policies(
+        self, names: Sequence[str], checkpoint: Path | None, status: Callable[[str], None]
+    ) -> list[AnyPolicy]:
+        """The nodes' policies. Those in workers are still being loaded."""
+        config = self.config
+        sources = {name: config.policy.model[place % len(config.policy.model)] for place, name in enumerate(names)}
+        learning = {name: source for name, source in sources.items() if not is_endpoint(source)}
+        count = count_workers(config, learning, self.placement, self.ranks, self.member is not None)
+        if not count:
+            return list(make_policies(config, sources, checkpoint, self.placement, self.ranks, status))
+        status(f"starting {count} worker processes")
+        threads = config.threads or max(1, (os.cpu_count() or 1) // count)
+        self.workers = Workers(learning, count, config, checkpoint, threads)
+        return [
+            RemotePolicy(self.workers, name) if name in learning else endpoint_policy(config, source)
+            for name, source in sources.items()
+        ]
+
+    def _place(self, name: str) -> Swarm:
+        """The node's end of the swarm, joined by what people ranked if that is a reward."""
+        swarm = self.member.swarm if self.member else self.swarm.join(name, self.config.policy.num_generations)
+        if all(spec.kind != "rankings" for spec in self.config.rewards):
+            return swarm
+        rewards = [entry.reward for entry in self.rewards.entries] if self.rewards else []
+        return RankedSwarm(swarm, [one for one in rewards if isinstance(one, Rankings)], self.tasks, self.ranks)
+
+
+def checkpoint_bytes(policies: Sequence[AnyPolicy], config: Config) -> int:
+    """About the size of a checkpoint: trained weights, optimizer states and, with `beta`, a copy of the reference."""
+    remote = [policy for policy in policies if isinstance(policy, RemotePolicy)]
+    here = (policy for policy in policies if not isinstance(policy, EndpointPolicy | RemotePolicy))
+    weights = (weight for policy in here for weight in policy.lm.model.parameters())
+    trained: int = sum(weight.numel() for weight in weights if weight.requires_grad) + sum(p.trained for p in remote)
+    reference = 4 if config.learner.beta and not config.policy.lora_r else 0
+    return round((4 + STATE_BYTES[config.learner.optim] + reference) * trained)
+
+
+def node_names(config: Config) -> list[str]:
+    """The names of the nodes of one process."""
+    return [f"node-{number}" for number in range(1, config.swarm.nodes + 1)]

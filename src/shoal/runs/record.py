@@ -1,0 +1,63 @@
+"""Writes down what happened in a round, and says it to whoever watches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from shoal.node import RoundResult
+from shoal.runs.build import Nodes
+from shoal.runs.folder import LEARNED, ROLLOUTS, RunFolder
+from shoal.runs.metrics import learned_rows, rollout_rows
+
+
+class Watcher(Protocol):
+    """Hears how a run goes: a display, or nothing."""
+
+    def status(self, text: str) -> None:
+        """What is being done now."""
+        ...
+
+    def note(self, text: str) -> None:
+        """What is not as it should be; empty if all is well."""
+        ...
+
+    def update(self, rows: Sequence[Mapping[str, Any]], round: int) -> None:
+        """The metrics of a round, one row for each node."""
+        ...
+
+    def panel(self, lines: Sequence[str]) -> None:
+        """The state of the swarm, in a few lines."""
+        ...
+
+
+class Record:
+    """The run's folder and its watcher."""
+
+    def __init__(self, nodes: Nodes, folder: RunFolder | None, watch: Watcher) -> None:
+        self.nodes = nodes
+        self.folder = folder
+        self.watch = watch
+
+    def write(self, rows: Sequence[Mapping[str, Any]], results: Sequence[RoundResult]) -> None:
+        """Takes the metrics of a round and its results, one of each for each node; none of either in round 0."""
+        round = self.nodes.round
+        if self.folder is not None:
+            self.folder.log(rows)
+            self.folder.save(ROLLOUTS, round, [row for result in results for row in rollout_rows(result)])
+            learned = [row for pair in zip(self.nodes, results, strict=False) for row in learned_rows(*pair)]
+            self.folder.save(LEARNED, round, learned)
+            if self.nodes.member and self.nodes.member.tell:
+                self.nodes.member.tell(rows[0], learned)
+        self.watch.update(rows, round)
+
+    def note(self, results: Sequence[RoundResult]) -> None:
+        """Says what is not as it should be."""
+        member = self.nodes.member
+        notes = [member.panel.trouble] if member and member.panel and member.panel.trouble else []
+        notes += [f"{n.name} gives fewer rollouts: {trouble}" for n in self.nodes if (trouble := n.policy.trouble)]
+        pairs = zip(self.nodes, results, strict=True)
+        short = [node.J for node, result in pairs if node.learner and len(result.foreign) < node.J]
+        if short and (len(self.nodes.nodes) > 1 or member):
+            notes.append(f"fewer rollouts to learn from in a pool than J = {max(short)}: the round goes on with those")
+        self.watch.note("; ".join(notes))

@@ -1,0 +1,160 @@
+"""A run from beginning to end: its folder, its nodes, its rounds, its curves.
+
+    outcome = execute(Config(rounds=20), out=Path("runs/one"))
+
+`shoal run` and `shoal join` are this with a display; `shoal.run` and `shoal.join` are this without.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal.config.settings import Config
+from shoal.errors import UserError
+from shoal.identity.keys import Identity
+from shoal.parallel.rank_zero import LedSwarm
+from shoal.parallel.ranks import ALONE, Ranks
+from shoal.policy.control import ControlText
+from shoal.runs.build import Member, Nodes, node_names
+from shoal.runs.curves import draw_curves
+from shoal.runs.folder import CONFIG, CURVES, RunFolder, run_metrics, write_atomically
+from shoal.runs.record import Watcher
+from shoal.runs.run import Run
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    folder: Path
+    round: int
+    """Rounds done."""
+    finished: bool
+    """Whether that was the last round; otherwise the run can be resumed."""
+    device: str
+
+
+class Silent:
+    """A watcher that does nothing."""
+
+    def status(self, text: str) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def update(self, rows: Rows, round: int) -> None: ...
+
+    def panel(self, lines: Sequence[str]) -> None: ...
+
+
+def execute(
+    config: Config,
+    out: Path | None = None,
+    resume: Path | None = None,
+    identity: Identity | None = None,
+    watch: Callable[[list[str], Rows], AbstractContextManager[Watcher]] = lambda names, rows: nullcontext(Silent()),
+    stop: threading.Event | None = None,
+    ranks: Ranks = ALONE,
+) -> Outcome:
+    """Runs all rounds, or until `stop` is set. Only rank zero calls this; other ranks call `follow`.
+
+    `out`: the folder of a new run (default: runs/DATE-TIME); `resume`: of a run to go on with. `identity`: of a node
+    that joins a swarm over the network; None: all nodes are in this process. `watch`: makes the watcher, from the
+    nodes' names and the metrics so far. Raises `UserError`.
+    """
+    stop = stop or threading.Event()
+    folder = RunFolder.open(resume) if resume else RunFolder.create(out or new_folder(), config.resolved().to_toml())
+    with folder, ExitStack() as stack:
+        latest = folder.latest()
+        checkpoint = latest[1] if latest else None
+        if resume:  # a run that was killed before its first checkpoint begins again
+            folder.rewind(latest[0] if latest else -1)
+            write_atomically(folder.path / CONFIG, config.to_toml().encode())
+        names = [identity.name] if identity else node_names(config)
+        _check_names(folder, checkpoint, names[0], identity)
+        if identity:
+            ranks.agreed(identity.name)
+        ranks.agreed(checkpoint)
+        watcher = stack.enter_context(watch(names, run_metrics(folder.path)))
+        watcher.status("starting")
+        if identity is None:
+            nodes = stack.enter_context(closing(Nodes(config, watcher.status, checkpoint, ranks)))
+        else:
+            nodes, watcher = _join(config, folder, watcher, checkpoint, ranks, identity, stack)
+        Run(nodes, folder, watcher, checkpoint).go(stop)
+        draw_curves(run_metrics(folder.path), folder.path / CURVES, title(config))
+        device = f"{nodes.placement}" + (f", {ranks.size} ranks" if ranks.size > 1 else "")
+        return Outcome(folder.path, nodes.round, nodes.round >= config.rounds, device)
+
+
+def follow(config: Config, ranks: Ranks, stop: threading.Event, name: str = "") -> Outcome:
+    """The part of any other rank: it computes with rank zero and writes nothing. `name`: of a node that joins."""
+    checkpoint = ranks.agreed(None)
+    member = Member(name, LedSwarm(None, ranks)) if name else None
+    with closing(Nodes(config, checkpoint=checkpoint, ranks=ranks, member=member)) as nodes:
+        Run(nodes, None, Silent(), checkpoint).go(stop)
+        return Outcome(Path(), nodes.round, nodes.round >= config.rounds, f"{nodes.placement}")
+
+
+def _join(
+    config: Config,
+    folder: RunFolder,
+    watcher: Watcher,
+    checkpoint: Path | None,
+    ranks: Ranks,
+    identity: Identity,
+    stack: ExitStack,
+) -> tuple[Nodes, Watcher]:
+    """One node with a place in a swarm over the network, and a watcher that also reports how the swarm stands."""
+    from shoal.rewards import rewards_of
+    from shoal.runs.join import Joined, Lookout  # the network, only now
+    from shoal.runs.models import place_rank
+    from shoal.sandbox.verifier import Verifier
+
+    watcher.status(f"joining {config.network.swarm}")
+    verifier = stack.enter_context(Verifier(config.tasks))  # for strangers' answers, beside the run's own
+    rewards = rewards_of(config, verifier, place_rank(config, ranks))
+    if rewards:
+        stack.enter_context(rewards)
+    place = stack.enter_context(closing(Joined(config, identity, rewards)))
+    reporter = stack.enter_context(closing(Lookout(watcher, place, folder.path, config.swarm.external)))
+    swarm = LedSwarm(place.link, ranks) if ranks.size > 1 else place.link
+    member = Member(identity.name, swarm, place.tell, place.panel)
+    nodes = stack.enter_context(closing(Nodes(config, reporter.status, checkpoint, ranks, member, rewards)))
+    place.admission.control = ControlText(nodes.control_strings())
+    gc.collect()  # a later full collection would walk over all that was imported, and delay what comes in
+    gc.freeze()
+    return nodes, reporter
+
+
+def _check_names(folder: RunFolder, checkpoint: Path | None, name: str, identity: Identity | None) -> None:
+    """Raises `UserError` if the checkpoint is of other nodes."""
+    kept = [path.name for path in checkpoint.iterdir() if path.is_dir()] if checkpoint else []
+    if kept and name not in kept:
+        other = "run" if identity else "join"
+        raise UserError(
+            f"{folder.path} has no checkpoint of {name}: go on with `shoal {other} --resume`"
+            + (", or with the identity that began it (`shoal id`)" if identity else "")
+        )
+
+
+def new_folder() -> Path:
+    """`runs/DATE-TIME`, with a number behind it if there is such a folder already."""
+    name = Path("runs") / time.strftime("%Y%m%d-%H%M%S")
+    candidates = [name, *(name.with_name(f"{name.name}-{number}") for number in range(2, 100))]
+    return next(path for path in candidates if not path.exists())
+
+
+def title(config: Config) -> str:
+    """The title of a run's curves."""
+    tasks = "own tasks" if config.tasks.tasks else config.tasks.suite
+    models = " + ".join(Path(name.partition("://")[2] or name).name for name in config.policy.model)
+    return f"{config.swarm.nodes} nodes of {models} on {tasks}, I = {config.swarm.local}, J = {config.swarm.external}"
