@@ -10,9 +10,9 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from shoal.selection.samplers import UniformSampler
-
+from shoal.config.selection import SelectionConfig
 from shoal.node import Node
+from shoal.protocols import UpdateResult
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import (
     Completion,
@@ -27,6 +27,7 @@ from shoal.rollout import (
     seed_of,
 )
 from shoal.selection.pool import Pool
+from shoal.selection.selection import FairSelection
 from shoal.swarm.memory import MemoryLink, MemorySwarm
 
 RIGHT, WRONG = "right", "wrong"
@@ -132,11 +133,12 @@ class Student:
         self.seeds: list[int] = []
         self.learned: Counter[str] = Counter()
 
-    def update(self, scored: Sequence[Scored], seed: int = 0) -> dict[str, float]:
-        self.lessons.append(list(scored))
+    def update(self, batch: Sequence[Scored], seed: int = 0) -> UpdateResult:
+        self.lessons.append(list(batch))
         self.seeds.append(seed)
-        self.learned.update(f"{s.rollout.node} {s.rollout.round} {s.question.text}" for s in scored)
-        return {"loss": 0.5, "learner/steps": 1.0}
+        self.learned.update(f"{s.rollout.node} {s.rollout.round} {s.question.text}" for s in batch)
+        shares = Counter(s.rollout.node for s in batch)
+        return UpdateResult({"loss": 0.5}, {node: count / len(batch) for node, count in shares.items()})
 
     def save(self, folder: Path) -> None:
         (folder / "student.json").write_text(json.dumps(self.learned))
@@ -151,7 +153,7 @@ def make_scorer(right: str = RIGHT) -> Scorer:
 
 def join(swarm: MemorySwarm, name: str = "listener") -> MemoryLink:
     """A place in `swarm` for somebody who is no node."""
-    return swarm.join(name, make_scorer())
+    return swarm.join(name)
 
 
 def make_node(name: str = "ada", swarm: MemorySwarm | None = None, right: str = RIGHT, **parts: Any) -> Node:
@@ -162,11 +164,12 @@ def make_node(name: str = "ada", swarm: MemorySwarm | None = None, right: str = 
         "scorer": scorer,
         "policy": Parrot(),
         "learner": Student(),
-        "swarm": (swarm or MemorySwarm(7)).join(name, scorer),
-        "sampler": UniformSampler(),
+        "tasks": scorer.tasks,
+        "swarm": (swarm or MemorySwarm(7)).join(name),
+        "selection": FairSelection(SelectionConfig(fill=False)),
         "pool": Pool(16, 2),
-        "local": 2,
-        "external": 2,
-        "num_generations": 4,
+        "I": 2,
+        "J": 2,
+        "G": 4,
     }
     return Node(name=name, **usual | parts)

@@ -6,9 +6,9 @@ import json
 
 import pytest
 from fakes import RIGHT, WRONG, Parrot, join, make_node, question, rollout
-from shoal.selection.sending import Sharing
 
-from shoal.node import Lesson
+from shoal.node import RoundResult
+from shoal.protocols import UpdateResult
 from shoal.runs.folder import LEARNED_SCHEMA, SCHEMA
 from shoal.runs.metrics import learned_rows, rollout_rows, round_metrics
 from shoal.selection.pool import Pool
@@ -18,7 +18,7 @@ from shoal.swarm.memory import MemorySwarm
 def test_the_line_of_a_round() -> None:
     swarm = MemorySwarm()
     policy = Parrot(RIGHT, WRONG, WRONG, WRONG)
-    ada, bob = make_node("ada", swarm, policy=policy, external=3, pool=Pool(8, 4)), join(swarm, "bob")
+    ada, bob = make_node("ada", swarm, policy=policy, J=3, pool=Pool(8, 4)), join(swarm, "bob")
     live, dead, held_out = rollout(question(6)), rollout(question(7), [RIGHT, RIGHT]), rollout(question(5))
     bob.share([live, dead, held_out])
     ada.act()
@@ -45,7 +45,7 @@ def test_the_line_of_a_round() -> None:
 
 
 def test_means_over_nothing_are_null() -> None:
-    ada = make_node("ada", local=0)
+    ada = make_node("ada", I=0)
     ada.act()
     row = round_metrics(ada, ada.learn())
     for name in ("reward/local", "reward/external", "reward/trained_on"):
@@ -59,12 +59,12 @@ def test_rows_are_own_completions_with_the_columns_of_the_folder() -> None:
     ada, bob = make_node("ada", swarm), join(swarm, "bob")
     bob.share([rollout(question(6))])
     ada.act()
-    lesson = ada.learn()
-    assert lesson.foreign
-    rows = rollout_rows(lesson)
+    result = ada.learn()
+    assert result.foreign
+    rows = rollout_rows(result)
     assert len(rows) == 2 * 4
     assert all(list(row) == [name for name in SCHEMA.names if name != "round"] for row in rows)
-    first = lesson.own[0]
+    first = result.local[0]
     assert rows[3] == {
         "node": "ada",
         "task": "say",
@@ -78,21 +78,21 @@ def test_rows_are_own_completions_with_the_columns_of_the_folder() -> None:
         "reward": 0.0,
         "live": True,
     }
-    assert rollout_rows(Lesson([], [], [], {})) == []
+    assert rollout_rows(RoundResult([], [], UpdateResult())) == []
 
 
 def test_more_questions_than_are_learned_from() -> None:
     policy = Parrot(RIGHT, WRONG, WRONG, WRONG)
-    ada = make_node("ada", policy=policy, questions=5, sharing=Sharing(3))
+    ada = make_node("ada", policy=policy, questions_per_round=5)
     ada.act()
-    lesson = ada.learn()
-    row = round_metrics(ada, lesson)
+    result = ada.learn()
+    row = round_metrics(ada, result)
     assert row["rollouts/live_local"] == 5
-    assert row["rollouts/shared"] == 3
+    assert row["rollouts/shared"] == 5
     assert row["completions/missing"] == 0
     assert (row["swarm/local"], row["swarm/external"]) == (2, 2)
-    lesson.own[-1] = lesson.own[-1].__class__(lesson.own[-1].rollout, lesson.own[-1].question, (1.0,) * 4)
-    row = round_metrics(ada, lesson)
+    result.local[-1] = result.local[-1].__class__(result.local[-1].rollout, result.local[-1].question, (1.0,) * 4)
+    row = round_metrics(ada, result)
     assert row["reward/local"] == pytest.approx(0.4)
     assert row["reward/trained_on"] == 0.25
 
@@ -102,8 +102,8 @@ def test_who_learned_from_whom() -> None:
     ada, bob = make_node("ada", swarm), join(swarm, "bob")
     bob.share([rollout(question(6), round=9, slot=3)])
     ada.act()
-    lesson = ada.learn()
-    rows = learned_rows(ada, lesson)
+    result = ada.learn()
+    rows = learned_rows(ada, result)
     assert [(row["maker"], row["foreign"]) for row in rows] == [("ada", False)] * 2 + [("bob", True)]
     assert rows[2] == {
         "round": 1,
@@ -118,7 +118,10 @@ def test_who_learned_from_whom() -> None:
         "live": True,
         "mean_reward": 0.5,
         "foreign": True,
+        "gradient_share": pytest.approx(1 / 3),
+        "gated_share": None,
     }
+    assert sum(row["gradient_share"] for row in rows) == pytest.approx(1)
     assert all(list(row) == LEARNED_SCHEMA.names for row in rows)
     only = make_node("eve", learner=None)
     only.act()

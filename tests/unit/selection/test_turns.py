@@ -10,9 +10,10 @@ import pytest
 from fakes import scored
 from hypothesis import given
 from hypothesis import strategies as st
-from shoal.selection.samplers import UniformSampler
 
+from shoal.protocols import UpdateResult
 from shoal.rollout import Scored
+from shoal.selection.success import OwnSuccess
 from shoal.selection.turns import FADE, Turns
 
 
@@ -69,14 +70,14 @@ def test_newcomers_give_half_while_the_known_have_something_left() -> None:
 def test_who_is_ahead_gives_one_now_and_then_until_the_others_have_caught_up() -> None:
     turns, others = Turns(), [of(name, 1) for name in ("ada", "bob", "mel")]
     assert places(*others, of("eve", 9), n=8, turns=turns)["eve"] == 4
-    turns.heed({"gradient/from/eve": 0.4, "gradient/from/ada": 0.1, "gradient/from/me": 0.5})
+    turns.on_update(UpdateResult(gradient_shares={"eve": 0.4, "ada": 0.1, "me": 0.5}))
     given = Counter(places(*others, of("eve", 9), n=8, turns=turns, seed=seed)["eve"] for seed in range(200))
     assert set(given) == {0, 1}
     assert 60 < given[1] < 140
     assert places(*others[:2], of("eve", 9), n=8, turns=turns)["eve"] == 4, "three are too few to compare"
     for other in others:
         places(other, n=8, turns=turns)
-        turns.heed({})
+        turns.on_update(UpdateResult())
     assert places(*others, of("eve", 9), n=8, turns=turns)["eve"] == 4
 
 
@@ -84,17 +85,17 @@ def test_who_says_nothing_new_holds_back_nobody_who_is_known() -> None:
     """Fresh names are cheap: they may not make a known maker seem to be ahead of several others."""
     turns, crowd = Turns(), [entry for n in range(9) for entry in of(f"new {n}", 1, newcomer=True)]
     places(of("ada", 4), n=8, turns=turns)
-    turns.heed({"gradient/from/ada": 1.0})
+    turns.on_update(UpdateResult(gradient_shares={"ada": 1.0}))
     assert places(of("ada", 4), of("bob", 1), crowd, n=8, turns=turns)["ada"] > 1
 
 
 def test_without_metrics_places_count() -> None:
     turns = Turns()
     places(of("ada", 1), of("bob", 3), n=6, turns=turns)
-    turns.heed({"loss": 0.5})
+    turns.on_update(UpdateResult())
     assert turns.state() == {"ada": 0.25, "bob": 0.75}
     turns.choose([], 6, Random(0))
-    turns.heed({"loss": 0.5})
+    turns.on_update(UpdateResult())
     assert turns.state() == {"ada": 0.25, "bob": 0.75}, "an update without foreign rollouts says nothing"
 
 
@@ -102,30 +103,30 @@ def test_a_crowd_of_names_takes_no_memory() -> None:
     turns = Turns()
     for round in range(3000):
         places(of(str(round), 1), n=1, turns=turns)
-        turns.heed({})
+        turns.on_update(UpdateResult())
     assert len(turns.state()) < 1000
     assert sum(turns.state().values()) <= 1 / (1 - FADE)
 
 
 def test_memory_outlives_the_process() -> None:
-    sampler, again = UniformSampler(), UniformSampler()
-    sampler.sample(of("ada", 2) + of("bob", 1), 4, 0)
-    sampler.heed({"gradient/from/ada": 0.2, "gradient/from/bob": 0.6})
-    again._restore(sampler._state())
-    assert again.turns.state() == sampler.turns.state() == pytest.approx({"ada": 0.25, "bob": 0.75})
+    turns, again = Turns(), Turns()
+    places(of("ada", 2), of("bob", 1), n=4, turns=turns)
+    turns.on_update(UpdateResult(gradient_shares={"ada": 0.2, "bob": 0.6}))
+    again.restore(turns.state())
+    assert again.state() == turns.state() == pytest.approx({"ada": 0.25, "bob": 0.75})
 
 
 @pytest.mark.parametrize(("live", "most"), [(1.0, 0.22), (0.3, 0.24)])
 def test_one_who_always_has_something_gets_its_fair_share_over_time(live: float, most: float) -> None:
     """Four others send two rollouts a round, all of them live or hardly any. What is not taken waits."""
-    turns, sampler, chance, pool, got = Turns(), UniformSampler(), Random(1), list[Scored](), Counter[str]()
+    turns, success, chance, pool, got = Turns(), OwnSuccess(), Random(1), list[Scored](), Counter[str]()
     for _ in range(200):
         pool = [entry for entry in pool if entry.rollout.node != "eve"][-40:] + of("eve", 30)
         for name in "abcd":
             pool += [scored((1.0, 0.0) if chance.random() < live else (0.0, 0.0), node=name) for _ in range(2)]
-        usable = [entry for entry in pool if sampler.lesson(entry)]
+        usable = [entry for entry in pool if success.usable(entry)]
         chosen = turns.choose([usable], 6, chance, pool)
-        turns.heed({})
+        turns.on_update(UpdateResult())
         got.update(entry.rollout.node for entry in chosen)
         ids = {id(entry) for entry in chosen}
         pool = [entry for entry in pool if id(entry) not in ids]
