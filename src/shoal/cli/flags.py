@@ -1,13 +1,12 @@
 """Settings as command-line flags, made from their declarations in `config`.
 
-Each setting is `--section.name` and, for short, `--name`; `_` and `-` are the same in both.
+Each setting is `--section.name` and has a short name (`config.names`); `_` and `-` are the same in both.
 """
 
 from __future__ import annotations
 
 import argparse
 import difflib
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
@@ -15,16 +14,34 @@ from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from shoal.config.load import make_config, merged, read_config
+from shoal.config.names import from_keywords, short_names
 from shoal.config.section import settings_of
 from shoal.config.settings import Config
 from shoal.errors import UserError
 
 NOT_FLAGS = {"version", "tasks.tasks", "rewards"}
 """Settings for files alone."""
+COMMON = {
+    "the run": ("rounds", "seed", "checkpoint_every"),
+    "questions": ("tasks.suite", "tasks.only"),
+    "models": (
+        "policy.model",
+        "policy.num_generations",
+        "policy.max_completion_length",
+        "policy.temperature",
+        "policy.device",
+        "policy.lora_r",
+    ),
+    "learning": ("learner.learning_rate", "learner.loss_type", "learner.beta"),
+    "the swarm": ("swarm.nodes", "swarm.local", "swarm.external", "network.swarm", "network.listen"),
+    "held-out questions": ("evaluation.every", "evaluation.questions", "evaluation.samples"),
+    "code of your own, as module:attribute": ("policy.factory", "learner.factory", "selection.factory"),
+}
+"""The settings that people change, in the groups of `--help`. `--help-all` has the others, too."""
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that says what is wrong in one line, and what would be right."""
+    """An argument parser that says in one line what is wrong and what would be right."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
@@ -51,28 +68,54 @@ class Parser(argparse.ArgumentParser):
         return self
 
 
+class HelpAll(argparse.Action):
+    """`--help-all`: the help with every setting."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        for action in parser._actions:
+            action.help = getattr(action, "whole_help", action.help)
+        parser.print_help()
+        parser.exit()
+
+
 def add_settings(parser: argparse.ArgumentParser, only: Sequence[str] = (), without: tuple[str, ...] = ()) -> None:
-    """Flags for the settings (all, or `only` those of these dotted names), less those that begin as one of `without`, a
-    group for each section."""
-    every = [s for s in settings_of(Config) if s[0] not in NOT_FLAGS and not s[0].startswith(without)]
-    settings = [s for s in every if not only or s[0] in only]
-    leaves = Counter(name.rpartition(".")[2] for name, _ in settings)
+    """Flags for the settings: all, or `only` those of these dotted names, less those that begin as one of `without`.
+
+    With `only` the help has all of them. Otherwise it has the common ones in a line each, and `--help-all` has every
+    setting with its whole meaning.
+    """
+    fields = dict(settings_of(Config))
+    short = short_names(list(fields))
+    names = [n for n in fields if n not in NOT_FLAGS and not n.startswith(without) and (not only or n in only)]
     groups: dict[str, Any] = {}
-    for name, field in settings:
-        section, _, leaf = name.rpartition(".")
-        if section not in groups:
-            meaning = Config.model_fields[section].annotation.__doc__ if section else ""
-            groups[section] = parser.add_argument_group(section or "the run", meaning)
-        flags = dict.fromkeys([f"--{leaf}"] * (leaves[leaf] == 1) + [f"--{name}"])
-        several = get_origin(field.annotation) is list
-        groups[section].add_argument(
+
+    def group(title: str, meaning: str | None = None) -> Any:
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title, meaning)
+        return groups[title]
+
+    common = {name: title for title, members in COMMON.items() for name in members if name in names and not only}
+    for name in [*common, *(name for name in names if name not in common)]:
+        field, section = fields[name], name.rpartition(".")[0]
+        flags = dict.fromkeys([f"--{short[name]}", f"--{name}"] if name in short else [f"--{name}"])
+        action = group(common.get(name) or f"[{section}]" if section else "the run").add_argument(
             *(flag.replace("_", "-") for flag in flags),
             dest=name,
-            action="append" if several else "store",
+            action="append" if get_origin(field.annotation) is list else "store",
             default=argparse.SUPPRESS,
             metavar=_metavar(field),
-            help=_help(field),
+            help=_help(field, brief=not only) if only or name in common else argparse.SUPPRESS,
         )
+        action.whole_help = _help(field)
+    if not only:
+        parser.add_argument("--help-all", action=HelpAll, nargs=0, help="show every setting")
+
+
+def add_own_code(parser: argparse.ArgumentParser) -> None:
+    """`--task` and `--reward`: what in a file is a table of its own."""
+    group = parser.add_argument_group("questions and rewards of your own")
+    group.add_argument("--task", action="append", metavar="NAME", help="a task of reasoning-gym, or module:attribute")
+    group.add_argument("--reward", action="append", metavar="NAME", help="a reward function as TRL's: module:attribute")
 
 
 def given_settings(args: argparse.Namespace) -> dict[str, Any]:
@@ -82,7 +125,8 @@ def given_settings(args: argparse.Namespace) -> dict[str, Any]:
     for name, value in vars(args).items():
         if name in names:
             _put(nested, name.split("."), value)
-    return nested
+    own = {name: vars(args)[name] for name in ("task", "reward") if vars(args).get(name)}
+    return merged(nested, from_keywords(own))
 
 
 def add_allow_code(parser: argparse.ArgumentParser) -> None:
@@ -144,7 +188,10 @@ def _plain(kind: Any) -> Any:
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
-def _help(field: FieldInfo) -> str:
+def _help(field: FieldInfo, brief: bool = False) -> str:
     default = field.get_default(call_default_factory=True)
     shown = ", ".join(default) if isinstance(default, list) else str(default).lower() if default is not None else ""
-    return f"{field.description} (default: {shown})".replace("%", "%%")
+    meaning = " ".join((field.description or "").split())
+    if brief:
+        meaning = meaning.partition(". ")[0].removesuffix(".")
+    return f"{meaning} (default: {shown})".replace("(default: )", "").strip().replace("%", "%%")

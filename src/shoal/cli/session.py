@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,16 +12,11 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
 
 from shoal.cli.display import Display, make_display
 from shoal.config.settings import ENDLESS, Config
-from shoal.errors import UserError
-from shoal.evaluation.pass_at_k import Estimate, Evaluation, evaluate
-from shoal.parallel.rank_zero import LedVerifier
 from shoal.parallel.ranks import joined
-from shoal.rollout import seed_of
-from shoal.runs.folder import CURVES, clean, run_metrics
+from shoal.runs.folder import CURVES, run_metrics
 
 if TYPE_CHECKING:
     from shoal.runs.session import Outcome
@@ -71,42 +65,6 @@ def _session(config: Config, out: Path | None, resume: Path | None, quiet: bool,
     return 0 if outcome.finished else 130
 
 
-def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: bool) -> int:
-    """`shoal eval`. Returns the exit code."""
-    config = config.resolved()
-    number, samples = config.evaluation.questions, config.evaluation.samples
-    assert isinstance(number, int)
-    assert isinstance(samples, int)
-    ks = sorted({1, *(ks or [samples])})
-    if not 1 <= ks[0] <= ks[-1] <= samples:
-        raise UserError(f"pass@{ks[-1] if ks[-1] > samples else ks[0]} needs --samples {max(ks)} or more, and K >= 1")
-    with joined(config.policy.device) as ranks:
-        console = Console(stderr=as_json, quiet=not ranks.leader)
-        with console.status(f"asking {model}"):
-            from shoal.runs.models import build_policy  # torch, only now
-            from shoal.sandbox.verifier import Verifier
-            from shoal.tasks import Tasks
-
-            tasks = Tasks(config.tasks)
-            questions = tasks.held_out(number, config.seed)
-            policy = build_policy(config, model, ranks)
-            with Verifier(config.tasks) as verifier:
-                scorer = LedVerifier(verifier, ranks)
-                result = evaluate(policy, scorer, questions, samples, seed_of(config.seed, "evaluate"))
-    if not ranks.leader:
-        return 0
-    if result.unanswered:  # of an endpoint
-        lost = f"{result.unanswered} questions were not answered and are left out ({policy.trouble})"
-        if not any(result.correct.values()):
-            raise UserError(lost)
-        console.print(lost, soft_wrap=True, highlight=False, markup=False)
-    if as_json:
-        print(json.dumps(clean(_evaluation_object(result, ks, model, config))))
-    else:
-        console.print(_evaluation_table(result, ks, model))
-    return 0
-
-
 @contextmanager
 def _stoppable(displays: Sequence[Display]) -> Iterator[threading.Event]:
     """An event that the first Ctrl-C sets; a second one interrupts. `displays`: those that there are by then."""
@@ -151,37 +109,3 @@ def _means(rows: Sequence[Mapping[str, Any]], key: str, *spans: tuple[int, int])
     nodes = set.intersection(*({row["node"] for row in span} for span in within))
     values = ([row[key] for row in span if row["node"] in nodes] for span in within)
     return [fmean(figures) if figures else 0.0 for figures in values]
-
-
-def _evaluation_object(result: Evaluation, ks: Sequence[int], model: str, config: Config) -> dict[str, Any]:
-    def estimates(task: str | None) -> dict[str, Any]:
-        found = {f"pass@{k}": result.pass_at(k, task) for k in ks}
-        return {name: {"value": e.value, "low": e.low, "high": e.high} for name, e in found.items()}
-
-    return {
-        "model": model,
-        "suite": None if config.tasks.tasks else config.tasks.suite,
-        "seed": config.seed,
-        "samples": result.samples,
-        "interval": "Wilson 95 %, over questions",
-        "unanswered": result.unanswered,
-        "all": {"questions": sum(map(len, result.correct.values())), **estimates(None)},
-        "tasks": {task: {"questions": len(c), **estimates(task)} for task, c in result.correct.items()},
-    }
-
-
-def _evaluation_table(result: Evaluation, ks: Sequence[int], model: str) -> Table:
-    def cell(estimate: Estimate) -> str:
-        return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
-
-    table = Table(title=f"{model}: held-out, {result.samples} samples a question, 95 % Wilson over questions", box=None)
-    table.add_column("task")
-    table.add_column("questions", justify="right")
-    for k in ks:
-        table.add_column(f"pass@{k}", justify="right")
-    for task, counts in result.correct.items():
-        table.add_row(task, str(len(counts)), *(cell(result.pass_at(k, task)) for k in ks))
-    table.add_section()
-    total = sum(map(len, result.correct.values()))
-    table.add_row("all", str(total), *(cell(result.pass_at(k)) for k in ks), style="bold")
-    return table

@@ -6,6 +6,7 @@ written by a stranger. The folder may come from one, so what is read is checked,
 
 from __future__ import annotations
 
+import argparse
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,10 @@ from shoal.errors import UserError
 from shoal.runs.folder import METRICS, clean, run_metrics
 from shoal.untrusted import harmless, parse_json, read_plain
 
+HELP = """Shows the state of a node of `shoal join`: peers, rates, what was refused and why, what the swarm gave.
+
+  shoal status                  of the node that runs in this folder
+  shoal status runs/one --json"""
 STATUS = "swarm.json"
 """In the run's folder: how the swarm stands, written every few seconds."""
 STALE = 15.0
@@ -247,3 +252,12 @@ def duration(seconds: float) -> str:
         if seconds < limit:
             return f"{max(0.0, seconds) / divisor:.0f} {unit}"
     return f"{seconds / 86400:.0f} d"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", nargs="?", type=Path, metavar="DIR", help="its folder (default: the newest in runs/)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def command(args: argparse.Namespace) -> int:
+    return status_session(args.folder, args.json)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from shoal.config.names import from_keywords, old_name
 from shoal.config.policy import is_endpoint
 from shoal.config.rewards import RewardSpec
 from shoal.config.section import Section, settings_of
@@ -60,6 +61,17 @@ def make_config(
     return config
 
 
+def config_from_keywords(settings: dict[str, Any]) -> Config:
+    """A `Config` of the keyword arguments of `shoal.run`, which the caller's own code gives. Raises `UserError`."""
+    return make_config(from_keywords(settings), "the arguments", allow_code=True, typed_endpoints=True)
+
+
+def config_of_run(folder: Path, settings: dict[str, Any]) -> Config:
+    """The settings in a run's folder, with `settings` (keyword arguments) over them. Raises `UserError`."""
+    kept = read_config(folder / "config.toml")
+    return make_config(merged(kept, from_keywords(settings)), str(folder), allow_code=True)
+
+
 def refuse_code(code: list[str], source: str) -> None:
     """Raises `UserError` if `source` names any code: to import it is to run it."""
     if code:
@@ -87,7 +99,7 @@ def _explain(error: Any) -> str:
             if part in getattr(section, "model_fields", {}):
                 annotation = section.model_fields[part].annotation
                 section = next((s for s in (TaskSpec, RewardSpec) if annotation == list[s]), annotation)  # type: ignore[valid-type]
-        return f"there is no setting '{name}'; {nearest_setting(where, section)}"
+        return f"there is no setting '{name}'; {old_name(where) or nearest_setting(where, section)}"
     name = ".".join(part for part in where if not part.startswith(("literal[", "constrained-")) and part not in KINDS)
     if error["type"] == "missing":
         return f"the setting '{name}' is missing"

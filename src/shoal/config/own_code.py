@@ -47,6 +47,16 @@ def reward_function(name: str) -> Callable[..., Any]:
     return function
 
 
+def factory(name: str, what: str) -> Callable[..., Any]:
+    """A class or function that makes a part of a node (`what`: "policy", "learner" or "selection"). Raises
+    `UserError`."""
+    found = _imported(name, what)
+    if not callable(found):
+        raise UserError(f"{what} {name!r} is not a class or a function")
+    made: Callable[..., Any] = found
+    return made
+
+
 def _imported(name: str, what: str) -> Any:
     module_name, _, attribute = name.partition(":")
     if (here := os.getcwd()) not in sys.path:

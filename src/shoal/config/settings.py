@@ -75,7 +75,9 @@ class Config(Section):
     @property
     def code(self) -> list[str]:
         """The code of one's own that the settings name, as `module:attribute`."""
-        return self.tasks.code + [spec.function for spec in self.rewards if spec.function]
+        factories = [self.selection.factory]
+        functions = [spec.function for spec in self.rewards if spec.function]
+        return self.tasks.code + functions + [name for name in factories if name]
 
     def to_toml(self) -> str:
         return "# A run of shoal; `shoal run --config THIS_FILE` repeats it.\n" + tomli_w.dumps(self.model_dump())

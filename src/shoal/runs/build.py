@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from shoal.config.own_code import factory
 from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.errors import UserError
@@ -26,7 +27,7 @@ from shoal.parallel.ranks import ALONE, Ranks
 from shoal.parallel.workers import RemoteLearner, RemotePolicy, Workers
 from shoal.policy.endpoint import EndpointPolicy
 from shoal.policy.language import LanguagePolicy
-from shoal.protocols import Learner, Policy, Swarm
+from shoal.protocols import Learner, Policy, Selection, Swarm
 from shoal.protocols import Verifier as AnyVerifier
 from shoal.rewards import Combined, RankedSwarm, Rankings, RewardVerifier, rewards_of
 from shoal.rewards.scorer import Scorer
@@ -134,7 +135,7 @@ class Nodes:
             policy=answers,
             learner=learner,
             swarm=self._place(name),
-            selection=FairSelection(config.selection, config.learner.external_gate),
+            selection=self._selection(),
             pool=Pool(),
             I=config.swarm.local,
             J=config.swarm.external,
@@ -214,6 +215,12 @@ class Nodes:
             RemotePolicy(self.workers, name) if name in learning else endpoint_policy(config, source)
             for name, source in sources.items()
         ]
+
+    def _selection(self) -> Selection:
+        if name := self.config.selection.factory:
+            selection: Selection = factory(name, "selection")(self.config)
+            return selection
+        return FairSelection(self.config.selection, self.config.learner.external_gate)
 
     def _place(self, name: str) -> Swarm:
         """The node's end of the swarm, joined by what people ranked if that is a reward."""

@@ -213,7 +213,7 @@ class RunFolder:
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
         with _explained(room):
-            for _, path in self._checkpoints():
+            for _, path in checkpoints(self.path):
                 if path != target:
                     # hidden first: what has the name of a checkpoint is complete, even if a kill comes now
                     path.rename(path.with_name(f".{path.name}.tmp"))
@@ -221,7 +221,7 @@ class RunFolder:
 
     def latest(self) -> tuple[int, Path] | None:
         """The newest complete checkpoint: its round and folder."""
-        return max(self._checkpoints(), default=None)
+        return max(checkpoints(self.path), default=None)
 
     def rewind(self, round: int) -> None:
         """Drop metrics and rollouts of later rounds and what a kill left half written."""
@@ -249,11 +249,6 @@ class RunFolder:
         table = pa.concat_tables(block)
         _write_part(room / f"from-round-{self._starts[name]:06d}.parquet", table)
         self._blocks[name] = [] if table.nbytes > PART_BYTES else [table]
-
-    def _checkpoints(self) -> list[tuple[int, Path]]:
-        room = self.path / CHECKPOINTS
-        names = ((re.fullmatch(r"round-(\d+)", path.name), path) for path in room.glob("round-*"))
-        return [(int(match[1]), path) for match, path in names if match]
 
     def _sweep(self) -> None:
         """Remove what was being written, or removed, when a process was killed."""
@@ -298,6 +293,12 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
                     raise UserError(f"{path / METRICS} is not the metrics of a run: a line has no round")
                 rows.append(row)
     return rows
+
+
+def checkpoints(run: Path) -> list[tuple[int, Path]]:
+    """The complete checkpoints of a run's folder: their rounds and folders."""
+    names = ((re.fullmatch(r"round-(\d+)", path.name), path) for path in (run / CHECKPOINTS).glob("round-*"))
+    return [(int(match[1]), path) for match, path in names if match]
 
 
 def run_metrics(path: Path) -> list[dict[str, Any]]:

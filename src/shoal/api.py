@@ -1,0 +1,171 @@
+"""What the commands do, as functions: `shoal.run`, `shoal.join` and `shoal.evaluate`."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shoal.config.load import config_from_keywords
+from shoal.config.settings import Config
+
+if TYPE_CHECKING:
+    import pandas
+
+    from shoal.evaluation.pass_at_k import Evaluation
+    from shoal.identity.keys import Identity
+    from shoal.runs.record import Watcher
+    from shoal.runs.session import Rows
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A run that has ended: its folder, and what is in it.
+
+    result = shoal.run(rounds=20)
+    result.metrics[["round", "node", "reward/local"]]
+    result.models["node-1"]         # a Hugging Face model folder
+    """
+
+    folder: Path
+    round: int
+    """Rounds done."""
+    finished: bool
+    """Whether these were all rounds. Otherwise `shoal.run(resume=result.folder)` goes on."""
+
+    @property
+    def metrics(self) -> pandas.DataFrame:
+        """A row for each node and round; docs/reference/run-folder.md says what the columns are."""
+        import pandas
+
+        from shoal.runs.folder import run_metrics
+
+        return pandas.DataFrame(run_metrics(self.folder))
+
+    @property
+    def rollouts(self) -> pandas.DataFrame:
+        """A row for each completion of the run's own nodes."""
+        import pandas
+
+        from shoal.runs.folder import ROLLOUTS
+
+        return pandas.read_parquet(self.folder / ROLLOUTS)
+
+    @property
+    def learned(self) -> pandas.DataFrame:
+        """A row for each rollout that a node learned from: who learned from whom."""
+        import pandas
+
+        from shoal.runs.folder import LEARNED
+
+        return pandas.read_parquet(self.folder / LEARNED)
+
+    @property
+    def models(self) -> dict[str, Path]:
+        """Each node's model in the last checkpoint: a folder that transformers loads. Empty without checkpoints."""
+        from shoal.runs.folder import checkpoints
+
+        latest = max(checkpoints(self.folder), default=None)
+        return {path.name: path for path in sorted(latest[1].iterdir()) if path.is_dir()} if latest else {}
+
+
+def run(
+    config: Config | None = None,
+    *,
+    out: str | Path | None = None,
+    resume: str | Path | None = None,
+    progress: bool = False,
+    stop: threading.Event | None = None,
+    **settings: Any,
+) -> RunResult:
+    """Runs a swarm of language models in this process, as `shoal run` does, and returns when it has ended.
+
+        result = shoal.run(model="guppy", nodes=2, rounds=20, learning_rate=2e-4)
+        result = shoal.run(task="own_task:Larger", evaluation={"every": 5})
+
+    `config` or `settings`: the settings by the names of their flags (`rounds`, `learning_rate`), or sections as
+    dictionaries (`evaluation={"every": 5}`). `out`: the run's folder (default: runs/DATE-TIME). `resume`: the folder of
+    a run to go on with; its settings are in it. `progress`: show the same table as the command. `stop`: once it is set,
+    the run ends after the current round, with a checkpoint. Raises `UserError` with one line that says what is wrong.
+    """
+    return _execute(config, out, resume, progress, stop, None, settings)
+
+
+def join(
+    config: Config | None = None,
+    *,
+    connect: str | list[str] | None = None,
+    out: str | Path | None = None,
+    resume: str | Path | None = None,
+    progress: bool = False,
+    stop: threading.Event | None = None,
+    **settings: Any,
+) -> RunResult:
+    """Runs one node of a swarm of many machines, as `shoal join` does, and returns when it has ended.
+
+        result = shoal.join(connect="relay.example.org:7447", network={"swarm": "reef"}, rounds=100)
+
+    The node's identity is this machine's (`shoal id`). All else as in `run`.
+    """
+    from shoal.identity.keys import Identity, identity_path
+
+    if connect is not None:
+        addresses = [connect] if isinstance(connect, str) else connect
+        settings["network"] = {**settings.get("network", {}), "connect": addresses}
+    if config is None and resume is None:
+        settings["nodes"] = 1
+    return _execute(config, out, resume, progress, stop, Identity.load_or_create(identity_path()), settings)
+
+
+def evaluate(model: str | Path, config: Config | None = None, **settings: Any) -> Evaluation:
+    """Asks a model held-out questions, as `shoal eval` does.
+
+        found = shoal.evaluate("guppy", suite="pond", samples=4)
+        found.pass_at(1)                # Estimate(value=0.02, low=..., high=...)
+        found.pass_at(4, "chain_sum")
+
+    `model`: a name on the Hub, a model folder, a GGUF file, an endpoint or "guppy". Raises `UserError`.
+    """
+    from shoal.evaluation.pass_at_k import evaluate as ask
+    from shoal.rollout import seed_of
+    from shoal.runs.models import build_policy, number
+    from shoal.sandbox.verifier import Verifier
+    from shoal.tasks import Tasks
+
+    config = (config or config_from_keywords({**settings, "model": str(model)})).resolved()
+    questions = Tasks(config.tasks).held_out(number(config.evaluation.questions), config.seed)
+    policy = build_policy(config, str(model))
+    with Verifier(config.tasks) as verifier:
+        samples = number(config.evaluation.samples)
+        return ask(policy, verifier, questions, samples, seed_of(config.seed, "evaluate"))
+
+
+def _execute(
+    config: Config | None,
+    out: str | Path | None,
+    resume: str | Path | None,
+    progress: bool,
+    stop: threading.Event | None,
+    identity: Identity | None,
+    settings: dict[str, Any],
+) -> RunResult:
+    from shoal.config.load import config_of_run
+    from shoal.runs.session import Silent, execute
+
+    if config is None:
+        config = config_of_run(Path(resume), settings) if resume else config_from_keywords(settings)
+
+    def watch(names: list[str], rows: Rows) -> AbstractContextManager[Watcher]:
+        if not progress:
+            return nullcontext(Silent())
+        from rich.console import Console
+
+        from shoal.cli.display import make_display
+
+        return make_display(Console(), config.rounds, names, False, rows)
+
+    out, resume = (None if folder is None else Path(folder) for folder in (out, resume))
+    outcome = execute(config, out, resume, identity, watch, stop)
+    return RunResult(outcome.folder, outcome.round, outcome.finished)

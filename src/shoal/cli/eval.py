@@ -1,0 +1,116 @@
+"""`shoal eval`: a model's pass@1 and pass@k on held-out questions."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from shoal.cli.flags import add_allow_code, add_settings, config_of, given_settings
+from shoal.config.load import merged
+from shoal.config.settings import Config
+from shoal.errors import UserError
+from shoal.evaluation.pass_at_k import Estimate, Evaluation, evaluate
+from shoal.parallel.rank_zero import LedVerifier
+from shoal.parallel.ranks import joined
+from shoal.rollout import seed_of
+from shoal.runs.folder import clean
+
+HELP = """Asks a model held-out questions: pass@1 and pass@k for each task, with 95 % Wilson intervals.
+
+  shoal eval guppy
+  shoal eval HuggingFaceTB/SmolLM2-135M-Instruct --suite paper --samples 8
+  shoal eval runs/one/checkpoints/round-000060/node-1 --config runs/one/config.toml
+  shoal eval guppy --task chain_sum --task gcd --json"""
+FROM_FILE = ("seed", "threads", "tasks", "evaluation", "policy")
+"""What is taken from --config, beside the model."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="a name on the Hub, folder, GGUF file, endpoint or guppy")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="tasks and settings from a TOML file")
+    add_allow_code(parser)
+    parser.add_argument("--task", action="append", metavar="NAME", help="a task of reasoning-gym, or module:attribute")
+    parser.add_argument("--k", action="append", type=int, metavar="K", help="pass@K (default: all samples)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    settings = ["seed", "threads", "tasks.suite", "evaluation.questions", "evaluation.samples"]
+    decoding = ["max_completion_length", "temperature", "top_p", "device", "dtype", "engine", "endpoint_requests"]
+    add_settings(parser, [*settings, *(f"policy.{name}" for name in decoding)])
+
+
+def command(args: argparse.Namespace) -> int:
+    given = merged(given_settings(args), {"policy": {"model": [args.model]}})
+    return eval_session(config_of(args.config, given, args.allow_code, FROM_FILE), args.model, args.k, args.json)
+
+
+def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: bool) -> int:
+    """`shoal eval`. Returns the exit code."""
+    config = config.resolved()
+    samples = int(config.evaluation.samples)
+    ks = sorted({1, *(ks or [samples])})
+    if not 1 <= ks[0] <= ks[-1] <= samples:
+        raise UserError(f"pass@{ks[-1] if ks[-1] > samples else ks[0]} needs --samples {max(ks)} or more, and K >= 1")
+    with joined(config.policy.device) as ranks:
+        console = Console(stderr=as_json, quiet=not ranks.leader)
+        with console.status(f"asking {model}"):
+            from shoal.runs.models import build_policy  # torch, only now
+            from shoal.sandbox.verifier import Verifier
+            from shoal.tasks import Tasks
+
+            tasks = Tasks(config.tasks)
+            questions = tasks.held_out(int(config.evaluation.questions), config.seed)
+            policy = build_policy(config, model, ranks)
+            with Verifier(config.tasks) as verifier:
+                scorer = LedVerifier(verifier, ranks)
+                result = evaluate(policy, scorer, questions, samples, seed_of(config.seed, "evaluate"))
+    if not ranks.leader:
+        return 0
+    if result.unanswered:  # of an endpoint
+        lost = f"{result.unanswered} questions were not answered and are left out ({policy.trouble})"
+        if not any(result.correct.values()):
+            raise UserError(lost)
+        console.print(lost, soft_wrap=True, highlight=False, markup=False)
+    if as_json:
+        print(json.dumps(clean(_evaluation_object(result, ks, model, config))))
+    else:
+        console.print(_evaluation_table(result, ks, model))
+    return 0
+
+
+def _evaluation_object(result: Evaluation, ks: Sequence[int], model: str, config: Config) -> dict[str, Any]:
+    def estimates(task: str | None) -> dict[str, Any]:
+        found = {f"pass@{k}": result.pass_at(k, task) for k in ks}
+        return {name: {"value": e.value, "low": e.low, "high": e.high} for name, e in found.items()}
+
+    return {
+        "model": model,
+        "suite": None if config.tasks.tasks else config.tasks.suite,
+        "seed": config.seed,
+        "samples": result.samples,
+        "interval": "Wilson 95 %, over questions",
+        "unanswered": result.unanswered,
+        "all": {"questions": sum(map(len, result.correct.values())), **estimates(None)},
+        "tasks": {task: {"questions": len(c), **estimates(task)} for task, c in result.correct.items()},
+    }
+
+
+def _evaluation_table(result: Evaluation, ks: Sequence[int], model: str) -> Table:
+    def cell(estimate: Estimate) -> str:
+        return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
+
+    table = Table(title=f"{model}: held-out, {result.samples} samples a question, 95 % Wilson over questions", box=None)
+    table.add_column("task")
+    table.add_column("questions", justify="right")
+    for k in ks:
+        table.add_column(f"pass@{k}", justify="right")
+    for task, counts in result.correct.items():
+        table.add_row(task, str(len(counts)), *(cell(result.pass_at(k, task)) for k in ks))
+    table.add_section()
+    total = sum(map(len, result.correct.values()))
+    table.add_row("all", str(total), *(cell(result.pass_at(k)) for k in ks), style="bold")
+    return table

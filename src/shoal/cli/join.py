@@ -1,0 +1,43 @@
+"""`shoal join`: one node of a swarm of many machines."""
+
+from __future__ import annotations
+
+import argparse
+
+from shoal.cli.flags import add_own_code, add_settings, config_of, given_settings
+from shoal.cli.run import RESUMABLE, add_run_arguments, resumed
+from shoal.config.load import merged
+from shoal.config.settings import ENDLESS
+
+HELP = """Trains one node in a swarm of many machines. It answers questions, shares what it tried under its own key
+(`shoal id`), and learns from its own rollouts and from those of nodes that it need not trust.
+
+  shoal join --swarm reef                              finds nodes on the local network
+  shoal join relay.example.org:7447 --swarm reef       reaches them through a relay (`shoal relay`)
+  shoal join HOST:PORT --swarm lab --secret-file FILE  a private swarm
+  shoal join --resume runs/one                         goes on where a node ended or was killed
+
+Training never waits for the network: without peers it trains alone. `shoal status` shows its state. Settings can also
+stand in a TOML file (--config FILE); flags go over the file."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("endpoints", nargs="*", metavar="ENDPOINT", help="whom to reach: HOST:PORT, tls/HOST:PORT")
+    add_run_arguments(parser)
+    add_settings(parser, without=("swarm.nodes", "network.connect"))
+    add_own_code(parser)
+
+
+def command(args: argparse.Namespace) -> int:
+    if args.endpoints:
+        setattr(args, "network.connect", args.endpoints)
+    given = given_settings(args)
+    if args.resume:
+        config = resumed(args, set(given) - RESUMABLE - {"network", "admission"})
+    else:
+        endless = {} if args.config else {"rounds": ENDLESS}
+        given = merged(endless, merged(given, {"swarm": {"nodes": 1}}))
+        config = config_of(args.config, given, args.allow_code)
+    from shoal.cli.session import join_session
+
+    return join_session(config, args.out, args.resume, args.quiet)
