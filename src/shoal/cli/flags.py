@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
@@ -40,11 +41,23 @@ COMMON = {
 """The settings that people change, in the groups of `--help`. `--help-all` has the others, too."""
 
 
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """One line for a setting: its short flag alone, and lines of at least 110 characters."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=34, width=max(110, shutil.get_terminal_size().columns - 2))
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if len(action.option_strings) < 2 or action.nargs == 0 or isinstance(action.metavar, tuple):
+            return super()._format_action_invocation(action)
+        return f"{action.option_strings[0]} {self._format_args(action, action.dest)}"
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser that says in one line what is wrong and what would be right."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **options)
+        super().__init__(allow_abbrev=False, formatter_class=HelpFormatter, **options)
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message} (`{self.prog} --help`)")
@@ -177,7 +190,7 @@ def _normalised(word: str) -> str:
 def _metavar(field: FieldInfo) -> str:
     choices = [str(choice) for choice in get_args(field.annotation)] if get_origin(field.annotation) is Literal else []
     if choices:
-        return "|".join(choices)
+        return "|".join(choices) if len(choices) < 4 else "NAME"
     kinds = [_plain(kind) for kind in (field.annotation, *get_args(field.annotation))]
     kinds = [kind for kind in kinds if kind in (int, float, bool, str)]
     return {int: "N", float: "X", bool: "true|false"}.get(kinds[0], "NAME") if kinds else "VALUE"

@@ -17,4 +17,4 @@ class SelectionConfig(Section):
     trust: bool = False
     """Prefer peers whose successes this node's policy finds likely (needs --external-gate)."""
     factory: str = ""
-    """A selection of your own, as module:attribute, in place of this one (see examples/own_selection.py)."""
+    """A selection of your own, in place of shoal's. It is called with the Config (see examples/own_selection.py)."""

@@ -32,13 +32,13 @@ class Config(Section):
     version: Literal[1] = CONFIG_VERSION
     """Of this format."""
     seed: int = Field(0, ge=0, lt=2**63)
-    """Of everything random. The same seed gives the same figures on the same machine."""
+    """Seed of everything random. The same seed gives the same figures on the same machine."""
     rounds: int = Field(100, ge=1)
-    """Rounds until the run ends; 1000000 means until it is stopped, and is the default of `shoal join`."""
+    """Rounds until the run ends. 1000000 means until it is stopped, and is the default of `shoal join`."""
     checkpoint_every: int = Field(1, ge=0)
-    """Rounds between checkpoints: what a kill may cost. 0: there are none at all, so that nothing can be resumed."""
+    """Rounds between checkpoints. A kill costs at most as many; with 0 there are none, and nothing can be resumed."""
     threads: int = Field(0, ge=0)
-    """Processor threads; 0: one for each core."""
+    """Processor threads. 0: one for each core."""
     rewards: list[RewardSpec] = []
     """What answers are rewarded by (`[[rewards]]` in a file); none: the tasks' own verifier. Held-out questions are
     scored by that alone."""

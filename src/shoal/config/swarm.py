@@ -17,7 +17,7 @@ class SwarmConfig(Section):
     local: int = Field(4, ge=0)
     """I: own rollouts in each update."""
     external: int = Field(4, ge=0)
-    """J: other nodes' rollouts in each update, as far as the pool has live ones."""
+    """J: other nodes' rollouts in each update. There are fewer if the pool has fewer live ones."""
     questions_per_round: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
     """Questions that a node answers in each round. auto: I. If there are more, live ones are learned from first."""
     workers: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"

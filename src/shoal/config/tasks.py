@@ -31,10 +31,10 @@ class TasksConfig(Section):
     """Where questions come from and how answers are scored."""
 
     suite: str = "pond"
-    """A named suite: `pond` (easy, what guppy can learn), `paper` (the nine tasks of the paper), `tide` (other easy
-    ones) or `tagged` (those of `pond`, answered between tags)."""
+    """Tasks: pond, tide, tagged (easy ones for guppy) or paper (harder ones). pond: nine tasks that guppy can learn.
+    tide: other easy tasks. tagged: those of pond, answered between tags. paper: the nine tasks of the paper."""
     only: list[str] = []
-    """These tasks of the suite alone."""
+    """Only this task of the suite. It can be given several times."""
     tasks: list[TaskSpec] = []
     """Tasks of one's own in place of the suite (`[[tasks.tasks]]` in a file)."""
     partial_credit: bool = False

@@ -11,14 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
-from shoal.cli.flags import NOT_FLAGS, Parser, add_settings, given_settings
-from shoal.cli.main import main
-from shoal.config.load import make_config, merged
+from shoal.cli.flags import COMMON, NOT_FLAGS, Parser, add_own_code, add_settings, given_settings
+from shoal.cli.main import COMMANDS, main
+from shoal.config.load import config_from_keywords, make_config, merged
+from shoal.config.names import SHORT, from_keywords
 from shoal.config.section import settings_of
 from shoal.config.settings import Config
 from shoal.errors import UserError
 
 FLAGS = [(name, field) for name, field in settings_of(Config) if name not in NOT_FLAGS]
+
+
+RUN_SETTINGS = [n for names in COMMON.values() for n in names if not n.startswith("network.")]
 
 
 def settings(*argv: str) -> dict[str, Any]:
@@ -51,10 +55,10 @@ def another(field: FieldInfo) -> tuple[str, Any]:
 @pytest.mark.parametrize(("name", "field"), FLAGS, ids=[name for name, _ in FLAGS])
 def test_every_setting_has_its_flags(name: str, field: FieldInfo) -> None:
     text, value = another(field)
-    leaf = name.rpartition(".")[2]
+    leaf = SHORT.get(name, name.rpartition(".")[2])
     for flag in {f"--{name}", f"--{leaf}", f"--{name}".replace("_", "-"), f"--{leaf}".replace("_", "-")}:
         for argv in ([flag, text], [f"{flag}={text}"]):
-            config = make_config(settings(*argv), "the command line")
+            config = make_config(settings(*argv), "the command line", allow_code=True)
             assert value_of(config, name) == value != value_of(Config(), name)
             others = [other for other, _ in FLAGS if other != name]
             assert all(value_of(config, other) == value_of(Config(), other) for other in others)
@@ -97,6 +101,52 @@ def test_what_is_above_wins_and_the_rest_stays(below: dict[str, Any], above: dic
         assert hidden or result[path] == value
 
 
+def test_own_tasks_and_rewards() -> None:
+    parser = Parser(prog="shoal")
+    add_own_code(parser)
+    given = given_settings(parser.parse(["--task", "chain_sum", "--task", "my:Task", "--reward", "my:score"]))
+    assert given == {
+        "tasks": {"tasks": [{"name": "chain_sum"}, {"name": "my:Task"}]},
+        "rewards": [{"kind": "function", "function": "my:score"}],
+    }
+    assert from_keywords({"task": ["chain_sum", "my:Task"], "reward": "my:score"}) == given
+
+
+def test_keywords_are_short_names_or_sections() -> None:
+    given = {"rounds": 3, "model": "guppy", "eval_every": 5, "learning_rate": 0.1, "evaluation": {"samples": 2}}
+    assert from_keywords(given) == {
+        "rounds": 3,
+        "policy": {"model": ["guppy"]},
+        "evaluation": {"every": 5, "samples": 2},
+        "learner": {"learning_rate": 0.1},
+    }
+    with pytest.raises(UserError, match=r"no setting 'lerning_rate'; did you mean 'learner\.learning_rate'"):
+        config_from_keywords({"lerning_rate": 1})
+
+
+def test_the_help_has_the_common_settings_and_help_all_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    text = capsys.readouterr().out
+    assert len(text.splitlines()) <= 80, "two screens"
+    assert all(f"--{SHORT.get(n, n.rpartition('.')[2])}".replace("_", "-") in text for n in RUN_SETTINGS)
+    assert "--tokens-per-micro-batch" not in text
+    with pytest.raises(SystemExit):
+        main(["run", "--help-all"])
+    whole = " ".join(capsys.readouterr().out.split())
+    for name, field in FLAGS:
+        if not name.startswith(("network.", "admission.")) and name != "evaluation.judges":
+            assert f"--{name}".replace("_", "-") in whole
+            assert " ".join((field.description or "").split()) in whole, name
+
+
+def test_bare_shoal_shows_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    text = capsys.readouterr().out
+    assert all(f"    {name} " in text for name in COMMANDS)
+    assert "begin here" in text
+
+
 def test_one_leaf_name_in_two_sections_has_no_short_flag(monkeypatch: pytest.MonkeyPatch) -> None:
     parser = argparse.ArgumentParser()
     twice = [*settings_of(Config), ("swarm.device", dict(FLAGS)["policy.device"])]
@@ -112,15 +162,15 @@ def test_one_leaf_name_in_two_sections_has_no_short_flag(monkeypatch: pytest.Mon
         (["run", "--nods", "3"], "unknown argument '--nods'; did you mean '--nodes'? (`shoal run --help`)"),
         (["run", "--num_generation=3"], "unknown argument '--num-generation=3'; did you mean '--num-generations'?"),
         (["run", "--polcy.model", "x"], "unknown argument '--polcy.model'; did you mean '--policy.model'?"),
-        (["eval", "guppy", "--sample", "3"], "unknown argument '--sample'; did you mean '--samples'?"),
+        (["eval", "guppy", "--sample", "3"], "unknown argument '--sample'; did you mean '--eval-samples'?"),
         (["eval", "guppy", "--nodes", "3"], "unknown argument '--nodes'"),
         (["run", "--xyzzy"], "unknown argument '--xyzzy' ("),
         (["run", "--round", "3"], "unknown argument '--round'; did you mean '--rounds'?"),
         (["run", "--rounds"], "argument --rounds: expected one argument (`shoal run --help`)"),
         (["run", "--quiet=3"], "argument --quiet: ignored explicit argument '3' (`shoal run --help`)"),
         (["eval"], "the following arguments are required: MODEL (`shoal eval --help`)"),
-        (["rnu"], "argument COMMAND: invalid choice: 'rnu'"),
-        ([], "the following arguments are required: COMMAND (`shoal --help`)"),
+        (["rnu"], "there is no command 'rnu'; did you mean 'run'? (`shoal --help`)"),
+        (["--quiet"], "the following arguments are required: COMMAND"),
     ],
 )
 def test_unknown_arguments(

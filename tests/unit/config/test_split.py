@@ -6,7 +6,7 @@ import pytest
 
 from shoal.config.tasks import EASY, TasksConfig, TaskSpec
 from shoal.errors import UserError
-from shoal.rollout import Message, Question, canonical
+from shoal.rollout import Message, Question, QuestionId, canonical
 from shoal.tasks import SUITES, Tasks, create_task
 
 FEWEST = {"pond": 12, "tagged": 12, "tide": 4}
@@ -45,17 +45,37 @@ def test_the_side_depends_on_the_text_alone() -> None:
     assert tasks.is_held_out(question) == tasks.is_held_out(elsewhere) is False
 
 
-@pytest.mark.parametrize("share", [0.05, 0.2, 0.5])
-def test_the_share_is_kept(share: float) -> None:
-    tasks = Tasks(TasksConfig(held_out=share))
+def test_a_fifth_is_held_out() -> None:
+    tasks = Tasks(TasksConfig())
     task = create_task(TaskSpec(name="chain_sum"))
     held = sum(tasks.is_held_out(task.question(1, index)) for index in range(1001))
-    assert abs(held / 1001 - share) < 0.04
+    assert abs(held / 1001 - 0.2) < 0.04
 
 
-def test_a_task_without_training_questions_says_so() -> None:
-    one = TaskSpec(name="gcd", parameters={"min_value": 1, "max_value": 2})
-    with pytest.raises(UserError, match="'gcd' has no training question"):
-        Tasks(TasksConfig(tasks=[one], held_out=0.999999)).draw(1, "k")
-    nothing = Tasks(TasksConfig(tasks=[one], held_out=1e-9)).held_out(4, 0)
-    assert nothing == {"gcd": []}
+class Single:
+    """A task that has one question."""
+
+    name, version, config, partial_credit = "single", "1", "", ""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def question(self, seed: int, index: int) -> Question:
+        return Question(QuestionId("single", "1", "", seed, index), (Message("user", self.text),))
+
+    def score(self, question: QuestionId, answers: list[str]) -> list[float]:
+        return [0.0 for _ in answers]
+
+
+def test_a_task_with_one_question_has_one_side_and_says_so() -> None:
+    sides = set()
+    for number in range(20):
+        tasks = Tasks(TasksConfig(tasks=[TaskSpec(name="test_split:Single", parameters={"text": str(number)})]))
+        held_out = tasks.is_held_out(Single(str(number)).question(0, 0))
+        sides.add(held_out)
+        if held_out:
+            with pytest.raises(UserError, match="has no training question"):
+                tasks.draw(1, "k")
+        else:
+            assert [*tasks.held_out(4, 0).values()] == [[]]
+    assert sides == {True, False}
