@@ -17,7 +17,7 @@ from statistics import fmean
 
 import msgspec
 
-from shoal.protocols import Learner, Policy, Sampler, Swarm
+from shoal.protocols import Learner, Policy, Sampler, Swarm, UpdateResult
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import Rollout, Scored, seed_of
 from shoal.selection.balance import Balance
@@ -36,8 +36,8 @@ class Lesson:
     """Those of them that were learned from."""
     foreign: list[Scored]
     """Others' that were learned from."""
-    update: dict[str, float]
-    """Metrics of the update; none of a node without a learner."""
+    update: UpdateResult
+    """Empty for a node without a learner."""
 
 
 @dataclass
@@ -101,7 +101,7 @@ class Node:
         with self._timed("score"):
             received = self.swarm.receive()
         if self.learner is None:
-            return Lesson(own, [], [], {})
+            return Lesson(own, [], [], UpdateResult())
         self.sampler.observe(own)
         self.pool.add(received, self.round)
         learned = live_first(own, self.local)
@@ -112,9 +112,11 @@ class Node:
         learned = live_first(learned, self.local - max(0, len(foreign) - self.external))
         with self._timed("learn"):
             update = self.learner.update(learned + foreign, self._seed("learn"))
-        self.sampler.heed(update)
+        told = update.metrics | {f"gradient/from/{node}": share for node, share in update.gradient_shares.items()}
+        told |= {f"gated/from/{node}": share for node, share in update.gated_shares.items()}
+        self.sampler.heed(told)
         if self.balance:
-            self.balance.observe(update, fmean(scored.mean_reward for scored in own) if own else None)
+            self.balance.observe(told, fmean(scored.mean_reward for scored in own) if own else None)
         return Lesson(own, learned, foreign, update)
 
     def _scored(self) -> list[Scored]:

@@ -95,8 +95,8 @@ class UpdateResult:
 class Learner(Protocol):
     """What changes a policy."""
 
-    def update(self, scored: Sequence[Scored], seed: int = 0) -> dict[str, float]:
-        """Learns from own and foreign rollouts alike; returns metrics."""
+    def update(self, scored: Sequence[Scored], seed: int = 0) -> UpdateResult:
+        """Learns from own and foreign rollouts alike."""
         ...
 
     def save(self, folder: Path) -> None: ...

@@ -14,7 +14,7 @@ from shoal.cli.flags import Parser, add_allow_code, add_settings, config_of, giv
 from shoal.config.load import make_config, merged
 from shoal.config.settings import ENDLESS, Config
 from shoal.errors import UserError
-from shoal.parallel.ranks import is_leader, leave
+from shoal.parallel.ranks import is_rank_zero, leave
 from shoal.untrusted import harmless
 
 RUN_HELP = """Runs a swarm of language models in this process: each node answers questions, shares what it tried,
@@ -90,12 +90,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = _parser(words).parse(words)
         return leave(args.command(args))
     except UserError as error:
-        if not is_leader():
+        if not is_rank_zero():
             return 2
         print(f"shoal: {harmless(' '.join(str(error).splitlines()))}", file=sys.stderr)  # they may be others' words
         return 2
     except KeyboardInterrupt:
-        if is_leader():
+        if is_rank_zero():
             print("shoal: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:

@@ -21,7 +21,7 @@ from shoal.cli.display import Display, make_display
 from shoal.config.settings import ENDLESS, Config
 from shoal.errors import UserError
 from shoal.evaluation.pass_at_k import Estimate, Evaluation, evaluate
-from shoal.parallel.rank_zero import LedSwarm, LedVerifier
+from shoal.parallel.rank_zero import RankZeroSwarm, RankZeroVerifier
 from shoal.parallel.ranks import Ranks, joined
 from shoal.policy.control import ControlText
 from shoal.rollout import seed_of
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def run_session(config: Config, out: Path | None, resume: Path | None, quiet: bool) -> int:
     """`shoal run`. Returns the exit code: 0, or 130 when it was stopped before its last round."""
     with joined(config.policy.device) as ranks:
-        if ranks.leader:
+        if ranks.is_zero:
             return _lead(config, out, resume, quiet, ranks)
         return _follow(config, ranks)
 
@@ -49,9 +49,9 @@ def join_session(config: Config, out: Path | None, resume: Path | None, quiet: b
     check_network(config)
 
     with joined(config.policy.device) as ranks:
-        if ranks.leader:
+        if ranks.is_zero:
             return _lead(config, out, resume, quiet, ranks, Identity.load_or_create(identity_path()))
-        return _follow(config, ranks, ranks.agreed(""))
+        return _follow(config, ranks, ranks.broadcast(""))
 
 
 def _lead(
@@ -79,8 +79,8 @@ def _lead(
                 + (", or with the identity that it was begun with (`shoal id`)" if identity else "")
             )
         if identity:
-            ranks.agreed(identity.name)
-        ranks.agreed(checkpoint)
+            ranks.broadcast(identity.name)
+        ranks.broadcast(checkpoint)
         display = make_display(console, config.rounds, nodes, quiet, run_metrics(folder.path))
         with ExitStack() as stack:
             stack.enter_context(display)
@@ -103,7 +103,7 @@ def _lead(
                     stack.enter_context(rewards)
                 place = stack.enter_context(closing(Joined(config, identity, rewards)))
                 watch = stack.enter_context(closing(Lookout(display, place, folder.path, config.swarm.external)))
-                swarm = LedSwarm(place.link, ranks) if ranks.size > 1 else place.link
+                swarm = RankZeroSwarm(place.link, ranks) if ranks.size > 1 else place.link
                 member = Member(identity.name, swarm, place.tell, place.panel)
             run = Run(config, folder, watch, checkpoint, ranks, member, rewards=rewards)
             if identity:
@@ -126,11 +126,11 @@ def _lead(
 
 def _follow(config: Config, ranks: Ranks, name: str = "") -> int:
     """Any other rank: it computes its part, in silence. `name`: of a node that joins others."""
-    checkpoint = ranks.agreed(None)
+    checkpoint = ranks.broadcast(None)
     silent = make_display(Console(quiet=True), config.rounds, [], True, [])
     from shoal.runs.run import Member, Run
 
-    member = Member(name, LedSwarm(None, ranks)) if name else None
+    member = Member(name, RankZeroSwarm(None, ranks)) if name else None
     run = Run(config, None, silent, checkpoint, ranks, member)
     with closing(run), _stoppable(silent) as stop:
         run.go(stop)
@@ -147,7 +147,7 @@ def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: 
     if not 1 <= ks[0] <= ks[-1] <= samples:
         raise UserError(f"pass@{ks[-1] if ks[-1] > samples else ks[0]} needs --samples {max(ks)} or more, and K >= 1")
     with joined(config.policy.device) as ranks:
-        console = Console(stderr=as_json, quiet=not ranks.leader)
+        console = Console(stderr=as_json, quiet=not ranks.is_zero)
         with console.status(f"asking {model}"):
             from shoal.runs.models import build_policy  # torch, only now
             from shoal.sandbox.verifier import Verifier
@@ -157,9 +157,9 @@ def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: 
             questions = tasks.held_out(number, config.seed)
             policy = build_policy(config, model, ranks)
             with Verifier(config.tasks) as verifier:
-                scorer = LedVerifier(verifier, ranks)
+                scorer = RankZeroVerifier(verifier, ranks)
                 result = evaluate(policy, scorer, questions, samples, seed_of(config.seed, "evaluate"))
-    if not ranks.leader:
+    if not ranks.is_zero:
         return 0
     if result.unanswered:  # of an endpoint
         lost = f"{result.unanswered} questions were not answered and are left out ({policy.trouble})"

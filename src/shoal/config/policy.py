@@ -31,20 +31,12 @@ class PolicyConfig(Section):
     """auto, cpu, mps, cuda, cuda:1, ..."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of matrix products; weights stay float32. auto: bfloat16 on a GPU that has it in hardware, float32 elsewhere."""
-    endpoint_timeout: float = Field(120.0, gt=0, allow_inf_nan=False)
-    """Seconds after which a request to an endpoint has failed."""
     endpoint_requests: int = Field(4, ge=1)
     """Requests that an endpoint gets at a time."""
     vllm_gpu_memory_utilization: float = Field(0.3, gt=0, lt=1)
     """The share of the GPU's memory that vLLM takes for its copy of the weights and its cache."""
     lora_r: int = Field(0, ge=0)
     """Rank of LoRA adapters, which are then all that is trained and saved; 0: all weights are. Needs `shoal[lora]`."""
-    lora_alpha: int = Field(32, ge=1)
-    """What adapters add is multiplied by this over their rank."""
-    lora_dropout: float = Field(0.0, ge=0, lt=1)
-    """The share of an adapter's input that is dropped in training, at random; never when answering."""
-    lora_target_modules: list[str] = Field(["all-linear"], min_length=1)
-    """Layers that get adapters, by the end of their names (q_proj); all-linear: every linear one but the output's."""
     _from_file: bool = PrivateAttr(False)
 
     @property

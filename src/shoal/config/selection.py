@@ -31,7 +31,7 @@ class SamplingConfig(Section):
     """The share of J, but at least one rollout, that nodes get together of whom fewer than 16 rollouts have come."""
     trust: bool = False
     """Put a node before others in as many updates as the gate let its successes through of late (needs an
-    `external_gate`), and last in the rest; newcomers, where they have a share of their own, as newcomers together."""
+    `external.gate`), and last in the rest; newcomers, where they have a share of their own, as newcomers together."""
     adapt: Literal["none", "ess", "progress", "both"] = "none"
     """Move J, and I the other way, within I + J: fewer external ones where their effective sample size is below a half
-    (ess: needs an `external_weight` or gate), back where own reward rises less than before the move (progress)."""
+    (ess: needs an `external.weight` or gate), back where own reward rises less than before the move (progress)."""

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from shoal.config.evaluation import EvaluationConfig
 from shoal.config.experiment import ExperimentConfig
+from shoal.config.external import ExternalConfig
 from shoal.config.learner import LearnerConfig
 from shoal.config.policy import PolicyConfig, default_learning_rate, is_endpoint
 from shoal.config.rewards import RewardSpec
@@ -45,6 +46,7 @@ class Config(Section):
     tasks: TasksConfig = TasksConfig()
     policy: PolicyConfig = PolicyConfig()
     learner: LearnerConfig = LearnerConfig()
+    external: ExternalConfig = ExternalConfig()
     swarm: SwarmConfig = SwarmConfig()
     sampling: SamplingConfig = SamplingConfig()
     network: NetworkConfig = NetworkConfig()

@@ -26,8 +26,6 @@ class SwarmConfig(Section):
     send: Literal["learnable", "live", "first"] = "learnable"
     """Which, where `upload` allows fewer than were made. live: those whose rewards differ, first. learnable: of these
     the ones nearest to half right, of equals those of tasks sent least."""
-    stacked: bool | Literal["auto"] = "auto"
-    """Run the nodes of this process as one batched program. auto: on a GPU, where all have the same model."""
     workers: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
     """Processes that keep the models of this run's nodes, each some of them; 0: none but this one. auto: on a processor
     one for each core, where models have at most 20 million parameters and the run is not over at once."""

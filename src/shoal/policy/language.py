@@ -92,7 +92,7 @@ class LanguagePolicy:
                     [seed_of(seed, number) for number, _ in batch],
                 )
         answers = [tuple(self._completion(s.token_ids, s.stopped, s.logps) for s in group) for group in groups]
-        return self.ranks.together(answers)
+        return self.ranks.gather(answers)
 
     def prompt_ids(self, question: Question) -> list[int]:
         """The question in this model's own format: its chat template, or plain lines where it has none."""
@@ -124,7 +124,7 @@ class LanguagePolicy:
     def save(self, folder: Path) -> None:
         """Writes the model. Ranks but the leader write nothing, and have to call it only where weights are sharded."""
         whole = None if self.sharded is None else self.sharded.whole()
-        if not self.ranks.leader:
+        if not self.ranks.is_zero:
             return
         if whole is None:
             self.lm.save(folder)

@@ -49,7 +49,7 @@ class RankedSwarm:
 
     def receive(self) -> list[Scored]:
         received = self.swarm.receive()
-        ranked = self.ranks.agreed(
+        ranked = self.ranks.broadcast(
             {path: one.ranked(self.seen.get(path, 0), MOST) for path, one in self.rankings.items()}
         )
         self.seen |= {path: found[-1].number for path, found in ranked.items() if found}

@@ -25,8 +25,7 @@ def round_metrics(node: Node, lesson: Lesson) -> dict[str, Any]:
     completions = [completion for scored in lesson.own for completion in scored.rollout.completions]
     lengths = [len(c.token_ids) for c in completions if c.token_ids is not None]
     learns = node.learner is not None
-    own = f"gradient/from/{node.name}"
-    pulled = any(name.startswith("gradient/from/") for name in lesson.update)
+    metrics, shares = lesson.update.metrics, lesson.update.gradient_shares
     return {
         "round": node.round,
         "node": node.name,
@@ -48,9 +47,9 @@ def round_metrics(node: Node, lesson: Lesson) -> dict[str, Any]:
         "completions/missing": node.asked * node.num_generations - len(completions),
         "tokens/generated": sum(lengths) if lengths or not completions else None,
         **{f"seconds/{name}": seconds for name, seconds in node.seconds.items()},
-        "gradient/external": 1 - lesson.update.get(own, 0.0) if pulled else None,
-        **lesson.update,
-        **{key: round(lesson.update[key], DIGITS) for key in ("external/nll_gap",) if key in lesson.update},
+        "gradient/external": 1 - shares.get(node.name, 0.0) if shares else None,
+        **metrics,
+        **{key: round(metrics[key], DIGITS) for key in ("external/nll_gap",) if key in metrics},
     }
 
 

@@ -23,13 +23,11 @@ from shoal.evaluation.judges import BY_SELF, Panel
 from shoal.evaluation.pass_at_k import evaluate
 from shoal.learn.optim import STATE_BYTES
 from shoal.node import Lesson, Node
-from shoal.parallel.lockstep import Company
-from shoal.parallel.rank_zero import LedPolicy, LedVerifier
+from shoal.parallel.rank_zero import RankZeroPolicy, RankZeroVerifier
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.parallel.workers import RemoteLearner, RemotePolicy, Workers
 from shoal.policy.endpoint import EndpointPolicy
 from shoal.policy.language import LanguagePolicy
-from shoal.policy.stacked import stack
 from shoal.protocols import Learner, Policy, Swarm
 from shoal.protocols import Verifier as AnyVerifier
 from shoal.rewards import Combined, RankedSwarm, Rankings, RewardVerifier, rewards_of
@@ -41,6 +39,7 @@ from shoal.runs.models import (
     count_workers,
     endpoint_policy,
     make_learner,
+    make_nodes,
     make_policies,
     number,
     place_rank,
@@ -70,14 +69,12 @@ class Run:
         checkpoint: Path | None = None,
         ranks: Ranks = ALONE,
         member: Member | None = None,
-        crew: Crew | None = None,
         rewards: Combined | None = None,
         verifier: Verifier | None = None,
     ) -> None:
-        """Builds the nodes: from their models, or as they were in `checkpoint`. `folder`: None where `ranks` has
-        another leader, who writes. `member`: the one node of this process, where the swarm is elsewhere. `crew`: what
-        the nodes answer with, where it has been made already. `rewards`, `verifier` (for the tasks of `config`): of
-        somebody else's, who closes them."""
+        """Builds the nodes: from their models, or as they were in `checkpoint`. `folder`: None where another
+        rank writes. `member`: the one node of this process, where the swarm is elsewhere. `rewards`, `verifier` (for
+        the tasks of `config`): of somebody else's, who closes them."""
         self.config = config.resolved()
         self.folder = folder
         self.watch = watch
@@ -92,12 +89,12 @@ class Run:
         self.rewards = rewards.by(self._own_verifier) if rewards else None
         """What answers are rewarded by; none: by the verifier. Only the leader of several ranks has them."""
         try:
-            self._build(config, ranks, checkpoint, crew)
+            self._build(config, ranks, checkpoint)
         except BaseException:
             self.close()
             raise
 
-    def _build(self, config: Config, ranks: Ranks, checkpoint: Path | None, crew: Crew | None) -> None:
+    def _build(self, config: Config, ranks: Ranks, checkpoint: Path | None) -> None:
         if type(self) is Run and config.experiment != ExperimentConfig():
             raise UserError("the settings of [experiment] are for `shoal lab run`, and not for a run of its own")
         if config.evaluation.judges and (self.member is None or ranks.size > 1):
@@ -106,9 +103,9 @@ class Run:
         self.placement = place_rank(config, ranks)
         names = [self.member.name] if self.member else node_names(config)
         # first, since workers start meanwhile
-        policies = self._policies(names, checkpoint) if crew is None else list(crew.policies)
+        policies = self._policies(names, checkpoint)
         self.tasks = Tasks(config.tasks)
-        self.verifier = self._own_verifier if ranks.size == 1 else LedVerifier(self._own_verifier, ranks)
+        self.verifier = self._own_verifier if ranks.size == 1 else RankZeroVerifier(self._own_verifier, ranks)
         self.scoring = self._scoring(config, ranks)
         self.held_out = self.tasks.held_out(number(self.config.evaluation.questions), config.seed)
         self.swarm = MemorySwarm(config.seed, config.network.share_logprobs)
@@ -116,7 +113,6 @@ class Run:
             self.workers.wait_ready(self.watch.status)
         if self.folder is not None:  # for the old and the new
             ensure_space(self.folder.path, checkpoint_bytes(policies, config) * (1 if checkpoint else 2))
-        self.company, policies = self._together(policies) if crew is None else (crew.company, policies)
         self.nodes = [self._node(name, policy) for name, policy in zip(names, policies, strict=True)]
         if checkpoint:
             self._restore(checkpoint)
@@ -201,13 +197,13 @@ class Run:
 
     def _scoring(self, config: Config, ranks: Ranks) -> AnyVerifier:
         """What rollouts are scored by: the verifier, or the rewards in its place."""
-        if ranks.leader and not self.rewards:
+        if ranks.is_zero and not self.rewards:
             key = hash_of(("judge", config.seed)).encode()  # the nodes of one process have no strangers
             self.rewards = self._own_rewards = rewards_of(config, self._own_verifier, self.placement, key)
         if not config.rewards or all(spec.kind == "verifier" for spec in config.rewards):
             return self.verifier
         own = RewardVerifier(self.tasks, self.rewards) if self.rewards else self._own_verifier
-        return LedVerifier(own, ranks) if ranks.size > 1 else own
+        return RankZeroVerifier(own, ranks) if ranks.size > 1 else own
 
     def _policies(self, names: Sequence[str], checkpoint: Path | None) -> list[AnyPolicy]:
         """The nodes' policies. Those in workers are on their way: nothing was waited for."""
@@ -219,44 +215,15 @@ class Run:
             return list(make_policies(config, sources, checkpoint, self.placement, self.ranks, self.watch.status))
         self.watch.status(f"starting {count} worker processes")
         threads = config.threads or max(1, (os.cpu_count() or 1) // count)
-        self.workers = Workers(learning, count, config, checkpoint, threads)
+        self.workers = Workers(partial(make_nodes, config, checkpoint, threads), learning, count, threads)
         return [
             RemotePolicy(self.workers, name) if name in learning else endpoint_policy(config, source)
             for name, source in sources.items()
         ]
 
-    def _together(self, policies: list[AnyPolicy]) -> tuple[Company | None, list[Any]]:
-        """The nodes' policies as one batched program, where that is wanted and can be, or in workers that meet."""
-        if self.workers:
-            return self.workers.company, list(policies)
-        config, wanted = self.config, self.config.swarm.stacked
-        possible = (
-            len(policies) > 1
-            and self.ranks.size == 1
-            and config.policy.engine == "transformers"
-            and not config.policy.lora_r
-            and config.learner.advantage != "gae"
-            and config.learner.gradient_checkpointing is not True
-            and len(set(config.policy.model)) == 1
-            and not is_endpoint(config.policy.model[0])
-        )
-        if wanted is True and not possible:
-            raise UserError(
-                "swarm.stacked = true needs several nodes of one model in one process, without LoRA, gae, gradient "
-                "checkpointing, endpoints, vLLM or several ranks"
-            )
-        if possible and (wanted is True or (wanted == "auto" and self.placement.device.type == "cuda")):
-            company = Company()
-            try:
-                return company, list(stack([p for p in policies if isinstance(p, LanguagePolicy)], company))
-            except UserError:  # an architecture that it does not know
-                if wanted is True:
-                    raise
-        return None, list(policies)
-
     def each(self, calls: Iterable[Callable[[], T]]) -> list[T]:
         """What all of `calls` give: one after the other, or meeting in joint batches."""
-        return self.company.together(list(calls)) if self.company else [call() for call in calls]
+        return self.workers.lockstep.run(list(calls)) if self.workers else [call() for call in calls]
 
     def _node(self, name: str, policy: AnyPolicy) -> Node:
         config = self.config
@@ -268,7 +235,7 @@ class Run:
         elif not isinstance(policy, EndpointPolicy):
             learner = make_learner(config, policy, self.ranks)
         elif self.ranks.size > 1:
-            answers = LedPolicy(policy, self.ranks)
+            answers = RankZeroPolicy(policy, self.ranks)
         return Node(
             name=name,
             seed=config.seed,
@@ -276,7 +243,7 @@ class Run:
             policy=answers,
             learner=learner,
             swarm=self._place(name, scorer),
-            sampler=make_sampler(config.sampling, config.learner.external_gate),
+            sampler=make_sampler(config.sampling, config.external.gate),
             pool=Pool(config.swarm.pool_size, config.swarm.max_age),
             local=config.swarm.local,
             external=config.swarm.external,
@@ -363,14 +330,6 @@ class Member:
     """Is told of each round: its metrics, and the rows of what was learned from."""
     panel: Panel | None = None
     """The judges that the node asks after each round."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Crew:
-    """What nodes answer with, and the company in which they do."""
-
-    policies: Sequence[AnyPolicy]
-    company: Company | None
 
 
 class Watcher(Protocol):

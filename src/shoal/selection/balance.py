@@ -124,20 +124,14 @@ _STATE = ("local", "external", "_ess", "_rested", "_direction", "_rounds", "_ris
 
 def make_balance(config: Config) -> Balance | None:
     """What moves I and J of a run with `config`; none where they stay as they are, or where nothing is shared. Raises
-    `UserError` where the effective sample size would always be full, and J would rise whatever happens, and where the
-    loss keeps both sources' shares as they are."""
+    `UserError` where the effective sample size would always be full, and J would rise whatever happens."""
     swarm, sign = config.swarm, config.sampling.adapt
     if sign == "none" or not swarm.external or swarm.local + swarm.external < 2:
         return None
-    if config.learner.balance == "source":
-        raise UserError(
-            f"sampling.adapt = '{sign}' moves I and J, and learner.balance = 'source' lets them count as the settings "
-            "have them: take one of the two"
-        )
-    if sign != "progress" and config.learner.external_weight == "none" and not config.learner.external_gate:
+    if sign != "progress" and config.external.weight == "none" and not config.external.gate:
         raise UserError(
             f"sampling.adapt = '{sign}' needs external rollouts to have weights, of which there are none: take "
-            "--external-weight topr, an --external-gate, or --adapt progress"
+            "--external.weight topr, an --external.gate, or --adapt progress"
         )
     return Balance(swarm.local, swarm.external, sign, None if swarm.asked == "auto" else swarm.asked)
 

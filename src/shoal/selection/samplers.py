@@ -277,9 +277,9 @@ def live_first(own: Sequence[Scored], n: int) -> list[Scored]:
 
 def make_sampler(config: SamplingConfig, gate: float) -> Sampler:
     """The sampler that the settings ask for: the paper's, as they stand. Raises `UserError` for trust without a `gate`
-    (`learner.external_gate`) to go by."""
+    (`external.gate`) to go by."""
     if config.trust and not gate:
-        raise UserError("sampling.trust goes by what --external-gate leaves out: give one, as 1.5")
+        raise UserError("sampling.trust goes by what --external.gate leaves out: give one, as 1.5")
     plain = SamplingConfig(adapt=config.adapt, fill=config.fill)  # which are none of the sampler's
     return UniformSampler() if config == plain else SelectiveSampler(config)
 

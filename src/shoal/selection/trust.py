@@ -1,6 +1,6 @@
 """Whom a node draws from less: those whose successes it would not have said itself.
 
-The gate on likelihood (`learner.external_gate`) leaves what is planted out of the loss, but its rollouts have had their
+The gate on likelihood (`external.gate`) leaves what is planted out of the loss, but its rollouts have had their
 places in the update by then: whoever is gated always still starves the others. So the share of a node's successes that
 came through the gate, as the learner measured it (`gated/from/NODE`), is the share of updates in which it comes before
 others; in the rest it has the places that these leave. Nobody falls to nothing, so who was gated by chance, or is
