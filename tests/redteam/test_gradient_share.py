@@ -115,8 +115,8 @@ def play(shape: str | None, rounds: int, seed: int = 7, peers: int = 4) -> Found
                 generated = sum(len(c.token_ids or ()) for rollout in node.tried for c in rollout.completions)
                 trained = [s for s in lesson.learned + lesson.foreign if s.instructive]
                 prompts = [len(node.policy.prompt_ids(s.question)) for s in lesson.own + trained]  # type: ignore[attr-defined]
-                found.tokens.append(sum(prompts) + generated + update["tokens/trained"])
-                pulls = {key.removeprefix("gradient/from/"): update[key] for key in update if "gradient/from/" in key}
+                found.tokens.append(sum(prompts) + generated + update.metrics["tokens/trained"])
+                pulls = update.gradient_shares
                 foreign = sum(pull for maker, pull in pulls.items() if maker != node.name)
                 if foreign:
                     found.shares.append(pulls.get(EVE, 0.0) / foreign)

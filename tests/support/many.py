@@ -46,7 +46,7 @@ def live(case: str, ranks: Ranks, sharding: str, folder: Path) -> dict[str, Any]
     policy, learner = make(case, ranks, sharding)
     metrics = [learner.update(rollouts(), seed=1)]
     folder = folder / f"{case}{sharding}"
-    if ranks.leader:
+    if ranks.is_zero:
         folder.mkdir()
     ranks.each(None)
     policy.save(folder)
@@ -74,8 +74,8 @@ def all_cases(ranks: Ranks, folder: Path) -> dict[str, Any]:
 
 
 def learn(ranks: Ranks, folder: Path) -> None:
-    assert ranks.together([f"{n}" for n in ranks.mine(range(5))]) == ["0", "1", "2", "3", "4"]
-    assert ranks.agreed(os.getpid()) == ranks.each(os.getpid())[0]
+    assert ranks.gather([f"{n}" for n in ranks.mine(range(5))]) == ["0", "1", "2", "3", "4"]
+    assert ranks.broadcast(os.getpid()) == ranks.each(os.getpid())[0]
     assert ranks.any(ranks.rank == 1)
     assert not ranks.any(False)
     torch.save(all_cases(ranks, folder), folder / f"rank-{ranks.rank}.pt")

@@ -43,8 +43,8 @@ SETTINGS: Final = (
     *("seed", "threads", "tasks.suite", "tasks.held_out", "swarm.nodes", "swarm.local", "swarm.external"),
     *("evaluation.questions", "evaluation.samples"),
     *(f"policy.{name}" for name in ("model", "num_generations", "max_completion_length", "device", "dtype", "engine")),
-    *("policy.lora_r", "policy.lora_target_modules"),
-    *(f"learner.{name}" for name in ("optim", "advantage", "beta", "tokens_per_micro_batch", "gradient_checkpointing")),
+    "policy.lora_r",
+    *(f"learner.{name}" for name in ("optim", "beta", "tokens_per_micro_batch")),
 )
 """Settings that memory depends on."""
 MARGIN: Final = 1.15
@@ -80,8 +80,9 @@ def command(args: argparse.Namespace) -> int:
 
 def examine(config: Config) -> dict[str, Any]:
     """All that is found out. Raises `UserError` for a model, a device or a suite that is not there."""
-    from shoal.learn.memory import estimate, free_bytes
+    from shoal.learn.memory import estimate
     from shoal.policy.device import place
+    from shoal.policy.free_memory import free_bytes
     from shoal.runs.models import use_threads
     from shoal.tasks import Tasks
 
@@ -142,21 +143,22 @@ def _adapted(config: Config, name: str, placement: Placement) -> LanguagePolicy:
 
     loaded = load(name, placement.device)
     if config.policy.lora_r:
-        loaded = add_adapters(loaded, config.policy, config.seed)
+        loaded = add_adapters(loaded, config.policy.lora_r, config.seed)
     return LanguagePolicy(loaded, sampling_of(config), placement)
 
 
 def _measures(config: Config, policy: LanguagePolicy, tasks: Any, name: str) -> tuple[Sizes, Work]:
     """The model's sizes, and what the run does with it: on the questions of its first rounds, with answers as long as
     they may get."""
-    from shoal.learn.memory import Sizes, Work, token_budget, worth_checkpointing
+    from shoal.learn.checkpointing import worth_checkpointing
+    from shoal.learn.learner import token_budget
+    from shoal.learn.memory import Sizes, Work
     from shoal.policy.language import CACHE_BYTES
 
     models, swarm, evaluation = config.policy.model, config.swarm, config.evaluation
     samples = evaluation.samples
     assert isinstance(samples, int)
     budget = token_budget(config.learner.tokens_per_micro_batch, policy.placement.device)
-    wanted = config.learner.gradient_checkpointing
     rounds = [tasks.draw(swarm.local + swarm.external, config.seed, "node-1", r + 1) for r in range(ROUNDS)]
     held_out = [q for group in tasks.held_out(evaluation.questions, config.seed).values() for q in group]
     asked = [(r[: swarm.local], config.policy.num_generations) for r in rounds] + [(held_out, samples)]
@@ -165,7 +167,7 @@ def _measures(config: Config, policy: LanguagePolicy, tasks: Any, name: str) -> 
         nodes=sum(models[number % len(models)] == name for number in range(swarm.nodes)),
         optim=config.learner.optim,
         reference=config.learner.beta > 0,
-        checkpointed=worth_checkpointing(policy.lm.model, policy.placement, budget) if wanted == "auto" else wanted,
+        checkpointed=worth_checkpointing(policy.lm.model, policy.placement, budget),
         passes=sorted({shape for questions in rounds for shape in _passes(config, policy, questions, budget)}),
         decoded=[(len(qs), max(len(policy.prompt_ids(q)) for q in qs), each) for qs, each in asked if qs],
         completion_length=length,
@@ -239,7 +241,7 @@ def _trial(config: Config, policy: LanguagePolicy, tasks: Any) -> dict[str, floa
         Scored(Rollout(q.id, q.hash, group, "doctor", 0), q, tuple(float(i % 2) for i in range(len(group))))
         for q, group in zip(questions, groups, strict=True)
     ]
-    learner = GRPOLearner(short, config.learner, 0.0)
+    learner = GRPOLearner(short, config.learner, config.external, 0.0)
     before = time.perf_counter()
     learner.update(scored)
     seconds = time.perf_counter() - before
@@ -277,7 +279,6 @@ def _choices(config: Config, models: Sequence[tuple[Sizes, Work]]) -> dict[str, 
     """What may be changed and to what, the gentlest first: those that change no figure, then those that do."""
     largest = max((R * S for _, work in models for R, S, _ in work.passes), default=0)
     choices: dict[str, list[Any]] = {
-        "learner.gradient_checkpointing": [True] if not all(work.checkpointed for _, work in models) else [],
         "learner.tokens_per_micro_batch": [n for n in (4096, 2048, 1024, 512, 256) if n < largest],
         "learner.optim": ["adafactor"] if config.learner.optim == "adamw" else [],
         "policy.lora_r": [] if config.policy.lora_r else [16],
@@ -301,7 +302,6 @@ def _expected_after(config: Config, models: Sequence[tuple[Sizes, Work]], progra
             work,
             nodes=count,
             optim=change.get("learner.optim", work.optim),
-            checkpointed=change.get("learner.gradient_checkpointing", work.checkpointed),
         )
         if count:
             changed.append((sizes.with_adapters(change["policy.lora_r"]) if "policy.lora_r" in change else sizes, work))
@@ -333,8 +333,8 @@ def _machine(config: Config, placement: Placement, free: int) -> dict[str, Any]:
     import transformers
 
     from shoal import __version__
-    from shoal.learn.memory import free_ram
     from shoal.policy.device import place
+    from shoal.policy.free_memory import free_ram
 
     cuda = [torch.cuda.get_device_properties(n) for n in range(torch.cuda.device_count())]
     why = "asked for" if config.policy.device != "auto" else "the best that is there"

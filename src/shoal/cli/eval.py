@@ -16,7 +16,7 @@ from shoal.config.load import merged
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.evaluation.pass_at_k import Estimate, Evaluation, evaluate
-from shoal.parallel.rank_zero import LedVerifier
+from shoal.parallel.rank_zero import RankZeroVerifier
 from shoal.parallel.ranks import joined
 from shoal.rollout import seed_of
 from shoal.runs.folder import clean
@@ -56,7 +56,7 @@ def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: 
     if not 1 <= ks[0] <= ks[-1] <= samples:
         raise UserError(f"pass@{ks[-1] if ks[-1] > samples else ks[0]} needs --samples {max(ks)} or more, and K >= 1")
     with joined(config.policy.device) as ranks:
-        console = Console(stderr=as_json, quiet=not ranks.leader)
+        console = Console(stderr=as_json, quiet=not ranks.is_zero)
         with console.status(f"asking {model}"):
             from shoal.runs.models import build_policy  # torch, only now
             from shoal.sandbox.verifier import Verifier
@@ -66,9 +66,9 @@ def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: 
             questions = tasks.held_out(int(config.evaluation.questions), config.seed)
             policy = build_policy(config, model, ranks)
             with Verifier(config.tasks) as verifier:
-                scorer = LedVerifier(verifier, ranks)
+                scorer = RankZeroVerifier(verifier, ranks)
                 result = evaluate(policy, scorer, questions, samples, seed_of(config.seed, "evaluate"))
-    if not ranks.leader:
+    if not ranks.is_zero:
         return 0
     if result.unanswered:  # of an endpoint
         lost = f"{result.unanswered} questions were not answered and are left out ({policy.trouble})"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from shoal import __version__
 from shoal.cli.flags import Parser
 from shoal.errors import UserError
-from shoal.parallel.ranks import is_leader, leave
+from shoal.parallel.ranks import is_rank_zero, leave
 from shoal.untrusted import harmless
 
 COMMANDS = {
@@ -45,11 +45,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = _parser(words).parse(words)
         return leave(args.command(args))
     except UserError as error:
-        if is_leader():
+        if is_rank_zero():
             print(f"shoal: {harmless(' '.join(str(error).splitlines()))}", file=sys.stderr)  # may quote strangers
         return 2
     except KeyboardInterrupt:
-        if is_leader():
+        if is_rank_zero():
             print("shoal: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:

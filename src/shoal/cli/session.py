@@ -39,9 +39,9 @@ def _session(config: Config, out: Path | None, resume: Path | None, quiet: bool,
     from shoal.runs.session import execute, follow  # torch, only now
 
     with joined(config.policy.device) as ranks:
-        if not ranks.leader:
+        if not ranks.is_zero:
             with _stoppable([]) as stop:
-                return 0 if follow(config, ranks, stop, ranks.agreed("") if joins else "").finished else 130
+                return 0 if follow(config, ranks, stop, ranks.broadcast("") if joins else "").finished else 130
         from shoal.identity.keys import Identity, identity_path
 
         console = Console()

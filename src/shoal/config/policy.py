@@ -15,8 +15,9 @@ class PolicyConfig(Section):
     """What answers, and how it decodes."""
 
     model: list[str] = Field([GUPPY], min_length=1)
-    """A Hugging Face name, a model folder, a GGUF file or the address of an OpenAI-compatible endpoint (http://HOST/v1
-    or http://HOST/v1#MODEL), which answers but never learns; give several and the nodes take them in turn."""
+    """A Hugging Face name, a model folder, a GGUF file or an endpoint. An endpoint is the address of an
+    OpenAI-compatible server (http://HOST/v1 or http://HOST/v1#MODEL); it answers but never learns. If there are
+    several, the nodes take them in turn."""
     engine: Literal["transformers", "vllm"] = "transformers"
     """What decodes: transformers, or vLLM in this process (CUDA, `shoal[vllm]`)."""
     num_generations: int = Field(8, ge=1)
@@ -24,27 +25,22 @@ class PolicyConfig(Section):
     max_completion_length: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     """The longest completion, in tokens. auto: 16 in `pond` and `tide`, 32 in `tagged`, 256 elsewhere."""
     temperature: float = Field(1.0, gt=0, allow_inf_nan=False)
-    """Softmax temperature of sampling."""
+    """Softmax temperature of decoding."""
     top_p: float = Field(1.0, gt=0, le=1)
     """Sample from the smallest set of tokens that has this much probability."""
     device: str = "auto"
-    """auto, cpu, mps, cuda, cuda:1, ..."""
+    """Where models compute: auto, cpu, mps, cuda or cuda:1."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of matrix products; weights stay float32. auto: bfloat16 on a GPU that has it in hardware, float32 elsewhere."""
-    endpoint_timeout: float = Field(120.0, gt=0, allow_inf_nan=False)
-    """Seconds after which a request to an endpoint has failed."""
+    """Precision of matrix products; weights stay float32. auto: bfloat16 on a GPU that has it, float32 elsewhere."""
     endpoint_requests: int = Field(4, ge=1)
     """Requests that an endpoint gets at a time."""
     vllm_gpu_memory_utilization: float = Field(0.3, gt=0, lt=1)
     """The share of the GPU's memory that vLLM takes for its copy of the weights and its cache."""
     lora_r: int = Field(0, ge=0)
-    """Rank of LoRA adapters, which are then all that is trained and saved; 0: all weights are. Needs `shoal[lora]`."""
-    lora_alpha: int = Field(32, ge=1)
-    """What adapters add is multiplied by this over their rank."""
-    lora_dropout: float = Field(0.0, ge=0, lt=1)
-    """The share of an adapter's input that is dropped in training, at random; never when answering."""
-    lora_target_modules: list[str] = Field(["all-linear"], min_length=1)
-    """Layers that get adapters, by the end of their names (q_proj); all-linear: every linear one but the output's."""
+    """Rank of LoRA adapters; 0: train all weights. Adapters are then all that is trained and saved (`shoal[lora]`)."""
+    factory: str = ""
+    """A policy of your own, in place of `model` (see examples/own_policy.py). It is called with the Config and the
+    folder of a checkpoint or None."""
     _from_file: bool = PrivateAttr(False)
 
     @property
@@ -58,8 +54,8 @@ def is_endpoint(model: str) -> bool:
     return model.startswith(("http://", "https://"))
 
 
-def default_learning_rate(model: str, lora_r: int) -> float:
-    """What `auto` means for a model: guppy learns steadily with 2e-4, pretrained models with TRL's 1e-6; adapters take
-    ten times as much (Schulman, LoRA Without Regret, 2025)."""
+def default_learning_rate(model: str, adapters: bool) -> float:
+    """What `auto` means: 2e-4 for guppy, TRL's 1e-6 for pretrained models, and ten times as much for LoRA adapters
+    (Schulman, LoRA Without Regret, 2025)."""
     full = (2e-4, 2e-3) if model == GUPPY else (1e-6, 1e-5)
-    return full[lora_r > 0]
+    return full[adapters]

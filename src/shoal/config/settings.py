@@ -13,6 +13,7 @@ from pydantic import Field
 
 from shoal.config.evaluation import EvaluationConfig
 from shoal.config.experiment import ExperimentConfig
+from shoal.config.external import ExternalConfig
 from shoal.config.learner import LearnerConfig
 from shoal.config.policy import PolicyConfig, default_learning_rate, is_endpoint
 from shoal.config.rewards import RewardSpec
@@ -45,6 +46,7 @@ class Config(Section):
     tasks: TasksConfig = TasksConfig()
     policy: PolicyConfig = PolicyConfig()
     learner: LearnerConfig = LearnerConfig()
+    external: ExternalConfig = ExternalConfig()
     swarm: SwarmConfig = SwarmConfig()
     selection: SelectionConfig = SelectionConfig()
     network: NetworkConfig = NetworkConfig()
@@ -67,7 +69,7 @@ class Config(Section):
         if config.evaluation.samples == "auto":
             config.evaluation.samples = 4 if pond else 1
         learning = [name for name in config.policy.model if not is_endpoint(name)]
-        rates = {default_learning_rate(name, config.policy.lora_r) for name in learning}
+        rates = {default_learning_rate(name, config.policy.lora_r > 0) for name in learning}
         if config.learner.learning_rate == "auto" and len(rates) == 1:
             config.learner.learning_rate = rates.pop()
         return config
@@ -75,7 +77,7 @@ class Config(Section):
     @property
     def code(self) -> list[str]:
         """The code of one's own that the settings name, as `module:attribute`."""
-        factories = [self.selection.factory]
+        factories = [self.policy.factory, self.learner.factory, self.selection.factory]
         functions = [spec.function for spec in self.rewards if spec.function]
         return self.tasks.code + functions + [name for name in factories if name]
 

@@ -1,7 +1,7 @@
-"""Packing a group into one row, its prompt once and its completions behind it, so that nothing is computed twice.
+"""Packing: a group is one row, its prompt once and its completions behind it, so that nothing is computed twice.
 
-A row is `prompt, completion 1, completion 2, ...`. Each completion sees the prompt and itself, by the attention mask,
-and counts its positions from the end of the prompt, so every log-probability is that of the completion alone after its
+A row is `prompt, completion 1, completion 2, ...`. By the attention mask each completion sees the prompt and itself,
+and its positions count from the end of the prompt. So every log-probability is that of the completion alone after its
 prompt.
 
 Shape suffixes: R rows, S positions in a row, T trained tokens.
@@ -22,25 +22,15 @@ class Trained:
     token_ids: list[int]
     advantage: float
     weight: float
-    """What each of its tokens counts in the loss (`losses.token_weights`)."""
+    """The weight of each of its tokens in the loss (`losses.token_weights`)."""
     slot: int
     """Where its tokens begin in the flat tensors of the whole update (old and reference log-probabilities)."""
-    reward: float = 0.0
-    """Of the whole completion, for a critic."""
     node: str = ""
-    """Who made it."""
+    """Its maker."""
     foreign: bool = False
-    """Whether it is learned from as another's (`external`)."""
-    behaviour: tuple[float, ...] | None = None
-    """Log-probability (nats) of each of its tokens where it was made, where that is known."""
+    """Whether another node made it (`external`)."""
     group: int = 0
-    """The slot at which its rollout begins."""
-    missing: float = 0.0
-    """The sum of the positive advantages of what is not trained on of its rollout."""
-
-    @property
-    def last_slot(self) -> int:
-        return self.slot + len(self.token_ids) - 1
+    """The number of its rollout in the update."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +55,13 @@ class MicroBatch:
     """0 in the prompt, 1, 2, ... in its completions, -1 in the padding."""
     rows_T: torch.Tensor
     columns_T: torch.Tensor
-    """Where the hidden state that predicts each trained token is."""
+    """With `rows_T`, where the hidden state that predicts each trained token is."""
     targets_T: torch.Tensor
     advantages_T: torch.Tensor
     weights_T: torch.Tensor
     slots_T: torch.Tensor
     sequences_T: torch.Tensor
-    """Which completion of this batch each token is of: 0, 1, ... None is ever split over batches."""
+    """The completion of each token: 0, 1, ... A completion is never split over batches."""
 
     def mask_RSS(self, window: int | None = None) -> torch.Tensor:
         """True where a position (second index) may see another (third): earlier ones of its prompt and its own segment,
@@ -97,14 +87,15 @@ def make_rows(prompt_ids: list[int], sequences: Sequence[Trained], token_budget:
     return [*rows, Row(prompt_ids, tuple(current))] if current else rows
 
 
-def split(rows: Sequence[Row]) -> bool:
-    """Whether other nodes' completions of one group stand in several of `rows`."""
-    groups = [row.sequences[0].group for row in rows if row.sequences and row.sequences[0].foreign]
+def has_split_groups(rows: Sequence[Row]) -> bool:
+    """Whether another node's group is spread over several of `rows`."""
+    groups = [row.sequences[0].group for row in rows if row.sequences[0].foreign]
     return len(set(groups)) < len(groups)
 
 
 def micro_batches(rows: Sequence[Row], token_budget: int, device: torch.device) -> Iterator[MicroBatch]:
-    """Rows of like length together, at most `token_budget` tokens (padding included) in each pass, one row at least."""
+    """Rows of similar length together: at most `token_budget` tokens (padding included) in each pass, but at least one
+    row."""
     pending: list[Row] = []
     for row in sorted(rows, key=len):
         if pending and len(row) * (len(pending) + 1) > token_budget:
@@ -116,6 +107,7 @@ def micro_batches(rows: Sequence[Row], token_budget: int, device: torch.device) 
 
 
 def tensors(rows: Sequence[Row], device: torch.device) -> MicroBatch:
+    """`rows`, padded to the longest of them."""
     R, S = len(rows), max(map(len, rows))
     input_ids = torch.zeros(R, S, dtype=torch.long)
     positions = torch.zeros(R, S, dtype=torch.long)
@@ -123,10 +115,7 @@ def tensors(rows: Sequence[Row], device: torch.device) -> MicroBatch:
     where_row: list[int] = []
     where_column: list[int] = []
     targets: list[int] = []
-    advantages: list[float] = []
-    weights: list[float] = []
     slots: list[int] = []
-    lengths: list[int] = []
     for r, row in enumerate(rows):
         P = len(row.prompt_ids)
         input_ids[r, :P] = torch.tensor(row.prompt_ids)
@@ -142,11 +131,11 @@ def tensors(rows: Sequence[Row], device: torch.device) -> MicroBatch:
             where_row += [r] * length
             where_column += [P - 1, *range(start, end)]
             targets += sequence.token_ids
-            advantages += [sequence.advantage] * length
-            weights += [sequence.weight] * length
             slots += range(sequence.slot, sequence.slot + length)
-            lengths.append(length)
             start = end
+    sequences = [sequence for row in rows for sequence in row.sequences]
+    lengths = torch.tensor([len(sequence.token_ids) for sequence in sequences])
+    sequences_T = torch.arange(len(sequences)).repeat_interleave(lengths)
     return MicroBatch(
         input_ids_RS=input_ids.to(device),
         positions_RS=positions.to(device),
@@ -154,8 +143,8 @@ def tensors(rows: Sequence[Row], device: torch.device) -> MicroBatch:
         rows_T=torch.tensor(where_row, device=device),
         columns_T=torch.tensor(where_column, device=device),
         targets_T=torch.tensor(targets, device=device),
-        advantages_T=torch.tensor(advantages, dtype=torch.float32, device=device),
-        weights_T=torch.tensor(weights, dtype=torch.float32, device=device),
+        advantages_T=torch.tensor([s.advantage for s in sequences], dtype=torch.float32)[sequences_T].to(device),
+        weights_T=torch.tensor([s.weight for s in sequences], dtype=torch.float32)[sequences_T].to(device),
         slots_T=torch.tensor(slots, device=device),
-        sequences_T=torch.tensor([i for i, length in enumerate(lengths) for _ in range(length)], device=device),
+        sequences_T=sequences_T.to(device),
     )

@@ -1,4 +1,4 @@
-"""Log-probabilities of trained tokens, without ever holding logits of all of them at once.
+"""Log-probabilities of trained tokens. The logits of all of them are never held at once.
 
 Shape suffixes: R rows, S positions, T trained tokens, D hidden size, V vocabulary.
 """
@@ -19,20 +19,18 @@ CHUNK_ELEMENTS = 2**24
 
 
 def trained_hidden(model: PreTrainedModel, batch: MicroBatch) -> torch.Tensor:
-    """The last hidden state (T, D) before each trained token: what predicts it."""
+    """The last hidden state (T, D) before each trained token, which predicts it."""
     return _hidden(model, batch)[batch.rows_T, batch.columns_T]
 
 
-def token_logprobs(
-    model: PreTrainedModel, batch: MicroBatch, temperature: float, hidden_TD: torch.Tensor | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
+def token_logprobs(model: PreTrainedModel, batch: MicroBatch, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
     """(logps_T, entropy_T) in nats, in float32 at least: of each trained token under softmax(logits / temperature), and
-    the entropy of that distribution (without gradient). `hidden_TD`: `trained_hidden`, where it is at hand."""
-    hidden_TD = trained_hidden(model, batch) if hidden_TD is None else hidden_TD
+    the entropy of that distribution (without gradient)."""
+    hidden_TD = trained_hidden(model, batch)
     rows = max(1, CHUNK_ELEMENTS // model.get_output_embeddings().weight.shape[0])
     chunks = list(zip(hidden_TD.split(rows), batch.targets_T.split(rows), strict=True))
     parts = [
-        # With several chunks, each one's logits are made again in the backward pass rather than kept.
+        # With several chunks, the logits of each are computed again in the backward pass rather than kept.
         checkpoint(_head, model, hidden, targets, temperature, use_reentrant=False)
         if len(chunks) > 1 and torch.is_grad_enabled()
         else _head(model, hidden, targets, temperature)
@@ -42,12 +40,11 @@ def token_logprobs(
 
 
 def check_architecture(model: PreTrainedModel, name: str) -> None:
-    """Raises `UserError` if log-probabilities made here differ from those of the model's own forward pass: an
-    architecture whose attention cannot be masked freely, or that does something to its logits that is not known
-    here."""
+    """Raises `UserError` if log-probabilities computed here differ from those of the model's own forward pass: its
+    attention takes no such mask, or it changes its logits in a way that is not known here."""
     try:
         difference = _packing_error(model)
-    except Exception as error:  # models refuse a mask in as many ways as there are
+    except Exception as error:  # architectures refuse a mask in many ways
         reason = str(error).strip().partition("\n")[0][:200]
         raise UserError(
             f"model '{name}' ({model.config.model_type}) cannot be trained here: it does not take a question's answers "
@@ -92,7 +89,8 @@ def _hidden(model: PreTrainedModel, batch: MicroBatch) -> torch.Tensor:
 
 
 def _ready(model: PreTrainedModel, mask_RSS: torch.Tensor) -> torch.Tensor:
-    """The mask as the model's attention wants it: Boolean for torch's own, added to the scores for the plain one."""
+    """The mask in the form that the model's attention takes: Boolean for torch's, added to the scores for the plain
+    one."""
     mask_RHSS = mask_RSS[:, None]
     if model.config._attn_implementation == "sdpa":
         return mask_RHSS
@@ -118,8 +116,8 @@ def _head(
 class _Selected(torch.autograd.Function):
     """log_softmax(logits_TV)[targets_T] and the entropy of that distribution (without gradient).
 
-    The gradient is written down: (one-hot - softmax) times that of the log-probability. Left to autograd it would take
-    five more tensors of the size of the logits.
+    Its gradient is written out: (one-hot - softmax) times that of the log-probability. Autograd would take five more
+    tensors of the size of the logits.
     """
 
     @staticmethod

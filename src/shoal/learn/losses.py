@@ -96,16 +96,6 @@ def _sums(values_T: torch.Tensor, sequences_T: torch.Tensor) -> torch.Tensor:
     return torch.zeros_like(values_T).index_add(0, sequences_T, values_T)
 
 
-def clipped_value_loss(
-    values_T: torch.Tensor, old_values_T: torch.Tensor, returns_T: torch.Tensor, cliprange_value: float
-) -> torch.Tensor:
-    """max((V - R)^2, (clip(V, V_old - cliprange_value, V_old + cliprange_value) - R)^2) / 2 for each token: a critic
-    gains nothing by moving farther than the range in one round (PPO as OpenAI's baselines and TRL's PPOTrainer have it;
-    arXiv 2005.12729, section 3, item 1)."""
-    clipped_T = torch.clamp(values_T, old_values_T - cliprange_value, old_values_T + cliprange_value)
-    return torch.max((values_T - returns_T) ** 2, (clipped_T - returns_T) ** 2) / 2
-
-
 def kl_k3(logps_T: torch.Tensor, ref_logps_T: torch.Tensor) -> torch.Tensor:
     """exp(d) - d - 1 with d = ref_logps - logps: an unbiased, never negative estimate of KL(policy || reference) for
     each token (Schulman's k3; GRPO, arXiv 2402.03300, eq. 4)."""
@@ -113,28 +103,23 @@ def kl_k3(logps_T: torch.Tensor, ref_logps_T: torch.Tensor) -> torch.Tensor:
     return torch.exp(difference_T) - difference_T - 1
 
 
-def token_weights(
-    lengths: list[int], loss_type: str, max_completion_length: int, tokens_per_step: float | None = None
-) -> list[float]:
-    """What one token of each sequence counts, so that the loss is the weighted sum over all tokens.
+def token_weights(lengths: list[int], loss_type: str, max_completion_length: int) -> list[float]:
+    """The weight of one token of each sequence, so that the loss is the weighted sum over all tokens.
 
-    `lengths`: trained tokens of every sequence of an optimiser step, those without advantage included.
-    `tokens_per_step`: the mean of their sum over the steps of a pass; without it there is one step. With N sequences:
+    `lengths`: trained tokens of every sequence of the update, those without advantage included. With N sequences:
     `grpo`, `gspo` 1 / (N length), the mean of sequence means (arXiv 2402.03300, eq. 3; arXiv 2507.18071, eq. 5);
     `dr_grpo` 1 / (N max_completion_length), a constant (arXiv 2503.20783);
-    `dapo`, `cispo` 1 / tokens_per_step, so that all tokens of a pass count alike (arXiv 2503.14476, eq. 8; arXiv
-    2506.13585, eq. 4);
-    `bnpo` 1 / (sum of lengths), the mean over the tokens of the step.
+    `dapo`, `bnpo`, `cispo` 1 / (sum of lengths), the mean over all tokens (arXiv 2503.14476, eq. 8; arXiv 2506.13585,
+    eq. 4).
 
-    As in TRL 1.16, but for one thing: its `bnpo` is the mean over each micro-batch, and the mean of those. Here micro-
-    batches only bound memory, and the two agree where TRL accumulates no gradients.
+    As in TRL 1.16 without accumulation of gradients: an optimiser step is over all rollouts of a round here, and micro-
+    batches only bound memory. So `dapo` and `bnpo` are the same.
     """
     count = max(len(lengths), 1)
     if loss_type in ("grpo", "gspo"):
         return [1 / (count * max(length, 1)) for length in lengths]
     if loss_type == "dr_grpo":
         return [1 / (count * max_completion_length)] * len(lengths)
-    if loss_type in ("dapo", "cispo", "bnpo"):
-        tokens = sum(lengths) if loss_type == "bnpo" or tokens_per_step is None else tokens_per_step
-        return [1 / max(tokens, 1)] * len(lengths)
+    if loss_type in ("dapo", "bnpo", "cispo"):
+        return [1 / max(sum(lengths), 1)] * len(lengths)
     raise ValueError(f"unknown loss_type {loss_type!r}")

@@ -1,39 +1,53 @@
-"""Optimisers, by Hugging Face's names, and what their states take."""
+"""Optimisers, with Hugging Face's names, and the memory of their states."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import torch
 from transformers.optimization import Adafactor
 
-from shoal.config.learner import LearnerConfig
 from shoal.errors import UserError
+from shoal.parallel.ranks import Ranks
 
 STATE_BYTES: Final = {"adamw": 8.0, "adafactor": 0.1, "adamw_8bit": 2.1}
-"""About what the states of one parameter take: two moments in float32; sums of rows and columns; two moments in a byte
+"""Bytes of state for one parameter, about: two moments in float32; sums of rows and columns; two moments in a byte
 each, with a scale for every 256."""
 
 
 def make_optimizer(
-    parameters: Iterable[torch.nn.Parameter], config: LearnerConfig, learning_rate: float, device: torch.device
+    parameters: Iterable[torch.nn.Parameter], optim: str, learning_rate: float, device: torch.device
 ) -> torch.optim.Optimizer:
-    """`config.optim` for those of `parameters` that are trained.
+    """The optimiser `optim` for those of `parameters` that are trained, without weight decay.
 
-    Adafactor (arXiv 1804.04235) is transformers', with the settings of its trainer: steps of the size that
-    `learning_rate` says, as AdamW's are, where torch's own always scales them by the size of the weights.
-    Raises `UserError` where the optimiser is not to be had.
+    Adafactor (arXiv 1804.04235) is transformers', with the settings of its Trainer: its steps are as large as
+    `learning_rate` says, like AdamW's; torch's own always scales them by the size of the weights.
+    Raises `UserError` if the optimiser is not available.
     """
     trained = [parameter for parameter in parameters if parameter.requires_grad]
-    common: dict[str, Any] = {"lr": learning_rate, "weight_decay": config.weight_decay}
-    if config.optim == "adafactor":
+    common: dict[str, Any] = {"lr": learning_rate, "weight_decay": 0.0}
+    if optim == "adafactor":
         return Adafactor(trained, scale_parameter=False, relative_step=False, **common)
-    if config.optim == "adamw_8bit":
+    if optim == "adamw_8bit":
         if device.type != "cuda":
-            raise UserError(f"--optim adamw_8bit needs a CUDA device, and this is {device}: take --optim adafactor")
+            raise UserError(f"--optim adamw_8bit needs a CUDA device, and this is {device}: use --optim adafactor")
         return _bitsandbytes().optim.AdamW8bit(trained, **common)  # type: ignore[no-any-return]
     return torch.optim.AdamW(trained, **common, fused=True)
+
+
+def sum_gradients(parameters: Sequence[torch.nn.Parameter], ranks: Ranks, device: torch.device) -> None:
+    """Adds up gradients over ranks, some of which may have had nothing to compute. A parameter without a gradient on
+    every rank keeps none."""
+    if ranks.size == 1 or not parameters:
+        return
+    found = torch.tensor([float(p.grad is not None) for p in parameters], device=device)
+    ranks.add([found])
+    touched = [p for p, times in zip(parameters, found.tolist(), strict=True) if times]
+    for parameter in touched:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    ranks.add([parameter.grad for parameter in touched if parameter.grad is not None])
 
 
 def _bitsandbytes() -> Any:

@@ -1,4 +1,4 @@
-"""The metrics of an update."""
+"""The metrics of an update, summed over micro-batches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shoal.parallel.ranks import Ranks
 
 
 class Sums:
-    """Metrics summed over micro-batches; read from the device once, at the end."""
+    """Sums of metrics. They are read from the device once, at the end."""
 
     def __init__(self) -> None:
         self.tokens = 0
@@ -21,7 +21,7 @@ class Sums:
             self.sums[name] = self.sums.get(name, torch.zeros_like(value)) + value.detach()
 
     def gather(self, ranks: Ranks) -> None:
-        """Adds what the other ranks have summed. Gradients' norms are the same on all."""
+        """Adds the sums of the other ranks. The norm of the gradient is the same on all."""
         if ranks.size == 1:
             return
         mine = {name: float(value) for name, value in self.sums.items()}
@@ -31,6 +31,7 @@ class Sums:
             self.sums[name] = sum(sums.get(name, 0.0) for _, sums in everyone)
 
     def means(self, skipped_steps: int) -> dict[str, float]:
+        """Metrics with TRL's names."""
         sums = {name: float(value) for name, value in self.sums.items()}
         tokens, steps = max(self.tokens, 1), max(self.steps, 1)
         metrics = {
@@ -43,4 +44,4 @@ class Sums:
             "learner/steps": self.steps,
             "learner/skipped_steps": skipped_steps,
         }
-        return metrics | {name: sums[name] / tokens for name in ("kl", "value_loss") if name in sums}
+        return metrics | ({"kl": sums["kl"] / tokens} if "kl" in sums else {})

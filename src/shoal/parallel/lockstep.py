@@ -1,66 +1,49 @@
-"""Calls that go on side by side and meet: what several of them ask for is worked out in one go.
+"""The lockstep scheduler: calls that take turns, so that what they wait for can be computed side by side.
 
-Each call has a thread of its own, but only one of them runs at a time, in order, until it asks for something or ends.
-Once none can go on, what they ask for is worked out in the thread of whoever called `together`. So nothing has to be
-safe for threads, a run is as repeatable as with a plain loop, and nobody can be left waiting.
+Each call has a thread of its own, but only one thread runs at a time: in order, each until it pauses or ends, and again
+from the first. So nothing has to be thread-safe, and a run is as repeatable as with a plain loop.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
-Answer = Callable[[Any, dict[int, Any]], dict[int, Any]]
-"""Of a key and the work of each who asked, by number, makes what each of them gets."""
 
+class Lockstep:
+    """Calls that take turns.
 
-class Company:
-    """Who is on the way together."""
+    lockstep.run([first, second])     # each calls `lockstep.pause()` where another may go on
+    """
 
     def __init__(self) -> None:
         self._here = threading.local()
 
-    @property
-    def present(self) -> bool:
-        """Whether the one who asks this is among the calls of `together`."""
-        return getattr(self._here, "member", None) is not None
-
-    def together(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Makes these calls and returns what they return. An error in one of them, or in what is worked out for
-        several, ends all and is raised."""
-        members = [_Member(call, self._here) for call in calls]
+    def run(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        """Makes these calls and returns their results. An error in one of them ends all and is raised."""
+        turns = [_Turn(call, self._here) for call in calls]
         try:
-            while going := [member for member in members if not member.ended]:
-                for member in going:
-                    member.resume()
-                _answer([member for member in going if not member.ended])
+            while going := [turn for turn in turns if not turn.ended]:
+                for turn in going:
+                    turn.resume()
         finally:
-            for member in members:
-                member.cancel()
-        return [member.result for member in members]
+            for turn in turns:
+                turn.cancel()
+        return [turn.result for turn in turns]
 
-    def ask(self, answer: Answer, key: Hashable, number: int, work: Any) -> Any:
-        """What `answer(key, {number: work, ...})` has for `number`; waits until all others wait too. What is asked of
-        the same `answer` with an equal `key` is worked out at once."""
-        member: _Member = self._here.member
-        return member.ask(_Wish(answer, key, number, work))
-
-
-@dataclass(frozen=True)
-class _Wish:
-    answer: Answer
-    key: Hashable
-    number: int
-    work: Any
+    def pause(self) -> None:
+        """Returns once every other call of `run` has paused or ended; at once outside of `run`."""
+        turn: _Turn | None = getattr(self._here, "turn", None)
+        if turn is not None:
+            turn.pause()
 
 
 class _Cancelled(BaseException):
-    """Ends a call whose result nobody waits for any more; no `except Exception` should stop it."""
+    """Ends a call whose result is no longer needed; no `except Exception` should catch it."""
 
 
-class _Member:
+class _Turn:
     """One call and its thread."""
 
     def __init__(self, call: Callable[[], Any], here: threading.local) -> None:
@@ -69,13 +52,11 @@ class _Member:
         self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
         self._cancelled = False
         self._error: BaseException | None = None
-        self.wish: _Wish | None = None
-        self.answer: Any = None
         self.result: Any = None
         self.ended = False
 
     def resume(self) -> None:
-        """Lets it run until it asks for something or ends. Raises what it raises."""
+        """Runs the call until it pauses or ends. Raises its error."""
         if self._thread.ident is None:
             self._thread.start()
         else:
@@ -84,38 +65,24 @@ class _Member:
         if self._error is not None:
             raise self._error
 
-    def ask(self, wish: _Wish) -> Any:
-        self.wish = wish
+    def pause(self) -> None:
         self._back.release()
         self._go.acquire()
         if self._cancelled:
             raise _Cancelled
-        answer, self.answer = self.answer, None
-        return answer
 
     def cancel(self) -> None:
-        """Ends it wherever it waits."""
+        """Ends the call where it pauses."""
         self._cancelled = True
         if self._thread.ident is not None:
             self._go.release()
             self._thread.join()
 
     def _run(self) -> None:
-        self._here.member = self
+        self._here.turn = self
         try:
             self.result = self._call()
-        except BaseException as error:  # it is raised where `together` was called
+        except BaseException as error:  # raised again by `resume`
             self._error = error
         self.ended = True
         self._back.release()
-
-
-def _answer(members: Sequence[_Member]) -> None:
-    groups: dict[tuple[Answer, Hashable], dict[int, _Member]] = {}
-    for member in members:
-        assert member.wish is not None
-        groups.setdefault((member.wish.answer, member.wish.key), {})[member.wish.number] = member
-    for (answer, key), group in groups.items():
-        answers = answer(key, {number: member.wish.work for number, member in group.items() if member.wish})
-        for number, member in group.items():
-            member.answer = answers[number]

@@ -1,6 +1,6 @@
-"""What only the leader of several ranks does, and tells the others: ask the world, and score what comes back.
+"""What only rank zero of several ranks does, and then tells the others: ask the world, and score what comes back.
 
-The calls are meetings of all ranks (see `ranks`), so each of these stands in the leader's place on the others.
+Each class stands for rank zero's object on all ranks. Its methods are collective calls (see `ranks`).
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from shoal.protocols import Policy, Swarm, Verifier
 from shoal.rollout import Completion, Question, QuestionId, Rollout, Scored
 
 
-class LedVerifier:
-    """The leader's verifier: it alone scores."""
+class RankZeroVerifier:
+    """Rank zero's verifier: only it scores."""
 
     def __init__(self, verifier: Verifier, ranks: Ranks) -> None:
         self.verifier = verifier
         self.ranks = ranks
 
     def score(self, items: Sequence[tuple[QuestionId, Sequence[str]]]) -> list[list[float]]:
-        return self.ranks.agreed(self.verifier.score(items) if self.ranks.leader else [])
+        return self.ranks.broadcast(self.verifier.score(items) if self.ranks.is_zero else [])
 
 
-class LedPolicy:
-    """The leader's policy, for one that asks somebody: an endpoint hears each question once, not from every rank."""
+class RankZeroPolicy:
+    """Rank zero's policy, for an endpoint: it gets each question once, not from every rank."""
 
     def __init__(self, policy: Policy, ranks: Ranks) -> None:
         self.policy = policy
@@ -36,25 +36,26 @@ class LedPolicy:
         return self.policy.trouble
 
     def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
-        answers = self.policy.generate(questions, num_generations, seed) if self.ranks.leader else []
-        return self.ranks.agreed(answers)
+        answers = self.policy.generate(questions, num_generations, seed) if self.ranks.is_zero else []
+        return self.ranks.broadcast(answers)
 
     def save(self, folder: Path) -> None:
-        if self.ranks.leader:
+        if self.ranks.is_zero:
             self.policy.save(folder)
 
 
-class LedSwarm:
-    """The leader's place in a network, which has the whole group of ranks as one node.
+class RankZeroSwarm:
+    """Rank zero's place in a network, where all ranks together are one node.
 
-    What it admits it must score by a verifier of its own, not by a `LedVerifier`: nobody else is there to listen.
+    It must score what it admits with a verifier of its own, not with a `RankZeroVerifier`: the other ranks do not take
+    part.
     """
 
     def __init__(self, swarm: Swarm | None, ranks: Ranks) -> None:
-        """`swarm`: None on all ranks but the leader."""
+        """`swarm`: None on all ranks but rank zero."""
         self.swarm = swarm
         self.ranks = ranks
-        self.seed_key: tuple[str | int, ...] = ranks.agreed(swarm.seed_key if swarm else ())
+        self.seed_key: tuple[str | int, ...] = ranks.broadcast(swarm.seed_key if swarm else ())
         self.refused = 0
 
     def share(self, rollouts: Sequence[Rollout]) -> None:
@@ -65,7 +66,7 @@ class LedSwarm:
         told: tuple[list[Rollout | Scored], int] = ([], 0)
         if self.swarm:
             told = (list(self.swarm.receive()), self.swarm.refused)
-        received, self.refused = self.ranks.agreed(told)
+        received, self.refused = self.ranks.broadcast(told)
         return received
 
     def save(self, folder: Path) -> None:
@@ -76,4 +77,4 @@ class LedSwarm:
         if self.swarm:
             self.swarm.load(folder)
             self.refused = self.swarm.refused
-        self.refused = self.ranks.agreed(self.refused)
+        self.refused = self.ranks.broadcast(self.refused)

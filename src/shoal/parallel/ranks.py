@@ -1,11 +1,11 @@
-"""The processes that are one node group together, as `torchrun` or `accelerate launch` starts them.
+"""Several processes (ranks) that act as one, as `torchrun` or `accelerate launch` starts them.
 
-    with joined("auto") as ranks:             # ALONE where nothing started this process as one of several
-        answers = ranks.together([answer(question) for question in ranks.mine(questions)])
+    with joined("auto") as ranks:             # ALONE if this process is not one of several
+        answers = ranks.gather([answer(question) for question in ranks.mine(questions)])
 
-All ranks run the same program with the same seeds; what costs time is dealt over them, what touches the world (disk,
-display, verifier, network) is the leader's, and its results are told to the others. Every method but `mine` and `deal`
-is a meeting: all ranks must call it, in the same order. Alone, they do nothing and cost nothing.
+All ranks run the same program with the same seeds. Costly work is divided among them. Only rank zero touches the world
+(disk, display, verifier, network), and broadcasts its results. Every method but `mine` and `deal` is a collective call:
+all ranks must make it, in the same order. A process alone needs no communication.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ T = TypeVar("T")
 BUCKET = 2**24
 """Elements that are summed in one message."""
 PATIENCE = timedelta(days=1)
-"""How long a rank waits for another: evaluation and checkpoints may take long, and a dead rank is noticed otherwise."""
+"""How long a rank waits for another: evaluation and checkpoints may take long. A dead rank is noticed by `_Alarm`."""
 WATCH, GRACE = 0.5, 3.0
-"""Seconds between looks for a rank that failed, and from then until this one ends, whatever it is waiting for."""
+"""Seconds between checks for a failed rank, and from then until this one ends, whatever it is waiting for."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Ranks:
     local_size: int = 1
 
     @property
-    def leader(self) -> bool:
-        """Whether this is the rank that writes, shows and scores."""
+    def is_zero(self) -> bool:
+        """Whether this is rank zero, which writes, shows and scores."""
         return self.rank == 0
 
     def mine(self, items: Sequence[T]) -> list[T]:
@@ -57,7 +57,7 @@ class Ranks:
         return list(items[self.rank :: self.size])
 
     def deal(self, items: Sequence[T], cost: Callable[[T], int]) -> list[T]:
-        """This rank's part of `items`, chosen so that costs are about even; it may be empty."""
+        """This rank's part of `items`, which may be empty; all parts cost about the same."""
         if self.size == 1:
             return list(items)
         hands: list[list[T]] = [[] for _ in range(self.size)]
@@ -68,8 +68,8 @@ class Ranks:
             loads[least] += cost(item)
         return hands[self.rank]
 
-    def together(self, part: list[T]) -> list[T]:
-        """All ranks' parts, in the order from which `mine` took them."""
+    def gather(self, part: list[T]) -> list[T]:
+        """The parts of all ranks, in the order before `mine`."""
         if self.size == 1:
             return part
         parts = self.each(part)
@@ -79,7 +79,7 @@ class Ranks:
         return whole
 
     def each(self, value: T) -> list[T]:
-        """What every rank has, by rank."""
+        """The values of all ranks, by rank."""
         if self.size == 1:
             return [value]
         import torch.distributed as dist
@@ -88,22 +88,22 @@ class Ranks:
         dist.all_gather_object(values, value)
         return values
 
-    def agreed(self, value: T) -> T:
-        """The leader's value, on all ranks."""
+    def broadcast(self, value: T) -> T:
+        """Rank zero's value, on all ranks."""
         if self.size == 1:
             return value
         import torch.distributed as dist
 
-        told: list[Any] = [value if self.leader else None]
-        dist.broadcast_object_list(told, src=0)
-        return told[0]  # type: ignore[no-any-return]
+        values: list[Any] = [value if self.is_zero else None]
+        dist.broadcast_object_list(values, src=0)
+        return values[0]  # type: ignore[no-any-return]
 
     def any(self, flag: bool) -> bool:
-        """Whether it is so on one rank at least."""
+        """Whether `flag` is true on any rank."""
         return any(self.each(flag))
 
     def add(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Makes each of `tensors` the sum of all ranks' tensors, bit by bit the same everywhere."""
+        """Replaces each of `tensors` by the sum over all ranks, the same to the bit on each."""
         if self.size == 1:
             return
         import torch
@@ -122,10 +122,10 @@ ALONE = Ranks()
 
 @contextmanager
 def joined(device: str) -> Iterator[Ranks]:
-    """The ranks of this run, connected until the end. `device`: the setting `policy.device`.
+    """The ranks of this run, connected within the context. `device`: the setting `policy.device`.
 
-    At the end all wait for each other. An error on one rank ends the process of every rank within seconds, with the
-    exit code that it would have had alone, and is told once, by the rank where it came first.
+    At the end all ranks wait for each other. An error on one rank ends every rank's process within seconds, with the
+    exit code of a single process. The rank that fails first reports the error, once.
     """
     if not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
         yield ALONE
@@ -151,33 +151,33 @@ def joined(device: str) -> Iterator[Ranks]:
     except BaseException as error:
         code = _exit_code(error)
         if alarm.ring():
-            _tell(error, ranks)
+            _report(error, ranks)
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code)  # the way out by way of destructors waits for the other ranks
+        os._exit(code)  # destructors would wait for the other ranks
     alarm.close()
     dist.destroy_process_group()
 
 
 class _Alarm:
-    """By which one rank's error ends the others, even those that wait in a kernel or a socket for it."""
+    """Ends all ranks when one fails, even those that wait for it in a kernel or a socket."""
 
     def __init__(self, connect: Callable[[], Any]) -> None:
-        self.store, watched = connect(), connect()  # a store serves one thread
+        self.store, watched = connect(), connect()  # a store serves only one thread
         self.key = f"shoal/failed/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
         self.done = threading.Event()
         self._watcher = threading.Thread(target=self._watch, args=(watched,), daemon=True)
         self._watcher.start()
 
     def ring(self) -> bool:
-        """Whether this rank is the first to."""
+        """Raises the alarm. Returns whether this rank is the first to do so."""
         try:
             return bool(self.store.add(self.key, 1) == 1)
         except RuntimeError:  # the store died with its rank
             return False
 
     def close(self) -> None:
-        """Before the interpreter ends, which a thread that is talking to a store would make a crash of."""
+        """Stops watching. The interpreter would crash if it ended while a thread uses the store."""
         self.done.set()
         self._watcher.join()
 
@@ -194,8 +194,8 @@ class _Alarm:
 
 
 def leave(code: int) -> int:
-    """Ends the process at once where it is one of several ranks; otherwise `code`. All has been written and closed by
-    then, and gloo's destructors may abort when another rank is gone before."""
+    """Ends the process at once with `code` if it is one of several ranks; else returns `code`. Call it when all is
+    written and closed: gloo's destructors may abort if another rank has ended before."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -203,13 +203,13 @@ def leave(code: int) -> int:
     return code
 
 
-def is_leader() -> bool:
-    """Whether this process is the one that speaks: known before, and without, any connection."""
+def is_rank_zero() -> bool:
+    """Whether this process is rank zero, by the environment alone: known before any connection."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def _buckets(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
-    """Tensors of one kind together, as many as a message holds."""
+    """Tensors of one type and device together, as many as a message holds."""
     bucket: list[torch.Tensor] = []
     for tensor in tensors:
         full = sum(t.numel() for t in bucket) + tensor.numel() > BUCKET
@@ -227,8 +227,8 @@ def _exit_code(error: BaseException) -> int:
     return 2 if isinstance(error, UserError) else 130 if isinstance(error, KeyboardInterrupt) else 1
 
 
-def _tell(error: BaseException, ranks: Ranks) -> None:
-    where = "" if ranks.leader else f"rank {ranks.rank}: "
+def _report(error: BaseException, ranks: Ranks) -> None:
+    where = "" if ranks.is_zero else f"rank {ranks.rank}: "
     lost = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
     with contextlib.suppress(BrokenPipeError):
         if isinstance(error, UserError):

@@ -1,12 +1,12 @@
 """A model whose weights, gradients and optimiser states are sharded over ranks, by torch's `fully_shard` (FSDP2).
 
-    sharded = Sharded(model, ranks, placement)       # each decoder layer by itself, all else as one more
-    logps = sharded(lambda: ...model...)             # the layers gather their weights as they are called
-    with sharded.decoding(): sample(model, ...)      # any number of passes, and not the same one on every rank
+    sharded = Sharded(model, ranks, device, dtype)   # each decoder layer by itself, the rest as one more
+    logps = sharded(lambda: ...model...)             # layers gather their weights when they are called
+    with sharded.decoding(): sample(model, ...)      # any number of passes, which may differ between ranks
 
-A pass is a meeting of all ranks, so all must make the same number; `lag` and `decoding` see to it. Weights are gathered
-in the precision of matrix products for layers and in float32 for all else; gradients are averaged in float32. This file
-is imported only where something is to be sharded: not every torch has `torch.distributed`.
+A pass is a collective call: all ranks must make the same number of passes, which `lag` and `decoding` see to. Layers
+gather their weights in the precision of matrix products, everything else in float32; gradients are averaged in float32.
+Import this file only to shard something: not every torch has `torch.distributed`.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Sharded:
     def __init__(
         self, model: Any, ranks: Ranks, device: torch.device, dtype: torch.dtype, gather: bool | None = None
     ) -> None:
-        """`dtype`: of matrix products. `gather`: decode with whole weights on each rank; None: if its memory allows.
+        """`dtype`: of matrix products. `gather`: whether each rank decodes with whole weights; None: if memory allows.
 
-        `model` may lie in the processor's memory; its shards move to `device`, a layer at a time.
+        `model` may be in the processor's memory; its shards move to `device`, a layer at a time.
         """
         self.model = model
         self.ranks = ranks
@@ -45,16 +45,16 @@ class Sharded:
         size = sum(p.numel() for p in model.parameters())
         self._whole_bytes = size * dtype.itemsize
         mesh = init_device_mesh(device.type, (ranks.size,))
-        # Autocast alone would make, and keep for the backward pass, a copy of every layer's weights.
+        # Autocast alone would copy the weights of every layer and keep the copies for the backward pass.
         low = dtype if dtype != torch.float32 else None
         precision = MixedPrecisionPolicy(
             param_dtype=low, reduce_dtype=torch.float32 if low else None, cast_forward_inputs=False
         )
         self.layers: list[Any] = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
-        for layer in reversed(self.layers):  # inner ones first, should there be any
+        for layer in reversed(self.layers):  # inner layers first, if there are any
             fully_shard(layer, mesh=mesh, mp_policy=precision)
         self.root: Any = fully_shard(_Root(model), mesh=mesh)
-        # What is gathered first in inference mode could never be trained. The root has to come first of all.
+        # Weights that are gathered first in inference mode could never be trained. The root has to come first.
         self(lambda: None)
         self._reshard()
         for layer in self.layers:
@@ -62,14 +62,14 @@ class Sharded:
             layer.reshard()
 
     def __call__(self, compute: Callable[[], T]) -> T:
-        """`compute()`, which makes one pass through the model. With gradients on, a backward pass has to follow."""
+        """`compute()`, which makes one pass through the model. With gradients enabled, a backward pass must follow."""
         result: T = self.root(compute)
         if not torch.is_grad_enabled():
-            self.root.reshard()  # a backward pass would have done it
+            self.root.reshard()  # otherwise the backward pass does it
         return result
 
     def lag(self, passes: int) -> int:
-        """How many passes fewer this rank makes than another."""
+        """How many more passes another rank makes than this one."""
         return max(self.ranks.each(passes)) - passes
 
     @contextmanager
@@ -93,7 +93,7 @@ class Sharded:
             self._reshard()
 
     def whole(self) -> dict[str, torch.Tensor] | None:
-        """All weights under their names, tied ones under each, in the leader's memory; None on the other ranks."""
+        """All weights by name (tied ones under each of their names) in rank zero's main memory; None on other ranks."""
         known: dict[int, torch.Tensor | None] = {}
         state: dict[str, torch.Tensor] = {}
         for name, parameter in self.model.named_parameters(remove_duplicate=False):
@@ -102,30 +102,29 @@ class Sharded:
             tensor = known[id(parameter)]
             if tensor is not None:
                 state[name] = tensor
-        if not self.ranks.leader:
+        if not self.ranks.is_zero:
             return None
         kept = self.model.state_dict().keys()
         return state | {name: buffer.cpu() for name, buffer in self.model.named_buffers() if name in kept}
 
-    def clip(self, weights: Iterable[nn.Parameter], others: Sequence[nn.Parameter], max_norm: float) -> torch.Tensor:
-        """Makes sums over ranks of the gradients of `weights`, which FSDP has averaged, and scales them and those of
-        `others`, which every rank holds, to a norm of at most `max_norm` together. Returns the norm before."""
+    def clip(self, weights: Iterable[nn.Parameter], max_norm: float) -> torch.Tensor:
+        """Turns gradients, which FSDP has averaged over ranks, into sums, and scales them down to a norm of at most
+        `max_norm`. Returns the norm before."""
         parts = [p.grad.to_local() for p in weights if isinstance(p.grad, DTensor)]
-        whole = [p.grad for p in others if p.grad is not None]
         with torch.no_grad():
             torch._foreach_mul_(parts, self.ranks.size)
             square = _square(parts, self.device)
             self.ranks.add([square])
-            norm = (square + _square(whole, self.device)).sqrt()
-            torch._foreach_mul_([*parts, *whole], (max_norm / (norm + 1e-6)).clamp(max=1))
+            norm = square.sqrt()
+            torch._foreach_mul_(parts, (max_norm / (norm + 1e-6)).clamp(max=1))
         return norm
 
     def reference(self) -> ShardedReference:
-        """The model as it is now, to be kept."""
+        """Keeps the model as it is now."""
         return ShardedReference(self)
 
     def state_of(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        """The state of an optimiser as it would be without sharding; on ranks but the leader without its tensors."""
+        """The state of an optimiser as it would be without sharding; without tensors on ranks other than zero."""
         state = optimizer.state_dict()
         whole = {
             index: {name: self._whole(v) if isinstance(v, torch.Tensor) else v for name, v in of_one.items()}
@@ -134,7 +133,7 @@ class Sharded:
         return {**state, "state": whole}
 
     def restore(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-        """Takes up what `state_of`, or an optimiser of whole weights, has given."""
+        """Loads a state from `state_of`, or from an optimiser of whole weights."""
         weights = [weight for group in optimizer.param_groups for weight in group["params"]]
 
         def ours(value: Any, weight: Any) -> Any:
@@ -148,12 +147,12 @@ class Sharded:
         optimizer.load_state_dict({**state, "state": mine})
 
     def _whole(self, value: torch.Tensor) -> torch.Tensor | None:
-        """A tensor that may be sharded, whole and in the leader's memory; None on the other ranks."""
+        """A tensor that may be sharded, whole, on rank zero in the processor's memory; None on the other ranks."""
         full: torch.Tensor = value.full_tensor() if isinstance(value, DTensor) else value
-        return full.detach().cpu() if self.ranks.leader else None
+        return full.detach().cpu() if self.ranks.is_zero else None
 
     def _fits(self) -> bool:
-        """Whether all weights at once find room on every rank, and leave some for what is decoded."""
+        """Whether every rank has memory for all weights at once, and enough left to decode."""
         if self.device.type != "cuda":
             return True
         free, _ = torch.cuda.mem_get_info(self.device)
@@ -161,7 +160,7 @@ class Sharded:
 
     @contextmanager
     def _in_step(self) -> Iterator[None]:
-        """Ranks say before each pass that they make one; who is done makes idle ones until all are."""
+        """Each rank announces its passes; a rank that is done makes idle passes until all are."""
         done = False
 
         def announce(*_: object) -> None:
@@ -189,7 +188,7 @@ class Sharded:
 
 
 class _Root(nn.Module):
-    """What `fully_shard` takes for the model: here the head is called apart from what is below it."""
+    """What `fully_shard` takes for the model: here the head is called apart from the layers below it."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -200,7 +199,7 @@ class _Root(nn.Module):
 
 
 class ShardedReference:
-    """A sharded model as it was at the start: a shard of it lies beside the model's own, and they change places."""
+    """A sharded model as it was at the start: each rank keeps a shard of it and swaps it in when needed."""
 
     def __init__(self, sharded: Sharded) -> None:
         self.sharded = sharded
@@ -209,7 +208,7 @@ class ShardedReference:
 
     @contextmanager
     def restored(self) -> Iterator[Any]:
-        """The model as it was. Its trained self is not there meanwhile."""
+        """The model as it was. The trained model is not available meanwhile."""
         self._swap()
         try:
             yield self.sharded.model
@@ -217,7 +216,7 @@ class ShardedReference:
             self._swap()
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """The whole of it; empty on ranks that write nothing."""
+        """The whole reference on rank zero; empty on the other ranks."""
         with self.restored():
             return self.sharded.whole() or {}
 
@@ -236,7 +235,7 @@ class ShardedReference:
 
 
 def _shard_like(value: torch.Tensor, like: DTensor) -> DTensor:
-    """`value`, which the leader at least has right, sharded as `like` is."""
+    """Rank zero's `value`, sharded like `like`."""
     return distribute_tensor(value.to(like.device, like.dtype), like.device_mesh, like.placements)
 
 

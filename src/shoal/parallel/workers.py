@@ -1,15 +1,16 @@
-"""Worker processes that keep nodes' models, for many small nodes on a processor with several cores.
+"""Worker processes that keep nodes' models: many small nodes on a processor with several cores.
 
-    workers = Workers({"node-1": "guppy", "node-2": "guppy"}, 2, config, checkpoint, threads=1)
-    policies = [RemotePolicy(workers, name) for name in workers.nodes]    # and a RemoteLearner of each
+    build = functools.partial(make_nodes, config, checkpoint, threads)    # a function of a module
+    workers = Workers(build, {"node-1": "guppy", "node-2": "guppy"}, count=2, threads=1)
+    policies = [RemotePolicy(workers, name) for name in workers.nodes]    # and a RemoteLearner for each
     workers.wait_ready(print)
-    workers.company.together([node.act for node in nodes])
+    workers.lockstep.run([node.act for node in nodes])
 
-A worker builds and keeps the policies and learners of its nodes; all else of a node stays in the driver, this process.
-What is asked of a model is sent at once and waited for once all nodes have asked, so that workers compute side by side;
-each does what it is told in the order in which it is told, so a run is as repeatable as a plain loop.
+A worker builds and keeps the policies and learners of its nodes; the rest of a node stays in this process, the driver.
+A request to a model is sent at once, and its result is waited for once all nodes have asked, so that workers compute
+side by side. Each handles its requests in order, so a run is as repeatable as a plain loop.
 
-Driver and worker speak by pickles over pipes. Torch is imported in the worker alone.
+Driver and worker exchange pickles over pipes. Torch is imported in the worker alone.
 """
 
 from __future__ import annotations
@@ -28,25 +29,28 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from shoal.config.settings import Config
 from shoal.errors import UserError
-from shoal.parallel.lockstep import Company
+from shoal.parallel.lockstep import Lockstep
+from shoal.protocols import Learner, TrainablePolicy, UpdateResult
 from shoal.rollout import Completion, Question, Scored
 from shoal.sandbox.pipes import die_with_parent, own_pipes
 
 COMMAND = (sys.executable, "-P", "-m", "shoal.parallel.workers")
 GRACE = 5.0
-"""Seconds that the end of a process may take to be known after its pipe has ended."""
+"""Seconds between the end of a pipe and that of its process, at most."""
+
+Status = Callable[[str], None]
+Build = Callable[[Mapping[str, str], Status], Mapping[str, tuple[TrainablePolicy, Learner]]]
+"""Makes nodes' policies and learners from the names of nodes and their models, and reports what it loads. It is pickled
+by reference."""
 
 
 class Workers:
-    """The workers of a run, with the nodes dealt over them. Close them."""
+    """The workers of a run, with the nodes divided among them. Close them."""
 
-    def __init__(
-        self, sources: Mapping[str, str], count: int, config: Config, checkpoint: Path | None, threads: int
-    ) -> None:
-        """Starts them and waits for nothing. `sources`: the model of each node; `checkpoint`: what it has come to."""
-        self.company = Company()
+    def __init__(self, build: Build, sources: Mapping[str, str], count: int, threads: int) -> None:
+        """Starts `count` workers with `threads` threads each, and does not wait. `sources`: the model of each node."""
+        self.lockstep = Lockstep()
         self.sources = dict(sources)
         self.trained: dict[str, int] = {}
         """Trained parameters of each node, once the workers are ready."""
@@ -55,14 +59,14 @@ class Workers:
         self._workers: list[_Worker] = []
         try:
             for number in range(count):
-                hand = {name: sources[name] for name in names[number::count]}
-                self._workers.append(_Worker(hand, config, checkpoint, threads))
+                dealt = {name: sources[name] for name in names[number::count]}
+                self._workers.append(_Worker(build, dealt, threads))
         except BaseException:
             self.close()
             raise
 
-    def wait_ready(self, status: Callable[[str], None]) -> None:
-        """Returns once all have their models; `status` is told what they load. Raises what kept one from it."""
+    def wait_ready(self, status: Status) -> None:
+        """Waits until all workers have their models. `status` gets what they load. Raises their errors."""
         told: set[str] = set()
 
         def once(text: str) -> None:
@@ -74,16 +78,15 @@ class Workers:
             self.trained |= worker.result(0, once)
 
     def call(self, node: str, part: str, method: str, *arguments: Any) -> Any:
-        """What a method of a node's policy or learner gives, in its worker. In company others ask meanwhile."""
-        number = self.nodes[node]
-        worker = self._workers[number % len(self._workers)]
+        """The result of a method of a node's policy or learner, in its worker. Within `lockstep.run`, other nodes ask
+        meanwhile."""
+        worker = self._workers[self.nodes[node] % len(self._workers)]
         ticket = worker.send(node, part, method, arguments)
-        if not self.company.present:
-            return worker.result(ticket)
-        return self.company.ask(_results, "workers", number, (worker, ticket))
+        self.lockstep.pause()
+        return worker.result(ticket)
 
     def close(self) -> None:
-        """Ends them at once, whatever they do."""
+        """Ends the workers at once."""
         for worker in self._workers:
             worker.kill()
 
@@ -95,7 +98,7 @@ class RemotePolicy:
     """A node's language model in a worker."""
 
     trouble = ""
-    """As in `LanguagePolicy`: it gives all that it is asked for."""
+    """As in `LanguagePolicy`: it never gives fewer completions than it is asked for."""
 
     def __init__(self, workers: Workers, node: str) -> None:
         self.name = workers.sources[node]
@@ -104,7 +107,7 @@ class RemotePolicy:
 
     @property
     def trained(self) -> int:
-        """How many parameters are trained."""
+        """Trained parameters."""
         return self.workers.trained[self.node]
 
     def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
@@ -123,15 +126,15 @@ class RemotePolicy:
 
 
 class RemoteLearner:
-    """A node's learner, beside its model."""
+    """A node's learner in a worker."""
 
     def __init__(self, workers: Workers, node: str) -> None:
         self.node = node
         self.workers = workers
 
-    def update(self, scored: Sequence[Scored], seed: int = 0) -> dict[str, float]:
-        metrics: dict[str, float] = self._call("update", list(scored), seed)
-        return metrics
+    def update(self, batch: Sequence[Scored], seed: int = 0) -> UpdateResult:
+        result: UpdateResult = self._call("update", list(batch), seed)
+        return result
 
     def save(self, folder: Path) -> None:
         self._call("save", folder.absolute())
@@ -144,9 +147,9 @@ class RemoteLearner:
 
 
 class _Worker:
-    """The driver's end of one process. A thread reads what it says, so that neither ever waits for the other to."""
+    """The driver's end of one process. A thread reads its messages, so that neither side blocks the other."""
 
-    def __init__(self, sources: dict[str, str], config: Config, checkpoint: Path | None, threads: int) -> None:
+    def __init__(self, build: Build, sources: dict[str, str], threads: int) -> None:
         self.nodes = list(sources)
         path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
         self.process = subprocess.Popen(
@@ -154,7 +157,7 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": str(threads)},
-            start_new_session=True,  # an interrupt from the keyboard is the driver's to handle
+            start_new_session=True,  # the driver handles interrupts from the keyboard
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -164,21 +167,21 @@ class _Worker:
         self._tickets = itertools.count()
         self._ready = False
         threading.Thread(target=self._read, args=(self.process.stdout,), daemon=True).start()
-        self.send(config.model_dump(), sources, checkpoint.absolute() if checkpoint else None, threads)
+        self.send(build, sources)
 
     def send(self, *message: Any) -> int:
-        """Has something done. Returns the ticket for its result; the first, 0, is that of the start."""
-        with contextlib.suppress(BrokenPipeError):  # a dead worker shows when its result is waited for
+        """Sends a request. Returns the ticket for its result; that of the start is 0."""
+        with contextlib.suppress(BrokenPipeError):  # `result` notices a dead worker
             _write(self._requests, message)
         return next(self._tickets)
 
-    def result(self, ticket: int, status: Callable[[str], None] = lambda text: None) -> Any:
-        """What came of it. Raises the worker's error, and `UserError` if it died."""
+    def result(self, ticket: int, status: Status = lambda text: None) -> Any:
+        """The result of a request. Raises the worker's error, and `UserError` if the worker died."""
         while ticket not in self._results:
             message = self._messages.get()
             if message is None:
-                self._messages.put(None)  # for whoever asks again
-                raise UserError(self._obituary())
+                self._messages.put(None)  # for the next call
+                raise UserError(self._exit_reason())
             kind, number, value = message
             if kind == "status":
                 status(value)
@@ -197,12 +200,12 @@ class _Worker:
             self._requests.close()
 
     def _read(self, replies: IO[bytes]) -> None:
-        with replies, contextlib.suppress(EOFError, pickle.UnpicklingError):  # a pickle cut short is one of the two
+        with replies, contextlib.suppress(EOFError, pickle.UnpicklingError):  # the pickle may be cut short
             while True:
                 self._messages.put(pickle.load(replies))
         self._messages.put(None)
 
-    def _obituary(self) -> str:
+    def _exit_reason(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(GRACE)
         code = self.process.returncode
@@ -211,14 +214,9 @@ class _Worker:
             how = "closed its pipe"
         elif code < 0:
             how = f"was ended by {signal.Signals(-code).name}"
-            how += ", which may be for want of memory" * (code == -signal.SIGKILL)
-        kept = f"the worker process that kept {', '.join(self.nodes)} {how}"
-        return kept + ("; --resume goes on from the last checkpoint" if self._ready else " before it had its models")
-
-
-def _results(_: Any, asked: dict[int, tuple[_Worker, int]]) -> dict[int, Any]:
-    """What came of the work of each node."""
-    return {number: worker.result(ticket) for number, (worker, ticket) in asked.items()}
+            how += ", perhaps because memory ran out" * (code == -signal.SIGKILL)
+        message = f"the worker process of {', '.join(self.nodes)} {how}"
+        return message + ("; --resume continues from the last checkpoint" if self._ready else " while loading models")
 
 
 def _write(stream: IO[bytes], message: Any) -> None:
@@ -227,38 +225,35 @@ def _write(stream: IO[bytes], message: Any) -> None:
 
 
 def main() -> None:
-    """The worker: serves until the driver closes its end or is gone."""
+    """The worker process. It serves until the driver closes the pipe or dies."""
     requests, replies = own_pipes()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with_parent()
     with contextlib.suppress(EOFError, BrokenPipeError, pickle.UnpicklingError):
-        settings, sources, checkpoint, threads = pickle.load(requests)
+        build, sources = pickle.load(requests)  # imports torch
         parts: dict[tuple[str, str], Any] = {}
 
-        def build() -> dict[str, int]:
-            from shoal.runs.models import make_nodes  # torch, only now
-
-            config = Config.model_validate(settings)
-            made = make_nodes(config, sources, checkpoint, threads, lambda text: _write(replies, ("status", 0, text)))
+        def start() -> dict[str, int]:
+            made = build(sources, lambda text: _write(replies, ("status", 0, text)))
             for name, (policy, learner) in made.items():
                 parts[name, "policy"], parts[name, "learner"] = policy, learner
             trained = {name: policy.lm.model.parameters() for name, (policy, _) in made.items()}
             return {name: sum(w.numel() for w in weights if w.requires_grad) for name, weights in trained.items()}
 
-        _write(replies, _tried(0, ", ".join(sources), build))
+        _write(replies, _tried(0, ", ".join(sources), start))
         for ticket in itertools.count(1):
             node, part, method, arguments = pickle.load(requests)
             _write(replies, _tried(ticket, node, lambda: getattr(parts[node, part], method)(*arguments)))  # noqa: B023
 
 
-def _tried(ticket: int, whose: str, call: Callable[[], Any]) -> tuple[str, int, Any]:
-    """The message of what came of `call`. What is no mistake of the user's or the disk's is told with its place."""
+def _tried(ticket: int, nodes: str, call: Callable[[], Any]) -> tuple[str, int, Any]:
+    """The reply to a request: the result of `call`, or its error. An unexpected error comes with its traceback."""
     try:
         return "done", ticket, call()
     except (UserError, OSError) as error:
         return "error", ticket, error
-    except Exception as error:  # a bug: it is the driver's to end
-        return "error", ticket, RuntimeError(f"{error}\n\nin the worker of {whose}:\n{traceback.format_exc()}")
+    except Exception as error:  # a bug, which ends the driver
+        return "error", ticket, RuntimeError(f"{error}\n\nin the worker of {nodes}:\n{traceback.format_exc()}")
 
 
 if __name__ == "__main__":

@@ -1,15 +1,14 @@
-"""Batched sampling: each prompt is read once, and its completions attend to that one copy (`prefix`).
+"""Batched decoding: each prompt is read once, and its completions attend to that one copy (`prefix`).
 
-The loop is over the model's own forward pass, captured as CUDA graphs where there are such (`graphs`). Prompts are
-padded on the right, where nothing causal sees the padding; what has ended leaves the batch at once, so that the matrix
-products are those of living completions alone.
+The loop runs the model's own forward pass. Prompts are padded on the right, where causal attention does not see the
+padding. A completion that has ended leaves the batch at once, so that only living ones cost matrix products.
 
 Shape suffixes: Q prompts, P positions in a prompt, B living completions, C hidden size, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,11 +18,10 @@ from transformers import DynamicCache, PreTrainedModel
 from shoal.errors import UserError
 from shoal.policy.device import Placement
 from shoal.policy.draw import Sampling, draw
-from shoal.policy.graphs import static_step
 from shoal.policy.prefix import Bucket, attention
 
 BUCKET_RATIO = 1.3
-"""Prompts that are read and attended to together differ by at most this factor in length."""
+"""Longest to shortest prompt among those that are read together, at most."""
 PREFILL_TOKENS = 8192
 """Prompt tokens that are read in one pass."""
 
@@ -50,24 +48,19 @@ def sample(
 ) -> list[list[Sampled]]:
     """`num_generations` completions for each of `prompts` (token ids), in one batch.
 
-    What is drawn for a prompt depends on its own of the `seeds` alone, whatever else is in the batch.
+    The completions of a prompt depend on its seed alone, not on the rest of the batch.
     """
     G = num_generations
     results = [Sampled() for _ in range(len(prompts) * G)]
     chance_RT = _chances(seeds, G, sampling.max_completion_length)
     buckets, living, first = [], [], []
-    for chosen in _alike([len(prompt) for prompt in prompts]):
+    for chosen in length_batches([len(prompt) for prompt in prompts]):
         with placement.autocast():
             bucket, logits_QV = _read(model, [prompts[q] for q in chosen], G, sampling, placement.device)
         buckets.append(bucket)
         living.append([q * G + g for q in chosen for g in range(G)])
         first.append(logits_QV.repeat_interleave(G, 0))
     logits_BV = torch.cat(first)
-    read_token: Callable[[Any, list[Bucket], torch.Tensor], torch.Tensor] = _step
-    captured = static_step(model, buckets, sampling.max_completion_length, placement, _forward) if buckets else None
-    if captured is not None:
-        buckets, living = [captured.bucket], [[row for group in living for row in group]]
-        read_token = captured
     with attention(model):
         for step in range(sampling.max_completion_length):
             rows = [row for group in living for row in group]
@@ -82,20 +75,20 @@ def sample(
             if any(ended):
                 token_B = token_B[_drop(buckets, living, ended)]
             with placement.autocast():
-                logits_BV = read_token(model, buckets, token_B)
+                logits_BV = _step(model, buckets, token_B)
     return [results[q * G : (q + 1) * G] for q in range(len(prompts))]
 
 
 def _chances(seeds: Sequence[int], num_generations: int, length: int) -> torch.Tensor:
-    """A number in [0, 1) for each token of each completion, made where every machine makes the same."""
+    """A number in [0, 1) for each token of each completion, drawn on the processor: the same on every machine."""
     generator = torch.Generator()
     return torch.cat(
         [torch.rand(num_generations, length, generator=generator.manual_seed(s), dtype=torch.float64) for s in seeds]
     )
 
 
-def _alike(lengths: list[int]) -> Iterator[list[int]]:
-    """Indices of prompts of like length, at most `PREFILL_TOKENS` of padded length together."""
+def length_batches(lengths: list[int]) -> Iterator[list[int]]:
+    """Batches of indices of prompts with similar lengths, of at most `PREFILL_TOKENS` padded tokens."""
     chosen: list[int] = []
     for index in sorted(range(len(lengths)), key=lambda i: lengths[i]):
         much = lengths[index] * (len(chosen) + 1) > PREFILL_TOKENS
@@ -110,7 +103,7 @@ def _alike(lengths: list[int]) -> Iterator[list[int]]:
 def _read(
     model: Any, prompts: list[Sequence[int]], num_generations: int, sampling: Sampling, device: torch.device
 ) -> tuple[Bucket, torch.Tensor]:
-    """Reads prompts. Returns their bucket and the logits (Q, V) of the tokens that come first."""
+    """Reads prompts. Returns their bucket and the logits (Q, V) of the first tokens of their completions."""
     lengths = [len(prompt) for prompt in prompts]
     ids_QP = torch.zeros(len(prompts), max(lengths), dtype=torch.long)
     for row, prompt in enumerate(prompts):
@@ -119,21 +112,18 @@ def _read(
     hidden_QPC = model.base_model(ids_QP.to(device), past_key_values=cache, use_cache=True).last_hidden_state
     last_QC = hidden_QPC[range(len(prompts)), [length - 1 for length in lengths]]
     prompts_read = [(layer.keys, layer.values) for layer in cache.layers]
-    return Bucket(prompts_read, lengths, num_generations, sampling.max_completion_length), _head(model, last_QC)
+    return Bucket(prompts_read, lengths, num_generations, sampling.max_completion_length), output_logits(model, last_QC)
 
 
 def _step(model: Any, buckets: list[Bucket], token_B: torch.Tensor) -> torch.Tensor:
     """Reads one token of each living completion. Returns logits (B, V)."""
-    return _forward(model, buckets, token_B, torch.cat([bucket.begin_step() for bucket in buckets]))
-
-
-def _forward(model: Any, buckets: Sequence[Bucket], token_B: torch.Tensor, position_B: torch.Tensor) -> torch.Tensor:
+    position_B = torch.cat([bucket.begin_step() for bucket in buckets])
     out = model.base_model(token_B[:, None], position_ids=position_B[:, None], use_cache=False, buckets=buckets)
-    return _head(model, out.last_hidden_state[:, 0])
+    return output_logits(model, out.last_hidden_state[:, 0])
 
 
 def _drop(buckets: list[Bucket], living: list[list[int]], ended: list[bool]) -> list[int]:
-    """Takes what has ended out of `buckets` and `living`. Returns the old row of each row that is left."""
+    """Removes ended completions from `buckets` and `living`. Returns the old row of each remaining row."""
     rows, start = [], 0
     for bucket, group in zip(list(buckets), list(living), strict=True):
         end = start + len(bucket)
@@ -147,7 +137,7 @@ def _drop(buckets: list[Bucket], living: list[list[int]], ended: list[bool]) -> 
     return rows
 
 
-def _head(model: Any, hidden: torch.Tensor) -> torch.Tensor:
+def output_logits(model: Any, hidden: torch.Tensor) -> torch.Tensor:
     """Logits (float32) of last hidden states."""
     logits: torch.Tensor = model.get_output_embeddings()(hidden).float()
     softcap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
@@ -155,14 +145,14 @@ def _head(model: Any, hidden: torch.Tensor) -> torch.Tensor:
 
 
 def check_decoding(model: PreTrainedModel, name: str, placement: Placement) -> None:
-    """Raises `UserError` if tokens drawn here have other log-probabilities than in the model's own forward pass: an
-    architecture whose attention cannot be replaced, or that does to its scores what is not known here."""
+    """Raises `UserError` if tokens drawn here have other log-probabilities than in the model's own forward pass: its
+    attention cannot be replaced, or changes its scores in a way that is not known here."""
     V = model.get_output_embeddings().weight.shape[0]
     prompts = [[5 % V, 9 % V, 7 % V], [3 % V]]
     try:
         groups = sample(model, prompts, 2, Sampling(max_completion_length=3), frozenset(), placement, [0, 1])
         worst = max(_error(model, p, s, placement) for p, group in zip(prompts, groups, strict=True) for s in group)
-    except Exception as error:  # models refuse in as many ways as there are
+    except Exception as error:  # architectures refuse in many ways
         reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
         raise UserError(f"model '{name}' ({model.config.model_type}) cannot be decoded here: {reason}") from error
     if not worst < (1e-2 if placement.dtype == torch.float32 else 0.5):  # NaN is refused too

@@ -12,7 +12,7 @@ from shoal.errors import UserError
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.control import control_strings
 from shoal.policy.decode import cache_bytes_per_token, check_decoding, sample
-from shoal.policy.device import Placement
+from shoal.policy.device import Placement, place
 from shoal.policy.draw import Sampling
 from shoal.policy.loading import LanguageModel, load
 from shoal.policy.plain import PlainText
@@ -40,21 +40,25 @@ class LanguagePolicy:
     def __init__(
         self,
         model: str | LanguageModel,
-        sampling: Sampling,
-        placement: Placement,
+        sampling: Sampling | None = None,
+        placement: Placement | None = None,
         ranks: Ranks = ALONE,
         sharded: Sharded | None = None,
+        *,
+        max_completion_length: int = 256,
     ) -> None:
-        """`ranks`: among whom questions are divided; `sharded`: of `model`, where no rank holds all of it."""
-        self.lm = load(model, placement.device) if isinstance(model, str) else model
-        self.sampling = sampling
-        self.placement = placement
+        """`model`: a name on the Hub, a folder, a GGUF file or "guppy". `placement`: None: the best that this machine
+        has. `max_completion_length`: if there is no `sampling`. `ranks`: among which questions are divided; `sharded`:
+        the shards of `model`, if no rank holds all of it."""
+        self.placement = placement or place()
+        self.sampling = sampling or Sampling(max_completion_length=max_completion_length)
+        self.lm = load(model, self.placement.device) if isinstance(model, str) else model
         self.ranks = ranks
         self.sharded = sharded
         self.lm.model.eval()
-        use_fast_products(self.lm.model, placement.device)
+        use_fast_products(self.lm.model, self.placement.device)
         with self._decoding():
-            check_decoding(self.lm.model, self.lm.name, placement)
+            check_decoding(self.lm.model, self.lm.name, self.placement)
         self._template = chat_template(self.lm.tokenizer, self.lm.name)
         self._plain = PlainText(self.lm.tokenizer, self.lm.stop_ids)
         # A question may have a word that ends answers, where that is an ordinary one, such as a new line.
@@ -92,7 +96,7 @@ class LanguagePolicy:
                     [seed_of(seed, number) for number, _ in batch],
                 )
         answers = [tuple(self._completion(s.token_ids, s.stopped, s.logps) for s in group) for group in groups]
-        return self.ranks.together(answers)
+        return self.ranks.gather(answers)
 
     def prompt_ids(self, question: Question) -> list[int]:
         """The question in this model's own format: its chat template, or plain lines where it has none."""
@@ -124,7 +128,7 @@ class LanguagePolicy:
     def save(self, folder: Path) -> None:
         """Writes the model. Ranks but the leader write nothing, and have to call it only where weights are sharded."""
         whole = None if self.sharded is None else self.sharded.whole()
-        if not self.ranks.leader:
+        if not self.ranks.is_zero:
             return
         if whole is None:
             self.lm.save(folder)

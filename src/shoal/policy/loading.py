@@ -1,12 +1,12 @@
-"""Bringing a model and its tokenizer into memory: the embedded guppy, a folder (of a model, or of adapters to one), a
-GGUF file, or a name on the Hub."""
+"""Loading a model with its tokenizer: the embedded guppy, a folder (of a model, or of adapters), a GGUF file, or a name
+on the Hugging Face Hub."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,14 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 
 from shoal.config.policy import GUPPY
 from shoal.errors import UserError
+from shoal.policy.adapters import ADAPTER_CONFIG, base_name, is_adapters, merged_with_adapters
+from shoal.policy.failures import first_line
 from shoal.policy.template import chat_template
-
-ADAPTER_CONFIG = "adapter_config.json"
-"""The file by which a folder of adapters is known."""
 
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """A causal language model with all that is needed to decode with it."""
+    """A causal language model with what decoding needs."""
 
     name: str
     model: PreTrainedModel
@@ -48,20 +47,20 @@ ALIGNMENT = 64
 
 
 def load(name: str, device: torch.device) -> LanguageModel:
-    """Loads `name` (see the module's docstring) in float32.
+    """Loads `name` (see the module's docstring) in float32. Adapters are added to the weights of their base.
 
-    Raises `UserError` with one line that says what is wrong: nothing of that name, a file that is cut short, an
-    architecture that is unknown, no end-of-sequence token.
+    Raises `UserError` with one line that says what is wrong: an unknown name or architecture, a damaged file, no end-
+    of-sequence token.
     """
     transformers.logging.set_verbosity_error()
-    huggingface_hub.logging.set_verbosity_error()  # it would tell of each retry
+    huggingface_hub.logging.set_verbosity_error()  # it would report each retry
     transformers.logging.disable_progress_bar()
-    if name != GUPPY and (Path(name).expanduser() / ADAPTER_CONFIG).is_file():
-        from shoal.policy.lora import load_merged
-
-        return load_merged(Path(name).expanduser(), device)
-    source, options = _source(name)
-    # Reading a GGUF file draws a bar of its own, which nothing turns off; downloads of others should show theirs.
+    folder = Path(name).expanduser()
+    if name != GUPPY and is_adapters(folder):
+        base = load_base(folder, device)
+        return replace(base, name=str(folder), model=merged_with_adapters(base.model, folder, base.name))
+    source, options = source_of(name)
+    # Reading a GGUF file shows a progress bar that nothing turns off; downloads should show theirs.
     silence = contextlib.redirect_stderr(io.StringIO()) if "gguf_file" in options else contextlib.nullcontext()
     try:
         with silence:
@@ -86,9 +85,25 @@ def load(name: str, device: torch.device) -> LanguageModel:
     return LanguageModel(name, model, tokenizer, stop_ids, eos_id, pad_id)
 
 
+def load_base(folder: Path, device: torch.device) -> LanguageModel:
+    """The model that the adapters in `folder` belong to. Raises `UserError` if it is gone."""
+    name = base_name(folder)
+    if is_adapters(Path(name).expanduser()):  # they could refer to each other in a circle
+        raise UserError(
+            f"the adapters in '{folder}' belong to '{name}', which are adapters too: `shoal merge` those first"
+        )
+    try:
+        return load(name, device)
+    except UserError as error:
+        raise UserError(
+            f"the adapters in '{folder}' belong to a model that is gone: {error} "
+            f"(base_model_name_or_path in their {ADAPTER_CONFIG} says where it is)"
+        ) from error
+
+
 def _align(model: Any) -> None:
-    """Has weights begin where torch puts new ones. Those of a file are views into it that begin anywhere, and MKL's
-    products depend on that in their last bits: a resumed run would not be the run it was."""
+    """Aligns weights in memory as torch aligns new ones. Weights from a file are views into it with any offset, and the
+    last bits of MKL's products depend on that: a resumed run would differ."""
     for weight in model.parameters():
         if weight.device.type == "cpu" and weight.data_ptr() % ALIGNMENT:
             weight.data = weight.data.clone()
@@ -99,8 +114,8 @@ def display_name(name: str) -> str:
     return name if name == GUPPY else Path(name).name.removesuffix(".gguf")
 
 
-def _source(name: str) -> tuple[str, dict[str, Any]]:
-    """What to hand to `from_pretrained`, and with which options: a model's own code is never run, nor asked about."""
+def source_of(name: str) -> tuple[str, dict[str, Any]]:
+    """The name and the options for `from_pretrained`. A model's own code is never run, nor asked about."""
     plain = {"trust_remote_code": False}
     local = plain | {"local_files_only": True}
     if name == GUPPY:
@@ -134,16 +149,8 @@ def _reason(name: str, error: Exception) -> str:
     return first_line(error)
 
 
-def first_line(error: Exception) -> str:
-    """What kind of error it is, and the beginning of what it says."""
-    if "trust_remote_code" in str(error):
-        return "it needs code of its own (auto_map in its files), which shoal never runs"
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
-
-
 def _forget_quantisation(model: Any) -> None:
-    """The weights are plain floats by now; with these marks left, transformers would refuse to save them."""
+    """Removes the marks of quantisation. The weights are plain floats now; transformers would refuse to save them."""
     del model.config.quantization_config
     model.hf_quantizer = None
     model.is_quantized = False
@@ -157,7 +164,7 @@ def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
 
 
 def _turn_end(tokenizer: Any, name: str, stop_ids: frozenset[int]) -> int:
-    """The stop token that the chat template puts after an answer; without a template the tokenizer's own."""
+    """The stop token that the chat template puts after an answer; without a template, the tokenizer's own."""
     template = chat_template(tokenizer, name)
     if template is not None and template.takes(("user", "assistant")):
         chat = template.frame(("user", "assistant")).text(["a", "b"])

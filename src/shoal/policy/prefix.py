@@ -1,6 +1,6 @@
-"""Attention of many completions to few prompts: keys and values of a prompt lie there once for all its completions.
+"""Attention of many completions to few prompts: all completions of a prompt share one copy of its keys and values.
 
-`attention(model)` puts it in the place of a transformers model's own, which then takes `buckets=` in its forward pass.
+`attention(model)` replaces the attention of a transformers model, whose forward pass then takes `buckets=`.
 
 Shape suffixes: Q prompts, G completions of each, P positions in a prompt, B living completions, T positions in a
 completion, N = P + T, H key-value heads, K queries that share one (heads / H), D size of a head, E size of a value.
@@ -20,7 +20,7 @@ NAME = "shoal_shared_prefix"
 
 
 class Bucket:
-    """Completions of prompts of like length: the cache of the prompts, once each, and that of the completions."""
+    """Completions of prompts of similar length, with the keys and values of the prompts and of the completions."""
 
     def __init__(
         self,
@@ -29,18 +29,18 @@ class Bucket:
         num_generations: int,
         max_length: int,
     ) -> None:
-        """`prompts`: keys and values (Q, H, P, D) of each layer, padded on the right; `lengths`: without that."""
+        """`prompts`: keys and values (Q, H, P, D) of each layer, padded on the right. `lengths`: without padding."""
         self.prompts = prompts
         Q, _H, P, _D = prompts[0][0].shape
         B, device = Q * num_generations, prompts[0][0].device
         self._room = (B, max_length - 1)  # the last token of a completion is never attended to
         self.steps = 0
-        """T: how many tokens of each completion are in there."""
+        """T: the number of tokens of each completion so far."""
         self.num_generations = num_generations
         self.place_B = torch.arange(B, device=device)
-        """Which completion each row is, in the order of the prompts: attention to those is computed in that order."""
+        """The completion of each row, numbered in the order of the prompts."""
         self.whole = True
-        """Whether every completion lives and stands in its place."""
+        """Whether every completion is living, in the order of the prompts."""
         self.lengths_Q = torch.tensor(lengths, device=device)
         self.padded = min(lengths) < P
         self.position_P = torch.arange(P, device=device)
@@ -52,7 +52,7 @@ class Bucket:
 
     @cached_property
     def own(self) -> list[tuple[torch.Tensor, ...]]:
-        """Keys and values (B, H, T, D) of each layer; those of living completions come first."""
+        """Keys and values (B, H, T, D) of each layer, living completions first."""
         B, T = self._room
         return [tuple(t.new_empty(B, t.shape[1], T, t.shape[-1]) for t in layer) for layer in self.prompts]
 
@@ -63,7 +63,7 @@ class Bucket:
         return self._lengths_B() + (self.steps - 1)
 
     def drop(self, ended: Sequence[bool]) -> list[int]:
-        """Takes out rows that have ended; the last living ones move into their places. Returns each row's old row."""
+        """Removes rows that have ended; the last living rows move into their places. Returns each row's old row."""
         living = [row for row, end in enumerate(ended) if not end]
         order = list(range(len(living)))
         holes = [row for row in order if ended[row]]
@@ -74,12 +74,9 @@ class Bucket:
             to, from_ = torch.tensor([holes, movers], device=self.place_B.device)  # once for all layers
             for cache_BHTD in (cache for keys_and_values in self.own for cache in keys_and_values):
                 cache_BHTD[to, :, : self.steps] = cache_BHTD[from_, :, : self.steps]
-        self._reorder(torch.tensor(order, dtype=torch.long, device=self.place_B.device))
+        self.place_B = self.place_B[torch.tensor(order, dtype=torch.long, device=self.place_B.device)]
         self.whole = self.whole and not any(ended)
         return order
-
-    def _reorder(self, order_B: torch.Tensor) -> None:
-        self.place_B = self.place_B[order_B]
 
     def attend(
         self,
@@ -107,7 +104,7 @@ class Bucket:
         return self._by_prompt(probs_BHKN[..., :P], values_QHPE) + probs_BHKN[..., P:] @ own_values_BHTE
 
     def _append(self, layer: int, key_BHD: torch.Tensor, value_BHE: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Puts in the newest token's key and value. Returns those of all tokens: (B, H, T, D), (B, H, T, E)."""
+        """Adds the newest token's key and value. Returns those of all tokens: (B, H, T, D), (B, H, T, E)."""
         keys_BHTD, values_BHTE = (cache[: len(self), :, : self.steps] for cache in self.own[layer])
         keys_BHTD[:, :, -1] = key_BHD
         values_BHTE[:, :, -1] = value_BHE
@@ -116,25 +113,19 @@ class Bucket:
     def _by_prompt(self, rows_BHKX: torch.Tensor, matrix_QHXY: torch.Tensor) -> torch.Tensor:
         """Each row times its prompt's matrix, (B, H, K, Y): one product for all completions of a prompt."""
         (_B, H, K, X), Q, G = rows_BHKX.shape, len(matrix_QHXY), self.num_generations
-        every = rows_BHKX if self.whole else self._to_places(rows_BHKX)
+        every = rows_BHKX
+        if not self.whole:  # a row for each completion, living or not, in the order of the prompts
+            every = rows_BHKX.new_zeros(Q * G, H, K, X)
+            every[self.place_B] = rows_BHKX
         stacked = every.reshape(Q, G, H, K, X).transpose(1, 2).reshape(Q, H, G * K, X)
         product = (stacked @ matrix_QHXY).view(Q, H, G, K, -1).transpose(1, 2).reshape(Q * G, H, K, -1)
-        return product if self.whole else self._from_places(product)
-
-    def _to_places(self, rows_BHKX: torch.Tensor) -> torch.Tensor:
-        """Those of all completions, living or not, in the order of the prompts."""
-        every = rows_BHKX.new_zeros(len(self.lengths_Q) * self.num_generations, *rows_BHKX.shape[1:])
-        every[self.place_B] = rows_BHKX
-        return every
-
-    def _from_places(self, every: torch.Tensor) -> torch.Tensor:
-        return every[self.place_B]
+        return product if self.whole else product[self.place_B]
 
     def _lengths_B(self) -> torch.Tensor:
         return self.lengths_Q[self.place_B // self.num_generations]
 
     def _bias_B11N(self, window: int | None, dtype: torch.dtype) -> torch.Tensor | None:
-        """What to add to scores: -inf for padding and for what the window leaves out, or None if there is no such."""
+        """Added to scores: -inf for padding and for tokens outside the window; None if there are none."""
         P, T = len(self.position_P), self.steps
         slides = window is not None and window < P + T
         if not self.padded and not slides:
@@ -153,7 +144,7 @@ class Bucket:
 
 @contextmanager
 def attention(model: Any) -> Iterator[None]:
-    """Puts this attention in the place of the model's own."""
+    """Replaces the model's own attention by this one."""
     before = model.config._attn_implementation
     model.set_attn_implementation(NAME)
     try:

@@ -25,8 +25,7 @@ from typing import Any
 import torch
 
 from shoal.errors import UserError
-from shoal.policy.decode import _alike as alike
-from shoal.policy.decode import _head as head
+from shoal.policy.decode import length_batches, output_logits
 from shoal.policy.device import Placement
 from shoal.policy.loading import LanguageModel, load
 from shoal.policy.plain import PlainText
@@ -125,7 +124,7 @@ class GenerativeReward(Pointwise):
         """P(Yes) as against P(No) after each of `prompts`; with `counting` unclear ones are counted."""
         values = [0.0] * len(prompts)
         model: Any = self.lm.model
-        for chosen in alike([len(prompt) for prompt in prompts]):
+        for chosen in length_batches([len(prompt) for prompt in prompts]):
             lengths = [len(prompts[i]) for i in chosen]
             ids_BP = torch.zeros(
                 len(chosen), max(lengths), dtype=torch.long
@@ -134,7 +133,7 @@ class GenerativeReward(Pointwise):
                 ids_BP[row, : lengths[row]] = torch.tensor(prompts[i])
             with self.placement.autocast():
                 hidden_BPC = model.base_model(ids_BP.to(self.placement.device), use_cache=False).last_hidden_state
-                logits_BV = head(model, hidden_BPC[range(len(chosen)), [length - 1 for length in lengths]])
+                logits_BV = output_logits(model, hidden_BPC[range(len(chosen)), [length - 1 for length in lengths]])
             probs_BV = logits_BV.float().softmax(-1)
             yes_B, no_B = probs_BV[:, self._yes].sum(-1), probs_BV[:, self._no].sum(-1)
             self.failures["nan"] += int((yes_B + no_B).isnan().sum())

@@ -17,10 +17,10 @@ import transformers
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from shoal.errors import UserError
-from shoal.policy.decode import _alike as alike
+from shoal.policy.decode import length_batches
 from shoal.policy.device import Placement
-from shoal.policy.loading import _source as source_of
-from shoal.policy.loading import first_line
+from shoal.policy.failures import first_line
+from shoal.policy.loading import source_of
 from shoal.policy.plain import PlainText
 from shoal.rewards.inert import CONTEXT, LEAST, SLOTS, Frame, plain
 from shoal.rewards.reward import Pair, Pointwise, unit
@@ -73,7 +73,7 @@ class ModelReward(Pointwise):
     def _score(self, pairs: list[Pair]) -> list[float | None]:
         rows = [self._ids(*pair) for pair in pairs]
         values: list[float | None] = [None] * len(rows)
-        for chosen in alike([len(ids) for ids, _ in rows]):
+        for chosen in length_batches([len(ids) for ids, _ in rows]):
             inputs = self._padded([rows[i] for i in chosen])
             with self.placement.autocast():
                 logits_BL = self.model(**inputs).logits.float().cpu()

@@ -47,7 +47,7 @@ class RankedSwarm:
         self.swarm.share(rollouts)
 
     def receive(self) -> list[Rollout | Scored]:
-        ranked = self.ranks.agreed(
+        ranked = self.ranks.broadcast(
             {path: one.ranked(self.seen.get(path, 0), MOST) for path, one in self.rankings.items()}
         )
         self.seen |= {path: found[-1].number for path, found in ranked.items() if found}

@@ -21,8 +21,7 @@ from shoal.errors import UserError
 from shoal.evaluation.judges import Panel
 from shoal.learn.optim import STATE_BYTES
 from shoal.node import Node
-from shoal.parallel.lockstep import Company
-from shoal.parallel.rank_zero import LedPolicy, LedVerifier
+from shoal.parallel.rank_zero import RankZeroPolicy, RankZeroVerifier
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.parallel.workers import RemoteLearner, RemotePolicy, Workers
 from shoal.policy.endpoint import EndpointPolicy
@@ -36,6 +35,7 @@ from shoal.runs.models import (
     count_workers,
     endpoint_policy,
     make_learner,
+    make_nodes,
     make_policies,
     number,
     place_rank,
@@ -48,7 +48,6 @@ from shoal.swarm.memory import MemorySwarm
 from shoal.tasks import Tasks
 
 T = TypeVar("T")
-AnyPolicy = LanguagePolicy | EndpointPolicy | RemotePolicy
 
 
 @dataclass(frozen=True)
@@ -103,30 +102,31 @@ class Nodes:
         names = [self.member.name] if self.member else node_names(config)
         policies = self._policies(names, checkpoint, status)  # first: workers start in the background
         self.tasks = Tasks(config.tasks)
-        self.verifier: AnyVerifier = self._verifier if ranks.size == 1 else LedVerifier(self._verifier, ranks)
+        self.verifier: AnyVerifier = self._verifier if ranks.size == 1 else RankZeroVerifier(self._verifier, ranks)
         self.scoring = self._scoring()
         self.held_out = self.tasks.held_out(number(config.evaluation.questions), config.seed)
         self.swarm = MemorySwarm(config.seed)
         if self.workers:
             self.workers.wait_ready(status)
         self.checkpoint_bytes = checkpoint_bytes(policies, config)
-        self.lockstep: Company | None = self.workers.company if self.workers else None
         self.nodes = [self.make_node(name, policy) for name, policy in zip(names, policies, strict=True)]
         if checkpoint:
             self._restore(checkpoint)
 
-    def make_node(self, name: str, policy: AnyPolicy) -> Node:
+    def make_node(self, name: str, policy: Policy) -> Node:
         """One node that answers with `policy`."""
         config = self.config
         scorer = Scorer(self.tasks, self.scoring)
         answers: Policy = policy
         learner: Learner | None = None
-        if isinstance(policy, RemotePolicy):
+        if config.learner.factory:
+            learner = factory(config.learner.factory, "learner")(policy, config)
+        elif isinstance(policy, RemotePolicy):
             learner = RemoteLearner(policy.workers, name)
-        elif not isinstance(policy, EndpointPolicy):
+        elif isinstance(policy, LanguagePolicy):
             learner = make_learner(config, policy, self.ranks)
-        elif self.ranks.size > 1:
-            answers = LedPolicy(policy, self.ranks)
+        if self.ranks.size > 1 and isinstance(policy, EndpointPolicy):
+            answers = RankZeroPolicy(policy, self.ranks)
         return Node(
             name=name,
             seed=config.seed,
@@ -157,7 +157,7 @@ class Nodes:
 
     def each(self, calls: Iterable[Callable[[], T]]) -> list[T]:
         """The results of all `calls`: made one after the other, or side by side if the models are in workers."""
-        return self.lockstep.together(list(calls)) if self.lockstep else [call() for call in calls]
+        return self.workers.lockstep.run(list(calls)) if self.workers else [call() for call in calls]
 
     def control_strings(self) -> frozenset[str]:
         """The control tokens of the first node's model, as text; nothing if a server answers."""
@@ -190,19 +190,20 @@ class Nodes:
     def _scoring(self) -> AnyVerifier:
         """What rollouts are scored by: the verifier, or the rewards in its place."""
         config, ranks = self.config, self.ranks
-        if ranks.leader and not self.rewards:
+        if ranks.is_zero and not self.rewards:
             key = hash_of(("judge", config.seed)).encode()  # the nodes of one process know each other
             self.rewards = self._our_rewards = rewards_of(config, self._verifier, self.placement, key)
         if not config.rewards or all(spec.kind == "verifier" for spec in config.rewards):
             return self.verifier
         own = RewardVerifier(self.tasks, self.rewards) if self.rewards else self._verifier
-        return LedVerifier(own, ranks) if ranks.size > 1 else own
+        return RankZeroVerifier(own, ranks) if ranks.size > 1 else own
 
-    def _policies(
-        self, names: Sequence[str], checkpoint: Path | None, status: Callable[[str], None]
-    ) -> list[AnyPolicy]:
+    def _policies(self, names: Sequence[str], checkpoint: Path | None, status: Callable[[str], None]) -> list[Policy]:
         """The nodes' policies. Those in workers are still being loaded."""
         config = self.config
+        if config.policy.factory:
+            make = factory(config.policy.factory, "policy")
+            return [make(config, checkpoint / name if checkpoint else None) for name in names]
         sources = {name: config.policy.model[place % len(config.policy.model)] for place, name in enumerate(names)}
         learning = {name: source for name, source in sources.items() if not is_endpoint(source)}
         count = count_workers(config, learning, self.placement, self.ranks, self.member is not None)
@@ -210,7 +211,7 @@ class Nodes:
             return list(make_policies(config, sources, checkpoint, self.placement, self.ranks, status))
         status(f"starting {count} worker processes")
         threads = config.threads or max(1, (os.cpu_count() or 1) // count)
-        self.workers = Workers(learning, count, config, checkpoint, threads)
+        self.workers = Workers(partial(make_nodes, config, checkpoint, threads), learning, count, threads)
         return [
             RemotePolicy(self.workers, name) if name in learning else endpoint_policy(config, source)
             for name, source in sources.items()
@@ -220,7 +221,7 @@ class Nodes:
         if name := self.config.selection.factory:
             selection: Selection = factory(name, "selection")(self.config)
             return selection
-        return FairSelection(self.config.selection, self.config.learner.external_gate)
+        return FairSelection(self.config.selection, self.config.external.gate)
 
     def _place(self, name: str) -> Swarm:
         """The node's end of the swarm, joined by what people ranked if that is a reward."""
@@ -231,10 +232,10 @@ class Nodes:
         return RankedSwarm(swarm, [one for one in rewards if isinstance(one, Rankings)], self.tasks, self.ranks)
 
 
-def checkpoint_bytes(policies: Sequence[AnyPolicy], config: Config) -> int:
+def checkpoint_bytes(policies: Sequence[Policy], config: Config) -> int:
     """About the size of a checkpoint: trained weights, optimizer states and, with `beta`, a copy of the reference."""
     remote = [policy for policy in policies if isinstance(policy, RemotePolicy)]
-    here = (policy for policy in policies if not isinstance(policy, EndpointPolicy | RemotePolicy))
+    here = (policy for policy in policies if isinstance(policy, LanguagePolicy))
     weights = (weight for policy in here for weight in policy.lm.model.parameters())
     trained: int = sum(weight.numel() for weight in weights if weight.requires_grad) + sum(p.trained for p in remote)
     reference = 4 if config.learner.beta and not config.policy.lora_r else 0

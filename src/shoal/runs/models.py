@@ -1,6 +1,4 @@
-"""What the nodes of one process answer and learn with: models loaded, copied or taken from a checkpoint, each with the
-engine that decodes and the learner that trains it, placed where they compute.
-"""
+"""Builds what the nodes of one process answer and learn with: models, engines that decode, and learners."""
 
 from __future__ import annotations
 
@@ -20,42 +18,40 @@ from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.learn.learner import GRPOLearner
 from shoal.learn.logprobs import check_architecture
-from shoal.learn.stacked import StackedLearner
-from shoal.parallel.rank_zero import LedPolicy
+from shoal.parallel.rank_zero import RankZeroPolicy
 from shoal.parallel.ranks import ALONE, Ranks
+from shoal.policy.adapters import base_name
 from shoal.policy.device import Placement, place
 from shoal.policy.draw import Sampling
 from shoal.policy.endpoint import EndpointPolicy
 from shoal.policy.language import LanguagePolicy
-from shoal.policy.loading import LanguageModel, display_name, load
-from shoal.policy.loading import _source as source_of
-from shoal.policy.lora import add_adapters, base_name, load_base, restore_adapters
-from shoal.policy.stacked import StackedPolicy
-from shoal.protocols import Learner, Policy
+from shoal.policy.loading import LanguageModel, display_name, load, load_base, source_of
+from shoal.policy.lora import add_adapters, restore_adapters
+from shoal.protocols import Policy
 from shoal.rollout import seed_of
 
 SMALL: Final = 20_000_000
-"""Parameters up to which nodes gain by workers: a larger model keeps all cores busy by itself."""
+"""Parameters up to which workers help: a larger model keeps all cores busy by itself."""
 WORTH_WORKERS: Final = 2_000
-"""Completions of all nodes in a run below which it is over before workers would have paid for their start."""
+"""Completions of all nodes in a run below which starting workers takes longer than they save."""
 
 
 def count_workers(config: Config, learning: Mapping[str, str], placement: Placement, ranks: Ranks, joined: bool) -> int:
-    """How many worker processes keep the models of the nodes in `learning`; 0: this one does."""
-    wanted, stacked = config.swarm.workers, config.swarm.stacked
+    """How many worker processes keep the models of the nodes in `learning`; 0: this process does."""
+    wanted = config.swarm.workers
     possible = (
         len(learning) > 0
         and placement.device.type == "cpu"
         and ranks.size == 1
         and not joined
         and config.policy.engine == "transformers"
-        and stacked is not True
+        and not config.learner.factory
     )
     if wanted != "auto":
         if wanted and not possible:
             raise UserError(
                 "swarm.workers needs nodes that learn in one process of `shoal run`, with --device cpu and without "
-                "stacked nodes, vLLM or several ranks; take --workers 0 or auto"
+                "vLLM or several ranks; use --workers 0 or auto"
             )
         return min(wanted, len(learning))
     count = min(len(learning), (os.cpu_count() or 1) // max(1, config.threads))
@@ -66,8 +62,8 @@ def count_workers(config: Config, learning: Mapping[str, str], placement: Placem
 
 
 def parameters(model: str) -> float:
-    """How many a model has, by its configuration, or by the size of a GGUF file of 4 bits each; infinite where that
-    does not say."""
+    """The number of parameters, by the model's configuration, or by the size of a GGUF file with 4 bits for each.
+    Infinite if unknown."""
     try:
         source, options = source_of(model)
         if "gguf_file" in options:
@@ -75,15 +71,15 @@ def parameters(model: str) -> float:
             return 2.0 * size
         with torch.device("meta"):
             found: Any = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source, **options))
-    except Exception:  # whatever is wrong with it is told where it is loaded
+    except Exception:  # loading the model reports what is wrong with it
         return math.inf
     return float(sum(weight.numel() for weight in found.parameters()))
 
 
 def make_nodes(
-    config: Config, sources: Mapping[str, str], checkpoint: Path | None, threads: int, status: Callable[[str], None]
-) -> dict[str, tuple[LanguagePolicy, Learner]]:
-    """What a worker keeps of its nodes, by their names."""
+    config: Config, checkpoint: Path | None, threads: int, sources: Mapping[str, str], status: Callable[[str], None]
+) -> dict[str, tuple[LanguagePolicy, GRPOLearner]]:
+    """The policies and learners of nodes, by their names: what a worker keeps."""
     torch.set_num_threads(threads)
     policies = make_policies(config, sources, checkpoint, place_rank(config, ALONE), ALONE, status)
     kept = {n: p for n, p in zip(sources, policies, strict=True) if isinstance(p, LanguagePolicy)}
@@ -98,10 +94,9 @@ def make_policies(
     ranks: Ranks,
     status: Callable[[str], None],
 ) -> list[LanguagePolicy | EndpointPolicy]:
-    """Policies of nodes that are named, from their models (`sources`), or as they were in `checkpoint`."""
-    # What is to be sharded may be too large for where it computes, and cannot be copied.
+    """The policies of nodes, by name, from their models (`sources`) or from `checkpoint`."""
     sharded = shards(config, ranks)
-    device = torch.device("cpu") if sharded else placement.device
+    device = torch.device("cpu") if sharded else placement.device  # whole, it may not fit where it computes
     models: dict[str, LanguageModel] = {}
     policies: list[LanguagePolicy | EndpointPolicy] = []
     for name, source in sources.items():
@@ -115,11 +110,11 @@ def make_policies(
         elif checkpoint:
             loaded = dataclasses.replace(load(str(checkpoint / name), device), name=source)
         elif source in models:
-            loaded = _copy(models[source])
+            loaded = dataclasses.replace(models[source], model=copy.deepcopy(models[source].model))
         else:
             status(f"loading {display_name(source)}")
             loaded = models[source] = load(source, device)
-            if sharded:
+            if sharded:  # a sharded model cannot be copied
                 del models[source]
         policies.append(language_policy(config, loaded, placement, ranks))
     return policies
@@ -133,35 +128,31 @@ def _adapted(
     bases: dict[str, LanguageModel],
     device: torch.device,
 ) -> LanguageModel:
-    """A node's own adapters on one of `bases`, which the nodes share; what is missing there is loaded."""
+    """A node's own adapters on one of `bases`, which nodes share. Loads the base if it is not there yet."""
     folder = checkpoint / name if checkpoint else None
     wanted = base_name(folder) if folder else source
     if wanted not in bases:
         bases[wanted] = load_base(folder, device) if folder else load(wanted, device)
     if folder:
-        loaded = restore_adapters(bases[wanted], config.policy, folder)
+        loaded = restore_adapters(bases[wanted], config.policy.lora_r, folder)
     else:
-        loaded = add_adapters(bases[wanted], config.policy, seed_of(config.seed, name, "adapters"))
+        loaded = add_adapters(bases[wanted], config.policy.lora_r, seed_of(config.seed, name, "adapters"))
     return dataclasses.replace(loaded, name=source)
 
 
-def make_learner(config: Config, policy: LanguagePolicy, ranks: Ranks = ALONE) -> Learner:
-    """What trains the model of `policy`."""
+def make_learner(config: Config, policy: LanguagePolicy, ranks: Ranks = ALONE) -> GRPOLearner:
+    """The learner that trains the model of `policy`."""
     rate = config.learner.learning_rate
     if rate == "auto":
-        rate = default_learning_rate(policy.name, config.policy.lora_r)
-    mixture = config.swarm.local, config.swarm.external
-    if isinstance(policy, StackedPolicy):
-        return StackedLearner(policy, config.learner, rate, mixture)
-    sharded = policy.sharded if ranks.size > 1 else None
-    return GRPOLearner(policy, config.learner, rate, ranks, sharded, mixture)
+        rate = default_learning_rate(policy.name, config.policy.lora_r > 0)
+    return GRPOLearner(policy, config.learner, config.external, rate, ranks, policy.sharded)
 
 
 def build_policy(config: Config, model: str, ranks: Ranks = ALONE) -> Policy:
-    """A policy of its own, placed and decoding as `config` says."""
+    """A policy placed and decoding as `config` says."""
     if is_endpoint(model):
         endpoint = endpoint_policy(config, model)
-        return LedPolicy(endpoint, ranks) if ranks.size > 1 else endpoint
+        return RankZeroPolicy(endpoint, ranks) if ranks.size > 1 else endpoint
     use_threads(config, ranks)
     return language_policy(config, model, place_rank(config, ranks), ranks)
 
@@ -172,16 +163,16 @@ def language_policy(
     """A policy with the engine that `config` names."""
     if config.policy.engine == "vllm":
         if ranks.size > 1:
-            raise UserError("--engine vllm has one process for a GPU: start it without torchrun, or leave it away")
-        from shoal.policy.vllm import VLLMPolicy  # heavy, and rarely there
+            raise UserError("--engine vllm needs one process for each GPU: start it without torchrun, or leave it out")
+        from shoal.policy.vllm import VLLMPolicy  # heavy, and rarely installed
 
         return VLLMPolicy(model, sampling_of(config), placement, config.policy.vllm_gpu_memory_utilization)
     sharded = None
     if shards(config, ranks):
         if config.policy.lora_r:
-            raise UserError("--learner.fsdp shards whole models: take --lora-r 0, or leave fsdp away")
+            raise UserError("--learner.fsdp shards whole models: use --lora-r 0, or leave fsdp out")
         if config.learner.optim != "adamw":
-            raise UserError(f"--optim {config.learner.optim} does not know sharded weights: take adamw with fsdp")
+            raise UserError(f"--optim {config.learner.optim} does not support sharded weights: use adamw with fsdp")
         model = load(model, torch.device("cpu")) if isinstance(model, str) else model
         check_architecture(model.model, model.name)
         from shoal.parallel.sharding import Sharded  # not every torch has it
@@ -196,7 +187,7 @@ def shards(config: Config, ranks: Ranks) -> bool:
 
 
 def place_rank(config: Config, ranks: Ranks) -> Placement:
-    """A rank's own GPU; without any, the processor, for ranks cannot talk over others."""
+    """Where a rank computes: on a GPU of its own, or on the processor. Ranks cannot communicate over other devices."""
     device = config.policy.device
     if ranks.size > 1 and device in ("auto", "cuda"):
         device = f"cuda:{ranks.local_rank}" if device == "cuda" or torch.cuda.is_available() else "cpu"
@@ -209,9 +200,9 @@ def place_rank(config: Config, ranks: Ranks) -> Placement:
 
 
 def endpoint_policy(config: Config, url: str) -> EndpointPolicy:
+    """The endpoint at `url` as a policy."""
     policy = config.policy
-    times = policy.endpoint_timeout, policy.endpoint_requests
-    return EndpointPolicy(url, sampling_of(config), *times, sends_key=policy.sends_key)
+    return EndpointPolicy(url, sampling_of(config), requests=policy.endpoint_requests, sends_key=policy.sends_key)
 
 
 def sampling_of(config: Config) -> Sampling:
@@ -221,16 +212,10 @@ def sampling_of(config: Config) -> Sampling:
 
 
 def use_threads(config: Config, ranks: Ranks = ALONE) -> None:
-    """All cores, divided among the ranks of this machine, unless `config` says how many."""
+    """Uses as many threads as `config` says, or all cores, divided among the ranks of this machine."""
     torch.set_num_threads(config.threads or max(1, (os.cpu_count() or 1) // ranks.local_size))
 
 
-def _copy(loaded: LanguageModel) -> LanguageModel:
-    """A model of its own with the same weights."""
-    return dataclasses.replace(loaded, model=copy.deepcopy(loaded.model))
-
-
 def number(value: int | str) -> int:
-    """A setting whose `auto` has been resolved."""
-    assert isinstance(value, int)
-    return value
+    """A setting whose `auto` has been resolved. Raises `ValueError` for `auto`."""
+    return int(value)

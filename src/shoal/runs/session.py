@@ -19,7 +19,7 @@ from typing import Any
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
-from shoal.parallel.rank_zero import LedSwarm
+from shoal.parallel.rank_zero import RankZeroSwarm
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.control import ControlText
 from shoal.runs.build import Member, Nodes, node_names
@@ -81,8 +81,8 @@ def execute(
         names = [identity.name] if identity else node_names(config)
         _check_names(folder, checkpoint, names[0], identity)
         if identity:
-            ranks.agreed(identity.name)
-        ranks.agreed(checkpoint)
+            ranks.broadcast(identity.name)
+        ranks.broadcast(checkpoint)
         watcher = stack.enter_context(watch(names, run_metrics(folder.path)))
         watcher.status("starting")
         if identity is None:
@@ -97,8 +97,8 @@ def execute(
 
 def follow(config: Config, ranks: Ranks, stop: threading.Event, name: str = "") -> Outcome:
     """The part of any other rank: it computes with rank zero and writes nothing. `name`: of a node that joins."""
-    checkpoint = ranks.agreed(None)
-    member = Member(name, LedSwarm(None, ranks)) if name else None
+    checkpoint = ranks.broadcast(None)
+    member = Member(name, RankZeroSwarm(None, ranks)) if name else None
     with closing(Nodes(config, checkpoint=checkpoint, ranks=ranks, member=member)) as nodes:
         Run(nodes, None, Silent(), checkpoint).go(stop)
         return Outcome(Path(), nodes.round, nodes.round >= config.rounds, f"{nodes.placement}")
@@ -126,7 +126,7 @@ def _join(
         stack.enter_context(rewards)
     place = stack.enter_context(closing(Joined(config, identity, rewards)))
     reporter = stack.enter_context(closing(Lookout(watcher, place, folder.path, config.swarm.external)))
-    swarm = LedSwarm(place.link, ranks) if ranks.size > 1 else place.link
+    swarm = RankZeroSwarm(place.link, ranks) if ranks.size > 1 else place.link
     member = Member(identity.name, swarm, place.tell, place.panel)
     nodes = stack.enter_context(closing(Nodes(config, reporter.status, checkpoint, ranks, member, rewards)))
     place.admission.control = ControlText(nodes.control_strings())

@@ -89,8 +89,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_alone_nothing_is_dealt() -> None:
     items = [3, 1, 2]
-    assert ALONE.mine(items) == ALONE.deal(items, int) == ALONE.together(items) == items
-    assert ALONE.agreed("x") == "x"
+    assert ALONE.mine(items) == ALONE.deal(items, int) == ALONE.gather(items) == items
+    assert ALONE.broadcast("x") == "x"
     assert ALONE.each(1) == [1]
     assert not ALONE.any(False)
     ALONE.add([torch.ones(2)])

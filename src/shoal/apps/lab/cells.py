@@ -9,7 +9,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -53,44 +53,25 @@ class Silent:
 def run_cell(config: Config, path: Path, tell: Tell) -> None:
     """Runs `config` in the folder `path` to its end; where it was killed before, from its last checkpoint. A run that
     is finished stays as it is."""
-    run_together([(config, path)], lambda _, round: tell(round))
+    from shoal.apps.lab.experiment import Experiment  # torch, only now
+
+    started = time.monotonic()
+    folder = _folder(config, path)
+    if folder is None:
+        return
+    with closing(folder):
+        verifier = _verifier(config.tasks.model_dump_json())
+        with closing(Experiment(config, folder, Silent(tell), _checkpoint(folder), verifier=verifier)) as run:
+            run.go(threading.Event())
+        shutil.rmtree(folder.path / CHECKPOINTS, ignore_errors=True)
+        report = {"seconds": time.monotonic() - started, "rounds": config.rounds, "versions": installed()}
+        write_atomically(folder.path / DONE, json.dumps(report).encode())
 
 
 def run_together(cells: Sequence[tuple[Config, Path]], tell: Callable[[int, int], None]) -> None:
-    """Runs several configurations, each in its folder; more than one as one batched program, for which they must decode
-    and learn alike (`alike`). `tell` gets the number of the cell and its round."""
-    from shoal.apps.lab.experiment import Experiment  # torch, only now
-    from shoal.runs.run import Crew
-
-    started = time.monotonic()
-    with ExitStack() as locks:  # until all is written, or another process would take a run for unfinished
-        left: list[tuple[int, Config, RunFolder]] = []
-        for number, (config, path) in enumerate(cells):
-            folder = _folder(config, path)
-            if folder is not None:
-                left.append((number, config, locks.enter_context(folder)))
-        if not left:
-            return
-        checkpoints = [_checkpoint(folder) for _, _, folder in left]
-        crews: list[Crew | None] = [None] * len(left)
-        if len(left) > 1:
-            crews = list(_crews([config for _, config, _ in left], checkpoints))
-        with ExitStack() as stack:
-            runs = []
-            for (number, config, folder), checkpoint, crew in zip(left, checkpoints, crews, strict=True):
-                watch = Silent(lambda round, number=number: tell(number, round))  # type: ignore[misc]
-                run = Experiment(
-                    config, folder, watch, checkpoint, crew=crew, verifier=_verifier(config.tasks.model_dump_json())
-                )
-                runs.append(stack.enter_context(closing(run)))
-            _in_step(runs)
-        seconds = time.monotonic() - started
-        finished = locks.pop_all()
-    with closing(finished):  # from here on an error discards nothing
-        for _, config, folder in left:
-            shutil.rmtree(folder.path / CHECKPOINTS, ignore_errors=True)
-            report = {"seconds": seconds / len(left), "rounds": config.rounds, "together": len(left)}
-            write_atomically(folder.path / DONE, json.dumps(report | {"versions": installed()}).encode())
+    """Runs several configurations, each in its folder. `tell` gets the number of the cell and its round."""
+    for number, (config, path) in enumerate(cells):
+        run_cell(config, path, lambda round, number=number: tell(number, round))  # type: ignore[misc]
 
 
 @cache
@@ -132,45 +113,6 @@ def installed() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found | {"shoal": f"{found.get('shoal', '')}+{SOURCES}"}
-
-
-def _in_step(runs: Sequence[Any]) -> None:
-    """All runs to their ends, each step of theirs at once."""
-    never = threading.Event()
-    if len(runs) == 1:
-        runs[0].go(never)
-        return
-    going = {run: run.steps(never) for run in runs}
-    results: dict[Any, Any] = dict.fromkeys(runs)
-    while going:
-        calls: dict[Any, list[Callable[[], Any]]] = {}
-        for run, steps in list(going.items()):
-            try:
-                calls[run] = list(steps.send(results[run]))
-            except StopIteration:
-                del going[run]
-        flat = [call for run in going for call in calls[run]]
-        found = iter(runs[0].company.together(flat) if flat else [])
-        results = {run: [next(found) for _ in calls[run]] for run in going}
-
-
-def _crews(configs: Sequence[Config], checkpoints: Sequence[Path | None]) -> list[Any]:
-    """What the nodes of all runs answer with, as one stack."""
-    from shoal.parallel.lockstep import Company
-    from shoal.parallel.ranks import ALONE
-    from shoal.policy.stacked import stack
-    from shoal.runs.models import make_policies, place_rank
-    from shoal.runs.run import Crew, node_names
-
-    policies: list[list[Any]] = []
-    for config, checkpoint in zip(configs, checkpoints, strict=True):
-        models = config.policy.model
-        sources = {name: models[place % len(models)] for place, name in enumerate(node_names(config))}
-        placement = place_rank(config, ALONE)
-        policies.append(list(make_policies(config, sources, checkpoint, placement, ALONE, lambda text: None)))
-    company = Company()
-    stacked = iter(stack([policy for each in policies for policy in each], company))
-    return [Crew([next(stacked) for _ in each], company) for each in policies]
 
 
 def _folder(config: Config, path: Path) -> RunFolder | None:

@@ -1,0 +1,109 @@
+"""From scored rollouts to what an update trains on: tokens with advantages and weights, packed into rows."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import msgspec
+
+from shoal.config.external import ExternalConfig
+from shoal.config.learner import LearnerConfig
+from shoal.learn.advantages import advantages
+from shoal.learn.batch import Row, Trained, make_rows
+from shoal.learn.limit import gradient_size, maker_scales
+from shoal.learn.losses import token_weights
+from shoal.protocols import TrainablePolicy
+from shoal.rollout import Completion, FinishReason, Scored
+
+
+@dataclass(frozen=True)
+class Group:
+    """A rollout in an update."""
+
+    scored: Scored
+    ids: list[list[int]]
+    """The tokens of each completion."""
+    advantages: list[float]
+    size: float
+    """`limit.gradient_size`; 0 if there is nothing to learn from it."""
+
+    @property
+    def missing(self) -> float:
+        """The sum of the positive advantages of completions that are not trained on."""
+        return sum(max(A, 0.0) for ids, A in zip(self.ids, self.advantages, strict=True) if not ids)
+
+
+def make_groups(
+    scored: Sequence[Scored], policy: TrainablePolicy, config: LearnerConfig, external: ExternalConfig, seed: int
+) -> list[Group]:
+    """The rollouts with tokens and advantages, in an order of `seed`: sums depend on it in their last digits."""
+    order = list(scored)
+    random.Random(seed).shuffle(order)
+    read = [_read(s, policy, config) for s in order]
+    compared = advantages(
+        [s.rewards for s, _ in read],
+        config.scale_rewards,
+        [s.baseline for s, _ in read],
+        [external.baseline_shift if s.foreign and s.instructive else 0.0 for s, _ in read],
+    )
+    return [
+        Group(s, ids, A, gradient_size(A, list(map(len, ids)), config.loss_type) if s.instructive else 0.0)
+        for (s, ids), A in zip(read, compared, strict=True)
+    ]
+
+
+def mean_own_size(groups: Sequence[Group]) -> float | None:
+    """The mean gradient size of own groups with something to learn; None if there are none."""
+    own = [group.size for group in groups if group.size and not group.scored.foreign]
+    return fmean(own) if own else None
+
+
+def pack(
+    groups: Sequence[Group],
+    policy: TrainablePolicy,
+    config: LearnerConfig,
+    external: ExternalConfig,
+    own_size: float | None,
+    token_budget: int,
+) -> list[Row]:
+    """All that is trained on, as rows. Groups without advantage count in the averages, as in TRL, but are not computed
+    (unless `beta` asks for their divergence). `own_size`: see `limit.maker_scales`."""
+    lengths = [len(ids) for group in groups for ids in group.ids]
+    weights = iter(token_weights(lengths, config.loss_type, policy.sampling.max_completion_length))
+    foreign = [group for group in groups if group.scored.foreign and group.scored.instructive]
+    scales = maker_scales([(g.scored.rollout.node, g.size) for g in foreign], own_size, external.limit)
+    rows: list[Row] = []
+    slot = 0
+    for number, group in enumerate(groups):
+        maker, is_foreign = group.scored.rollout.node, group.scored.foreign
+        scale = scales.get(maker, 1.0) if is_foreign else 1.0
+        sequences = []
+        for ids, advantage in zip(group.ids, group.advantages, strict=True):
+            weight = scale * next(weights)
+            if ids and (group.scored.instructive or config.beta):
+                sequences.append(Trained(ids, advantage, weight, slot, maker, is_foreign, number))
+                slot += len(ids)
+        if sequences:
+            rows += make_rows(policy.prompt_ids(group.scored.question), sequences, token_budget)
+    return rows
+
+
+def _read(scored: Scored, policy: TrainablePolicy, config: LearnerConfig) -> tuple[Scored, list[list[int]]]:
+    """The rollout and the tokens of its completions. Another node's completion without tokens to train on, such as one
+    longer than `max_completion_length`, leaves its group: others are not compared with what the policy can never say.
+    """
+
+    def is_masked(completion: Completion) -> bool:
+        return config.mask_truncated_completions and completion.finish_reason == FinishReason.length
+
+    completions = scored.rollout.completions
+    ids = [[] if is_masked(c) else policy.completion_ids(c) for c in completions]
+    kept = [i for i, c in enumerate(completions) if ids[i] or is_masked(c)]
+    if not scored.foreign or len(kept) in (0, len(ids)):
+        return scored, ids
+    rollout = msgspec.structs.replace(scored.rollout, completions=tuple(completions[i] for i in kept))
+    rewards = tuple(scored.rewards[i] for i in kept)
+    return msgspec.structs.replace(scored, rollout=rollout, rewards=rewards), [ids[i] for i in kept]

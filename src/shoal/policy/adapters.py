@@ -1,0 +1,75 @@
+"""Reading folders of LoRA adapters in peft's format."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from shoal.errors import UserError
+from shoal.policy.failures import first_line
+
+ADAPTER_CONFIG = "adapter_config.json"
+"""The file that marks a folder of adapters."""
+
+
+def is_adapters(folder: Path) -> bool:
+    """Whether `folder` holds adapters."""
+    return (folder / ADAPTER_CONFIG).is_file()
+
+
+def base_name(folder: Path) -> str:
+    """The model that the adapters in `folder` belong to: a Hugging Face name, a path, or guppy."""
+    try:
+        name = json.loads((folder / ADAPTER_CONFIG).read_text(encoding="utf-8"))["base_model_name_or_path"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{folder / ADAPTER_CONFIG} cannot be read: {first_line(error)}") from error
+    if not name or not isinstance(name, str):
+        raise UserError(f"{folder / ADAPTER_CONFIG} does not say what model it belongs to (base_model_name_or_path)")
+    return name
+
+
+def fill_adapters(model: Any, folder: Path, base: str) -> None:
+    """Loads the adapters in `folder` into those of `model`, whose base has the name `base`."""
+    peft = import_peft()
+    try:
+        saved = peft.load_peft_weights(str(folder), device=str(model.device))
+        misfits = peft.set_peft_model_state_dict(model, saved).unexpected_keys
+    except Exception as error:  # a damaged file, or other shapes
+        reason = first_line(error).replace("Error(s) in loading state_dict for ", "")
+        raise UserError(f"the adapters in '{folder}' do not fit model '{base}': {reason}") from error
+    if misfits:
+        raise UserError(f"the adapters in '{folder}' do not fit model '{base}': it has no {misfits[0]}")
+
+
+def merged_with_adapters(model: Any, folder: Path, base: str) -> Any:
+    """`model`, whose name is `base`, with the adapters in `folder` added to its weights: an ordinary model."""
+    peft = import_peft()
+    try:
+        with quiet():
+            adapted = peft.PeftModel(model, peft.PeftConfig.from_pretrained(folder))
+            fill_adapters(adapted, folder, base)
+            merged = adapted.merge_and_unload()
+    except (ValueError, TypeError, KeyError, AttributeError) as error:  # kinds of adapters that cannot be merged
+        raise UserError(f"the adapters in '{folder}' cannot be merged: {first_line(error)}") from error
+    return merged.requires_grad_(True)
+
+
+def import_peft() -> Any:
+    """The module peft. Raises `UserError` if it is not installed."""
+    try:
+        import peft
+    except ImportError as error:
+        raise UserError("LoRA needs peft, which is not installed: pip install 'shoal[lora]'") from error
+    return peft
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Hides peft's warnings about settings that it corrects by itself."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

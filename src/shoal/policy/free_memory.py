@@ -1,0 +1,42 @@
+"""How much memory is free, on a device and on this machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+
+
+def free_bytes(device: torch.device) -> int:
+    """Free bytes of `device`, or of this machine if the device has no memory of its own."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0]) + torch.cuda.memory_reserved(device)
+    return free_ram()
+
+
+def free_ram() -> int:
+    """Bytes that the system would still give to this process, within the limit of its control group."""
+    known = [line.split() for line in _lines(Path("/proc/meminfo"))]
+    available = [1024 * int(words[1]) for words in known if words[0] == "MemAvailable:"]
+    group = Path("/sys/fs/cgroup")
+    for limit, used in (
+        (group / "memory.max", group / "memory.current"),
+        (group / "memory/memory.limit_in_bytes", group / "memory/memory.usage_in_bytes"),
+    ):
+        bound, taken = _lines(limit), _lines(used)
+        if bound and taken and bound[0].isdigit():  # else "max"
+            available.append(max(0, int(bound[0]) - int(taken[0])))
+    return min(available) if available else _physical() // 2
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:  # another system, or another version of control groups
+        return []
+
+
+def _physical() -> int:
+    """All memory, for a system that does not tell how much is free."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
