@@ -16,8 +16,6 @@ from pathlib import Path
 from random import Random
 from statistics import fmean
 
-import msgspec
-
 import shoal
 from shoal.protocols import Pool
 
@@ -42,7 +40,7 @@ class Instructive:
         live.sort(key=lambda scored: random.random() ** (1 / self._learnability(scored)), reverse=True)
         foreign = live[:J]
         pool.remove(foreign)
-        return [*local[:I], *(msgspec.structs.replace(scored, foreign=True) for scored in foreign)]
+        return [*local[:I], *(scored.as_foreign() for scored in foreign)]
 
     def on_update(self, result: shoal.UpdateResult) -> None: ...
 

@@ -16,7 +16,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shoal.api import RunResult, evaluate, join, run
+    from shoal.api import RunResult, evaluate, join, make_node, run
     from shoal.config.settings import Config
     from shoal.config.tasks import TasksConfig, TaskSpec
     from shoal.errors import UserError
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 _MODULES = {
-    "shoal.api": ("RunResult", "evaluate", "join", "run"),
+    "shoal.api": ("RunResult", "evaluate", "join", "make_node", "run"),
     "shoal.config.settings": ("Config",),
     "shoal.config.tasks": ("TaskSpec", "TasksConfig"),
     "shoal.errors": ("UserError",),
@@ -81,6 +81,7 @@ __all__ = [
     "Verifier",
     "evaluate",
     "join",
+    "make_node",
     "run",
 ]
 

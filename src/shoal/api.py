@@ -1,4 +1,4 @@
-"""What the commands do, as functions: `shoal.run`, `shoal.join` and `shoal.evaluate`."""
+"""What the commands do, as functions: `run`, `join` and `evaluate`; and `make_node`, for a loop of your own."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from shoal.evaluation.pass_at_k import Evaluation
     from shoal.identity.keys import Identity
+    from shoal.node import Node
+    from shoal.protocols import Learner, Policy, Selection, Swarm, Tasks, Verifier
     from shoal.runs.record import Watcher
     from shoal.runs.session import Rows
 
@@ -131,15 +133,56 @@ def evaluate(model: str | Path, config: Config | None = None, **settings: Any) -
     from shoal.evaluation.pass_at_k import evaluate as ask
     from shoal.rollout import seed_of
     from shoal.runs.models import build_policy, number
-    from shoal.sandbox.verifier import Verifier
-    from shoal.tasks import Tasks
+    from shoal.sandbox.verifier import Verifier as SandboxVerifier
+    from shoal.tasks import Tasks as DrawnTasks
 
     config = (config or config_from_keywords({**settings, "model": str(model)})).resolved()
-    questions = Tasks(config.tasks).held_out(number(config.evaluation.questions), config.seed)
+    questions = DrawnTasks(config.tasks).held_out(number(config.evaluation.questions), config.seed)
     policy = build_policy(config, str(model))
-    with Verifier(config.tasks) as verifier:
+    with SandboxVerifier(config.tasks) as verifier:
         samples = number(config.evaluation.samples)
         return ask(policy, verifier, questions, samples, seed_of(config.seed, "evaluate"))
+
+
+def make_node(
+    name: str,
+    model: str | Policy,
+    tasks: Tasks,
+    verifier: Verifier,
+    swarm: Swarm,
+    *,
+    learner: Learner | None = None,
+    selection: Selection | None = None,
+    I: int = 4,
+    J: int = 4,
+    G: int = 8,
+    seed: int = 0,
+    max_completion_length: int = 16,
+) -> Node:
+    """A node with shoal's own parts where none is given, for a loop that you write yourself.
+
+        node = shoal.make_node("ada", "guppy", tasks, verifier, swarm.join("ada"))
+        node.act()
+        result = node.learn()
+
+    `model`: what `shoal.run` takes, or a policy. A `LanguagePolicy` is trained by shoal's learner unless there is
+    another `learner`; any other policy without one only answers and shares. `max_completion_length`: in tokens, if
+    `model` is a name.
+    """
+    from shoal.learn.learner import GRPOLearner
+    from shoal.node import Node
+    from shoal.policy.language import LanguagePolicy
+    from shoal.rewards.scorer import Scorer
+    from shoal.selection.pool import Pool
+    from shoal.selection.selection import FairSelection
+
+    policy: Policy = (
+        LanguagePolicy(model, max_completion_length=max_completion_length) if isinstance(model, str) else model
+    )
+    if learner is None and isinstance(policy, LanguagePolicy):
+        learner = GRPOLearner(policy)
+    scorer = Scorer(tasks, verifier)
+    return Node(name, seed, tasks, scorer, policy, learner, swarm, selection or FairSelection(), Pool(), I, J, G)
 
 
 def _execute(

@@ -174,6 +174,10 @@ class Scored(msgspec.Struct, frozen=True):
     def mean_reward(self) -> float:
         return sum(self.rewards) / len(self.rewards)
 
+    def as_foreign(self) -> Scored:
+        """The same, to be learned from as another node's."""
+        return msgspec.structs.replace(self, foreign=True)
+
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder = msgspec.msgpack.Decoder(Rollout)

@@ -69,8 +69,9 @@ class GRPOLearner:
         max_grad_norm: float = MAX_GRAD_NORM,
         checkpointing: bool | None = None,
     ) -> None:
-        """`learning_rate`: None: that of `config`, or the model's default. `sharded`: the policy's model, if no rank holds all of it; its architecture has been checked before.
-        `checkpointing`: of gradients; None: if memory asks for it."""
+        """`learning_rate`: None: that of `config`, or the model's default. `sharded`: the policy's model, if no rank
+        holds all of it; its architecture has been checked before. `checkpointing`: of gradients; None: if memory asks
+        for it."""
         self.policy = policy
         self.config = config = config or LearnerConfig()
         self.external = external or ExternalConfig()

@@ -17,8 +17,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import msgspec
-
 from shoal.config.selection import SelectionConfig
 from shoal.errors import UserError
 from shoal.protocols import Pool, UpdateResult
@@ -65,7 +63,7 @@ class FairSelection:
         foreign = self.choose_foreign(pool.candidates(), J + dead, seed)
         pool.remove(foreign)
         own = live_first(own, I - max(0, len(foreign) - J))
-        return own + [msgspec.structs.replace(scored, foreign=True) for scored in foreign]
+        return own + [scored.as_foreign() for scored in foreign]
 
     def choose_foreign(self, candidates: Sequence[Scored], n: int, seed: int) -> list[Scored]:
         """At most `n` live ones of `candidates`. A single completion comes back with a `baseline`."""
