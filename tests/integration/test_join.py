@@ -38,7 +38,7 @@ def test_three_nodes_learn_from_each_other(tmp_path: Path) -> None:
         stack.enter_context(relay(where))
         nodes = [stack.enter_context(Node(tmp_path / f"{n}", where, "--seed", n)) for n in range(3)]
         said: list[Notice] = []
-        stack.enter_context(Listener(TransportOptions(connect=(where,)), SWARM, hear=said.append))
+        stack.enter_context(Listener(TransportOptions(connect=(where,)), SWARM, on_notice=said.append))
 
         def helped(node: Node) -> bool:
             rows = read_metrics(node.run) if (node.run / "config.toml").exists() else []

@@ -20,18 +20,20 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fakes import question, rollout
 
-from shoal.config.swarm import AdmissionConfig
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal.identity.secret import OPEN, Secret
 from shoal.rollout import Completion, Part, Rollout, Scored
 from shoal.swarm.admission import Claim
+from shoal.swarm.admission_limits import AdmissionLimits
 from shoal.swarm.intake import RECEIVED
-from shoal.swarm.neighbours import Keys, Neighbours
+from shoal.swarm.key_expressions import Keys
+from shoal.swarm.meter import Meter
+from shoal.swarm.neighbours import Neighbours
 from shoal.swarm.network import OUTBOX, NetworkLink
-from shoal.swarm.offers import CACHE, HISTORY, Shelf
+from shoal.swarm.offers import CACHE, HISTORY, OfferedRollouts
 from shoal.swarm.peers import Peer
-from shoal.swarm.queues import Meter, Newest
+from shoal.swarm.queues import Newest
 from shoal.swarm.transport import TransportOptions, Unreachable, open_session, parse_endpoint
 
 SWARM = "reef"
@@ -65,7 +67,7 @@ class Gate:
             raise self.error
         self.given.append((id, data))
         try:
-            return Claim(Rollout.decode(data), bytes.fromhex(id), Peer(AdmissionConfig(), 0.0))
+            return Claim(Rollout.decode(data), bytes.fromhex(id), Peer(AdmissionLimits(), 0.0))
         except (ValueError, RecursionError):
             self.refused["malformed"] += 1
             return None
@@ -104,7 +106,7 @@ class Link(NetworkLink):
 
     def listens_to(self, *others: NetworkLink) -> bool:
         present = {entry["id"] for entry in self.status()["neighbours"]}
-        return {other.identity.id for other in others} <= present & self._subscribers.keys()
+        return {other.identity.id for other in others} <= present & self.subscriptions.subscribers.keys()
 
 
 def free_port() -> int:
@@ -396,23 +398,23 @@ def test_a_node_among_many_listens_to_a_few(make_link: MakeLink) -> None:
     endpoint = f"127.0.0.1:{free_port()}"
     hub = open_session(TransportOptions(listen=(endpoint,)))
     many = [Who(f"peer {number}") for number in range(60)]
-    shelves = {Keys(SWARM).offers(who.id): Shelf(Keys(SWARM), who) for who in many}
+    offered_by = {Keys(SWARM).offers(who.id): OfferedRollouts(Keys(SWARM), who) for who in many}
     peers = [
-        hub.declare_queryable(key, lambda query, key=key, shelf=shelf: query.reply(key, shelf.answer("")[0]))
-        for key, shelf in shelves.items()
+        hub.declare_queryable(key, lambda query, key=key, offered=offered: query.reply(key, offered.answer("")[0]))
+        for key, offered in offered_by.items()
     ]
     node = make_link("node", connect=[endpoint])
-    until(lambda: len(node.status()["neighbours"]) == len(node._subscribers) == 8)
+    until(lambda: len(node.status()["neighbours"]) == len(node.subscriptions.subscribers) == 8)
     status = node.status()
     assert (status["wanted"], len(status["neighbours"])) == (8, 8)
     assert 16 <= status["peers"] <= 60
-    before = set(node._subscribers)
+    before = set(node.subscriptions.subscribers)
     node.need(live=0, wanted=4)
-    until(lambda: len(node._subscribers) == 10)
-    assert before <= node._subscribers.keys()
+    until(lambda: len(node.subscriptions.subscribers) == 10)
+    assert before <= node.subscriptions.subscribers.keys()
     for _ in range(60):
         node.need(live=100, wanted=4)
-    until(lambda: len(node._subscribers) == 2)
+    until(lambda: len(node.subscriptions.subscribers) == 2)
     assert node.faults == 0
     assert len(peers) == 60
     hub.close()

@@ -59,8 +59,8 @@ STATUS_HELP = """Tells how a node of `shoal join` stands: peers, rates, what was
 RESUMABLE = {"rounds", "threads", "checkpoint_every"}
 """Settings that may be changed on the way."""
 PARTS = {
-    "relay": "shoal.swarm.relay",
-    "id": "shoal.identity.keys",
+    "relay": "shoal.cli.relay",
+    "id": "shoal.cli.id",
     "doctor": "shoal.cli.doctor",
     "lab": "shoal.apps.lab.command",
     "judge": "shoal.apps.judge.command",

@@ -44,13 +44,16 @@ def run_session(config: Config, out: Path | None, resume: Path | None, quiet: bo
 def join_session(config: Config, out: Path | None, resume: Path | None, quiet: bool) -> int:
     """`shoal join`: one node in a swarm that spans processes. Returns the exit code as `run_session` does."""
     from shoal.identity.keys import Identity, identity_path
+    from shoal.identity.lock import only_node
     from shoal.runs.join import check_network  # the network, only now
 
     check_network(config)
 
     with joined(config.policy.device) as ranks:
         if ranks.leader:
-            return _lead(config, out, resume, quiet, ranks, Identity.load_or_create(identity_path()))
+            identity = Identity.load_or_create(path := identity_path())
+            with only_node(path, config.network.swarm):
+                return _lead(config, out, resume, quiet, ranks, identity)
         return _follow(config, ranks, ranks.agreed(""))
 
 
@@ -90,7 +93,8 @@ def _lead(
             from shoal.runs.run import Member, Run  # torch, only now
 
             if identity:
-                from shoal.runs.join import Joined, Lookout  # the network, only now
+                from shoal.cli.status_reporter import StatusReporter  # the network, only now
+                from shoal.runs.join import Joined
 
                 display.status(f"joining {config.network.swarm}")
                 from shoal.rewards import rewards_of
@@ -102,7 +106,7 @@ def _lead(
                 if rewards:
                     stack.enter_context(rewards)
                 place = stack.enter_context(closing(Joined(config, identity, rewards)))
-                watch = stack.enter_context(closing(Lookout(display, place, folder.path, config.swarm.external)))
+                watch = stack.enter_context(closing(StatusReporter(display, place, folder.path, config.swarm.external)))
                 swarm = LedSwarm(place.link, ranks) if ranks.size > 1 else place.link
                 member = Member(identity.name, swarm, place.tell, place.panel)
             run = Run(config, folder, watch, checkpoint, ranks, member, rewards=rewards)

@@ -111,7 +111,7 @@ class Run:
         self.verifier = self._own_verifier if ranks.size == 1 else LedVerifier(self._own_verifier, ranks)
         self.scoring = self._scoring(config, ranks)
         self.held_out = self.tasks.held_out(number(self.config.evaluation.questions), config.seed)
-        self.swarm = MemorySwarm(config.seed, config.network.share_logprobs)
+        self.swarm = MemorySwarm(config.seed)
         if self.workers:
             self.workers.wait_ready(self.watch.status)
         if self.folder is not None:  # for the old and the new

@@ -11,18 +11,23 @@ from shoal.rollout import Rollout, Scored
 
 
 class MemorySwarm:
-    """Carries rollouts between the nodes of one process, as the same bytes that would cross a network."""
+    """Carries rollouts between the nodes of one process, as bytes, as over a network.
 
-    def __init__(self, seed: int = 0, share_logprobs: bool = False) -> None:
+    swarm = MemorySwarm(seed=0)
+    ada, bob = swarm.join("ada", scorer), swarm.join("bob", scorer)
+    ada.share(rollouts)
+    bob.receive()
+    """
+
+    def __init__(self, seed: int = 0) -> None:
         self.seed = seed
-        self.share_logprobs = share_logprobs
         self._inboxes: dict[str, list[bytes]] = {}
 
     def join(self, node: str, scorer: Scorer, num_generations: int | None = None) -> MemoryLink:
-        """A place in the swarm for `node`, which scores what it receives by `scorer`: of each rollout the first
-        `num_generations` completions, or all."""
+        """The link of a new node, which scores what it receives by `scorer`: the first `num_generations` completions of
+        each rollout, or all."""
         self._inboxes[node] = []
-        return MemoryLink(node, self.seed, self._inboxes, scorer, self.share_logprobs, num_generations)
+        return MemoryLink(self, node, self._inboxes, scorer, num_generations)
 
 
 class MemoryLink:
@@ -30,26 +35,24 @@ class MemoryLink:
 
     def __init__(
         self,
+        swarm: MemorySwarm,
         node: str,
-        seed: int,
         inboxes: dict[str, list[bytes]],
         scorer: Scorer,
-        share_logprobs: bool,
         num_generations: int | None,
     ) -> None:
         self._node = node
         self._inboxes = inboxes
         self._scorer = scorer
-        self._share_logprobs = share_logprobs
         self._num_generations = num_generations
-        self.series = (seed, node)
+        self.series = (swarm.seed, node)
 
     @property
     def refused(self) -> int:
         return self._scorer.refused
 
     def share(self, rollouts: Sequence[Rollout]) -> None:
-        messages = [rollout.encode(self._share_logprobs) for rollout in rollouts]
+        messages = [rollout.encode() for rollout in rollouts]
         for node, inbox in self._inboxes.items():
             if node != self._node:
                 inbox += messages

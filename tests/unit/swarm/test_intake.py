@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_network import until
 
-from shoal.config.swarm import AdmissionConfig
 from shoal.rollout import Rollout, Scored
 from shoal.swarm.admission import Claim, SlowAnswers
+from shoal.swarm.admission_limits import AdmissionLimits
 from shoal.swarm.intake import RECEIVED, Intake
 from shoal.swarm.peers import Peer
 from shoal.swarm.queues import FairQueue
@@ -100,7 +100,7 @@ class Gate:
         self.open = threading.Event()
         self.before: list[bytes] = []
         """What a checkpoint knows."""
-        self.peer = Peer(AdmissionConfig(), 0.0)
+        self.peer = Peer(AdmissionLimits(), 0.0)
 
     def admit(self, messages: list[tuple[str, bytes]]) -> list[Scored]:
         return [self._scored(Rollout.decode(data)) for _, data in messages if data not in self.before]
