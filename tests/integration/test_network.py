@@ -28,13 +28,11 @@ from shoal.swarm.admission import Claim
 from shoal.swarm.admission_limits import AdmissionLimits
 from shoal.swarm.intake import RECEIVED
 from shoal.swarm.key_expressions import Keys
-from shoal.swarm.meter import Meter
 from shoal.swarm.neighbours import Neighbours
 from shoal.swarm.network import OUTBOX, NetworkLink
 from shoal.swarm.offers import CACHE, HISTORY, OfferedRollouts
 from shoal.swarm.peers import Peer
-from shoal.swarm.queues import Newest
-from shoal.swarm.transport import TransportOptions, Unreachable, open_session, parse_endpoint
+from shoal.swarm.transport import TransportOptions, Unreachable, open_session
 
 SWARM = "reef"
 MakeLink = Callable[..., "Link"]
@@ -147,75 +145,6 @@ def two(make_link: MakeLink) -> tuple[Link, Link]:
     bob = make_link("bob", connect=[f"127.0.0.1:{port}"], listen=["127.0.0.1:0"])
     until(lambda: ada.listens_to(bob) and bob.listens_to(ada))
     return ada, bob
-
-
-def test_the_newest_stay() -> None:
-    queue: Newest[int] = Newest(3)
-    queue.put([1, 2])
-    queue.put([3, 4, 5])
-    assert queue.take() == [3, 4, 5]
-    assert queue.lost == 2
-    assert queue.take() == []
-    queue.put(range(10))
-    assert queue.take() == [7, 8, 9]
-    assert queue.lost == 9
-
-
-def test_rates_are_over_the_last_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    meter, now = Meter(), [1000.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    for _ in range(20):
-        meter.count(100)
-    assert meter.status()["messages_per_second"] == 2
-    now[0] += 60
-    assert meter.status() | {"last": 0} == {
-        "messages": 20, "bytes": 2000, "messages_per_second": 0, "bytes_per_second": 0, "last": 0
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("text", "zenoh"),
-    [
-        ("relay.example.org:7447", "tcp/relay.example.org:7447"),
-        ("tls/10.0.0.1:1", "tls/10.0.0.1:1"),
-        (" quic/[::1]:7447 ", "quic/[::1]:7447"),
-    ],
-)
-def test_endpoints(text: str, zenoh: str) -> None:
-    assert parse_endpoint(text) == zenoh
-
-
-@pytest.mark.parametrize(
-    "text", ["", "relay", "tcp://relay:7447", "relay:0", "relay:65536", "udp/a:1", "tls/a:1#root_ca_certificate=/x"]
-)
-def test_what_is_no_endpoint(text: str) -> None:
-    with pytest.raises(UserError, match="HOST:PORT"):
-        TransportOptions(connect=(text,))
-
-
-def test_options_that_contradict_each_other(tmp_path: Path) -> None:
-    pem = tmp_path / "a.pem"
-    pem.write_text("no certificate")
-    for options, message in [
-        ({"connect": ["a:1"], "lan": True}, "not both"),
-        ({"connect": ["a:1"], "ca": pem}, "no encryption"),
-        ({"connect": ["tls/a:1"], "ca": tmp_path / "absent"}, "no such file"),
-        ({"connect": ["tls/a:1"], "ca": pem}, "not usable"),
-        ({"connect": ["tls/a:1"], "certificate": pem}, "go together"),
-        ({"listen": ["tls/a:1"]}, "takes a certificate"),
-        ({"listen": ["tls/a:1"], "certificate": pem, "key": pem, "mutual": True}, "authority"),
-    ]:
-        with pytest.raises(UserError, match=message):
-            TransportOptions(**options)  # type: ignore[arg-type]
-
-
-def test_how_a_node_takes_part() -> None:
-    assert TransportOptions().lan
-    assert TransportOptions().mode == "peer"
-    assert TransportOptions(connect=("a:1",)).mode == "client"
-    assert not TransportOptions(connect=("a:1",)).lan
-    assert TransportOptions(connect=("a:1",), listen=("b:1",)).mode == "peer"
-    assert TransportOptions(connect=("quic/a:1",)).protocols == ["quic"]
 
 
 @pytest.mark.network

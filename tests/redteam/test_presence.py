@@ -64,9 +64,10 @@ elif what == "signed":
     keys = Keys("reef")
     fakes = []
     for n in range(number):
-        offered = OfferedRollouts(keys, Who(f"fake {n}"))
+        who = Who(f"fake {n}")
+        offered = OfferedRollouts(keys, who)
         offered.put(b"%d" % n)
-        fakes.append((keys.offers(offered._signer.id), offered.answer("")[0]))
+        fakes.append((keys.offers(who.id), offered.answer("")[0]))
     def answer(query):
         for key, data in fakes:
             if query.key_expr.intersects(key):

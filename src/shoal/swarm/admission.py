@@ -17,14 +17,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from shoal.identity.keys import name_of
 from shoal.policy.control import ControlText
+from shoal.rewards import ExaminedRewards
 from shoal.rollout import Rollout, Scored, hash_of
-from shoal.sandbox.examiner import Candidate, Verdict
+from shoal.sandbox.examiner import Candidate, Examiner, LocalExaminer, Verdict
 from shoal.swarm.admission_limits import AdmissionLimits
 from shoal.swarm.limits import RecentKeys
 from shoal.swarm.peers import FUTURE, Peer, Peers
@@ -88,18 +89,6 @@ class SlowAnswers(Exception):  # noqa: N818 (it may be nobody's fault)
         self.seconds = seconds
 
 
-class Examining(Protocol):
-    """Makes a question again and scores answers to it, in about `seconds` at most (`sandbox.examiner`)."""
-
-    def examine(self, candidate: Candidate, seconds: float) -> Verdict: ...
-
-
-class Rewarding(Protocol):
-    """Rewards that need more than the verifier (`rewards.examined`)."""
-
-    def reward(self, candidate: Candidate, verdict: Verdict) -> Sequence[float]: ...
-
-
 @dataclass(frozen=True)
 class Claim:
     """A new message with a valid signature, of a key that may send now."""
@@ -115,12 +104,12 @@ class Admission:
     def __init__(
         self,
         swarm: str,
-        examiner: Examining,
+        examiner: Examiner | LocalExaminer,
         limits: AdmissionLimits,
         *,
         num_generations: int,
-        patient: Examining | None = None,
-        rewards: Rewarding | None = None,
+        patient: Examiner | LocalExaminer | None = None,
+        rewards: ExaminedRewards | None = None,
         clock: Callable[[], float] = time.time,
         context: bytes = b"",
     ) -> None:

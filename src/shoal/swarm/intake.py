@@ -14,12 +14,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from shoal.rollout import Scored
-from shoal.swarm.admission import FAST, Claim, SlowAnswers
+from shoal.swarm.admission import FAST, Admission, Claim, SlowAnswers
 from shoal.swarm.limits import Bucket, RecentKeys
 from shoal.swarm.queues import FairQueue
 
@@ -35,27 +34,10 @@ EARLY = 1024, 16 << 20  # messages that are kept until the first `take`, and byt
 CLOSE_TIMEOUT = 2.0  # seconds that `close` waits for each thread
 
 
-class Admitting(Protocol):
-    """What decides (`admission.Admission`)."""
-
-    @property
-    def refused(self) -> Mapping[str, int]: ...
-
-    def admit(self, messages: Sequence[tuple[str, bytes]]) -> list[Scored]: ...
-
-    def attribute(self, id: str, data: bytes) -> Claim | None: ...
-
-    def examine(self, claim: Claim, patient: bool) -> tuple[Scored | None, float]: ...
-
-    def save(self, folder: Path) -> None: ...
-
-    def load(self, folder: Path) -> None: ...
-
-
 class Intake:
     """Messages on their way to the pool. `put` and `take` never wait."""
 
-    def __init__(self, admission: Admitting, on_admitted: Callable[[str, Scored], None]) -> None:
+    def __init__(self, admission: Admission, on_admitted: Callable[[str, Scored], None]) -> None:
         """`on_admitted` is called with the id under which a message came, and with its rollout."""
         self.faults = 0
         """Errors of this program itself."""

@@ -19,9 +19,10 @@ from shoal.config.policy import GUPPY
 from shoal.config.settings import Config
 from shoal.identity.keys import Identity
 from shoal.identity.secret import OPEN, Secret, read_secret
+from shoal.rewards import ExaminedRewards
 from shoal.rollout import Rollout
 from shoal.sandbox.examiner import Examiner
-from shoal.swarm.admission import Admission, Rewarding
+from shoal.swarm.admission import Admission
 from shoal.swarm.admission_limits import AdmissionLimits
 from shoal.swarm.key_expressions import check_name
 from shoal.swarm.neighbours import START, Neighbours
@@ -42,7 +43,7 @@ class Membership:
         kind: Kind = "model",
         model: str | None = None,
         sampling: SamplingSettings | None = None,
-        rewards: Rewarding | None = None,
+        rewards: ExaminedRewards | None = None,
         limits: AdmissionLimits | None = None,
         neighbours: int = START,
     ) -> None:

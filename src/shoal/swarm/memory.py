@@ -21,28 +21,21 @@ class MemorySwarm:
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
-        self._inboxes: dict[str, list[bytes]] = {}
+        self.inboxes: dict[str, list[bytes]] = {}
 
     def join(self, node: str, scorer: Scorer, num_generations: int | None = None) -> MemoryLink:
         """The link of a new node, which scores what it receives by `scorer`: the first `num_generations` completions of
         each rollout, or all."""
-        self._inboxes[node] = []
-        return MemoryLink(self, node, self._inboxes, scorer, num_generations)
+        self.inboxes[node] = []
+        return MemoryLink(self, node, scorer, num_generations)
 
 
 class MemoryLink:
     """One node's end of a `MemorySwarm`."""
 
-    def __init__(
-        self,
-        swarm: MemorySwarm,
-        node: str,
-        inboxes: dict[str, list[bytes]],
-        scorer: Scorer,
-        num_generations: int | None,
-    ) -> None:
+    def __init__(self, swarm: MemorySwarm, node: str, scorer: Scorer, num_generations: int | None) -> None:
         self._node = node
-        self._inboxes = inboxes
+        self._inboxes = swarm.inboxes
         self._scorer = scorer
         self._num_generations = num_generations
         self.series = (swarm.seed, node)

@@ -28,17 +28,17 @@ from typing import Any
 
 import zenoh
 
-from shoal.identity.keys import name_of
+from shoal.identity.keys import Identity, name_of
 from shoal.identity.secret import OPEN, Secret
 from shoal.rollout import Rollout, Scored
-from shoal.swarm.intake import Admitting, Intake
+from shoal.swarm.admission import Admission
+from shoal.swarm.intake import Intake
 from shoal.swarm.key_expressions import Keys, shard_of
 from shoal.swarm.meter import Meter
 from shoal.swarm.neighbours import Neighbours
 from shoal.swarm.offers import OfferedRollouts
 from shoal.swarm.queries import direct
 from shoal.swarm.queues import Newest
-from shoal.swarm.signed import Signer
 from shoal.swarm.subscriptions import Subscriptions
 from shoal.swarm.transport import TransportOptions, Unreachable, open_session
 
@@ -61,9 +61,9 @@ class NetworkLink:
         self,
         options: TransportOptions,
         swarm: str,
-        identity: Signer,
+        identity: Identity,
         seal: Callable[[Rollout], bytes],
-        admission: Admitting,
+        admission: Admission,
         *,
         secret: Secret = OPEN,
         max_bytes: int = 262_144,

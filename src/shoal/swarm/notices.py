@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from shoal.identity.keys import name_of
-from shoal.swarm.signed import SignedMessage, Signer, is_signed, read_message, sign_message
+from shoal.identity.keys import Identity, name_of
+from shoal.swarm.signed import SignedMessage, is_signed, read_message, sign_message
 
 SCHEMA_VERSION = 1
 DOMAIN = b"shoal notice v1\0"
@@ -56,9 +56,9 @@ class Notice(SignedMessage, frozen=True):
 _notices = msgspec.msgpack.Decoder(Notice)
 
 
-def seal_notice(notice: Notice, signer: Signer, context: bytes = b"") -> bytes:
+def seal_notice(notice: Notice, identity: Identity, context: bytes = b"") -> bytes:
     """The bytes of `notice`, signed. `context`: what a private swarm signs with it."""
-    return sign_message(DOMAIN + context, notice, signer)
+    return sign_message(DOMAIN + context, notice, identity)
 
 
 def open_notice(data: bytes, swarm: str, context: bytes = b"") -> Notice | None:

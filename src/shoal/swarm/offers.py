@@ -18,9 +18,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from shoal.identity.keys import Identity
 from shoal.swarm.key_expressions import Keys
 from shoal.swarm.limits import Bucket
-from shoal.swarm.signed import SignedMessage, Signer, is_signed, read_message, sign_message
+from shoal.swarm.signed import SignedMessage, is_signed, read_message, sign_message
 
 SCHEMA_VERSION = 1
 DOMAIN = b"shoal offer v1\0"
@@ -54,11 +55,11 @@ def digest_of(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=DIGEST).digest()
 
 
-def seal_offer(keys: Keys, signer: Signer, recent: Sequence[bytes], now: float) -> bytes:
+def seal_offer(keys: Keys, identity: Identity, recent: Sequence[bytes], now: float) -> bytes:
     """The bytes of an offer of the rollouts with these digests."""
-    offer = Offer(SCHEMA_VERSION, keys.swarm, signer.public, now, b"".join(recent))
-    data = sign_message(DOMAIN + keys.secret.context, offer, signer)
-    return keys.secret.lock(keys.offers(signer.id), data)
+    offer = Offer(SCHEMA_VERSION, keys.swarm, identity.public, now, b"".join(recent))
+    data = sign_message(DOMAIN + keys.secret.context, offer, identity)
+    return keys.secret.lock(keys.offers(identity.id), data)
 
 
 def open_offer(keys: Keys, key: str, data: bytes, now: float) -> Offer | None:
@@ -83,8 +84,8 @@ class OfferedRollouts:
     Costs are bounded, whoever asks. Not thread-safe, except that another thread may call `put`.
     """
 
-    def __init__(self, keys: Keys, signer: Signer, clock: Callable[[], float] = time.time) -> None:
-        self._keys, self._signer, self._clock = keys, signer, clock
+    def __init__(self, keys: Keys, identity: Identity, clock: Callable[[], float] = time.time) -> None:
+        self._keys, self._identity, self._clock = keys, identity, clock
         self._kept: deque[tuple[bytes, bytes]] = deque(maxlen=CACHE)
         self._offer, self._signed_at, self._offered = b"", -RENEWED, tuple[bytes, ...]()
         self._questions = Bucket(RATE, BURST, clock())
@@ -102,7 +103,7 @@ class OfferedRollouts:
         if not want:
             recent = tuple(digest for digest, _ in kept)
             if recent != self._offered or abs(now - self._signed_at) >= RENEWED:
-                self._offer = seal_offer(self._keys, self._signer, recent, now)
+                self._offer = seal_offer(self._keys, self._identity, recent, now)
                 self._offered, self._signed_at = recent, now
             return [self._offer]
         wanted = set(want.split(SEPARATOR)) if len(want) <= CACHE * (2 * DIGEST + 1) else set[str]()

@@ -10,12 +10,12 @@ front keeps a signature for one purpose from being used for another.
 
 from __future__ import annotations
 
-from typing import Annotated, Protocol, TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta
 
-from shoal.identity.keys import verify
+from shoal.identity.keys import Identity, verify
 
 ENCODER = msgspec.msgpack.Encoder()
 UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -25,21 +25,6 @@ Key = Annotated[bytes, Meta(min_length=32, max_length=32)]
 Seconds = Annotated[float, Meta(ge=0, le=2**53)]
 """Seconds since 1970 by the clock of the sender."""
 SwarmName = Annotated[str, Meta(min_length=1, max_length=64)]
-
-
-class Signer(Protocol):
-    """A node's key pair (`identity.Identity`)."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def public(self) -> bytes: ...
-
-    @property
-    def id(self) -> str: ...
-
-    def sign(self, data: bytes) -> bytes: ...
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -69,10 +54,10 @@ class SignedMessage(msgspec.Struct, frozen=True, omit_defaults=True):
 M = TypeVar("M", bound=SignedMessage)
 
 
-def sign_message(domain: bytes, message: msgspec.Struct, signer: Signer) -> bytes:
+def sign_message(domain: bytes, message: msgspec.Struct, identity: Identity) -> bytes:
     """The bytes of `message` in an envelope. `domain`: what is signed in front of it."""
     body = ENCODER.encode(message)
-    return ENCODER.encode(Envelope(body, signer.sign(domain + body)))
+    return ENCODER.encode(Envelope(body, identity.sign(domain + body)))
 
 
 def read_message(

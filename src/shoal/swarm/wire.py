@@ -16,9 +16,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from shoal.identity.keys import Identity
 from shoal.rollout import SCHEMA_VERSION as ROLLOUT_VERSION
 from shoal.rollout import Rollout
-from shoal.swarm.signed import ENCODER, ENVELOPES, UNDECODABLE, Envelope, SignedMessage, Signer, is_signed, sign_message
+from shoal.swarm.signed import ENCODER, ENVELOPES, UNDECODABLE, Envelope, SignedMessage, is_signed, sign_message
 
 SCHEMA_VERSION = 1  # of the statement and all within it
 DOMAIN = b"shoal rollout v1\0"
@@ -87,7 +88,7 @@ _lists = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 def seal(
     rollout: Rollout,
-    signer: Signer,
+    identity: Identity,
     swarm: str,
     now: float,
     *,
@@ -104,14 +105,14 @@ def seal(
     statement = Statement(
         schema_version=SCHEMA_VERSION,
         swarm=swarm,
-        key=signer.public,
+        key=identity.public,
         time=now,
         rollout=rollout.public(),
         model=model and model[:MAX_NAME],
         sampling=sampling,
         kind=kind,
     )
-    data = sign_message(DOMAIN + context, statement, signer)
+    data = sign_message(DOMAIN + context, statement, identity)
     if len(data) > MAX_BYTES:
         raise ValueError(f"a rollout of {len(data)} bytes; at most {MAX_BYTES} can be sent")
     return data

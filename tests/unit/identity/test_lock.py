@@ -31,9 +31,9 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_the_second_node_is_refused_and_learns_what_to_do(path: Path) -> None:
-    with only_node(path, "reef"), pytest.raises(UserError, match=r"another node of swarm 'reef'.*SHOAL_HOME="):
-        with only_node(path, "reef"):
-            raise AssertionError
+    said = pytest.raises(UserError, match=r"another node of swarm 'reef'.*SHOAL_HOME=")
+    with only_node(path, "reef"), said, only_node(path, "reef"):
+        raise AssertionError
 
 
 def test_another_swarm_and_another_identity_are_free(path: Path, tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from shoal.rollout import Completion, Part, Question, QuestionId, Rollout, Score
 from shoal.sandbox.examiner import Candidate, LocalExaminer, Verdict
 from shoal.swarm.admission import OFFENCES, Admission, SlowAnswers
 from shoal.swarm.admission_limits import AdmissionLimits
-from shoal.swarm.wire import Malformed, NewerVersion, open_envelope, seal
+from shoal.swarm.signed import sign_message
+from shoal.swarm.wire import DOMAIN, Malformed, NewerVersion, Statement, open_envelope, seal
 from shoal.tasks import Tasks
 
 SWARM = "reef"
@@ -102,6 +103,13 @@ def test_a_whole_round_of_several_nodes_comes_in(ada: Identity) -> None:
     ]
     admission = gate()
     assert len(admit(admission, *messages)) == 24, admission.refused
+
+
+def test_log_probabilities_of_others_are_ignored(ada: Identity) -> None:
+    told = Completion((Part("a"),), logprobs=(-0.5,))
+    sent = msgspec.structs.replace(rollout(ada), completions=(told, Completion.of("b")))
+    [scored] = admit(gate(), sign_message(DOMAIN, Statement(1, SWARM, ada.public, NOW, sent), ada))
+    assert scored.rollout == rollout(ada)
 
 
 def other_question(maker: Identity) -> dict[str, Any]:
