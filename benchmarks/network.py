@@ -340,7 +340,7 @@ def simulate(number: int) -> float:
             return found
 
         prefix, peers = find_region(ask, random_branch(random), ENOUGH * node.wanted)
-        node.enter(prefix, peers)
+        node.found(prefix, peers, (), 0.0)
         told += len(peers)  # the subscription's history
         chosen = node.choose(0.0)
         comings_and_goings = 2 * len(peers) / STAY

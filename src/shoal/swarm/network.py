@@ -48,6 +48,7 @@ OUTBOX = 256  # own rollouts that wait for a link
 QUESTIONS = 256  # questions of peers that wait for an answer
 TICK = 1.0  # seconds between two looks at the subscriptions
 RETRY = (0.5, 15.0)  # seconds until the first, and at most between later attempts to reach a relay
+COPY_NOTED = 120.0  # seconds for which another node with the same key is reported
 CLOSE_TIMEOUT = 2.0  # seconds that `close` waits for each thread
 
 
@@ -79,9 +80,15 @@ class NetworkLink:
         self._seal = seal
         self._admission = admission
         self._outbox: Newest[Rollout] = Newest(OUTBOX)
+        self._offered = OfferedRollouts(self.keys, identity)
         self._intake = Intake(admission, self._admitted)
         self.subscriptions = Subscriptions(
-            self.keys, identity.id, self._intake.put, max_bytes=max_bytes, neighbours=neighbours
+            self.keys,
+            identity.id,
+            self._intake.put,
+            max_bytes=max_bytes,
+            is_own=self._offered.has_signed,
+            neighbours=neighbours,
         )
         self._sent = Meter()
         self._trouble = ""
@@ -89,7 +96,6 @@ class NetworkLink:
         self._wake = threading.Event()
         self._ready = threading.Event()
         self._closed = threading.Event()
-        self._offered = OfferedRollouts(self.keys, identity)
         self._questions: Newest[zenoh.Query] = Newest(QUESTIONS)
         # A client waits for its relay on the keeper's thread; a peer opens at once, or not at all.
         self._session = None if options.mode == "client" else open_session(options)
@@ -218,6 +224,11 @@ class NetworkLink:
             self._alone_since = time.time()
 
     def _note(self, links: int) -> str:
+        seen = self.subscriptions.copy_seen
+        if seen is not None and time.time() - seen < COPY_NOTED:
+            return (
+                "another node has this node's identity, so the two never hear each other: give one its own SHOAL_HOME"
+            )
         if self._alone_since is None:
             return ""
         if links:

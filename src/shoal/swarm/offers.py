@@ -20,7 +20,7 @@ from msgspec import Meta
 
 from shoal.identity.keys import Identity
 from shoal.swarm.key_expressions import Keys
-from shoal.swarm.limits import Bucket
+from shoal.swarm.limits import Bucket, RecentKeys
 from shoal.swarm.signed import SignedMessage, is_signed, read_message, sign_message
 
 SCHEMA_VERSION = 1
@@ -33,6 +33,7 @@ OLD, AHEAD = 900.0, 60.0  # seconds that an offer may be behind and ahead of thi
 SEPARATOR = "."  # between the digests in a question
 RENEWED = 30.0  # seconds after which an offer is signed anew
 RATE, BURST = 200.0, 400.0  # questions answered per second, and at once
+SIGNED = 16_384  # own offers that are remembered, to know them again
 SENT_RATE, SENT_BURST = 2e6, 8e6  # bytes of rollouts handed out again per second, and at once
 
 
@@ -81,15 +82,20 @@ def open_offer(keys: Keys, key: str, data: bytes, now: float) -> Offer | None:
 class OfferedRollouts:
     """A node's last rollouts as they were sent, and the answers to peers who ask for them.
 
-    Costs are bounded, whoever asks. Not thread-safe, except that another thread may call `put`.
+    Costs are bounded, whoever asks. Not thread-safe, except for `put` and `has_signed`.
     """
 
     def __init__(self, keys: Keys, identity: Identity, clock: Callable[[], float] = time.time) -> None:
         self._keys, self._identity, self._clock = keys, identity, clock
         self._kept: deque[tuple[bytes, bytes]] = deque(maxlen=CACHE)
+        self._signed = RecentKeys[float](SIGNED)
         self._offer, self._signed_at, self._offered = b"", -RENEWED, tuple[bytes, ...]()
         self._questions = Bucket(RATE, BURST, clock())
         self._bytes = Bucket(SENT_RATE, SENT_BURST, clock())
+
+    def has_signed(self, offer: Offer) -> bool:
+        """Whether this node signed that offer, which has its key."""
+        return offer.time in self._signed
 
     def put(self, data: bytes) -> None:
         self._kept.append((digest_of(data), data))
@@ -105,6 +111,7 @@ class OfferedRollouts:
             if recent != self._offered or abs(now - self._signed_at) >= RENEWED:
                 self._offer = seal_offer(self._keys, self._identity, recent, now)
                 self._offered, self._signed_at = recent, now
+                self._signed.add(now)
             return [self._offer]
         wanted = set(want.split(SEPARATOR)) if len(want) <= CACHE * (2 * DIGEST + 1) else set[str]()
         found = [data for digest, data in kept if digest.hex() in wanted]

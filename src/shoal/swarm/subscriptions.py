@@ -25,6 +25,7 @@ from shoal.swarm.queries import Queries, direct
 
 HEARD = 512  # messages of each neighbour that are remembered, to know which ones were missed
 ASK, ASK_AGAIN = 10.0, 2.5  # seconds between two questions to a neighbour, and after one without an answer
+CHECK = 30.0  # seconds between two questions whether another node has this node's key
 PAUSE, ALONE, LONGEST = 2.0, 4.0, 30.0
 """Seconds between two searches for peers: at first, at most while nobody was found, and at most."""
 
@@ -39,10 +40,12 @@ class Subscriptions:
         on_message: Callable[[str, bytes], None],
         *,
         max_bytes: int,
+        is_own: Callable[[Offer], bool],
         neighbours: Neighbours | None = None,
     ) -> None:
         """`id`: of this node. `on_message` is called with the id of a neighbour and a message under its key expression,
-        on a Zenoh thread. Messages of more than `max_bytes` are dropped."""
+        on a Zenoh thread. Messages of more than `max_bytes` are dropped. `is_own`: whether this node itself made an
+        offer that has its key."""
         self.keys = keys
         self.id = id
         random = Random()  # a seed does not repeat the network
@@ -52,6 +55,10 @@ class Subscriptions:
         self.dropped: Counter[str] = Counter()
         """Messages that were not passed on, by reason: `size`, `replay`, `secret`."""
         self.lock = threading.Lock()  # for `neighbours`, `dropped` and `_heard`
+        self.copy_seen: float | None = None
+        """When another node with this node's key was noticed, in seconds since 1970."""
+        self._is_own = is_own
+        self._started, self._checked = time.time(), -CHECK
         self._random = random
         self._on_message = on_message
         self._max_bytes = max_bytes
@@ -108,6 +115,9 @@ class Subscriptions:
             self.subscribers[id] = self._subscribe(session, id)
         if links:
             self._ask(queries, now)
+            if now - self._checked >= CHECK:
+                self._checked = now
+                queries.ask(self.id)
 
     def _search(self, queries: Queries, missing: int) -> None:
         """Finds a region, and the peers there that have something to give."""
@@ -141,6 +151,9 @@ class Subscriptions:
     def _catch_up(self, queries: Queries) -> None:
         """Takes the answers of neighbours, and asks for the rollouts that have not come."""
         for offer in queries.offers():
+            # Others can only repeat what this key has signed: an offer that is new and not this node's proves a copy.
+            if offer.id == self.id and offer.time > self._started and not self._is_own(offer):
+                self.copy_seen = time.time()
             with self.lock:
                 heard = self._heard.get(offer.id)
                 if heard is None:
