@@ -146,7 +146,7 @@ class NetworkLink:
     def status(self) -> dict[str, Any]:
         """The state of the link as plain data. Times are seconds since 1970."""
         links = len(self._session.info.links()) if self._session else 0
-        self._check_company(links)
+        self._update_alone(links)
         subscriptions, here = self.subscriptions, self.subscriptions.neighbours
         with subscriptions.lock:
             peers, wanted, region = len(here.known), here.wanted, here.prefix
@@ -191,7 +191,7 @@ class NetworkLink:
                     self._session = open_session(self._options)
                 if not self._ready.is_set():
                     self._declare(self._session)
-                self._check_company(len(self._session.info.links()))
+                self._update_alone(len(self._session.info.links()))
                 self.subscriptions.tend(self._session)
             except Unreachable as error:
                 self._trouble = str(error)
@@ -216,7 +216,7 @@ class NetworkLink:
         self._queryable = session.declare_queryable(own, direct(lambda query: self._questions.put([query])))
         self._ready.set()
 
-    def _check_company(self, links: int) -> None:
+    def _update_alone(self, links: int) -> None:
         """Notes since when this node is alone."""
         if links and self.subscriptions.known:
             self._alone_since, self._trouble = None, ""

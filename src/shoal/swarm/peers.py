@@ -16,6 +16,7 @@ MAX_PEERS, MAX_STRANGERS = 4096, 1024  # keys that are remembered, and how many 
 ROUNDS = 256  # newest rounds of a key for which is remembered what came; older ones count as replays
 BEHIND = 64  # rounds before the first one heard of a key that may still come
 LEAP = 64  # rounds that a key may jump ahead, and again in each second: more would let it choose its questions
+LASTING = ("latest", "last", "admitted", "periods", "period", "refused", "offences", "mutes", "muted_until")
 
 
 class SeenRounds:
@@ -51,7 +52,8 @@ class Peer:
         self.admitted = 0
         self.periods = 0
         """Periods in which a useful rollout was admitted."""
-        self._period = -1  # the last of them
+        self.period = -1
+        """The last of them."""
         self.refused: Counter[str] = Counter()
         self.offences = 0
         self.mutes = 0
@@ -88,8 +90,8 @@ class Peer:
         """A rollout of it was admitted. `useful`: one can learn from it, and one of its answers has a reward."""
         self.admitted += 1
         period = int(now // PERIOD)
-        if useful and period > self._period:
-            self._period = period
+        if useful and period > self.period:
+            self.period = period
             self.periods += 1
 
     def offend(self, now: float, strikes: float) -> None:
@@ -105,24 +107,13 @@ class Peer:
 
     def state(self) -> dict[str, Any]:
         """What has to outlive the process: replays must be recognised, and the muted stay muted."""
-        return {
-            "seen": [self.seen.floor, self.seen.rounds],
-            "latest": self.latest,
-            "last": self.last,
-            "admitted": self.admitted,
-            "periods": [self.periods, self._period],
-            "refused": self.refused,
-            "offences": self.offences,
-            "mutes": self.mutes,
-            "muted_until": self.muted_until,
-        }
+        return {"seen": [self.seen.floor, self.seen.rounds]} | {name: getattr(self, name) for name in LASTING}
 
     def restore(self, state: dict[str, Any]) -> None:
         self.seen.floor, self.seen.rounds = state["seen"]
-        self.latest, self.last, self.admitted = state["latest"], state["last"], state["admitted"]
-        self.periods, self._period = state["periods"]
-        self.refused = Counter(state["refused"])
-        self.offences, self.mutes, self.muted_until = state["offences"], state["mutes"], state["muted_until"]
+        for name in LASTING:
+            setattr(self, name, state[name])
+        self.refused = Counter(self.refused)
 
 
 class Peers:

@@ -101,38 +101,20 @@ def relay_config(options: RelayOptions, path: str) -> dict[str, Any]:
     sessions = options.limits.sessions
     config["transport"]["unicast"] |= {"max_sessions": sessions, "accept_pending": sessions}
     config["adminspace"] = {"enabled": False}
+    carried = {"messages": MESSAGES, "key_exprs": KEYS}
     config["access_control"] = {
         "enabled": True,
         "default_permission": "deny",
-        "rules": [
-            {
-                "id": "shoal",
-                "permission": "allow",
-                "flows": ["ingress", "egress"],
-                "messages": MESSAGES,
-                "key_exprs": KEYS,
-            }
-        ],
+        "rules": [{"id": "shoal", "permission": "allow", "flows": ["ingress", "egress"], **carried}],
         "subjects": [{"id": "everybody"}],
         "policies": [{"rules": ["shoal"], "subjects": ["everybody"]}],
     }
-    config["low_pass_filter"] = [
-        {
-            "id": "size",
-            "flows": ["ingress"],
-            "messages": ["put", "delete", "query", "reply"],
-            "key_exprs": KEYS,
-            "size_limit": options.max_bytes,
-        }
-    ]
+    sent = {"key_exprs": KEYS, "flows": ["ingress"]}
+    bounded = ["put", "delete", "query", "reply"]
+    config["low_pass_filter"] = [{"id": "size", "messages": bounded, "size_limit": options.max_bytes, **sent}]
     # Otherwise a sender could demand that all wait for the slowest reader.
-    drop = {
-        "messages": ["put", "delete", "query"],
-        "key_exprs": KEYS,
-        "flows": ["ingress"],
-        "overwrite": {"congestion_control": "drop"},
-    }
-    config["qos"] = {"network": [drop]}
+    drop = {"congestion_control": "drop"}
+    config["qos"] = {"network": [{"messages": ["put", "delete", "query"], "overwrite": drop, **sent}]}
     return config
 
 
