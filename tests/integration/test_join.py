@@ -68,7 +68,8 @@ def test_three_nodes_learn_from_each_other(tmp_path: Path) -> None:
         for node in nodes:
             learned = node.learned_from()
             assert len(learned) == len(set(learned)) > 0, "learned from twice"
-    assert "not running" in status(nodes[0].run) or "in touch" in status(nodes[0].run)
+    screen = status(nodes[0].run)
+    assert "not running" in screen or "in touch" in screen
 
 
 def test_a_killed_node_goes_on_and_knows_replays(tmp_path: Path) -> None:
