@@ -15,19 +15,19 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
-from shoal.config.swarm import AdmissionConfig
 from shoal.config.tasks import TasksConfig
 from shoal.identity.keys import Identity
 from shoal.rollout import Completion, QuestionId, Rollout
 from shoal.sandbox.examiner import LocalExaminer
 from shoal.swarm.admission import Admission
+from shoal.swarm.admission_limits import AdmissionLimits
 from shoal.swarm.wire import seal
 from shoal.tasks import Tasks
 
 SWARM = "benchmark"
 NODES, ROUNDS, SLOTS = 8, 16, 8
 ASKED = {"up to signature and quota": 5000, "all but scoring, paper": 1000, "all but scoring, pond": 1000}
-CONFIG = AdmissionConfig(max_characters=4096, peer_rate=1e9)
+CONFIG = AdmissionLimits(max_characters=4096, peer_rate=1e9)
 
 
 class Unread:

@@ -24,12 +24,12 @@ from typing import Any
 import msgspec
 import psutil
 
-from shoal.config.swarm import AdmissionConfig
 from shoal.config.tasks import TasksConfig
 from shoal.identity.keys import Identity
 from shoal.rollout import Completion, QuestionId, Rollout
 from shoal.sandbox.examiner import LocalExaminer
 from shoal.swarm.admission import Admission
+from shoal.swarm.admission_limits import AdmissionLimits
 from shoal.swarm.wire import DOMAIN, Malformed, NewerVersion, open_envelope, seal
 from shoal.tasks import Tasks
 
@@ -39,7 +39,7 @@ WORDS = (
     *("question_hash", "completions", "node", "round", "slot", "task", "version", "config", "seed", "index", "parts"),
     *("finish_reason", "logprobs", "token_ids", "text", "mime", "data", "temperature", "top_p", "stop", SWARM),
 )
-CONFIG = AdmissionConfig(max_characters=2048, peer_rate=1e9, mute_seconds=1e-3)
+CONFIG = AdmissionLimits(max_characters=2048, peer_rate=1e9, mute_seconds=1e-3)
 BATCH = 100
 GROWTH = 1.05
 """Memory at the end over that after the first tenth: what counts as flat."""

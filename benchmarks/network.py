@@ -37,9 +37,9 @@ from typing import Any
 import psutil
 from wires import Wires, inside
 
-from shoal.config.swarm import AdmissionConfig
 from shoal.config.tasks import TasksConfig
 from shoal.rollout import Completion, QuestionId, Rollout, Scored
+from shoal.swarm.admission_limits import AdmissionLimits
 from shoal.tasks import Tasks
 
 SWARM = "benchmark"
@@ -134,7 +134,7 @@ def live(spec: Spec) -> None:
     got: list[tuple[str, int, float]] = []
     counts = [0]
     maker = identity_of(spec)
-    config = AdmissionConfig(max_characters=4096)
+    config = AdmissionLimits(max_characters=4096)
     admission = Admission(SWARM, LocalExaminer(TASKS, Unread()), config, num_generations=8)
     options = TransportOptions(connect=tuple(spec.connect), listen=tuple(spec.listen), lan=False)
     whom = Neighbours(maker.id, Random(), start=spec.neighbours)
@@ -320,7 +320,8 @@ TOKEN, MESSAGE, STAY, HOUR = 180, 10_600, 1800.0, 3600.0
 def simulate(number: int) -> float:
     """Bytes in a second for the mean node of `number`: the real choice of regions and neighbours, on a network that is
     a set. Each node makes a rollout a second, and goes after half an hour, when another comes."""
-    from shoal.swarm.neighbours import ENOUGH, Neighbours, find_region, random_branch, shard_of
+    from shoal.swarm.key_expressions import shard_of
+    from shoal.swarm.neighbours import ENOUGH, Neighbours, find_region, random_branch
 
     random = Random(number)
     ids = [random.randbytes(32).hex() for _ in range(number)]
@@ -339,7 +340,7 @@ def simulate(number: int) -> float:
             return found
 
         prefix, peers = find_region(ask, random_branch(random), ENOUGH * node.wanted)
-        node.enter(prefix, peers)
+        node.found(prefix, peers, (), 0.0)
         told += len(peers)  # the subscription's history
         chosen = node.choose(0.0)
         comings_and_goings = 2 * len(peers) / STAY

@@ -85,7 +85,8 @@ class Completion(msgspec.Struct, frozen=True, omit_defaults=True):
     token_ids: tuple[int, ...] | None = None
     """The tokens as they were sampled, end-of-sequence included. Known to the node that made it; never shared."""
     logprobs: tuple[float, ...] | None = None
-    """Log-probability (nats) of each of those tokens when it was sampled. A receiver can do without."""
+    """Log-probability (nats) of each of those tokens when it was sampled. Known to the node that made it; never shared.
+    """
 
     @classmethod
     def of(cls, text: str, finish_reason: FinishReason | str = FinishReason.stop) -> Completion:
@@ -110,17 +111,13 @@ class Rollout(msgspec.Struct, frozen=True):
     """Which of the questions of that round it is: with its maker's key and the round, where its seed comes from."""
     schema_version: int = SCHEMA_VERSION
 
-    def encode(self, logprobs: bool = False) -> bytes:
-        """The rollout as MessagePack, without what only its maker may know (`token_ids`); with log-probabilities if
-        they are to be shared."""
-        return _encoder.encode(self.public(logprobs))
+    def encode(self) -> bytes:
+        """The public rollout as MessagePack."""
+        return _encoder.encode(self.public())
 
-    def public(self, logprobs: bool = False) -> Rollout:
-        """The rollout without what only its maker may know; with log-probabilities if they are to be shared."""
-        completions = tuple(
-            msgspec.structs.replace(c, token_ids=None, logprobs=c.logprobs if logprobs else None)
-            for c in self.completions
-        )
+    def public(self) -> Rollout:
+        """The rollout with text alone, as other nodes get it: without token ids and log-probabilities."""
+        completions = tuple(msgspec.structs.replace(c, token_ids=None, logprobs=None) for c in self.completions)
         return msgspec.structs.replace(self, completions=completions)
 
     def first(self, n: int) -> Rollout:

@@ -27,7 +27,7 @@ from shoal.identity.keys import Identity
 from shoal.policy.control import ControlText
 from shoal.rollout import Completion, Part
 from shoal.runs.join import Joined
-from shoal.swarm.offers import Shelf
+from shoal.swarm.offers import OfferedRollouts
 from shoal.swarm.transport import TransportOptions, open_session
 from shoal.swarm.wire import DOMAIN
 
@@ -253,15 +253,15 @@ def test_many_that_have_nothing_to_give(reef: Reef) -> None:
     reef.honest.texts = ["a group of one is something to learn from"]
     reef.hears_the_peer()
     made_up = [Identity.generate() for _ in range(300)]
-    shelves = {reef.keys.offers(one.id): Shelf(reef.keys, one) for one in made_up}
+    shelves = {reef.keys.offers(one.id): OfferedRollouts(reef.keys, one) for one in made_up}
     with reef.withstands():
         fakes = [
             reef.session.declare_queryable(key, lambda query, key=key, one=one: query.reply(key, one.answer("")[0]))
             for key, one in shelves.items()
         ]
         until(lambda: reef.node.link.status()["peers"] >= 12)
-        assert reef.honest.identity.id in reef.node.link._subscribers
-        assert len(reef.node.link._subscribers) <= 8
+        assert reef.honest.identity.id in reef.node.link.subscriptions.subscribers
+        assert len(reef.node.link.subscriptions.subscribers) <= 8
         for fake in fakes:
             fake.undeclare()
 

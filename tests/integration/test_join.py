@@ -38,7 +38,7 @@ def test_three_nodes_learn_from_each_other(tmp_path: Path) -> None:
         stack.enter_context(relay(where))
         nodes = [stack.enter_context(Node(tmp_path / f"{n}", where, "--seed", n)) for n in range(3)]
         said: list[Notice] = []
-        stack.enter_context(Listener(TransportOptions(connect=(where,)), SWARM, hear=said.append))
+        stack.enter_context(Listener(TransportOptions(connect=(where,)), SWARM, on_notice=said.append))
 
         def helped(node: Node) -> bool:
             rows = read_metrics(node.run) if (node.run / "config.toml").exists() else []
@@ -68,7 +68,8 @@ def test_three_nodes_learn_from_each_other(tmp_path: Path) -> None:
         for node in nodes:
             learned = node.learned_from()
             assert len(learned) == len(set(learned)) > 0, "learned from twice"
-    assert "not running" in status(nodes[0].run) or "in touch" in status(nodes[0].run)
+    screen = status(nodes[0].run)
+    assert "not running" in screen or "in touch" in screen
 
 
 def test_a_killed_node_goes_on_and_knows_replays(tmp_path: Path) -> None:

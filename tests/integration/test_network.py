@@ -17,22 +17,23 @@ from random import Random
 from typing import Any
 
 import pytest
+import zenoh
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fakes import question, rollout
 
-from shoal.config.swarm import AdmissionConfig
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal.identity.secret import OPEN, Secret
 from shoal.rollout import Completion, Part, Rollout, Scored
 from shoal.swarm.admission import Claim
+from shoal.swarm.admission_limits import AdmissionLimits
 from shoal.swarm.intake import RECEIVED
-from shoal.swarm.neighbours import Keys, Neighbours
+from shoal.swarm.key_expressions import Keys
+from shoal.swarm.neighbours import Neighbours
 from shoal.swarm.network import OUTBOX, NetworkLink
-from shoal.swarm.offers import CACHE, HISTORY, Shelf
+from shoal.swarm.offers import CACHE, HISTORY, OfferedRollouts, seal_offer
 from shoal.swarm.peers import Peer
-from shoal.swarm.queues import Meter, Newest
-from shoal.swarm.transport import TransportOptions, Unreachable, open_session, parse_endpoint
+from shoal.swarm.transport import TransportOptions, Unreachable, open_session
 
 SWARM = "reef"
 MakeLink = Callable[..., "Link"]
@@ -65,7 +66,7 @@ class Gate:
             raise self.error
         self.given.append((id, data))
         try:
-            return Claim(Rollout.decode(data), bytes.fromhex(id), Peer(AdmissionConfig(), 0.0))
+            return Claim(Rollout.decode(data), bytes.fromhex(id), Peer(AdmissionLimits(), 0.0))
         except (ValueError, RecursionError):
             self.refused["malformed"] += 1
             return None
@@ -104,7 +105,7 @@ class Link(NetworkLink):
 
     def listens_to(self, *others: NetworkLink) -> bool:
         present = {entry["id"] for entry in self.status()["neighbours"]}
-        return {other.identity.id for other in others} <= present & self._subscribers.keys()
+        return {other.identity.id for other in others} <= present & self.subscriptions.subscribers.keys()
 
 
 def free_port() -> int:
@@ -145,75 +146,6 @@ def two(make_link: MakeLink) -> tuple[Link, Link]:
     bob = make_link("bob", connect=[f"127.0.0.1:{port}"], listen=["127.0.0.1:0"])
     until(lambda: ada.listens_to(bob) and bob.listens_to(ada))
     return ada, bob
-
-
-def test_the_newest_stay() -> None:
-    queue: Newest[int] = Newest(3)
-    queue.put([1, 2])
-    queue.put([3, 4, 5])
-    assert queue.take() == [3, 4, 5]
-    assert queue.lost == 2
-    assert queue.take() == []
-    queue.put(range(10))
-    assert queue.take() == [7, 8, 9]
-    assert queue.lost == 9
-
-
-def test_rates_are_over_the_last_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    meter, now = Meter(), [1000.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    for _ in range(20):
-        meter.count(100)
-    assert meter.status()["messages_per_second"] == 2
-    now[0] += 60
-    assert meter.status() | {"last": 0} == {
-        "messages": 20, "bytes": 2000, "messages_per_second": 0, "bytes_per_second": 0, "last": 0
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("text", "zenoh"),
-    [
-        ("relay.example.org:7447", "tcp/relay.example.org:7447"),
-        ("tls/10.0.0.1:1", "tls/10.0.0.1:1"),
-        (" quic/[::1]:7447 ", "quic/[::1]:7447"),
-    ],
-)
-def test_endpoints(text: str, zenoh: str) -> None:
-    assert parse_endpoint(text) == zenoh
-
-
-@pytest.mark.parametrize(
-    "text", ["", "relay", "tcp://relay:7447", "relay:0", "relay:65536", "udp/a:1", "tls/a:1#root_ca_certificate=/x"]
-)
-def test_what_is_no_endpoint(text: str) -> None:
-    with pytest.raises(UserError, match="HOST:PORT"):
-        TransportOptions(connect=(text,))
-
-
-def test_options_that_contradict_each_other(tmp_path: Path) -> None:
-    pem = tmp_path / "a.pem"
-    pem.write_text("no certificate")
-    for options, message in [
-        ({"connect": ["a:1"], "lan": True}, "not both"),
-        ({"connect": ["a:1"], "ca": pem}, "no encryption"),
-        ({"connect": ["tls/a:1"], "ca": tmp_path / "absent"}, "no such file"),
-        ({"connect": ["tls/a:1"], "ca": pem}, "not usable"),
-        ({"connect": ["tls/a:1"], "certificate": pem}, "go together"),
-        ({"listen": ["tls/a:1"]}, "takes a certificate"),
-        ({"listen": ["tls/a:1"], "certificate": pem, "key": pem, "mutual": True}, "authority"),
-    ]:
-        with pytest.raises(UserError, match=message):
-            TransportOptions(**options)  # type: ignore[arg-type]
-
-
-def test_how_a_node_takes_part() -> None:
-    assert TransportOptions().lan
-    assert TransportOptions().mode == "peer"
-    assert TransportOptions(connect=("a:1",)).mode == "client"
-    assert not TransportOptions(connect=("a:1",)).lan
-    assert TransportOptions(connect=("a:1",), listen=("b:1",)).mode == "peer"
-    assert TransportOptions(connect=("quic/a:1",)).protocols == ["quic"]
 
 
 @pytest.mark.network
@@ -396,26 +328,58 @@ def test_a_node_among_many_listens_to_a_few(make_link: MakeLink) -> None:
     endpoint = f"127.0.0.1:{free_port()}"
     hub = open_session(TransportOptions(listen=(endpoint,)))
     many = [Who(f"peer {number}") for number in range(60)]
-    shelves = {Keys(SWARM).offers(who.id): Shelf(Keys(SWARM), who) for who in many}
+    offered_by = {Keys(SWARM).offers(who.id): OfferedRollouts(Keys(SWARM), who) for who in many}
     peers = [
-        hub.declare_queryable(key, lambda query, key=key, shelf=shelf: query.reply(key, shelf.answer("")[0]))
-        for key, shelf in shelves.items()
+        hub.declare_queryable(key, lambda query, key=key, offered=offered: query.reply(key, offered.answer("")[0]))
+        for key, offered in offered_by.items()
     ]
     node = make_link("node", connect=[endpoint])
-    until(lambda: len(node.status()["neighbours"]) == len(node._subscribers) == 8)
+    until(lambda: len(node.status()["neighbours"]) == len(node.subscriptions.subscribers) == 8)
     status = node.status()
     assert (status["wanted"], len(status["neighbours"])) == (8, 8)
     assert 16 <= status["peers"] <= 60
-    before = set(node._subscribers)
+    before = set(node.subscriptions.subscribers)
     node.need(live=0, wanted=4)
-    until(lambda: len(node._subscribers) == 10)
-    assert before <= node._subscribers.keys()
+    until(lambda: len(node.subscriptions.subscribers) == 10)
+    assert before <= node.subscriptions.subscribers.keys()
     for _ in range(60):
         node.need(live=100, wanted=4)
-    until(lambda: len(node._subscribers) == 2)
+    until(lambda: len(node.subscriptions.subscribers) == 2)
     assert node.faults == 0
     assert len(peers) == 60
     hub.close()
+
+
+@pytest.mark.network
+def test_two_nodes_with_one_key_are_told_so(
+    two: tuple[Link, Link], make_link: MakeLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.swarm.subscriptions.CHECK", 0.2)
+    ada, bob = two
+    copy = make_link("bob", connect=ada._options.listen)
+    until(lambda: all("another node has this node's identity" in one.status()["note"] for one in (bob, copy)))
+    assert ada.status()["note"] == ""
+
+
+@pytest.mark.network
+def test_an_offer_that_is_repeated_is_no_copy(make_link: MakeLink, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.swarm.subscriptions.CHECK", 0.2)
+    endpoint = f"127.0.0.1:{free_port()}"
+    ada = make_link("ada", listen=[endpoint])
+    with open_session(TransportOptions(connect=(endpoint,))) as eve:
+        key = ada.keys.offers(ada.identity.id)
+        [said] = [reply.ok.payload.to_bytes() for reply in eve.get(key) if reply.ok]
+        old = seal_offer(ada.keys, ada.identity, [], time.time() - 100)  # of an earlier life of this node
+        asked: list[zenoh.Query] = []
+
+        def repeat(query: zenoh.Query) -> None:
+            asked.append(query)
+            query.reply(key, [said, old][len(asked) % 2])
+
+        repeater = eve.declare_queryable(key, repeat)
+        until(lambda: len(asked) > 4)
+        repeater.undeclare()
+    assert ada.subscriptions.copy_seen is None
 
 
 @pytest.mark.network

@@ -16,15 +16,16 @@ import pytest
 import zenoh
 from test_network import MakeLink, free_port, make_link, until
 
+from shoal.cli.relay import HELP, LISTEN, add_arguments, command
 from shoal.errors import UserError
-from shoal.swarm.relay import HELP, LISTEN, RelayOptions, add_arguments, command, relay_config
+from shoal.swarm.relay import RelayOptions, relay_config
 from shoal.swarm.transport import TransportOptions, Unreachable, base_config, open_config, open_session
 
 __all__ = ["make_link"]
 
 RELAY = """
 import argparse, sys
-from shoal.swarm.relay import add_arguments, command
+from shoal.cli.relay import add_arguments, command
 parser = argparse.ArgumentParser()
 add_arguments(parser)
 sys.exit(command(parser.parse_args(sys.argv[1:])))

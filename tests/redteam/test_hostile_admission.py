@@ -15,14 +15,14 @@ from strangers import BLOCK, SWARM, Honest, address, relay, rollout, sealed
 from test_network import until
 
 from shoal.config.settings import Config
-from shoal.config.swarm import AdmissionConfig
 from shoal.config.tasks import TasksConfig
 from shoal.identity.keys import Identity
 from shoal.rollout import QuestionId, Scored
 from shoal.runs.join import Joined
 from shoal.sandbox.examiner import LocalExaminer
 from shoal.swarm.admission import Admission
-from shoal.swarm.neighbours import Keys
+from shoal.swarm.admission_limits import AdmissionLimits
+from shoal.swarm.key_expressions import Keys
 from shoal.swarm.transport import TransportOptions, open_session
 from shoal.tasks import Tasks
 
@@ -44,9 +44,9 @@ def node(where: str, tasks: dict[str, object]) -> Iterator[Joined]:
     settings = {
         "tasks": tasks,
         "swarm": {"nodes": 1},
-        "network": {"swarm": SWARM, "connect": [where], "neighbours": 32},
+        "network": {"swarm": SWARM, "connect": [where]},
     }
-    with closing(Joined(Config.model_validate(settings), Identity.generate())) as joined:
+    with closing(Joined(Config.model_validate(settings), Identity.generate(), neighbours=32)) as joined:
         yield joined
 
 
@@ -63,7 +63,7 @@ def test_answers_that_take_long_to_score_hold_up_nobody_else(kind: str, tasks: T
         hostile = peers(HOSTILE, [f"{kind} {n}" for n in range(64)])
         for number, one in enumerate(honest):
             one.texts = [f"{'right' if n % 2 else 'wrong'} {number} {n}" for n in range(8)]
-        until(lambda: len(joined.link._subscribers) == HONEST + HOSTILE)
+        until(lambda: len(joined.link.subscriptions.subscribers) == HONEST + HOSTILE)
         for one in honest:  # the scorer's process is there
             one.share(1)
         until(lambda: joined.admission.admitted >= HONEST)
@@ -111,7 +111,7 @@ def test_a_hundred_thousand_fresh_keys_keep_nobody_out() -> None:
     pond = {"suite": "pond"}
     made = rollout(Identity.generate(), tasks=Tasks(TasksConfig()))
     with relay(where), node(where, pond) as joined, closing(Honest(where, Tasks(TasksConfig()))) as first:
-        until(lambda: joined.link._subscribers)
+        until(lambda: joined.link.subscriptions.subscribers)
         first.share()
         until(lambda: joined.admission.admitted >= 4)
         flood = [sealed(Identity.generate(), made) for _ in range(2000)]
@@ -119,7 +119,7 @@ def test_a_hundred_thousand_fresh_keys_keep_nobody_out() -> None:
             open_session(TransportOptions(connect=(where,))) as session,
             closing(Honest(where, Tasks(TasksConfig()))) as newcomer,
         ):
-            until(lambda: newcomer.identity.id in joined.link._subscribers)
+            until(lambda: newcomer.identity.id in joined.link.subscriptions.subscribers)
             before, began = joined.admission.admitted, time.monotonic()
             for data in itertools.islice(itertools.cycle(flood), 100_000):
                 session.put(keys.rollouts(newcomer.identity.id), data, congestion_control=BLOCK)
@@ -140,7 +140,7 @@ class Half:
 
 def test_keys_without_end_take_no_memory_and_no_place() -> None:
     tasks = Tasks(TasksConfig())
-    config = AdmissionConfig(max_characters=200)
+    config = AdmissionLimits(max_characters=200)
     now = time.time()
     admission = Admission(SWARM, LocalExaminer(tasks, Half()), config, num_generations=8, clock=lambda: now)
     ada = Identity.generate()
@@ -161,7 +161,7 @@ def test_keys_without_end_take_no_memory_and_no_place() -> None:
 def test_one_question_cannot_be_chosen_again_and_again() -> None:
     """Whoever names a huge round first could once name any other after it, and so choose what it is about."""
     tasks = Tasks(TasksConfig())
-    config = AdmissionConfig(max_characters=200, peer_rate=1e6)
+    config = AdmissionLimits(max_characters=200, peer_rate=1e6)
     now = time.time()
     admission = Admission(SWARM, LocalExaminer(tasks, Half()), config, num_generations=8, clock=lambda: now)
     eve = Identity.generate()

@@ -59,14 +59,15 @@ elif what == "heartbeats":  # of publishers that are not there, under everybody'
         session.put(f"{base}/rollouts/{made_up(n % 8)}/@adv/pub/{n + 1:x}/1/_", b"\\x00" * 4)
 elif what == "signed":
     from test_network import Who
-    from shoal.swarm.neighbours import Keys
-    from shoal.swarm.offers import Shelf
+    from shoal.swarm.key_expressions import Keys
+    from shoal.swarm.offers import OfferedRollouts
     keys = Keys("reef")
     fakes = []
     for n in range(number):
-        shelf = Shelf(keys, Who(f"fake {n}"))
-        shelf.put(b"%d" % n)
-        fakes.append((keys.offers(shelf._who.id), shelf.answer("")[0]))
+        who = Who(f"fake {n}")
+        offered = OfferedRollouts(keys, who)
+        offered.put(b"%d" % n)
+        fakes.append((keys.offers(who.id), offered.answer("")[0]))
     def answer(query):
         for key, data in fakes:
             if query.key_expr.intersects(key):

@@ -13,7 +13,7 @@ from strangers import rollout as drawn_rollout
 from test_network import Link, Who, free_port, until
 
 from shoal.identity.secret import Secret, read_secret
-from shoal.swarm.neighbours import Keys
+from shoal.swarm.key_expressions import Keys
 from shoal.swarm.notices import Lesson, Notice, seal_notice
 from shoal.swarm.transport import TransportOptions, open_session
 from shoal.swarm.wire import seal

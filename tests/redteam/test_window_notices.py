@@ -19,14 +19,14 @@ from test_network import free_port, until
 pytest.importorskip("starlette")
 
 from shoal.identity.keys import Identity
-from shoal.swarm.neighbours import Keys
+from shoal.swarm.key_expressions import Keys
 from shoal.swarm.notices import MAX_BYTES, Lesson, Notice, seal_notice
 from shoal.swarm.transport import TransportOptions, open_session
 
 WATCH = """
 import sys
-from shoal.swarm import places
-places.SPAN = 1.0  # seconds stand for longer, so that the test need not wait
+from shoal.swarm import registry
+registry.SPAN = 1.0  # seconds stand for longer, so that the test need not wait
 from shoal.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """

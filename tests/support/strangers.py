@@ -9,6 +9,7 @@ with Reef(tmp_path) as reef:                    # a relay, a node as `shoal join
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import os
@@ -30,9 +31,10 @@ from shoal.config.settings import Config
 from shoal.identity.keys import Identity
 from shoal.rollout import Completion, Question, Rollout, Scored
 from shoal.runs.join import Joined
-from shoal.swarm.neighbours import Keys
+from shoal.swarm.admission_limits import AdmissionLimits
+from shoal.swarm.key_expressions import Keys
 from shoal.swarm.network import NetworkLink
-from shoal.swarm.offers import Shelf
+from shoal.swarm.offers import OfferedRollouts
 from shoal.swarm.transport import TransportOptions, open_session
 from shoal.swarm.wire import seal
 from shoal.tasks import Tasks
@@ -161,12 +163,11 @@ def relay(where: str, *words: object) -> Iterator[Program]:
         yield running
 
 
-def config_of(where: str, **admission: Any) -> Config:
+def config_of(where: str) -> Config:
     settings = {
         "tasks": {"tasks": [{"name": name} for name in NAMES]},
         "swarm": {"nodes": 1},
         "network": {"swarm": SWARM, "connect": [where]},
-        "admission": admission,
     }
     return Config.model_validate(settings)
 
@@ -250,10 +251,11 @@ class Honest:
 class Reef:
     """A relay, a node, an honest peer that the node knows, and a stranger's session."""
 
-    def __init__(self, where: str = "", peer_at: str = "", **admission: Any) -> None:
-        """`peer_at`: where the honest peer connects, if elsewhere than the node. The relays are then the caller's."""
+    def __init__(self, where: str = "", peer_at: str = "", **limits: Any) -> None:
+        """`limits`: of the node's admission.
+        `peer_at`: where the honest peer connects, if elsewhere than the node. The relays are then the caller's."""
         self.where, self.peer_at = where or address(), peer_at
-        self.settings = admission
+        self.limits = limits
         self.got: list[Scored] = []
         self.keys = Keys(SWARM)
         self.eve = Identity.generate()
@@ -262,8 +264,9 @@ class Reef:
     def __enter__(self) -> Self:
         if not self.peer_at:
             self._stack.enter_context(relay(self.where))
-        config = config_of(self.where, **self.settings)
-        self.node = self._stack.enter_context(closing(Joined(config, Identity.generate())))
+        config = config_of(self.where)
+        limits = dataclasses.replace(AdmissionLimits.of(config), **self.limits)
+        self.node = self._stack.enter_context(closing(Joined(config, Identity.generate(), limits=limits)))
         self.honest = self._stack.enter_context(closing(Honest(self.peer_at or self.where)))
         self.session = self._stack.enter_context(open_session(TransportOptions(connect=(self.where,))))
         self._offer()
@@ -271,8 +274,8 @@ class Reef:
 
     def _offer(self) -> None:
         """Eve says that she has something to give, to whoever asks."""
-        shelf, key = Shelf(self.keys, self.eve), self.keys.offers(self.eve.id)
-        self.offers = self.session.declare_queryable(key, lambda query: query.reply(key, shelf.answer("")[0]))
+        offered, key = OfferedRollouts(self.keys, self.eve), self.keys.offers(self.eve.id)
+        self.offers = self.session.declare_queryable(key, lambda query: query.reply(key, offered.answer("")[0]))
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
@@ -282,7 +285,7 @@ class Reef:
         return self.node.admission.refused + self.node.link.dropped
 
     def listens(self) -> bool:
-        return {self.eve.id, self.honest.identity.id} <= self.node.link._subscribers.keys()
+        return {self.eve.id, self.honest.identity.id} <= self.node.link.subscriptions.subscribers.keys()
 
     def acquaint(self) -> None:
         """Until the node has heard the peer often."""
@@ -296,12 +299,13 @@ class Reef:
         self.eve = maker
         self._offer()
         link = self.node.link
-        with link._lock:
-            for id in link._neighbours.chosen.keys() - {self.honest.identity.id}:
-                del link._neighbours.chosen[id]
-            link._neighbours._take(maker.id, time.monotonic())
+        subscriptions = link.subscriptions
+        with subscriptions.lock:
+            for id in subscriptions.neighbours.chosen.keys() - {self.honest.identity.id}:
+                del subscriptions.neighbours.chosen[id]
+            subscriptions.neighbours._take(maker.id, time.monotonic())
         link._wake.set()
-        until(lambda: maker.id in link._subscribers)
+        until(lambda: maker.id in subscriptions.subscribers)
         publisher = self.session.declare_publisher(self.keys.rollouts(maker.id))
         until(lambda: publisher.matching_status.matching)  # the relay has heard of it, too
         publisher.undeclare()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from shoal.cli.display import Display, make_display
+from shoal.cli.status import lines
 from shoal.config.settings import ENDLESS, Config
 from shoal.parallel.ranks import joined
 from shoal.runs.folder import CURVES, run_metrics
@@ -55,7 +56,7 @@ def _session(config: Config, out: Path | None, resume: Path | None, quiet: bool,
 
         displays: list[Display] = []
         with _stoppable(displays) as stop:
-            outcome = execute(config, out, resume, identity, watch, stop, ranks)
+            outcome = execute(config, out, resume, identity, watch, stop, ranks, lines)
         _print_gains(console, outcome)
         if not outcome.finished:
             limit = f" of {config.rounds}" if config.rounds < ENDLESS else ""

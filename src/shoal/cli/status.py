@@ -19,15 +19,13 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal.errors import UserError
-from shoal.runs.folder import METRICS, clean, run_metrics
+from shoal.runs.folder import METRICS, STATUS, clean, run_metrics
 from shoal.untrusted import harmless, parse_json, read_plain
 
 HELP = """Shows the state of a node of `shoal join`: peers, rates, what was refused and why, what the swarm gave.
 
   shoal status                  of the node that runs in this folder
   shoal status runs/one --json"""
-STATUS = "swarm.json"
-"""In the run's folder: how the swarm stands, written every few seconds."""
 STALE = 15.0
 """Seconds without a new status after which a node counts as gone."""
 SHOWN = 20

@@ -62,8 +62,6 @@ class Config(Section):
             config.policy.max_completion_length = EASY[config.tasks.suite] if pond else 256
         if config.swarm.questions_per_round == "auto":
             config.swarm.questions_per_round = config.swarm.local
-        if config.admission.max_characters == "auto":
-            config.admission.max_characters = 16 * config.policy.max_completion_length
         if config.evaluation.questions == "auto":
             config.evaluation.questions = 16 if pond else 4
         if config.evaluation.samples == "auto":

@@ -31,38 +31,26 @@ class NetworkConfig(Section):
     swarm: str = "reef"
     """Name of the swarm: letters, digits, - _ . (up to 64)."""
     connect: list[str] = []
-    """Relays or nodes to reach: HOST:PORT, tcp/HOST:PORT or tls/HOST:PORT. Without any, nodes of the same network are
-    found."""
+    """Relays or nodes to connect to: HOST:PORT, tcp/HOST:PORT or tls/HOST:PORT. If empty, the node finds others on its
+    local network."""
     listen: list[str] = []
-    """Addresses where other nodes may reach this one (tcp/0.0.0.0:7447). Without any, a free port is taken."""
+    """Addresses where other nodes can connect to this one (tcp/0.0.0.0:7447). If empty, a free port."""
     lan: bool = True
-    """Find nodes on the local network by multicast; without effect where `connect` says whom to reach."""
+    """Find nodes on the local network by multicast. No effect if `connect` is set."""
     secret_file: str = ""
     """A file with the secret of a private swarm, the same for all its nodes."""
     tls_ca: str = ""
-    """Certificate (PEM) of the authority that signed the relay's, where the system does not know it."""
+    """Certificate (PEM) of the authority that signed the relay's certificate, if the system does not know it."""
     tls_certificate: str = ""
     """This node's own certificate (PEM), for relays that ask for one (mutual TLS)."""
     tls_key: str = ""
     """The key (PEM) of `tls_certificate`."""
-    neighbours: int = Field(8, ge=2, le=32)
-    """Nodes to listen to at the start; then as many as it takes to have J live rollouts."""
-    share_logprobs: bool = False
-    """Send the log-probability of each token along. Within one process too."""
 
 
 class AdmissionConfig(Section):
-    """What a node takes from strangers. Whatever is more, older or larger is refused and counted."""
+    """What a node accepts from strangers. Anything above these limits is refused and counted."""
 
     max_bytes: int = Field(262_144, ge=1)
-    """Of one message."""
+    """Bytes of one message."""
     peer_rate: float = Field(40.0, gt=0, allow_inf_nan=False)
-    """Rollouts in a second that one key may send."""
-    max_seconds: float = Field(900.0, gt=0, allow_inf_nan=False)
-    """Age of a rollout by its maker's clock."""
-    max_slots: int = Field(64, ge=1, le=64)
-    """Questions that one key may answer in one of its rounds."""
-    max_characters: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """Characters in a completion. auto: 16 for each token of `max_completion_length`."""
-    mute_seconds: float = Field(600.0, gt=0, allow_inf_nan=False)
-    """How long nothing is taken from a key that broke the rules five times; each time it is twice as long."""
+    """Rollouts per second from one key."""

@@ -1,1 +1,1 @@
-"""A node's key and name, and the secret of a private swarm."""
+"""Who a node is: keys, readable names, and the secrets of private swarms."""

@@ -1,18 +1,16 @@
-"""Who a node is: an Ed25519 key of its own, made on first use and kept in a file that nobody else may read.
+"""Who a node is: an Ed25519 key pair, created on first use and kept in a file that only its owner may read.
 
     identity = Identity.load_or_create(identity_path())
     identity.name                                  # brave-otter-3f2a
     verify(identity.public, identity.sign(data), data)
 
-The key is the identity: questions are bound to it and rollouts signed with it. The name is for people.
+The key is the identity: it decides which questions a node draws, and it signs rollouts. The name is for people.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
-import json
 import os
 import secrets
 import stat
@@ -33,13 +31,12 @@ from cryptography.hazmat.primitives.serialization import (
 from shoal.errors import UserError
 from shoal.identity.words import ADJECTIVES, ANIMALS
 
-HELP = "show, export or import this machine's identity in swarms"
 FILE = "identity"
-LARGEST = 1 << 16
-"""Bytes of a key file; a real one has about 120."""
+MAX_BYTES = 1 << 16  # of a key file; a real one has about 120
+
+# The curve is -x² + y² = 1 + D x² y² modulo P (RFC 8032, 5.1).
 P = 2**255 - 19
 D = -121665 * pow(121666, -1, P) % P
-"""Of the curve -x² + y² = 1 + D x² y² modulo P (RFC 8032, 5.1)."""
 
 
 class Identity:
@@ -48,20 +45,20 @@ class Identity:
     def __init__(self, private: Ed25519PrivateKey) -> None:
         self._private = private
         self.public: bytes = private.public_key().public_bytes_raw()
-        """The 32 bytes by which others know it."""
+        """The public key: 32 bytes by which others know this identity."""
 
     @classmethod
     def generate(cls) -> Self:
-        """A new one, kept nowhere."""
+        """A new identity, stored nowhere."""
         return cls(Ed25519PrivateKey.generate())
 
     @classmethod
     def load_or_create(cls, path: Path) -> Self:
-        """The identity in the file, which is made if there is none.
+        """The identity in the file, which is created if there is none.
 
         Raises `UserError` if others may read the file, if it holds no Ed25519 key, or if it cannot be read or written.
         """
-        if not os.path.exists(path):  # unlike Path.exists it does not raise for folders that may not be entered
+        if not os.path.exists(path):  # Path.exists raises for folders that may not be entered
             with contextlib.suppress(FileExistsError):  # another process was faster
                 write_new(path, cls.generate().to_pem())
         return cls.load(path)
@@ -76,10 +73,10 @@ class Identity:
         try:
             private = load_pem_private_key(data, passphrase if encrypted else None)
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-            why = "the passphrase is another, or the file is damaged" if encrypted else "the file is damaged"
-            raise UserError(f"{path} holds no key that can be read: {why}; put a copy back or remove it") from error
+            why = "the passphrase is wrong, or the file is damaged" if encrypted else "the file is damaged"
+            raise UserError(f"{path} holds no key that can be read: {why}; restore a copy or remove it") from error
         if not isinstance(private, Ed25519PrivateKey):
-            raise UserError(f"{path} holds a key of another kind: shoal's are Ed25519")
+            raise UserError(f"{path} holds a key of another kind: shoal uses Ed25519")
         return cls(private)
 
     @property
@@ -89,7 +86,7 @@ class Identity:
 
     @cached_property
     def name(self) -> str:
-        """Its readable name (`name_of`)."""
+        """The readable name (see `name_of`)."""
         return name_of(self.public)
 
     def sign(self, data: bytes) -> bytes:
@@ -105,16 +102,18 @@ class Identity:
 def name_of(public: bytes) -> str:
     """A name for a public key, as `brave-otter-3f2a`: two words and four hex digits of its hash.
 
-    It has 32 bits. Two of 10,000 nodes share one with a probability of 1 %, and a given one can be had on purpose by
-    trying some four thousand million keys: compare keys where it matters.
+    A name has 32 bits. Among 10,000 nodes, two share a name with a probability of 1 %. Whoever tries four thousand
+    million keys gets any name: compare keys where it matters.
     """
     digest = hashlib.blake2b(public, digest_size=4, person=b"shoal name").digest()
     return f"{ADJECTIVES[digest[0]]}-{ANIMALS[digest[1]]}-{digest[2:].hex()}"
 
 
 def verify(public: bytes, signature: bytes, data: bytes) -> bool:
-    """Whether `signature` is that of `data` by the key `public`. False for what is no key or signature at all, and for
-    the few keys for which anybody can sign."""
+    """Whether `signature` is the signature of `data` by the key `public`.
+
+    False for bytes that are no key or no signature, and for the few weak keys with which anybody can sign.
+    """
     try:
         _public_key(public).verify(signature, data)
     except (InvalidSignature, ValueError):
@@ -126,16 +125,16 @@ def verify(public: bytes, signature: bytes, data: bytes) -> bool:
 def _public_key(public: bytes) -> Ed25519PublicKey:
     y = (int.from_bytes(public, "little") & (2**255 - 1)) % P
     if y * (y * y - 1) * (D * y**4 + 2 * y * y - 1) % P == 0:
-        raise ValueError("a point of order 1, 2, 4 or 8: some signatures of it verify with any data")
+        raise ValueError("a point of order 1, 2, 4 or 8: some of its signatures verify with any data")
     return Ed25519PublicKey.from_public_bytes(public)
 
 
 def identity_path() -> Path:
-    """`$SHOAL_HOME/identity`, or that in the folder for settings: `$XDG_CONFIG_HOME/shoal`, `~/.config/shoal`."""
+    """`$SHOAL_HOME/identity`, or `identity` in the settings folder: `$XDG_CONFIG_HOME/shoal`, `~/.config/shoal`."""
     home, settings = os.environ.get("SHOAL_HOME"), os.environ.get("XDG_CONFIG_HOME", "")
     if home:
         return Path(home).expanduser() / FILE
-    if Path(settings).is_absolute():  # others are invalid by the XDG specification
+    if Path(settings).is_absolute():  # the XDG specification calls others invalid
         return Path(settings) / "shoal" / FILE
     try:
         return Path.home() / ".config" / "shoal" / FILE
@@ -144,8 +143,10 @@ def identity_path() -> Path:
 
 
 def write_new(path: Path, data: bytes) -> None:
-    """Makes a file for its owner alone, whole from the moment that it is there. Raises `FileExistsError` if there is
-    one, and `UserError` if it cannot be written."""
+    """Creates a file that only its owner may read; nobody ever sees half of it.
+
+    Raises `FileExistsError` if there is one already, and `UserError` if it cannot be written.
+    """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -161,12 +162,12 @@ def write_new(path: Path, data: bytes) -> None:
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
-        with contextlib.suppress(OSError):  # it would hide what went wrong before
+        with contextlib.suppress(OSError):  # it would hide the error before it
             temporary.unlink()
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Has the file hold `data`, whole at any instant and for its owner alone. Raises `UserError`."""
+    """Replaces the file by one that only its owner may read, in one step. Raises `UserError`."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         _write(temporary, data)
@@ -174,7 +175,7 @@ def replace(path: Path, data: bytes) -> None:
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
-        with contextlib.suppress(OSError):  # it would hide what went wrong before
+        with contextlib.suppress(OSError):
             temporary.unlink()
 
 
@@ -190,94 +191,9 @@ def _read_private(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            data = file.read(LARGEST)
+            data = file.read(MAX_BYTES)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
     if os.name == "posix" and mode & 0o077 and b"ENCRYPTED" not in data:
         raise UserError(f"others may read the key in {path} (mode {mode:o}): if none has, chmod 600 {path}")
     return data
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `shoal id`."""
-    parser.description = "Shows this machine's identity in swarms, which is made on first use."
-    action = parser.add_mutually_exclusive_group()
-    action.add_argument("--export", type=Path, metavar="FILE", help="write the private key to a new file")
-    action.add_argument("--import", type=Path, metavar="FILE", dest="source", help="take the private key in a file")
-    parser.add_argument(
-        "--passphrase-file", type=Path, metavar="FILE", help="encrypt what is exported, decrypt what is imported"
-    )
-    parser.add_argument("--force", action="store_true", help="import over another identity, of which a copy is kept")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-
-
-def command(args: argparse.Namespace) -> int:
-    """`shoal id`."""
-    path = identity_path()
-    passphrase = _passphrase(args.passphrase_file) if args.passphrase_file else None
-    done: dict[str, str] = {}
-    if args.source:
-        backup = _import(Identity.load(args.source, passphrase), path, args.force)
-        if backup:
-            done["backup"] = str(backup)
-    identity = Identity.load_or_create(path)
-    if args.export:
-        try:
-            write_new(args.export, identity.to_pem(passphrase))
-        except FileExistsError:
-            raise UserError(f"{args.export} exists: choose another file") from None
-        done["exported"] = str(args.export)
-    facts = {"name": identity.name, "key": identity.id, "file": str(path), **done}
-    print(json.dumps(facts) if args.json else "\n".join(f"{label:<8}  {value}" for label, value in facts.items()))
-    return 0
-
-
-def _import(identity: Identity, path: Path, force: bool) -> Path | None:
-    """Has `path` hold `identity`; the copy of another one that was there, if there was one."""
-    pem = identity.to_pem()
-    try:
-        write_new(path, pem)
-        return None
-    except FileExistsError:
-        pass
-    name = "unreadable"
-    try:
-        present = Identity.load(path)
-        if present.public == identity.public:
-            return None
-        name = present.name
-    except UserError:
-        if not force:
-            raise
-    if not force:
-        raise UserError(f"{path} holds another identity, {name}: --force replaces it and keeps a copy")
-    backup = _backup(path, name)
-    replace(path, pem)
-    return backup
-
-
-def _backup(path: Path, name: str) -> Path:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
-    for number in range(1000):
-        copy = path.with_name(f"{path.name}.{name}{f'-{number}' if number else ''}.bak")
-        try:
-            write_new(copy, data)
-            return copy
-        except FileExistsError:
-            if copy.read_bytes() == data:
-                return copy
-    raise UserError(f"{path.parent} holds a thousand copies of {name}: remove some")
-
-
-def _passphrase(path: Path) -> bytes:
-    """The first line of the file. Raises `UserError`."""
-    try:
-        line = path.read_bytes().partition(b"\n")[0].rstrip(b"\r")
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
-    if not line:
-        raise UserError(f"{path} has no passphrase in its first line")
-    return line

@@ -1,8 +1,8 @@
-"""The secret of a private swarm: without it nobody can tell the swarm's name, its nodes or anything they say.
+"""The secret of a private swarm: without it nobody learns the swarm's name, its nodes or anything that they say.
 
     secret = read_secret(Path("reef.secret"), "reef")
     data = secret.lock(key, message)      # what crosses the network under the key expression `key`
-    secret.unlock(key, data)              # message, or None for what was not locked with this secret under this key
+    secret.unlock(key, data)              # the message, or None if another secret or key expression locked it
 
 A relay, and whoever listens there, sees the sizes and times of messages, and which connections exchange them. An open
 swarm has the secret `OPEN`, which hides nothing and changes nothing.
@@ -20,18 +20,15 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from shoal.errors import UserError
 
-SHORTEST = 12
-"""Characters: what is shorter can be guessed by trying."""
-SALT = 16
-"""Random bytes in front of each locked message."""
-OVERHEAD = SALT + 16
-"""Bytes that a locked message is longer than what it says."""
+SHORTEST = 12  # characters; a shorter secret can be found by trial
+SALT = 16  # random bytes in front of each locked message
+OVERHEAD = SALT + 16  # bytes by which locking makes a message longer
 _NONCE = bytes(12)
 
 
 @dataclass(frozen=True)
 class Secret:
-    """What a secret stands for. Everything is derived from `root`, which is empty for an open swarm."""
+    """The keys of a swarm, all derived from `root`, which is empty for an open swarm."""
 
     root: bytes = b""
 
@@ -41,27 +38,27 @@ class Secret:
 
     @property
     def context(self) -> bytes:
-        """Is signed along with every message, though never sent: a member cannot show a message to another swarm."""
+        """What is signed with every message and never sent: no member can pass a message on to another swarm."""
         return self._derive(b"context")
 
     def prefix(self, swarm: str) -> str:
-        """What all key expressions of the swarm begin with."""
+        """The beginning of all key expressions of the swarm."""
         return f"shoal/{self._derive(b'swarm')[:16].hex()}/private" if self.private else f"shoal/{swarm}/open"
 
     def address(self, id: str) -> str:
-        """What stands in key expressions for the node `id`: itself, or 64 hex digits that only members can compute."""
+        """What key expressions call the node `id`: its id, or 64 hex digits that only members can compute."""
         return self._derive(b"address", bytes.fromhex(id)).hex() if self.private else id
 
     def lock(self, key: str, data: bytes) -> bytes:
-        """`data`, encrypted for the key expression `key`. Each message has a key of its own, so that no nonce repeats
-        however long a swarm lives."""
+        """`data`, encrypted for the key expression `key`. Each message has a key of its own, so no nonce ever
+        repeats."""
         if not self.private:
             return data
         salt = os.urandom(SALT)
         return salt + self._cipher(salt).encrypt(_NONCE, data, key.encode())
 
     def unlock(self, key: str, data: bytes) -> bytes | None:
-        """What `lock` was given, or None where it was not this secret's or has been changed or moved."""
+        """The message that was locked, or None if it has another secret or key expression, or was changed."""
         if not self.private:
             return data
         try:
@@ -80,19 +77,19 @@ class Secret:
 
 
 OPEN = Secret()
-"""That of a swarm which anybody may join."""
+"""The secret of a swarm that anybody may join."""
 
 
 def read_secret(path: Path, swarm: str) -> Secret:
-    """The secret in a file, its white space apart, for `swarm`. Raises `UserError`."""
+    """The secret of `swarm`, from a file. Raises `UserError`."""
     try:
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read the secret in {path}: {error}") from error
     if len(text) < SHORTEST:
         raise UserError(
-            f"the secret in {path} has {len(text)} characters, and {SHORTEST} are the least; "
+            f"the secret in {path} has {len(text)} characters; at least {SHORTEST} are needed; "
             "`openssl rand -hex 16` makes one"
         )
-    # Others may try guesses on what they see, slowly: scrypt makes it.
+    # scrypt is slow, so that others cannot try many guesses on what they see.
     return Secret(hashlib.scrypt(text.encode(), salt=b"shoal swarm v2 " + swarm.encode(), n=2**14, r=8, p=1, dklen=32))

@@ -51,6 +51,8 @@ CONFIG, METRICS, ROLLOUTS, LEARNED, CURVES, CHECKPOINTS = (
     "config.toml", "metrics.jsonl", "rollouts.parquet", "learned.parquet", "curves.png", "checkpoints",
 )  # fmt: skip
 LOCK = ".lock"
+STATUS = "swarm.json"
+"""The state of the swarm, written every few seconds by a joined node."""
 MOST_METRICS = 1 << 30
 """Bytes of metrics that are read."""
 WORDS = frozenset({"node", "eval/by"})

@@ -18,7 +18,8 @@ from typing import Any
 
 from shoal.config.settings import Config
 from shoal.errors import UserError
-from shoal.identity.keys import Identity
+from shoal.identity.keys import Identity, identity_path
+from shoal.identity.lock import only_node
 from shoal.parallel.rank_zero import RankZeroSwarm
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.control import ControlText
@@ -29,6 +30,8 @@ from shoal.runs.record import Watcher
 from shoal.runs.run import Run
 
 Rows = Sequence[Mapping[str, Any]]
+Describe = Callable[[Mapping[str, Any], float | None], Sequence[str]]
+"""Makes lines for people of a swarm's status and the others' share of the gradient."""
 
 
 @dataclass(frozen=True)
@@ -63,16 +66,20 @@ def execute(
     watch: Callable[[list[str], Rows], AbstractContextManager[Watcher]] = lambda names, rows: nullcontext(Silent()),
     stop: threading.Event | None = None,
     ranks: Ranks = ALONE,
+    describe: Describe = lambda status, share: [],
 ) -> Outcome:
     """Runs all rounds, or until `stop` is set. Only rank zero calls this; other ranks call `follow`.
 
     `out`: the folder of a new run (default: runs/DATE-TIME); `resume`: of a run to go on with. `identity`: of a node
     that joins a swarm over the network; None: all nodes are in this process. `watch`: makes the watcher, from the
-    nodes' names and the metrics so far. Raises `UserError`.
+    nodes' names and the metrics so far; `describe`: the lines with which it shows the state of a swarm. Raises
+    `UserError`.
     """
     stop = stop or threading.Event()
     folder = RunFolder.open(resume) if resume else RunFolder.create(out or new_folder(), config.resolved().to_toml())
     with folder, ExitStack() as stack:
+        if identity:
+            stack.enter_context(only_node(identity_path(), config.network.swarm))
         latest = folder.latest()
         checkpoint = latest[1] if latest else None
         if resume:  # a run that was killed before its first checkpoint begins again
@@ -88,7 +95,7 @@ def execute(
         if identity is None:
             nodes = stack.enter_context(closing(Nodes(config, watcher.status, checkpoint, ranks)))
         else:
-            nodes, watcher = _join(config, folder, watcher, checkpoint, ranks, identity, stack)
+            nodes, watcher = _join(config, folder, watcher, checkpoint, ranks, identity, describe, stack)
         Run(nodes, folder, watcher, checkpoint).go(stop)
         draw_curves(run_metrics(folder.path), folder.path / CURVES, title(config))
         device = f"{nodes.placement}" + (f", {ranks.size} ranks" if ranks.size > 1 else "")
@@ -111,12 +118,14 @@ def _join(
     checkpoint: Path | None,
     ranks: Ranks,
     identity: Identity,
+    describe: Describe,
     stack: ExitStack,
 ) -> tuple[Nodes, Watcher]:
     """One node with a place in a swarm over the network, and a watcher that also reports how the swarm stands."""
     from shoal.rewards import rewards_of
-    from shoal.runs.join import Joined, Lookout  # the network, only now
+    from shoal.runs.join import Joined  # the network, only now
     from shoal.runs.models import place_rank
+    from shoal.runs.status_reporter import StatusReporter
     from shoal.sandbox.verifier import Verifier
 
     watcher.status(f"joining {config.network.swarm}")
@@ -125,7 +134,9 @@ def _join(
     if rewards:
         stack.enter_context(rewards)
     place = stack.enter_context(closing(Joined(config, identity, rewards)))
-    reporter = stack.enter_context(closing(Lookout(watcher, place, folder.path, config.swarm.external)))
+    reporter = stack.enter_context(
+        closing(StatusReporter(watcher, place, folder.path, config.swarm.external, describe))
+    )
     swarm = RankZeroSwarm(place.link, ranks) if ranks.size > 1 else place.link
     member = Member(identity.name, swarm, place.tell, place.panel)
     nodes = stack.enter_context(closing(Nodes(config, reporter.status, checkpoint, ranks, member, rewards)))

@@ -1,1 +1,1 @@
-"""Sharing rollouts."""
+"""How nodes share rollouts: within one process, or over a network of strangers."""

@@ -1,4 +1,4 @@
-"""How a network address is counted where strangers connect: by the network that one household or one server has."""
+"""How limits count the addresses of strangers: the IPv6 network of a household or server counts as one address."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import ipaddress
 
 @functools.lru_cache(maxsize=4096)
 def address_of(host: str) -> str:
-    """`host` as it is counted: an IPv6 network of 64 bits is one address."""
+    """The address that `host` counts as: for IPv6, its network of 64 bits."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -1,14 +1,12 @@
-"""All that stands between bytes from a stranger and the pool.
+"""Admission: every check between the bytes of a stranger and the pool.
 
-    admission = Admission("reef", examiner, AdmissionConfig(), num_generations=8)
-    admitted = admission.admit([(id, data), ...])        # scored by this node, ready for the pool
+    admission = Admission("reef", examiner, AdmissionLimits(), num_generations=8)
+    admission.admit([(id, data), ...])                   # rollouts scored by this node, ready for the pool
     admission.refused                                    # Counter({"age": 3, "seed": 1})
 
-The order is that of cost: what is cheap to refuse goes first, and until the signature is checked nothing is counted
-against the key that a message claims. A stranger can only say "here are texts for that question": an `Examiner` makes
-the question again, in a process of its own. It must be the question that the sender's key, round and slot give, so that
-nobody chooses easy or poisoned ones.
-"""
+Cheap checks go first. Until the signature is checked, nothing counts against the key that a message claims. A stranger
+can only say "here are texts for that question": an `Examiner` makes the question again, in a process of its own. It
+must be the question that the maker's key, round and slot give, so that nobody chooses easy or poisoned questions."""
 
 from __future__ import annotations
 
@@ -19,24 +17,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
-from shoal.config.swarm import AdmissionConfig
 from shoal.identity.keys import name_of
 from shoal.policy.control import ControlText
+from shoal.rewards import ExaminedRewards
 from shoal.rollout import Rollout, Scored, hash_of
-from shoal.sandbox.examiner import Candidate, Verdict
+from shoal.sandbox.examiner import Candidate, Examiner, LocalExaminer, Verdict
+from shoal.swarm.admission_limits import AdmissionLimits
 from shoal.swarm.limits import RecentKeys
 from shoal.swarm.peers import FUTURE, Peer, Peers
 from shoal.swarm.wire import Malformed, NewerVersion, Statement, check_signature, open_envelope
 
 FILE = "admission.msgpack"
-FAST, PATIENT = 0.05, 2.0
-"""Seconds of processor time for the answers of one message: in its turn, and among others that take long."""
-TEXTS = 8192
-"""Rollouts of which the texts are remembered, to know duplicates."""
+FAST, PATIENT = 0.05, 2.0  # seconds of processor time to examine one message, in the quick and in the patient thread
+TEXTS = 8192  # rollouts whose texts are remembered, to find duplicates
+SHOWN = 100  # peers in `status`
 
 
 class Reason(StrEnum):
@@ -71,39 +69,29 @@ OFFENCES = {
     **dict.fromkeys((Reason.name, Reason.completions, Reason.seed, Reason.question, Reason.held_out), 1.0),
     **dict.fromkeys((Reason.slow, Reason.crash), 2.5),
 }
-"""What no honest program sends, and how much it weighs: what takes this node's time weighs more. The rest may be
-chance, another configuration or the network."""
+"""What no honest program sends, and its weight: what takes this node's time weighs more. Other reasons may be chance,
+another configuration or the network."""
 
 
 class Refused(Exception):  # noqa: N818 (it is an answer, not a fault)
+    """A message was refused, for this reason."""
+
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason.value)
         self.reason = reason
 
 
 class SlowAnswers(Exception):  # noqa: N818 (it may be nobody's fault)
-    """A message takes longer to examine than `FAST`: it needs a patient examination."""
+    """A message takes longer to examine than `FAST`: the patient thread has to do it. `seconds`: spent so far."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"more than {seconds} seconds")
         self.seconds = seconds
 
 
-class Examining(Protocol):
-    """Makes a question again and scores answers to it, within about so many seconds (`tasks.examiner`)."""
-
-    def examine(self, candidate: Candidate, seconds: float) -> Verdict: ...
-
-
-class Rewarding(Protocol):
-    """Rewards examined answers by more than the verifier (`rewards.examined`)."""
-
-    def reward(self, candidate: Candidate, verdict: Verdict) -> Sequence[float]: ...
-
-
 @dataclass(frozen=True)
 class Claim:
-    """A message whose maker is known and within his rights."""
+    """A new message with a valid signature, of a key that may send now."""
 
     rollout: Rollout
     key: bytes
@@ -111,31 +99,31 @@ class Claim:
 
 
 class Admission:
-    """Admits and scores. Several threads may call it."""
+    """Checks messages and scores their rollouts. Thread-safe."""
 
     def __init__(
         self,
         swarm: str,
-        examiner: Examining,
-        config: AdmissionConfig,
+        examiner: Examiner | LocalExaminer,
+        limits: AdmissionLimits,
         *,
         num_generations: int,
-        patient: Examining | None = None,
-        rewards: Rewarding | None = None,
+        patient: Examiner | LocalExaminer | None = None,
+        rewards: ExaminedRewards | None = None,
         clock: Callable[[], float] = time.time,
         context: bytes = b"",
     ) -> None:
-        """`num_generations`: G, to which others' groups are cut. `patient`: for what takes longer than `FAST`; without
-        one, `examiner`. `rewards`: what answers are rewarded by beside the verifier. `context`: what a private swarm's
-        messages are signed along with, though never sent."""
+        """`num_generations`: G; a longer group is cut to it. `patient`: examines what takes longer than `FAST`; by
+        default `examiner` does. `rewards`: rewards beside the verifier. `context`: what a private swarm signs with its
+        messages and never sends."""
         self.swarm = swarm
-        self.config = config
+        self.limits = limits
         self.refused: Counter[str] = Counter()
         self.admitted = 0
-        self.peers = Peers(config)
+        self.peers = Peers(limits)
         self.rewards = rewards
         self.control = ControlText(())
-        """What stands between turns for this node's own model, once that is known."""
+        """The control tokens of this node's own model as text, once they are known."""
         self._examiner, self._patient = examiner, patient or examiner
         self._num_generations = num_generations
         self._clock = clock
@@ -144,14 +132,14 @@ class Admission:
         self._lock = threading.Lock()  # held for moments, never while scoring: a checkpoint must not wait
 
     def admit(self, messages: Sequence[tuple[str, bytes]]) -> list[Scored]:
-        """What of `messages`, each with the id of the node under whose key expression it came, may go into the pool.
-        Nothing is raised for what strangers send."""
+        """The scored rollouts of those `messages` that are admitted. Each message comes with the id of the node under
+        whose key expression it came. Raises nothing for what strangers send."""
         claims = [claim for id, data in messages if (claim := self.attribute(id, data)) is not None]
         return [scored for claim in claims if (scored := self.examine(claim, patient=True)[0]) is not None]
 
     def attribute(self, id: str, data: bytes) -> Claim | None:
-        """Whose message it is, if it is new and within its maker's rights; None if it is refused. This is all that a
-        flood costs."""
+        """Finds out who made the message and whether he may send it now; None if it is refused. A flood costs no more
+        than this."""
         try:
             return self._attributed(id, data)
         except Refused as refusal:
@@ -160,8 +148,8 @@ class Admission:
             return None
 
     def examine(self, claim: Claim, patient: bool) -> tuple[Scored | None, float]:
-        """The rollout as it may go into the pool, None if it is refused, and the seconds that it took. Raises
-        `SlowAnswers` if only a `patient` examination gives it the time that it needs."""
+        """The scored rollout, or None if it is refused; and the seconds that this took. Raises `SlowAnswers` if the
+        rollout needs a `patient` examination."""
         rollout = claim.rollout.first(self._num_generations)
         texts = tuple(completion.text for completion in rollout.completions)
         place = (self.swarm, claim.key.hex(), rollout.round)
@@ -191,7 +179,7 @@ class Admission:
         (folder / FILE).write_bytes(data)
 
     def load(self, folder: Path) -> None:
-        """Takes up what `save` wrote, in place of all that has come since this was made."""
+        """Restores what `save` wrote, in place of all that came since the start."""
         state = msgspec.msgpack.decode((folder / FILE).read_bytes(), strict=False)
         with self._lock:
             self.refused, self.admitted = Counter(state["refused"]), state["admitted"]
@@ -199,9 +187,9 @@ class Admission:
             self._texts = RecentKeys(TEXTS)
 
     def status(self) -> dict[str, Any]:
-        """What came of whom, the last heard first, as plain data."""
+        """What was admitted and refused, in all and for the peers heard last, as plain data."""
         with self._lock:
-            ordered = sorted(self.peers.by_key.items(), key=lambda item: -item[1].last)[:100]
+            ordered = sorted(self.peers.by_key.items(), key=lambda item: -item[1].last)[:SHOWN]
             now = self._clock()
             peers = [
                 {
@@ -219,8 +207,8 @@ class Admission:
             return {"admitted": self.admitted, "refused": dict(self.refused), "peers": peers}
 
     def _attributed(self, id: str, data: bytes) -> Claim:
-        config, now = self.config, self._clock()
-        _require(len(data) <= config.max_bytes, Reason.size)
+        limits, now = self.limits, self._clock()
+        _require(len(data) <= limits.max_bytes, Reason.size)
         try:
             statement, envelope = open_envelope(data)
         except NewerVersion:
@@ -228,9 +216,9 @@ class Admission:
         except Malformed:
             raise Refused(Reason.malformed) from None
         rollout = statement.rollout
-        _require(0 <= rollout.slot < config.max_slots and 0 <= rollout.round < 2**53, Reason.malformed)
+        _require(0 <= rollout.slot < limits.max_slots and 0 <= rollout.round < 2**53, Reason.malformed)
         _require(statement.swarm == self.swarm, Reason.swarm)
-        _require(statement.time >= now - config.max_seconds, Reason.age)
+        _require(statement.time >= now - limits.max_seconds, Reason.age)
         _require(statement.time <= now + FUTURE, Reason.future)
         _require(statement.key.hex() == id, Reason.key)
         _require(check_signature(envelope, statement, self._context), Reason.signature)
@@ -243,33 +231,31 @@ class Admission:
     def _check_rights(self, peer: Peer, statement: Statement, now: float) -> None:
         round, slot = statement.rollout.round, statement.rollout.slot
         peer.begin(round, now)
-        for allowed, reason in (
-            (lambda: now >= peer.muted_until, Reason.muted),
-            (lambda: not peer.seen.has(round, slot), Reason.replay),
-            (lambda: not peer.leaps(round, now), Reason.round),
-            (lambda: peer.bucket.take(now), Reason.quota),
-        ):
-            if not allowed():
-                peer.refused[reason] += 1
-                raise Refused(reason)
+        try:
+            _require(now >= peer.muted_until, Reason.muted)
+            _require(not peer.seen.has(round, slot), Reason.replay)
+            _require(not peer.leaps(round, now), Reason.round)
+            _require(peer.bucket.take(now), Reason.quota)
+        except Refused as refusal:
+            peer.refused[refusal.reason] += 1
+            raise
 
     def _check(self, rollout: Rollout, key: bytes) -> None:
-        """What can be seen without making the question."""
+        """The checks that do not need the question."""
         _require(rollout.node == name_of(key), Reason.name)
         _require(len(rollout.completions) > 0, Reason.completions)
         for completion in rollout.completions:
             plain = all(part.mime == "text/plain" and not part.data for part in completion.parts)
-            _require(plain and len(completion.text) <= int(self.config.max_characters), Reason.completions)
+            _require(plain and len(completion.text) <= self.limits.max_characters, Reason.completions)
             _require(not self.control.found(completion.text), Reason.markers)
 
     def _scored(self, claim: Claim, rollout: Rollout, candidate: Candidate, verdict: Verdict) -> Scored:
         assert verdict.question is not None
         with self._lock:
-            # nobody has sent the same texts for the same question
             new = self._texts.add(hash_of((verdict.question.hash, sorted(candidate.texts))))
         _require(new, Reason.duplicate)
         rewards = verdict.rewards if self.rewards is None else tuple(self.rewards.reward(candidate, verdict))
-        scored = Scored(rollout, verdict.question, rewards, claim.peer.weight, newcomer=not claim.peer.known)
+        scored = Scored(rollout.public(), verdict.question, rewards, claim.peer.weight, newcomer=not claim.peer.known)
         with self._lock:
             self.admitted += 1
             self.peers.admit(claim.key, scored.usable and max(rewards) > 0, self._clock())

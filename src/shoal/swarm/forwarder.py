@@ -1,15 +1,14 @@
-"""Stands before a relay's Zenoh: who may connect, and how much one address may ask for.
+"""Stands in front of a relay's Zenoh and limits what one address may do: connections, declarations and messages.
 
-    forwarder = Forwarder(options, limits)      # binds, so that an address in use is told at once
-    forwarder.start("/run/relay.sock")      # forwards to Zenoh, on a thread of its own
-    forwarder.refused                       # connections that were refused or cut, by reason
+    forwarder = Forwarder(options, limits)      # binds at once, so that an address in use is noticed
+    forwarder.start("/run/relay.sock", forget)  # forwards to Zenoh, on a thread of its own
+    forwarder.refused                           # connections that were refused or cut, by reason
     forwarder.close()
 
-Zenoh bounds all sessions together, but not those of one address, nor how much one of them declares; and each
-declaration costs the relay a walk over all others. So this accepts the connections, counts them by address, reads what
-each asks of the relay (`zenoh_wire`), and passes on whole messages. What comes back it passes on unread. It ends TLS.
-QUIC does not pass here.
-"""
+Zenoh limits all sessions together, but not those of one address, nor how much one of them declares; and each
+declaration costs the relay a walk over all others. So the forwarder accepts the connections, counts them by address,
+reads what each of them asks of the relay (`zenoh_wire`), and passes on whole messages. It passes on answers unread. It
+ends TLS. QUIC does not pass here."""
 
 from __future__ import annotations
 
@@ -20,8 +19,10 @@ import ssl
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from shoal.swarm.addresses import address_of
 from shoal.swarm.transport import TransportOptions, cannot_listen
@@ -29,38 +30,50 @@ from shoal.swarm.zenoh_wire import Reader, Unreadable
 
 logger = logging.getLogger(__name__)
 
-HANDSHAKE = 10.0
-"""Seconds in which a connection must be through its handshake."""
-SILENCE = 60.0
-"""Seconds after which a connection that says nothing is cut: a session says every few seconds that it is there."""
-SETTLED = 1.0
-"""Seconds after which Zenoh has done what a message or the end of a connection asks for."""
-HELD = 2048
-"""Declarations that one address may hold: a node has one for each neighbour, and a few. Each costs a walk over all."""
+HANDSHAKE = 10.0  # seconds that the handshake of a connection may take
+SILENCE = 60.0  # seconds after which a silent connection is cut: a session sends something every few seconds
+SETTLED = 1.0  # seconds after which Zenoh has done what a message or the end of a connection asks for
+HELD = 2048  # declarations that one address may hold: a node has one for each neighbour, and a few
 RATE, BURST = 100.0, 2048.0
-"""Declarations of one address in a second, and at once; queries count for less (`zenoh_wire`). What is more waits."""
-MESSAGE = 0.01
-"""What any other message counts from an address that holds no declarations."""
+"""Declarations of one address per second, and at once; queries count for less (`zenoh_wire`). Further ones wait."""
+BUFFER = 1 << 15  # bytes that wait in each direction of a connection before it is stopped, and as many again
+MESSAGE = 0.01  # what any other message counts, from an address that holds no declarations
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What may connect."""
+    """How many connections a relay accepts."""
 
     sessions: int = 1000
-    """At a time."""
+    """Connections at a time."""
     address_sessions: int = 64
-    """Of them, from one address; an IPv6 network of 64 bits counts as one."""
+    """Connections at a time from one address; an IPv6 network of 64 bits counts as one."""
     exempt: frozenset[str] = frozenset()
-    """Addresses of which nothing is counted: other relays, or a proxy in forwarder."""
+    """Addresses without limits of their own: other relays, or a proxy in front of this one."""
 
 
-class Visitor:
+class Streams(NamedTuple):
+    """Both directions of a connection."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+
+class Cut(Exception):  # noqa: N818 (it is a decision, not a fault)
+    """The forwarder ends a connection, for this reason."""
+
+    def __init__(self, reason: str, error: Exception | None = None) -> None:
+        super().__init__(f"{reason} ({error})" if error else reason)
+        self.reason = reason
+
+
+class AddressUsage:
     """What one address has and asks for."""
 
     def __init__(self, now: float) -> None:
         self.connections = 0
         self.held = 0.0
+        """The cost of its declarations."""
         self._left, self._at = BURST, now
 
     def wait(self, now: float) -> float:
@@ -69,279 +82,206 @@ class Visitor:
         return max(0.0, -self._left / RATE)
 
     def spend(self, asked: float, messages: int) -> None:
-        """It asked for this much, and sent other messages: each is compared with what is declared beside its key."""
+        """It asked for this much, and sent this many messages: Zenoh compares each one with what is declared."""
         self._left -= asked + messages * MESSAGE * (1 + self.held / 64)
 
     def idle(self, now: float) -> bool:
-        """Whether nothing is lost if it is forgotten."""
+        """Whether it can be forgotten."""
         return not self.connections and not self.wait(now) and self._left == BURST
 
 
 class Forwarder:
-    """Listens where `options` say, on tcp/ and tls/. Raises `UserError` where that cannot be."""
+    """Listens on the tcp/ and tls/ endpoints of `options`. Raises `UserError` where that is impossible."""
 
     def __init__(self, options: TransportOptions, limits: Limits) -> None:
         self.limits = limits
         self.refused: Counter[str] = Counter()
-        self.visitors: dict[str, Visitor] = {}
-        self.open: set[Outside] = set()
-        self.path = ""
-        self.loop = asyncio.new_event_loop()
-        self.buffer = memoryview(bytearray(65536))
+        self._addresses: dict[str, AddressUsage] = {}
         self._connections = 0
         self._over: deque[tuple[float, str]] = deque()
-        self._listeners: list[tuple[socket.socket, ssl.SSLContext | None]] = []
-        self._thread = threading.Thread(target=self.loop.run_forever, name="shoal-forwarder", daemon=True)
+        """Keys that nobody is interested in any more, and since when."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="shoal-forwarder", daemon=True)
         context = _tls(options)
-        for endpoint in forwarded(options):
-            self._listeners.append((_listener(endpoint), context if endpoint.startswith("tls/") else None))
+        self._listeners = [(_listen(each), context if each.startswith("tls/") else None) for each in forwarded(options)]
 
-    def start(self, path: str, clean: Callable[[str], None]) -> None:
-        """Lets connections in, to Zenoh's socket at `path`. `clean` makes Zenoh forget a key expression that nobody
-        uses."""
-        self.path, self._clean = path, clean
-        self._tasks = [self.loop.create_task(self._accept(*listener)) for listener in self._listeners]
-        self._tasks.append(self.loop.create_task(self._sweep()))  # the loop itself does not keep them
+    def start(self, path: str, forget: Callable[[str], None]) -> None:
+        """Accepts connections and forwards them to Zenoh's socket at `path`. `forget` makes Zenoh forget a key
+        expression that nobody uses."""
+        self._path, self._forget = path, forget
+        for listener in self._listeners:
+            self._begin(self._accept(*listener))
+        self._begin(self._sweep())
         self._thread.start()
 
     def close(self) -> None:
         if self._thread.is_alive():
-            asyncio.run_coroutine_threadsafe(self._stop(), self.loop).result(5.0)
-            self.loop.call_soon_threadsafe(self.loop.stop)
+            asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(5.0)
+            self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(5.0)
-        self.loop.close()
+        self._loop.close()
         for listener, _ in self._listeners:
             listener.close()
 
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Runs `work` as a task; the loop itself keeps no reference to it."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
     async def _stop(self) -> None:
-        for outside in list(self.open):
-            outside.cut()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _accept(self, listener: socket.socket, context: ssl.SSLContext | None) -> None:
-        greetings: set[asyncio.Task[None]] = set()
         while True:
             try:
-                link, where = await self.loop.sock_accept(listener)
+                link, where = await self._loop.sock_accept(listener)
             except OSError:  # too many open files, for instance
                 await asyncio.sleep(0.1)
                 continue
             address = address_of(where[0])
-            await asyncio.sleep(0)  # those who are in come first
-            if not self._enter(address):
+            await asyncio.sleep(0)  # open connections come first
+            if self._enter(address):
+                self._begin(self._serve(link, address, context))
+            else:
                 link.close()
-                continue
-            greeting = self.loop.create_task(self._greet(link, address, context))
-            greetings.add(greeting)
-            greeting.add_done_callback(greetings.discard)
 
     def _enter(self, address: str) -> bool:
-        visitor = self.visitors.get(address)
-        if visitor is None:
-            visitor = self.visitors[address] = Visitor(time.monotonic())
-        if address not in self.limits.exempt and visitor.connections >= self.limits.address_sessions:
+        """Whether one more connection of this address is accepted."""
+        usage = self._addresses.setdefault(address, AddressUsage(time.monotonic()))
+        if address not in self.limits.exempt and usage.connections >= self.limits.address_sessions:
             self.refused["too many of one address"] += 1
             return False
         if self._connections >= self.limits.sessions:
             self.refused["too many"] += 1
             return False
         self._connections += 1
-        visitor.connections += 1
+        usage.connections += 1
         return True
 
-    def leave(self, visitor: Visitor) -> None:
-        """One connection of `visitor` is over."""
-        self._connections -= 1
-        visitor.connections -= 1
-
-    async def _greet(self, link: socket.socket, address: str, context: ssl.SSLContext | None) -> None:
-        """TLS, if there is any. What comes then is not waited for here."""
-        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        seconds = HANDSHAKE if context else None
+    async def _serve(self, link: socket.socket, address: str, context: ssl.SSLContext | None) -> None:
+        """Forwards one connection until it ends or is cut."""
+        usage = self._addresses[address]
+        reader = None if address in self.limits.exempt else Reader()
+        node = zenoh = back = None
         try:
-            await self.loop.connect_accepted_socket(
-                lambda: Outside(self, address), link, ssl=context, ssl_handshake_timeout=seconds
+            node = await self._greet(link, context)
+            batches = _chunks(node.reader) if reader is None else self._batches(node.reader, usage, reader)
+            async for data in batches:
+                if zenoh is None:  # only now: a connection that says nothing costs Zenoh nothing
+                    zenoh = await self._connect()
+                    back = self._begin(_carry_back(zenoh, node))
+                zenoh.writer.write(data)
+                await zenoh.writer.drain()
+                await asyncio.sleep(0)  # others' turn
+        except Cut as cut:
+            logger.debug("%s is cut: %s", address, cut)
+            self.refused[cut.reason] += 1
+        except (asyncio.IncompleteReadError, OSError) as error:  # it left
+            logger.debug("%s: %s", address, error)
+        finally:
+            self._connections -= 1
+            usage.connections -= 1
+            if reader is not None:
+                held = reader.holds
+                reader.close()
+                self._count(usage, reader, held)
+            if back is not None:
+                back.cancel()
+            if zenoh is not None:
+                zenoh.writer.close()
+            if node is not None:
+                node.writer.transport.abort()  # `close` would wait for a node that does not read
+
+    async def _greet(self, link: socket.socket, context: ssl.SSLContext | None) -> Streams:
+        """The streams of a new connection, after its TLS handshake if there is one."""
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        reader = asyncio.StreamReader(BUFFER)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        try:
+            transport, _ = await self._loop.connect_accepted_socket(
+                lambda: protocol, link, ssl=context, ssl_handshake_timeout=HANDSHAKE if context else None
             )
         except OSError as error:
-            logger.debug("%s: %s", address, error)
-            self.refused["no TLS"] += 1
-            self.leave(self.visitors[address])
             link.close()
+            raise Cut("no TLS", error) from None
+        return Streams(reader, asyncio.StreamWriter(transport, protocol, reader, self._loop))
 
-    def over(self, keys: list[str]) -> None:
-        """Nobody is interested in these any more, as soon as Zenoh has seen it."""
+    async def _connect(self) -> Streams:
+        try:
+            return Streams(*await asyncio.open_unix_connection(self._path, limit=BUFFER))
+        except OSError as error:
+            raise Cut("too many", error) from None
+
+    async def _batches(
+        self, stream: asyncio.StreamReader, usage: AddressUsage, reader: Reader
+    ) -> AsyncGenerator[bytes, None]:
+        """The batches of a connection, as fast as the limits of its address allow."""
+        end = self._loop.time() + HANDSHAKE
+        while True:
+            try:
+                async with asyncio.timeout_at(self._loop.time() + SILENCE if reader.greeted else end):
+                    size = await stream.readexactly(2)
+                    batch = await stream.readexactly(int.from_bytes(size, "little"))
+                    while wait := usage.wait(time.monotonic()):
+                        await asyncio.sleep(wait)
+            except TimeoutError:
+                raise Cut("silent") from None
+            held = reader.holds
+            try:
+                usage.spend(reader.batch(batch), reader.messages)
+            except Unreadable as error:
+                raise Cut("not a session of Zenoh", error) from None
+            finally:
+                self._count(usage, reader, held)
+            if usage.held > HELD:
+                raise Cut("declares too much")
+            yield size + batch
+
+    def _count(self, usage: AddressUsage, reader: Reader, held: float) -> None:
+        """Takes over from a reader, which held declarations of the cost `held` before, what changed."""
+        usage.held += reader.holds - held
         now = time.monotonic()
-        self._over.extend((now, key) for key in keys)
+        self._over.extend((now, key) for key in reader.over)
+        reader.over.clear()
 
     async def _sweep(self) -> None:
-        """Cuts those who say nothing, and forgets addresses that left and what they were interested in."""
+        """Forgets idle addresses, and keys that nobody is interested in."""
         while True:
             await asyncio.sleep(1.0)
             now = time.monotonic()
             while self._over and now - self._over[0][0] > SETTLED:
-                self._clean(self._over.popleft()[1])
+                self._forget(self._over.popleft()[1])
                 await asyncio.sleep(0)
-            for outside in [each for each in self.open if each.silent(now)]:
-                outside.cut("silent")
-            for address in [address for address, visitor in self.visitors.items() if visitor.idle(now)]:
-                del self.visitors[address]
+            self._addresses = {address: usage for address, usage in self._addresses.items() if not usage.idle(now)}
 
 
-class Outside(asyncio.BufferedProtocol):
-    """A connection from outside, and its link to Zenoh, which it gets with its first whole message."""
-
-    def __init__(self, forwarder: Forwarder, address: str) -> None:
-        self.forwarder, self.address = forwarder, address
-        self.visitor = forwarder.visitors[address]
-        self.inside: asyncio.Transport | None = None
-        self._reader = None if address in forwarder.limits.exempt else Reader()
-        self._since = self._heard = time.monotonic()
-        self._held = 0.0
-        self._data = bytearray()
-        self._stops: set[str] = set()
-        """Why nothing is read at the moment."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        self.forwarder.open.add(self)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.forwarder.open.discard(self)
-        self.forwarder.leave(self.visitor)
-        if self._reader is not None:
-            self._reader.close()
-            self._count(self._reader)
-        if self.inside is not None:
-            self.inside.close()
-
-    def get_buffer(self, hint: int) -> memoryview:
-        return self.forwarder.buffer  # one for all: what comes is copied at once
-
-    def buffer_updated(self, size: int) -> None:
-        self._data += self.forwarder.buffer[:size]
-        self.pass_on()
-
-    def pass_on(self) -> None:
-        """Passes on the whole messages that came, as far as the address may ask for them."""
-        try:
-            end = self._readable()
-        except Unreadable as error:
-            logger.debug("%s: %s", self.address, error)
-            self.cut("not a session of Zenoh")
-            return
-        if self.visitor.held > HELD:
-            self.cut("declares too much")
-            return
-        if end and self.inside is None:
-            self._task = self.forwarder.loop.create_task(self._open())
-            self.stop("opens")
-        elif end and self.inside is not None:
-            self.inside.write(bytes(self._data[:end]))
-            del self._data[:end]
-
-    def _readable(self) -> int:
-        """Bytes of `_data` that may be passed on. Reads them; the first message is only read when there is a link."""
-        data, at = self._data, 0
-        if self._reader is None:
-            return len(data)
-        while len(data) - at > 2:
-            end = at + 2 + int.from_bytes(data[at : at + 2], "little")
-            if end > len(data):
-                break
-            if self.inside is None:
-                return end
-            wait = self.visitor.wait(time.monotonic())
-            if wait:
-                self.stop("asks too fast")
-                self.forwarder.loop.call_later(wait, self.go_on, "asks too fast")
-                break
-            self.visitor.spend(self._reader.batch(bytes(data[at + 2 : end])), self._reader.messages)
-            self._count(self._reader)
-            self._heard = time.monotonic()
-            at = end
-        return at
-
-    def _count(self, reader: Reader) -> None:
-        """Takes over what the reader counted."""
-        self.visitor.held += reader.holds - self._held
-        self._held = reader.holds
-        self.forwarder.over(reader.over)
-        reader.over.clear()
-
-    async def _open(self) -> None:
-        try:
-            await self.forwarder.loop.create_unix_connection(lambda: Inside(self), self.forwarder.path)
-        except OSError as error:
-            logger.debug("no link to Zenoh: %s", error)
-            self.cut("too many")
-
-    def stop(self, reason: str) -> None:
-        """Reads nothing until `go_on`."""
-        self._stops.add(reason)
-        self.transport.pause_reading()
-
-    def go_on(self, reason: str) -> None:
-        self._stops.discard(reason)
-        if not self._stops and not self.transport.is_closing():
-            self.transport.resume_reading()
-            self.pass_on()
-
-    def pause_writing(self) -> None:
-        if self.inside is not None:
-            self.inside.pause_reading()
-
-    def resume_writing(self) -> None:
-        if self.inside is not None:
-            self.inside.resume_reading()
-
-    def silent(self, now: float) -> bool:
-        """Whether it has not said for long what a session says."""
-        late = self._reader is not None and not self._reader.greeted and now - self._since > HANDSHAKE
-        return late or (self._reader is not None and now - self._heard > SILENCE)
-
-    def cut(self, reason: str = "") -> None:
-        if reason:
-            self.forwarder.refused[reason] += 1
-        self.transport.abort()
+async def _chunks(reader: asyncio.StreamReader) -> AsyncGenerator[bytes, None]:
+    """What comes, unread."""
+    while data := await reader.read(BUFFER):
+        yield data
 
 
-class Inside(asyncio.Protocol):
-    """The link to Zenoh of one connection."""
-
-    def __init__(self, outside: Outside) -> None:
-        self.outside = outside
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        if self.outside.transport.is_closing():
-            transport.abort()
-            return
-        self.outside.inside = transport
-        self.outside.go_on("opens")
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.outside.transport.close()
-
-    def data_received(self, data: bytes) -> None:
-        self.outside.transport.write(data)
-
-    def pause_writing(self) -> None:
-        self.outside.stop("Zenoh is busy")
-
-    def resume_writing(self) -> None:
-        self.outside.go_on("Zenoh is busy")
+async def _carry_back(zenoh: Streams, node: Streams) -> None:
+    """Forwards what Zenoh sends, until it ends the connection."""
+    with suppress(OSError):
+        async for data in _chunks(zenoh.reader):
+            node.writer.write(data)
+            await node.writer.drain()
+    node.writer.close()
 
 
 def forwarded(options: TransportOptions) -> list[str]:
-    """The endpoints that pass through here."""
+    """The endpoints that pass through the forwarder."""
     return [endpoint for endpoint in options.listen if not endpoint.startswith("quic/")]
 
 
-def _listener(endpoint: str) -> socket.socket:
+def _listen(endpoint: str) -> socket.socket:
     host, _, port = endpoint.partition("/")[2].rpartition(":")
     host = host.strip("[]")
     try:

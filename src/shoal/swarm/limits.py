@@ -1,4 +1,4 @@
-"""Rates, and what has been seen: bounded, whatever strangers send."""
+"""Rate limits, and collections that stay small whatever strangers send."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ V = TypeVar("V")
 
 
 class Bucket:
-    """A token bucket: at most `rate` a second, and `burst` at once after a pause."""
+    """A token bucket: lets through `rate` per second, and after a pause `burst` at once."""
 
     def __init__(self, rate: float, burst: float, now: float) -> None:
         self.rate, self.burst = rate, burst
         self._tokens, self._at = burst, now
 
     def take(self, now: float, number: float = 1) -> bool:
-        """Whether `number` more may pass at `now` (seconds); a clock that goes back gives nothing."""
+        """Whether `number` more may pass at `now` (seconds). A clock that goes back gives nothing."""
         self._tokens = min(self.burst, self._tokens + self.rate * max(0.0, now - self._at))
         self._at = now
         if self._tokens < number:
@@ -28,7 +28,7 @@ class Bucket:
 
 
 class Recent(Generic[K, V]):
-    """A mapping that forgets what was not used for longest, so that strangers cannot fill memory."""
+    """A mapping of the `size` keys that were used last; it makes the values itself."""
 
     def __init__(self, size: int, make: Callable[[], V]) -> None:
         self.size, self._make = size, make
@@ -50,14 +50,14 @@ class Recent(Generic[K, V]):
 
 
 class RecentKeys(Generic[K]):
-    """The `size` keys that were added last."""
+    """A set of the `size` keys that were added last."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self._keys: OrderedDict[K, None] = OrderedDict()
 
     def add(self, key: K) -> bool:
-        """Adds `key`. Returns whether it was not there."""
+        """Adds `key`. Returns whether it is new."""
         new = key not in self._keys
         self._keys[key] = None
         self._keys.move_to_end(key)
@@ -70,23 +70,3 @@ class RecentKeys(Generic[K]):
 
     def __contains__(self, key: K) -> bool:
         return key in self._keys
-
-
-class Seen:
-    """Which (round, slot) of one key have come, for its newest `size` rounds. Older rounds count as seen."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.floor = -1
-        """Rounds up to this one count as seen."""
-        self.rounds: dict[int, int] = {}
-        """The slots of each later round, as the bits of a number."""
-
-    def has(self, round: int, slot: int) -> bool:
-        return round <= self.floor or bool(self.rounds.get(round, 0) >> slot & 1)
-
-    def add(self, round: int, slot: int) -> None:
-        self.rounds[round] = self.rounds.get(round, 0) | 1 << slot
-        if round - self.size > self.floor:
-            self.floor = round - self.size
-            self.rounds = {r: slots for r, slots in self.rounds.items() if r > self.floor}

@@ -1,38 +1,38 @@
-"""Hears what nodes say of their rounds (`notices`), without being one of them.
+"""Listens to the notices of a swarm (`notices`) without being one of its nodes.
 
-    with Listener(TransportOptions(connect=("tcp/relay.example.org:7447",)), "reef", hear=print):
-        ...      # `hear` is called with each notice that is one of this swarm and signed by its key
+    with Listener(TransportOptions(connect=("tcp/relay.example.org:7447",)), "reef", on_notice=print):
+        ...      # `on_notice` is called with each notice of this swarm that its key has signed
 
-Nothing is kept here but what waits to be read, at most `WAITING` notices. Whoever hears keeps what it wants, within
-bounds of its own: `places` says how.
+The listener keeps nothing but the last `WAITING` messages that were not read yet. See `registry` for how to keep what
+notices say within bounds.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import zenoh
 
 from shoal.identity.secret import OPEN, OVERHEAD, Secret
-from shoal.swarm.neighbours import Keys
+from shoal.swarm.key_expressions import Keys
 from shoal.swarm.notices import MAX_BYTES, Notice, open_notice
 from shoal.swarm.queues import Newest
 from shoal.swarm.transport import TransportOptions, open_session
 
-WAITING: Final = 512
+WAITING = 512
 
 
 class Listener:
-    """A place from which a swarm is watched. Raises as `open_session` does."""
+    """A subscription to all notices of a swarm. Raises as `open_session` does."""
 
     def __init__(
-        self, options: TransportOptions, swarm: str, secret: Secret = OPEN, *, hear: Callable[[Notice], None]
+        self, options: TransportOptions, swarm: str, secret: Secret = OPEN, *, on_notice: Callable[[Notice], None]
     ) -> None:
-        """`hear` is called on a thread of the listener."""
+        """`on_notice` is called on a thread of the listener."""
         self.keys = Keys(swarm, secret)
-        self._hear = hear
+        self._on_notice = on_notice
         self._inbox: Newest[tuple[str, bytes]] = Newest(WAITING)
         self._closed = threading.Event()
         self._session = open_session(options)
@@ -52,7 +52,7 @@ class Listener:
         self.close()
 
     def _arrived(self, sample: Any) -> None:
-        """Zenoh's callback: checks cost time, and are made elsewhere."""
+        """Zenoh's callback. It must be quick, so another thread checks the message."""
         if sample.kind == zenoh.SampleKind.PUT and len(sample.payload) <= MAX_BYTES + OVERHEAD:
             self._inbox.put([(str(sample.key_expr), sample.payload.to_bytes())])
 
@@ -62,4 +62,4 @@ class Listener:
                 plain = self.keys.secret.unlock(key, data)
                 notice = plain and open_notice(plain, self.keys.swarm, self.keys.secret.context)
                 if notice:
-                    self._hear(notice)
+                    self._on_notice(notice)

@@ -1,106 +1,37 @@
-"""Whom a node listens to: a few peers of a small region, so that a node costs the same in a swarm of any size.
+"""Which peers a node listens to: its neighbours. They are few, so that a node costs the same in a swarm of any size.
 
-    shoal/<swarm>/open/rollouts/<shard>/<id>    what a node publishes
-    shoal/<swarm>/open/offers/<shard>/<id>      what it answers if asked what it has (`offers`)
-    shoal/<swarm>/open/notices/<shard>/<id>     what it says of its rounds, to whoever watches (`notices`)
+A node looks for peers in one region only (`key_expressions`): the smallest region of a random branch that has enough
+peers. It asks who there has something to give, and subscribes to `wanted` of them. The branch is random and not the
+node's own, so that the swarm does not fall apart into regions that know only themselves.
 
-A private swarm has other words in these places, which tell nobody anything (`secret`).
+A neighbour that brings usable rollouts keeps its place, however many others offer theirs. Anybody can make up offers,
+so a new neighbour is on trial: if this node lacks rollouts, the new one must bring something usable within seconds.
 
-A shard is three hex digits of a hash of the id. A node looks for peers in a **region** only: the shards that begin with
-the same 3, 2, 1 or 0 digits, the smallest such region of a random branch that has enough peers. It asks who there has
-something to give, and subscribes to the own keys of `wanted` of them. The branch is random and not the node's own, so
-that the swarm does not fall apart into regions that know only themselves.
-
-Who brings usable rollouts keeps its place, however many others offer theirs. Anybody can make up offers, so a new
-neighbour is on trial: where something is lacking, it must bring something usable within seconds.
-
-No class here knows of Zenoh: `network` asks and subscribes, and a simulation may have ten thousand of them.
+Nothing here knows Zenoh: `subscriptions` asks and subscribes, and a simulation can run ten thousand of these.
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from random import Random
 
-from shoal.errors import UserError
-from shoal.identity.secret import OPEN, Secret
-from shoal.swarm.limits import Recent
+from shoal.swarm.key_expressions import DIGITS
+from shoal.swarm.limits import RecentKeys
 
-DIGITS = 3
-"""Hex digits of a shard: 4096 shards."""
-START, LEAST, MOST = 8, 2, 32
-"""Peers that a node listens to: at first, at least and at most."""
-ENOUGH = 2
-"""A region is large enough if it has this many times the peers that are looked for."""
-CANDIDATES = 512
-"""Peers that are kept of a search, at most."""
-FOUND = 60.0
-"""Seconds for which the peers of a search are good for."""
-TRIAL = 20.0
-"""Seconds in which a new neighbour has to bring something usable, where something is lacking."""
-BARREN = 5
-"""Rounds without anything usable after which a neighbour may be exchanged, where something is lacking."""
-PLENTY = 4
-"""A pool with more than this many times J live rollouts has more than it can use."""
-CALM = 3
-"""Rounds of plenty after which a neighbour is given up."""
+START, LEAST, MOST = 8, 2, 32  # neighbours at the start, at least and at most
+ENOUGH = 2  # a region is large enough if it has this many times the peers that are missing
+CANDIDATES = 512  # peers of a search that are kept
+FOUND = 60.0  # seconds for which the result of a search is used
+TRIAL = 20.0  # seconds in which a new neighbour has to bring something usable, if this node lacks rollouts
+BARREN = 5  # rounds without anything usable after which a neighbour may be replaced, if this node lacks rollouts
+PLENTY = 4  # a pool with more than this many times J live rollouts has more than it can use
+CALM = 3  # rounds of plenty after which a neighbour is given up
 MIXING = 20
-"""Rounds after which somebody else is tried, and takes the place of another one if it brings something. A swarm that
-was cut in two finds together again so, and who is heard by nobody is heard some time."""
-SILENT = 5
-"""Questions without an answer after which a neighbour counts as gone."""
-REMEMBERED = 4096
-"""Peers that are remembered: those given up, and those that brought something once."""
-
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
-
-
-def check_name(name: str, what: str = "swarm") -> str:
-    """`name`, if it may stand in a key. Raises `UserError`."""
-    if not _NAME.fullmatch(name):
-        raise UserError(f"the {what} '{name}' must have 1 to 64 letters, digits, '-', '_' or '.'")
-    return name
-
-
-def shard_of(address: str) -> str:
-    return hashlib.blake2b(address.encode(), digest_size=8).hexdigest()[:DIGITS]
-
-
-@dataclass(frozen=True)
-class Keys:
-    """The key expressions of a swarm. Those of another swarm or another secret never meet them."""
-
-    swarm: str
-    secret: Secret = OPEN
-
-    def __post_init__(self) -> None:
-        check_name(self.swarm)
-
-    def rollouts(self, id: str) -> str:
-        return self._of("rollouts", id)
-
-    def offers(self, id: str) -> str:
-        return self._of("offers", id)
-
-    def notices(self, id: str) -> str:
-        return self._of("notices", id)
-
-    @property
-    def all_notices(self) -> str:
-        """Matches the notices of all nodes."""
-        return f"{self.secret.prefix(self.swarm)}/notices/**"
-
-    def region(self, prefix: str) -> str:
-        """Matches the offers of all peers of a region."""
-        shards = prefix if len(prefix) == DIGITS else f"{prefix}$*" if prefix else "*"
-        return f"{self.secret.prefix(self.swarm)}/offers/{shards}/*"
-
-    def _of(self, what: str, id: str) -> str:
-        address = self.secret.address(id)
-        return f"{self.secret.prefix(self.swarm)}/{what}/{shard_of(address)}/{address}"
+"""Rounds after which another peer is tried; it replaces a neighbour if it brings something. So the halves of a swarm
+that was cut in two find each other again, and a node that nobody hears is heard some time."""
+SILENT = 5  # questions without an answer after which a neighbour counts as gone
+REMEMBERED = 4096  # peers that are remembered: those given up, and those that brought something once
 
 
 def random_branch(random: Random) -> str:
@@ -108,11 +39,10 @@ def random_branch(random: Random) -> str:
 
 
 def find_region(ask: Callable[[str], Collection[str]], branch: str, enough: int) -> str:
-    """The smallest region of `branch` with at least `enough` peers; the one of all peers if there is none.
+    """The prefix of the smallest region of `branch` with at least `enough` peers; "" (all peers) if there is none.
 
-    `ask` tells the peers of the region with a given prefix. It is asked from the smallest upwards: each answer is then
-    about 16 times the one before, which was too small, so that none is large however large the swarm is.
-    """
+    `ask` returns the peers of the region with a given prefix. The smallest region comes first. Each next one is about
+    16 times as large as one that was too small, so no answer is large, however large the swarm is."""
     for digits in range(DIGITS, -1, -1):
         prefix = branch[:digits]
         if len(ask(prefix)) >= enough:
@@ -121,15 +51,16 @@ def find_region(ask: Callable[[str], Collection[str]], branch: str, enough: int)
 
 
 @dataclass
-class Place:
-    """A neighbour."""
+class Neighbour:
+    """What is known of a neighbour."""
 
     since: float
     rounds: int = 0
-    """Since it brought something usable."""
+    """Rounds since it brought something usable."""
     brought: int = 0
+    """Usable rollouts that it has brought."""
     answered: bool = False
-    """Whether it has ever said what it has."""
+    """Whether it has ever answered."""
     unanswered: int = 0
     """Questions since its last answer."""
 
@@ -139,12 +70,14 @@ class Place:
 
     @property
     def gone(self) -> bool:
-        """Others may answer in its name and so drown its answer: who brings something is not gone."""
+        """Whether it has left. Others may answer in its name and drown its answer: one that brings something is
+        there."""
         return self.unanswered >= SILENT and (not self.brought or self.rounds > BARREN)
 
 
 class Neighbours:
-    """Whom a node listens to. Deterministic, given `random`; not thread-safe. Times are seconds, by any clock."""
+    """The neighbours of the node `own`. Deterministic, given `random`; not thread-safe. Times are seconds of any
+    clock."""
 
     def __init__(self, own: str, random: Random, start: int = START, least: int = LEAST, most: int = MOST) -> None:
         if not 1 <= least <= start <= most:
@@ -155,38 +88,35 @@ class Neighbours:
         self.most = most
         self.prefix = ""
         """The region of the last search."""
-        self.chosen: dict[str, Place] = {}
+        self.chosen: dict[str, Neighbour] = {}
         self.lacking = True
-        """Whether the pool has too little."""
+        """Whether the pool has too few rollouts."""
         self._random = random
         self._candidates: list[str] = []
-        """Of the last search: those with something to give first, otherwise in random order."""
+        """Peers of the last search: those with something to give first, otherwise in random order."""
         self._found = -FOUND
-        self._tried: Recent[str, None] = Recent(REMEMBERED, lambda: None)
+        self._tried = RecentKeys[str](REMEMBERED)
         self._good: dict[str, None] = {}
-        """Those given up that had brought something."""
+        """Peers given up that had brought something."""
         self._mixing = False
         self._guest: str | None = None
-        """Who is on trial for the place of another one."""
+        """The peer that is on trial for the place of a neighbour."""
         self._calm = 0
         self._rounds = 0
         self._exhausted = False
 
     @property
     def known(self) -> set[str]:
-        """Those who are there, as far as this node knows: neighbours that answer, and those of the last search."""
-        return {id for id, place in self.chosen.items() if place.there} | set(self._candidates)
+        """Peers that are there, as far as this node knows: neighbours that answer, and peers of the last search."""
+        return {id for id, neighbour in self.chosen.items() if neighbour.there} | set(self._candidates)
 
     @property
     def missing(self) -> int:
-        """Peers to be looked for: places that nobody of the last search can take."""
-        free = self.wanted + self._mixing - len(self.chosen)
-        if self._exhausted:
-            return self.wanted
-        return max(0, free)
+        """How many peers to search for: places that nobody of the last search can take."""
+        return self.wanted if self._exhausted else max(0, self.wanted + self._mixing - len(self.chosen))
 
     def found(self, prefix: str, giving: Iterable[str], others: Iterable[str], now: float) -> None:
-        """What a search brought: the region, who there has something to give, and who has nothing yet."""
+        """The result of a search: the region, the peers there with something to give, and those without."""
         self.prefix, self._found, self._exhausted = prefix, now, False
         self._candidates = []
         for ids in (giving, others):
@@ -194,17 +124,17 @@ class Neighbours:
             self._candidates += self._random.sample(each, len(each))
         del self._candidates[CANDIDATES:]
         if all(id in self._tried for id in self._candidates):
-            self._tried = Recent(REMEMBERED, lambda: None)  # there is nobody else: once more from the beginning
+            self._tried = RecentKeys(REMEMBERED)  # there is nobody else: start again
         if not self._candidates:
             self._mixing = self._guest is not None
 
     def answered(self, id: str) -> None:
-        """Neighbour `id` said what it has."""
+        """Neighbour `id` answered."""
         if id in self.chosen:
             self.chosen[id].answered, self.chosen[id].unanswered = True, 0
 
     def asked(self, id: str) -> None:
-        """Neighbour `id` has been asked what it has, and has not answered yet."""
+        """Neighbour `id` was asked."""
         if id in self.chosen:
             self.chosen[id].unanswered += 1
 
@@ -215,13 +145,13 @@ class Neighbours:
             self.chosen[id].brought += usable
 
     def need(self, live: int, wanted: int) -> None:
-        """After a round: the pool has `live` rollouts with a gradient, and each update can use `wanted` (J) of them.
+        """Call this after a round: the pool has `live` rollouts with a gradient, and an update can use `wanted` (J).
 
-        Too few: more neighbours, and others in place of those that bring nothing. Plenty, for a while: fewer. Now and
-        then: a trial of another one.
+        With too few, this node takes more neighbours and replaces those that bring nothing. With plenty for a while, it
+        takes fewer. Now and then it tries another peer.
         """
-        for place in self.chosen.values():
-            place.rounds += 1
+        for neighbour in self.chosen.values():
+            neighbour.rounds += 1
         self._rounds += 1
         if self._rounds % MIXING == 0 and self.chosen:
             self._mixing = True
@@ -238,11 +168,10 @@ class Neighbours:
             self._calm = 0
 
     def choose(self, now: float) -> set[str]:
-        """Whom to listen to from `now` on.
+        """The ids of the neighbours to listen to from `now` on.
 
-        A neighbour that is gone keeps its place until somebody else can take it: if a relay dies all are gone, and all
-        are there again when it is back, without a gap.
-        """
+        A neighbour that is gone keeps its place until another peer can take it: if a relay dies, all neighbours are
+        gone, and when it is back all are there again, without a gap."""
         if now - self._found >= FOUND:
             self._candidates = []
         self._end_trial(now)
@@ -257,32 +186,30 @@ class Neighbours:
         return set(self.chosen)
 
     def _end_trial(self, now: float) -> None:
-        """Somebody else's place goes to the guest if it brought something."""
+        """The guest takes the place of a neighbour if it brought something."""
         guest = self._guest
         if guest is None or guest not in self.chosen:
             self._guest = None
             return
-        place = self.chosen[guest]
-        if place.brought and len(self.chosen) > self.wanted:
-            self._drop(self._random.choice(sorted(self.chosen.keys() - {guest})))
-        elif not place.brought and now - place.since < TRIAL:
+        neighbour = self.chosen[guest]
+        if neighbour.brought:
+            if len(self.chosen) > self.wanted:
+                self._drop(self._random.choice(sorted(self.chosen.keys() - {guest})))
+        elif now - neighbour.since < TRIAL:
             return
-        elif not place.brought:
+        else:
             self._drop(guest)
         self._guest, self._mixing = None, False
 
     def _exchange(self, now: float) -> None:
-        """Gives places to peers that have not been tried, as far as there are such: those of peers that are gone, and,
-        where something is lacking, those of peers that bring nothing."""
-        places = {id: place for id, place in self.chosen.items() if id != self._guest}
-        useless = [id for id, place in places.items() if place.gone]
+        """Gives places to peers that were not tried yet, if there are any: the places of neighbours that are gone, and,
+        if this node lacks rollouts, of neighbours that bring nothing."""
+        others = {id: neighbour for id, neighbour in self.chosen.items() if id != self._guest}
+        useless = [id for id, neighbour in others.items() if neighbour.gone]
         if self.lacking:
-            useless += [
-                id
-                for id, place in places.items()
-                if not place.gone and not place.brought and now - place.since >= TRIAL
-            ]
-            barren = [id for id, place in places.items() if not place.gone and place.brought and place.rounds > BARREN]
+            present = {id: neighbour for id, neighbour in others.items() if not neighbour.gone}
+            useless += [id for id, each in present.items() if not each.brought and now - each.since >= TRIAL]
+            barren = [id for id, each in present.items() if each.brought and each.rounds > BARREN]
             useless += self._random.sample(barren, len(barren))[: max(1, len(self.chosen) // 2)]
         fresh = sum(id not in self._tried for id in self._candidates)
         free = max(0, self.wanted - len(self.chosen))
@@ -291,8 +218,8 @@ class Neighbours:
         self._exhausted = bool(useless) and not fresh
 
     def _next(self) -> str | None:
-        """Who takes a free place: by turns one that brought something before, and any other. Those that were given up
-        come last."""
+        """The peer that takes a free place: one that brought something before, or another one, by chance. Peers that
+        were given up come last."""
         again = self.lacking and self._random.random() < 0.5
         good = [id for id in self._good if id not in self.chosen] if again else []
         fresh = [id for id in self._candidates if id not in self._tried]
@@ -301,7 +228,7 @@ class Neighbours:
     def _take(self, id: str | None, now: float) -> None:
         if id is None:
             return
-        self.chosen[id] = Place(now)
+        self.chosen[id] = Neighbour(now)
         if id in self._candidates:
             self._candidates.remove(id)
 
@@ -309,9 +236,9 @@ class Neighbours:
         return self.chosen[id].unanswered < SILENT, self.chosen[id].brought, id
 
     def _drop(self, id: str) -> None:
-        place = self.chosen.pop(id)
-        self._tried[id]
-        if place.brought and place.rounds <= BARREN:
+        neighbour = self.chosen.pop(id)
+        self._tried.add(id)
+        if neighbour.brought and neighbour.rounds <= BARREN:
             self._good[id] = None
             if len(self._good) > REMEMBERED:
                 del self._good[next(iter(self._good))]

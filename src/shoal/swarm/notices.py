@@ -1,9 +1,7 @@
-"""What a node says of each of its rounds to whoever watches: how it does, and whose rollouts it learned from.
+"""A notice: what a node says of one of its rounds to people who watch. How it does, and whose rollouts it learned from.
 
-    shoal/<swarm>/open/notices/<shard>/<id>
-
-Nodes do not listen to these; windows and people do, so a notice crosses the network only where somebody asked for it.
-It is signed like a rollout, and no more than its maker's word: nothing is ever learned from it.
+Nodes do not subscribe to notices; windows and people do. So a notice crosses the network only where somebody asked for
+it. It is signed like a rollout, but it is only its sender's word: no node ever learns from it.
 """
 
 from __future__ import annotations
@@ -15,49 +13,39 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from shoal.identity.keys import Identity, name_of, verify
-from shoal.swarm.wire import Envelope
+from shoal.identity.keys import Identity, name_of
+from shoal.swarm.signed import SignedMessage, is_signed, read_message, sign_message
 
 SCHEMA_VERSION = 1
 DOMAIN = b"shoal notice v1\0"
-MAX_BYTES = 16_384
-"""Of a notice."""
-MAX_LESSONS = 64
-"""Rollouts that a notice names."""
+MAX_BYTES = 16_384  # of a notice
+MAX_LESSONS = 64  # rollouts that a notice names
 
 Name = Annotated[str, Meta(max_length=256)]
 Share = Annotated[float, Meta(ge=0, le=1)]
+Round = Annotated[int, Meta(ge=0, le=2**53)]
 
 
 class Lesson(msgspec.Struct, frozen=True):
-    """A rollout that was learned from: whose, of which of the maker's rounds and slots, about which task."""
+    """A rollout that a node learned from: its maker, the maker's round and slot, and the task."""
 
     maker: Name
-    round: Annotated[int, Meta(ge=0, le=2**53)]
+    round: Round
     slot: Annotated[int, Meta(ge=0, le=2**16)]
     task: Name
 
 
-class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A round of a node, as it says."""
+class Notice(SignedMessage, frozen=True):
+    """A round of a node, in its own words."""
 
-    schema_version: int
-    swarm: Annotated[str, Meta(min_length=1, max_length=64)]
-    key: Annotated[bytes, Meta(min_length=32, max_length=32)]
-    time: Annotated[float, Meta(ge=0, le=2**53)]
-    """Seconds since 1970 by its clock."""
-    round: Annotated[int, Meta(ge=0, le=2**53)]
+    round: Round
     model: Name | None = None
     reward: Share | None = None
-    """Mean of its own unfiltered rollouts."""
+    """Mean reward of its own unfiltered rollouts."""
     pass_at_1: Share | None = None
-    """On held-out questions, where it has just asked itself some."""
+    """On held-out questions, in rounds in which it evaluated."""
     learned: Annotated[tuple[Lesson, ...], Meta(max_length=MAX_LESSONS)] = ()
     """Others' rollouts that it trained on in this round."""
-
-    @property
-    def id(self) -> str:
-        return self.key.hex()
 
     @property
     def name(self) -> str:
@@ -65,28 +53,18 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
         return name_of(self.key)
 
 
-_encoder = msgspec.msgpack.Encoder()
-_envelopes = msgspec.msgpack.Decoder(Envelope)
 _notices = msgspec.msgpack.Decoder(Notice)
 
 
 def seal_notice(notice: Notice, identity: Identity, context: bytes = b"") -> bytes:
-    """The bytes of `notice`, signed. `context` is what a private swarm signs along."""
-    body = _encoder.encode(notice)
-    return _encoder.encode(Envelope(body, identity.sign(DOMAIN + context + body)))
+    """The bytes of `notice`, signed. `context`: what a private swarm signs with it."""
+    return sign_message(DOMAIN + context, notice, identity)
 
 
 def open_notice(data: bytes, swarm: str, context: bytes = b"") -> Notice | None:
-    """The notice in `data`, if it is one of this swarm, within bounds and signed by its key; None for anything else."""
-    if len(data) > MAX_BYTES:
-        return None
-    try:
-        envelope = _envelopes.decode(data)
-        notice = _notices.decode(envelope.statement)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-    known = notice.schema_version == SCHEMA_VERSION and notice.swarm == swarm
-    return notice if known and verify(notice.key, envelope.signature, DOMAIN + context + envelope.statement) else None
+    """The notice in `data` if it is of this swarm, within bounds and signed by its key; otherwise None."""
+    read = read_message(data, _notices, swarm, SCHEMA_VERSION) if len(data) <= MAX_BYTES else None
+    return read[0] if read and is_signed(DOMAIN + context, *read) else None
 
 
 def notice_of(
@@ -97,7 +75,7 @@ def notice_of(
     model: str | None,
     now: float,
 ) -> Notice:
-    """The notice of a round by its line of metrics and its rows of `learned.parquet`."""
+    """The notice of a round, from its row of metrics and its rows of `learned.parquet`."""
     lessons = [each for each in learned if each["foreign"]][:MAX_LESSONS]
     return Notice(
         SCHEMA_VERSION,

@@ -1,12 +1,11 @@
-"""What a node has to give: it says so to whoever asks, and hands out its last rollouts again.
+"""A node offers its last rollouts to peers who ask, and hands them out again.
 
     shoal/<swarm>/open/offers/<shard>/<id>             the answer is a signed offer: the digests of its last rollouts
-    shoal/<swarm>/open/offers/<shard>/<id>?want=...    the answers are those rollouts, as they were sent
+    shoal/<swarm>/open/offers/<shard>/<id>?want=...    the answers are the rollouts with these digests, as first sent
 
-Peers are found by their offers, and who missed rollouts asks for them by their digests: at the start, after a loss and
-after a reconnection. Anybody may answer under any key, so a receiver believes an offer only with the signature of the
-key that stands in the key expression, and a rollout only with the digest that it asked for.
-"""
+Nodes find peers by their offers. A node that missed rollouts asks for them by their digests: when it starts, after a
+loss and after a reconnection. Anybody may answer under any key expression. So a receiver believes an offer only if it
+is signed by the key in the key expression, and a rollout only if it has the digest that was asked for."""
 
 from __future__ import annotations
 
@@ -14,72 +13,41 @@ import hashlib
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from shoal.identity.keys import verify
-from shoal.swarm.limits import Bucket
-from shoal.swarm.neighbours import Keys
-from shoal.swarm.wire import Envelope
+from shoal.identity.keys import Identity
+from shoal.swarm.key_expressions import Keys
+from shoal.swarm.limits import Bucket, RecentKeys
+from shoal.swarm.signed import SignedMessage, is_signed, read_message, sign_message
 
 SCHEMA_VERSION = 1
 DOMAIN = b"shoal offer v1\0"
-MAX_BYTES = 1024
-"""Of an offer."""
-CACHE = 32
-"""Own rollouts that are kept and offered, for those who join late or missed some."""
-HISTORY = 16
-"""Rollouts that a new neighbour is asked for."""
-DIGEST = 8
-"""Bytes of a digest. It tells one node's rollouts apart, and proves nothing."""
-OLD, AHEAD = 900.0, 60.0
-"""Seconds that an offer may be behind this clock, and ahead of it: clocks differ."""
-SEPARATOR = "."
-"""Between the digests in a question."""
-RENEWED = 30.0
-"""Seconds after which an offer is signed anew."""
-RATE, BURST = 200.0, 400.0
-"""Questions answered in a second, and at once."""
-GIVEN, GIVEN_BURST = 2e6, 8e6
-"""Bytes of rollouts handed out again in a second, and at once."""
+MAX_BYTES = 1024  # of an offer
+CACHE = 32  # own rollouts that are kept and offered, for peers that join late or missed some
+HISTORY = 16  # rollouts that a node asks a new neighbour for
+DIGEST = 8  # bytes of a digest; it tells the rollouts of one node apart, and proves nothing
+OLD, AHEAD = 900.0, 60.0  # seconds that an offer may be behind and ahead of this clock: clocks differ
+SEPARATOR = "."  # between the digests in a question
+RENEWED = 30.0  # seconds after which an offer is signed anew
+RATE, BURST = 200.0, 400.0  # questions answered per second, and at once
+SIGNED = 16_384  # own offers that are remembered, to know them again
+SENT_RATE, SENT_BURST = 2e6, 8e6  # bytes of rollouts handed out again per second, and at once
 
 
-class Signing(Protocol):
-    """Who signs: an `identity.Identity`."""
-
-    @property
-    def public(self) -> bytes: ...
-
-    @property
-    def id(self) -> str: ...
-
-    def sign(self, data: bytes) -> bytes: ...
-
-
-class Offer(msgspec.Struct, frozen=True):
+class Offer(SignedMessage, frozen=True):
     """What a node says that it has."""
 
-    schema_version: int
-    swarm: Annotated[str, Meta(min_length=1, max_length=64)]
-    key: Annotated[bytes, Meta(min_length=32, max_length=32)]
-    time: Annotated[float, Meta(ge=0, le=2**53)]
-    """Seconds since 1970 by its clock."""
     recent: Annotated[bytes, Meta(max_length=CACHE * DIGEST)]
     """Digests of its last rollouts, one after the other, the oldest first."""
-
-    @property
-    def id(self) -> str:
-        return self.key.hex()
 
     @property
     def digests(self) -> list[bytes]:
         return [self.recent[n : n + DIGEST] for n in range(0, len(self.recent), DIGEST)]
 
 
-_encoder = msgspec.msgpack.Encoder()
-_envelopes = msgspec.msgpack.Decoder(Envelope)
 _offers = msgspec.msgpack.Decoder(Offer)
 
 
@@ -88,56 +56,62 @@ def digest_of(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=DIGEST).digest()
 
 
-def seal_offer(keys: Keys, who: Signing, recent: Sequence[bytes], now: float) -> bytes:
-    body = _encoder.encode(Offer(SCHEMA_VERSION, keys.swarm, who.public, now, b"".join(recent)))
-    data = _encoder.encode(Envelope(body, who.sign(DOMAIN + keys.secret.context + body)))
-    return keys.secret.lock(keys.offers(who.id), data)
+def seal_offer(keys: Keys, identity: Identity, recent: Sequence[bytes], now: float) -> bytes:
+    """The bytes of an offer of the rollouts with these digests."""
+    offer = Offer(SCHEMA_VERSION, keys.swarm, identity.public, now, b"".join(recent))
+    data = sign_message(DOMAIN + keys.secret.context, offer, identity)
+    return keys.secret.lock(keys.offers(identity.id), data)
 
 
 def open_offer(keys: Keys, key: str, data: bytes, now: float) -> Offer | None:
-    """The offer in `data`, if it is one of this swarm, fresh, signed, and came under its maker's own key expression;
-    None for anything else. What is cheap to check goes first."""
-    if len(data) > MAX_BYTES:
+    """The offer in `data`, which came under the key expression `key`.
+
+    None unless it is of this swarm, fresh, under its own sender's key expression and signed. Cheap checks go first.
+    """
+    plain = keys.secret.unlock(key, data) if len(data) <= MAX_BYTES else None
+    read = None if plain is None else read_message(plain, _offers, keys.swarm, SCHEMA_VERSION)
+    if read is None:
         return None
-    plain = keys.secret.unlock(key, data)
-    if plain is None:
+    offer, envelope = read
+    fresh = now - OLD <= offer.time <= now + AHEAD
+    if not fresh or len(offer.recent) % DIGEST or keys.offers(offer.id) != key:
         return None
-    try:
-        envelope = _envelopes.decode(plain)
-        offer = _offers.decode(envelope.statement)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-    known = offer.schema_version == SCHEMA_VERSION and offer.swarm == keys.swarm and len(offer.recent) % DIGEST == 0
-    if not known or not now - OLD <= offer.time <= now + AHEAD or keys.offers(offer.id) != key:
-        return None
-    signed = DOMAIN + keys.secret.context + envelope.statement
-    return offer if verify(offer.key, envelope.signature, signed) else None
+    return offer if is_signed(DOMAIN + keys.secret.context, offer, envelope) else None
 
 
-class Shelf:
-    """A node's last rollouts as they were sent, and the answers to those who ask for them. Bounded, whoever asks.
-    Not thread-safe but for `put`, which another thread may call."""
+class OfferedRollouts:
+    """A node's last rollouts as they were sent, and the answers to peers who ask for them.
 
-    def __init__(self, keys: Keys, who: Signing, clock: Callable[[], float] = time.time) -> None:
-        self._keys, self._who, self._clock = keys, who, clock
+    Costs are bounded, whoever asks. Not thread-safe, except for `put` and `has_signed`.
+    """
+
+    def __init__(self, keys: Keys, identity: Identity, clock: Callable[[], float] = time.time) -> None:
+        self._keys, self._identity, self._clock = keys, identity, clock
         self._kept: deque[tuple[bytes, bytes]] = deque(maxlen=CACHE)
-        self._offer, self._offered, self._of = b"", -RENEWED, tuple[bytes, ...]()
+        self._signed = RecentKeys[float](SIGNED)
+        self._offer, self._signed_at, self._offered = b"", -RENEWED, tuple[bytes, ...]()
         self._questions = Bucket(RATE, BURST, clock())
-        self._bytes = Bucket(GIVEN, GIVEN_BURST, clock())
+        self._bytes = Bucket(SENT_RATE, SENT_BURST, clock())
+
+    def has_signed(self, offer: Offer) -> bool:
+        """Whether this node signed that offer, which has its key."""
+        return offer.time in self._signed
 
     def put(self, data: bytes) -> None:
         self._kept.append((digest_of(data), data))
 
     def answer(self, want: str) -> list[bytes]:
-        """What to reply to a question with this value of `want`: the offer if it is empty."""
+        """The replies to a question with this value of `want`; an empty one asks for the offer."""
         now = self._clock()
         if not self._questions.take(now):
             return []
         kept = tuple(self._kept)
         if not want:
             recent = tuple(digest for digest, _ in kept)
-            if recent != self._of or abs(now - self._offered) >= RENEWED:
-                self._offer, self._of, self._offered = seal_offer(self._keys, self._who, recent, now), recent, now
+            if recent != self._offered or abs(now - self._signed_at) >= RENEWED:
+                self._offer = seal_offer(self._keys, self._identity, recent, now)
+                self._offered, self._signed_at = recent, now
+                self._signed.add(now)
             return [self._offer]
         wanted = set(want.split(SEPARATOR)) if len(want) <= CACHE * (2 * DIGEST + 1) else set[str]()
         found = [data for digest, data in kept if digest.hex() in wanted]

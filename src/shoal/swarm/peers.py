@@ -1,46 +1,59 @@
-"""What a node remembers of each key that it had something from."""
+"""What a node remembers of each key that sent it something."""
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from typing import Any
 
-from shoal.config.swarm import AdmissionConfig
-from shoal.swarm.limits import Bucket, Seen
+from shoal.swarm.admission_limits import AdmissionLimits
+from shoal.swarm.limits import Bucket
 
-PERIOD = 600.0
-"""Seconds of a period: however much a key sends in one, it counts once towards being known."""
-KNOWN = 12
-"""Periods with a useful rollout after which a key is known: two hours at least."""
-FUTURE = 60.0
-"""Seconds that a maker's clock may be ahead."""
-STRIKES = 5.0
-"""Broken rules, less one for each minute, after which a key is muted."""
-PEERS, STRANGERS = 4096, 1024
-"""Keys that are remembered, and how many of them may be strangers, of whom nothing was admitted yet."""
-ROUNDS = 256
-"""Rounds of a key of which it is remembered what came; older ones count as replays."""
-BEHIND = 64
-"""Rounds before the first one heard of a key that may still come."""
-LEAP = 64
-"""Rounds that a key may run ahead of its last one, and in each second since: who could name any round at once could
-choose among any number of questions."""
+PERIOD = 600.0  # seconds; however much a key sends within a period, it counts once towards being known
+KNOWN = 12  # periods with a useful rollout after which a key is known: two hours at least
+FUTURE = 60.0  # seconds that a maker's clock may be ahead
+STRIKES = 5.0  # broken rules, minus one per minute, after which a key is muted
+MAX_PEERS, MAX_STRANGERS = 4096, 1024  # keys that are remembered, and how many of them may be strangers
+ROUNDS = 256  # newest rounds of a key for which is remembered what came; older ones count as replays
+BEHIND = 64  # rounds before the first one heard of a key that may still come
+LEAP = 64  # rounds that a key may jump ahead, and again in each second: more would let it choose its questions
+LASTING = ("latest", "last", "admitted", "periods", "period", "refused", "offences", "mutes", "muted_until")
+
+
+class SeenRounds:
+    """Which (round, slot) of one key have come, for its newest `size` rounds. Older rounds count as seen."""
+
+    def __init__(self, size: int, floor: int = -1) -> None:
+        self.size = size
+        self.floor = floor
+        """Rounds up to this one count as seen."""
+        self.rounds: dict[int, int] = {}
+        """For each later round: its slots, as the bits of a number."""
+
+    def has(self, round: int, slot: int) -> bool:
+        return round <= self.floor or bool(self.rounds.get(round, 0) >> slot & 1)
+
+    def add(self, round: int, slot: int) -> None:
+        self.rounds[round] = self.rounds.get(round, 0) | 1 << slot
+        if round - self.size > self.floor:
+            self.floor = round - self.size
+            self.rounds = {r: slots for r, slots in self.rounds.items() if r > self.floor}
 
 
 class Peer:
-    """One key: what it sent, what became of it, and whether it is listened to."""
+    """The record of one key: what it sent, what was refused, and whether it is muted."""
 
-    def __init__(self, config: AdmissionConfig, now: float) -> None:
-        self._config = config
-        self.bucket = Bucket(config.peer_rate, 4 * config.peer_rate, now)
-        self.seen = Seen(ROUNDS)
+    def __init__(self, limits: AdmissionLimits, now: float) -> None:
+        self._limits = limits
+        self.bucket = Bucket(limits.peer_rate, 4 * limits.peer_rate, now)
+        self.seen = SeenRounds(ROUNDS)
         self.latest: int | None = None
+        """Its newest round."""
         self.last = now
         self.admitted = 0
         self.periods = 0
         """Periods in which a useful rollout was admitted."""
-        self._period = -1
-        """The last of these."""
+        self.period = -1
+        """The last of them."""
         self.refused: Counter[str] = Counter()
         self.offences = 0
         self.mutes = 0
@@ -49,18 +62,18 @@ class Peer:
 
     @property
     def known(self) -> bool:
+        """Whether it has sent useful rollouts for hours."""
         return self.periods >= KNOWN
 
     @property
     def weight(self) -> float:
-        """How readily what it sends is sampled: 1 without offences, and never more."""
+        """How readily its rollouts are selected: 1 without offences, and never more."""
         return (1 + self.admitted) / (1 + self.admitted + 5 * self.offences)
 
     def begin(self, round: int, now: float) -> None:
-        """Takes `round` for where the key stands, if it is new or all that it sent before is too old to come again."""
-        if self.latest is None or now - self.last > self._config.max_seconds + FUTURE:
-            self.seen = Seen(ROUNDS)
-            self.seen.floor = round - BEHIND - 1
+        """Starts counting at `round`, if the key is new or all that it sent before is too old to come again."""
+        if self.latest is None or now - self.last > self._limits.max_seconds + FUTURE:
+            self.seen = SeenRounds(ROUNDS, floor=round - BEHIND - 1)
             self.latest = round
 
     def leaps(self, round: int, now: float) -> bool:
@@ -68,81 +81,75 @@ class Peer:
         return self.latest is not None and round > self.latest + LEAP * (1 + max(0.0, now - self.last))
 
     def came(self, round: int, slot: int, now: float) -> None:
+        """A rollout of this round and slot came."""
         self.seen.add(round, slot)
         self.latest = max(round, self.latest if self.latest is not None else round)
         self.last = now
 
     def admit(self, useful: bool, now: float) -> None:
-        """A rollout of it was admitted. `useful`: there is something to learn from it, and an answer has a reward."""
+        """A rollout of it was admitted. `useful`: one can learn from it, and one of its answers has a reward."""
         self.admitted += 1
         period = int(now // PERIOD)
-        if useful and period > self._period:
-            self._period = period
+        if useful and period > self.period:
+            self.period = period
             self.periods += 1
 
     def offend(self, now: float, strikes: float) -> None:
-        """It broke a rule that no honest program breaks. Often enough, and it is muted, each time for twice as long."""
+        """It broke a rule that no honest program breaks. After several offences it is muted, each time twice as
+        long."""
         self.offences += 1
         self._strikes = max(0.0, self._strikes - max(0.0, now - self._struck) / 60) + strikes
         self._struck = now
         if self._strikes >= STRIKES:
-            self.muted_until = now + self._config.mute_seconds * 2**self.mutes
+            self.muted_until = now + self._limits.mute_seconds * 2**self.mutes
             self.mutes = min(self.mutes + 1, 8)
             self._strikes = 0.0
 
     def state(self) -> dict[str, Any]:
-        """What must outlive the process: a replay must be known as one, and the muted stay muted."""
-        return {
-            "seen": [self.seen.floor, self.seen.rounds],
-            "latest": self.latest,
-            "last": self.last,
-            "admitted": self.admitted,
-            "periods": [self.periods, self._period],
-            "refused": self.refused,
-            "offences": self.offences,
-            "mutes": self.mutes,
-            "muted_until": self.muted_until,
-        }
+        """What has to outlive the process: replays must be recognised, and the muted stay muted."""
+        return {"seen": [self.seen.floor, self.seen.rounds]} | {name: getattr(self, name) for name in LASTING}
 
     def restore(self, state: dict[str, Any]) -> None:
         self.seen.floor, self.seen.rounds = state["seen"]
-        self.latest, self.last, self.admitted = state["latest"], state["last"], state["admitted"]
-        self.periods, self._period = state["periods"]
-        self.refused = Counter(state["refused"])
-        self.offences, self.mutes, self.muted_until = state["offences"], state["mutes"], state["muted_until"]
+        for name in LASTING:
+            setattr(self, name, state[name])
+        self.refused = Counter(self.refused)
 
 
 class Peers:
-    """The keys that are remembered. There is always room for a new one: the stranger that is remembered for longest
-    goes first, and among the others the newcomer that was not heard for longest."""
+    """The records of all keys that are remembered. There is always room for a new key.
 
-    def __init__(self, config: AdmissionConfig) -> None:
-        self._config = config
+    Keys of which nothing was admitted yet are strangers; the oldest stranger goes first. Of the other keys, the unknown
+    one that was silent for longest goes first.
+    """
+
+    def __init__(self, limits: AdmissionLimits) -> None:
+        self._limits = limits
         self.by_key: OrderedDict[bytes, Peer] = OrderedDict()
-        """The one heard last stands last."""
+        """The key that was heard last stands last."""
         self._strangers: OrderedDict[bytes, None] = OrderedDict()
 
     def get(self, key: bytes, now: float) -> Peer:
-        """The record of `key`, a new one if need be."""
+        """The record of `key`, which is created if there is none."""
         peer = self.by_key.get(key)
         if peer is None:
-            peer = self.by_key[key] = Peer(self._config, now)
+            peer = self.by_key[key] = Peer(self._limits, now)
             self._strangers[key] = None
-            if len(self._strangers) > STRANGERS:
+            if len(self._strangers) > MAX_STRANGERS:
                 oldest, _ = self._strangers.popitem(last=False)
                 del self.by_key[oldest]
         self.by_key.move_to_end(key)
         return peer
 
     def admit(self, key: bytes, useful: bool, now: float) -> None:
-        """A rollout of `key` was admitted: it is no stranger any more."""
+        """A rollout of `key` was admitted, so it is no stranger any more."""
         self.get(key, now).admit(useful, now)
         if key in self._strangers:
             del self._strangers[key]
-            if len(self.by_key) - len(self._strangers) > PEERS - STRANGERS:
+            if len(self.by_key) - len(self._strangers) > MAX_PEERS - MAX_STRANGERS:
                 others = [k for k in self.by_key if k not in self._strangers and k != key]
-                newcomers = (k for k in others if not self.by_key[k].known)
-                del self.by_key[next(newcomers, others[0])]
+                unknown = (k for k in others if not self.by_key[k].known)
+                del self.by_key[next(unknown, others[0])]
 
     def state(self) -> dict[bytes, Any]:
         return {key: peer.state() for key, peer in self.by_key.items()}
@@ -151,7 +158,7 @@ class Peers:
         self.by_key.clear()
         self._strangers.clear()
         for key, kept in state.items():
-            peer = self.by_key[key] = Peer(self._config, now)
+            peer = self.by_key[key] = Peer(self._limits, now)
             peer.restore(kept)
             if not peer.admitted:
                 self._strangers[key] = None

@@ -1,16 +1,16 @@
-"""Where a node or a relay connects to and listens, and the Zenoh session that comes of it.
+"""Where a node or a relay connects and listens, and the Zenoh session for it.
 
     options = TransportOptions(connect=("relay.example.org:7447",))
     session = open_session(options)
 
-Measured on eclipse-zenoh 1.10.2, which settled the modes:
+Measurements on eclipse-zenoh 1.10.2 decided the modes:
 
 - Beyond a LAN a node is a **client** of one relay of its list at a time. If that relay is killed, the session goes on
-  with the next at once, or with the same one when it is back. Relays know each other, so that one is enough. A *peer*
+  with the next one at once, or with the same one when it is back. Relays know each other, so one is enough. A *peer*
   with links to two relays gets every message twice, or, with gossip, none.
-- A node that listens, or finds others by multicast on its LAN, is a **peer**: peers make a full mesh, and a listening
-  peer forwards between those who connect to it as clients.
-- A client does not open while no relay answers (`Unreachable`: try again later), and a peer does, and goes on trying.
+- A node that listens, or finds others by multicast on its LAN, is a **peer**: peers form a full mesh, and a listening
+  peer forwards between the clients that connect to it.
+- A client does not open while no relay answers (`Unreachable`: try again later). A peer does, and keeps trying.
 """
 
 from __future__ import annotations
@@ -27,37 +27,36 @@ import zenoh
 
 from shoal.errors import UserError
 
-MAX_MESSAGE = 1 << 20
-"""Bytes of the largest message that is put together from fragments; a larger one is dropped while it comes."""
-BATCHES = 16
-"""Of 64 KiB, that may wait on a link for each priority: the most that Zenoh allows."""
-PATIENCE = 500_000
-"""Microseconds that a node's sending thread waits for a congested link before it drops a message."""
-HANDSHAKE = 3.0
-"""Seconds that one step of a trial of TLS may take."""
+MAX_MESSAGE = 1 << 20  # bytes of the largest message that is assembled from fragments; larger ones are dropped
+BATCHES = 16  # batches of 64 KiB that may wait on a link for each priority: the most that Zenoh allows
+PATIENCE = 500_000  # microseconds that a node's sending thread waits for a congested link before it drops a message
+HANDSHAKE = 3.0  # seconds that one step of a trial of TLS may take
 SECURE = {"tls", "quic"}
 
 _ENDPOINT = re.compile(r"(?:(tcp|tls|quic)/)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
 
 
 class Unreachable(Exception):  # noqa: N818 (it is a state of the network, not a fault)
-    """Nobody answers at the endpoints given. It may be otherwise in a moment."""
+    """Nobody answers at these endpoints. Try again later."""
 
 
 @dataclass(frozen=True)
 class TransportOptions:
-    """Endpoints are `tcp/HOST:PORT`, `tls/HOST:PORT` or `quic/HOST:PORT`; `HOST:PORT` alone means tcp."""
+    """The endpoints and certificates of a node or relay. Raises `UserError` for what cannot be used.
+
+    Endpoints are `tcp/HOST:PORT`, `tls/HOST:PORT` or `quic/HOST:PORT`; `HOST:PORT` alone means tcp.
+    """
 
     connect: tuple[str, ...] = ()
     """Relays, the preferred one first, or other nodes that listen."""
     listen: tuple[str, ...] = ()
-    """Where others may connect. They must be able to reach it."""
+    """Addresses where others can connect."""
     lan: bool | None = None
     """Whether to find others by multicast on the LAN. None: if neither `connect` nor `listen` is given."""
     ca: Path | None = None
-    """Certificate (PEM) of the authority that others' certificates are checked by. None: the public authorities."""
+    """Certificate (PEM) of the authority that signs others' certificates. None: the public authorities."""
     certificate: Path | None = None
-    """Own certificate (PEM), which a TLS listener needs; it is also shown to a relay that asks for one."""
+    """Own certificate (PEM), for a TLS listener or for a relay that asks for one."""
     key: Path | None = None
     """Private key (PEM) of `certificate`, without a password."""
     mutual: bool = False
@@ -79,7 +78,7 @@ class TransportOptions:
 
     @property
     def protocols(self) -> list[str]:
-        """Those in use; links of others are neither made nor accepted, whatever gossip tells."""
+        """The protocols in use. No links with other protocols are made or accepted, whatever gossip says."""
         return sorted({endpoint.partition("/")[0] for endpoint in (*self.connect, *self.listen)} or {"tcp"})
 
     def _check_tls(self) -> None:
@@ -89,9 +88,9 @@ class TransportOptions:
         if (self.certificate is None) != (self.key is None):
             raise UserError("a certificate and its private key go together: give both or neither")
         if self.certificate is None and any(endpoint.partition("/")[0] in SECURE for endpoint in self.listen):
-            raise UserError("to listen on tls/ or quic/ takes a certificate and its private key")
+            raise UserError("listening on tls/ or quic/ takes a certificate and its private key")
         if self.mutual and self.ca is None:
-            raise UserError("to ask others for a certificate takes that of the authority (ca) to check it by")
+            raise UserError("asking others for a certificate takes the certificate of their authority (ca)")
         for path in (self.ca, self.certificate, self.key):
             if path is not None and not path.is_file():
                 raise UserError(f"{path}: no such file")
@@ -107,7 +106,7 @@ class TransportOptions:
 
 
 def parse_endpoint(text: str, listen: bool = False) -> str:
-    """`text` as Zenoh writes it. Raises `UserError`, which says what would be right."""
+    """`text` as Zenoh writes it. Raises `UserError` with an example."""
     match = _ENDPOINT.fullmatch(text.strip())
     port = int(match[3]) if match else -1
     if match is None or not (0 if listen else 1) <= port <= 65535:
@@ -127,7 +126,7 @@ def node_config(options: TransportOptions) -> dict[str, Any]:
         "drop": {"wait_before_drop": PATIENCE, "max_wait_before_drop_fragments": PATIENCE}
     }
     if options.mode == "client":
-        # The first attempt only: once open, the session comes back by itself.
+        # For the first attempt alone: once open, the session reconnects by itself.
         config["connect"]["timeout_ms"] = 0
     else:
         config["listen"]["endpoints"] = list(options.listen) or [_any_address()]
@@ -135,7 +134,7 @@ def node_config(options: TransportOptions) -> dict[str, Any]:
 
 
 def base_config(options: TransportOptions) -> dict[str, Any]:
-    """What nodes and relays have in common, above all the bounds on what others may cost."""
+    """What nodes and relays have in common, above all the limits on what others may cost."""
     tls: dict[str, Any] = {
         "enable_mtls": options.mutual or (options.mode == "client" and options.certificate is not None)
     }
@@ -171,7 +170,7 @@ def base_config(options: TransportOptions) -> dict[str, Any]:
 def open_session(options: TransportOptions) -> zenoh.Session:
     """A session for a node. A client may wait 10 seconds for a relay that swallows packets.
 
-    Raises `Unreachable` for a client without a relay, `UserError` for what the user can mend.
+    Raises `Unreachable` for a client without a relay, `UserError` for what the user can fix.
     """
     try:
         return open_config(node_config(options))
@@ -184,7 +183,7 @@ def open_config(config: dict[str, Any]) -> zenoh.Session:
     try:
         return zenoh.open(zenoh.Config.from_json5(json.dumps(config)))
     except zenoh.ZError as error:
-        # Zenoh adds where in its source it was.
+        # Zenoh adds a place in its source.
         reason = re.sub(r"\s*\[?\bat /\S*.*", "", str(error), flags=re.DOTALL)
     endpoints = ", ".join(config["listen"]["endpoints"])
     if "Unable to connect" in reason:
@@ -193,7 +192,7 @@ def open_config(config: dict[str, Any]) -> zenoh.Session:
 
 
 def cannot_listen(reason: str, endpoints: str) -> UserError:
-    """What to tell the user if the system does not let a program listen, for this `reason`."""
+    """The error for the user if the system does not let a program listen, for this `reason`."""
     if "already in use" in reason:
         return UserError(f"another program listens on {endpoints} already: choose another port")
     if "assign requested address" in reason:
@@ -204,9 +203,9 @@ def cannot_listen(reason: str, endpoints: str) -> UserError:
 
 
 def tls_trouble(options: TransportOptions) -> str:
-    """Why the first relay that is there does not agree with this node on TLS; empty if that is not what is wrong.
+    """Why the first relay that answers does not agree with this node on TLS; empty if TLS is not the problem.
 
-    Zenoh says only that it cannot connect, so this tries a handshake of Python's own. May take some seconds.
+    Zenoh says only that it cannot connect, so this tries a handshake with Python's TLS. It may take some seconds.
     """
     for endpoint in options.connect:
         protocol, _, where = endpoint.partition("/")
@@ -225,7 +224,7 @@ def tls_trouble(options: TransportOptions) -> str:
                 link.settimeout(HANDSHAKE)
                 if not _stays(link):
                     return _refusal(endpoint, options)
-        except ssl.SSLEOFError:  # it is full, or has enough of this address
+        except ssl.SSLEOFError:  # the relay is full, or refuses this address
             continue
         except ssl.SSLCertVerificationError as error:
             return f"the certificate of {endpoint} cannot be trusted ({error.verify_message})"
@@ -233,13 +232,13 @@ def tls_trouble(options: TransportOptions) -> str:
             if "ALERT" in (error.reason or ""):
                 return _refusal(endpoint, options)
             return f"{endpoint} does not speak TLS as this node does ({error.reason})"
-        except OSError:  # it is not there, or waits for more: TLS is not what is wrong
+        except OSError:  # no relay there, or one that waits for more: TLS is not the problem
             continue
     return ""
 
 
 def _stays(link: ssl.SSLSocket) -> bool:
-    """Whether the other side keeps a connection: what it thinks of a certificate it says after the handshake."""
+    """Whether the other side keeps the connection: it judges a certificate only after the handshake."""
     try:
         return bool(link.recv(1))
     except TimeoutError:

@@ -1,37 +1,31 @@
-"""Reads what a connection says in Zenoh's protocol, to count what it asks of a relay.
+"""Reads Zenoh's protocol, to count what a connection asks of a relay.
 
-    asked = Reader()
-    asked.batch(data)     # what `data` asks of a relay, where 1 is a declaration; raises `Unreadable`
-    asked.holds           # the same of all declarations that were not taken back
+    reader = Reader()
+    reader.batch(data)    # the cost of what `data` asks, where 1 is a declaration; raises `Unreadable`
+    reader.holds          # the cost of all declarations that hold
 
-Zenoh bounds neither the number of declarations of a session nor their rate, and each costs a walk over all that are
-there. The reader is strict: what no session of Zenoh 1.10 sends as it is configured here is `Unreadable`, so that it
+Zenoh limits neither the number of declarations of a session nor their rate, and each costs a walk over all others. The
+reader is strict: what no session of Zenoh 1.10 with shoal's configuration sends is `Unreadable`, so that the reader
 never takes a message for shorter or longer than Zenoh does.
 """
 
 from __future__ import annotations
 
-VERSION = 9
-"""Of the protocol."""
-MAX_KEY = 512
-"""Characters of a key expression."""
-MAX_STARS = 8
-"""In a key expression: matching costs time with each."""
-MAX_OAM = 8192
-"""Bytes of a message about the network itself: which relays there are."""
-QUERY, STAR = 0.4, 10.0
-"""What a query costs, and each star in what is declared."""
-FULL = 262_144
-"""Bytes that cost as much as a declaration."""
-MAX_WAIT = 60_000
-"""Milliseconds that a query may stay open."""
+VERSION = 9  # of the protocol
+MAX_KEY = 512  # characters of a key expression
+MAX_STARS = 8  # in a key expression: matching costs time with each
+MAX_OAM = 8192  # bytes of a message about which relays there are
+QUERY, STAR = 0.4, 10.0  # the cost of a query, and of each star in what is declared
+FULL = 262_144  # bytes that cost as much as a declaration
+MAX_WAIT = 60_000  # milliseconds that a query may stay open
+EVERYTHING = "**"
 
 _INIT, _OPEN, _CLOSE, _KEEP_ALIVE, _FRAME, _FRAGMENT = range(1, 7)
 _INTEREST, _RESPONSE_FINAL, _RESPONSE, _REQUEST, _PUSH, _DECLARE, _OAM = range(0x19, 0x20)
 _PUT, _DEL, _QUERY, _REPLY, _ERR = range(1, 6)
-_MORE, _MIDDLE, _LOW = 0x80, 0x40, 0x20
-"""The three flags of a header; "more" says that extensions follow."""
 _FINAL = 0x1A
+_MORE, _MIDDLE, _LOW = 0x80, 0x40, 0x20
+"""The three flags of a header. "More" says that extensions follow."""
 _TIMEOUT, _PRIORITY, _FIRST, _DROP = 0x26, 0x31, 0x02, 0x03
 _NUMBERS = {0x21, 0x25, _TIMEOUT, _PRIORITY, 0x33, 0x34}
 """Extensions that are numbers, by their header: quality of service, budget, timeout, priority, node, target."""
@@ -45,29 +39,25 @@ _OF_ERR = {0x41: "source"}
 """Other extensions, by their header, and how Zenoh reads them: some without a look at the length that they give."""
 
 
-EVERYTHING = "**"
-
-
 class Unreadable(Exception):  # noqa: N818 (it is what the bytes are)
-    """No session of a node or relay says this."""
+    """No session of a node or relay sends these bytes."""
 
 
 class Reader:
-    """One connection's side of the conversation. Not thread-safe."""
+    """Reads what one side of a connection sends. Not thread-safe."""
 
     def __init__(self) -> None:
         self.batches = 0
         self.messages = 0
-        """In the last batch."""
+        """Messages in the last batch."""
         self.holds = 0.0
         """The cost of all declarations that hold."""
         self.over: list[str] = []
-        """Key expressions of interests that do not hold any more; Zenoh keeps these in its tree."""
+        """Key expressions of interests that hold no more; Zenoh keeps them in its tree."""
         self._held: dict[tuple[int, int, str], str] = {}
         """Key expressions of what holds, by kind and number, or name."""
         self._keys: dict[int, str] = {}
-        self._is_relay = False
-        """Relays number nothing that they declare: they name it."""
+        self._is_relay = False  # relays do not number what they declare: they name it
         self._unfinished: set[tuple[int, int]] = set()
         self._data = b""
         self._at = 0
@@ -75,18 +65,19 @@ class Reader:
 
     @property
     def greeted(self) -> bool:
-        """Whether the handshake is over as far as this side is concerned."""
+        """Whether this side has finished its part of the handshake."""
         return self.batches > 2
 
     def batch(self, data: bytes) -> float:
-        """Reads one batch, without the two bytes of its length; what it asks of a relay, where 1 is a declaration."""
+        """Reads one batch, without the two bytes of its length. Returns the cost of what it asks of a relay."""
         self._data, self._at = data, 0
         self.batches += 1
+        cost, self.messages = 0.0, 0
         try:
             if self.batches <= 2:
-                return self._greet()
+                self._greet()
+                return 0
             cost = len(data) / FULL
-            self.messages = 0
             while self._at < len(data):
                 self.messages += 1
                 cost += self._message()
@@ -96,65 +87,58 @@ class Reader:
             raise Unreadable("a message ends too early")
         return cost
 
-    def _greet(self) -> int:
+    def close(self) -> None:
+        """The connection is over, and so is all that it declared."""
+        for id in list(self._held):
+            self._release(*id)
+
+    def _greet(self) -> None:
         if self._data[0] & 0x1F != (_INIT if self.batches == 1 else _OPEN):
             raise Unreadable("no handshake of Zenoh")
         if self.batches == 1:
+            if self._data[1] != VERSION:
+                raise Unreadable(f"version {self._data[1]} of Zenoh's protocol")
             self._is_relay = self._data[2] & 3 == 0
-        if self.batches == 1 and self._data[1] != VERSION:
-            raise Unreadable(f"version {self._data[1]} of Zenoh's protocol")
-        return 0
 
     def _message(self) -> float:
+        """Reads one message; its cost."""
         header = self._byte()
         kind = header & 0x1F
         if kind == _PUSH:
             self._key(header)
             self._extensions(header)
             self._sample(self._byte())
-            return 0
-        if kind == _FRAME:
+        elif kind in (_FRAME, _RESPONSE_FINAL):
             self._number()
             self._extensions(header)
-            return 0
-        if kind in (_KEEP_ALIVE, _CLOSE):
+        elif kind in (_KEEP_ALIVE, _CLOSE):
             self._at += kind == _CLOSE
             self._extensions(header)
-            return 0
-        return self._control(kind, header)
-
-    def _control(self, kind: int, header: int) -> float:
-        if kind == _DECLARE:
+        elif kind == _DECLARE:
             return self._declare(header)
-        if kind == _INTEREST:
+        elif kind == _INTEREST:
             return self._interest(header)
-        if kind == _FRAGMENT:
-            return self._fragment(header)
-        if kind == _REQUEST:
+        elif kind == _FRAGMENT:
+            self._fragment(header)
+        elif kind in (_REQUEST, _RESPONSE):
             self._number()
             self._key(header)
-            self._extensions(header)
-            self._query(self._byte())
-            return QUERY
-        if kind == _RESPONSE:
-            self._number()
-            self._key(header)
-            self._extensions(header, _OF_RESPONSE)
+            self._extensions(header, _OF_RESPONSE if kind == _RESPONSE else _NONE)
+            if kind == _REQUEST:
+                self._query(self._byte())
+                return QUERY
             self._response(self._byte())
-            return 0
-        if kind == _RESPONSE_FINAL:
-            self._number()
-            self._extensions(header)
-            return 0
-        if kind == _OAM and header & (_MIDDLE | _LOW) == _MIDDLE:
+        elif kind == _OAM and header & (_MIDDLE | _LOW) == _MIDDLE:
             self._number()
             self._extensions(header)
             if self._skip() > MAX_OAM:
                 raise Unreadable("too much about the network")
             return 1
-        raise Unreadable(f"a message of kind {kind}")
+        else:
+            raise Unreadable(f"a message of kind {kind}")
+        return 0
 
-    def _fragment(self, header: int) -> float:
+    def _fragment(self, header: int) -> None:
         """A part of a message that is larger than a batch. No declaration is."""
         self._number()
         priority, first = 5, False
@@ -167,16 +151,12 @@ class Reader:
             elif extension & 0x7F == _FIRST:
                 first = True
             elif extension & 0x7F != _DROP:
-                raise Unreadable("a fragment with something unknown")
+                raise Unreadable("a fragment with an unknown extension")
         lane = header & _LOW, priority
         if (first or lane not in self._unfinished) and self._data[self._at] & 0x1F not in (_PUSH, _RESPONSE):
             raise Unreadable("a declaration or query in fragments")
-        if header & _MIDDLE:
-            self._unfinished.add(lane)
-        else:
-            self._unfinished.discard(lane)
+        (self._unfinished.add if header & _MIDDLE else self._unfinished.discard)(lane)
         self._at = len(self._data)
-        return 0
 
     def _declare(self, header: int) -> float:
         if header & _LOW:
@@ -219,7 +199,8 @@ class Reader:
         return _cost(text)
 
     def _hold(self, kind: int, number: int, text: str) -> float:
-        """Zenoh forgets the first of two declarations with one number without cleaning up."""
+        """A declaration begins; its cost. Of two declarations with one number Zenoh forgets the first, without cleaning
+        up."""
         id = kind, number, text if self._is_relay and not number else ""
         if self._held.get(id, text) != text:
             raise Unreadable("two declarations with one number")
@@ -229,16 +210,12 @@ class Reader:
         return _cost(text)
 
     def _release(self, kind: int, number: int, name: str = "") -> None:
+        """A declaration ends."""
         text = self._held.pop((kind, number, name if self._is_relay and not number else ""), None)
         if text is not None:
             self.holds -= _cost(text)
             if kind == _INTEREST:
                 self.over.append(text)
-
-    def close(self) -> None:
-        """The connection is over, and all that it declared."""
-        for id in list(self._held):
-            self._release(*id)
 
     def _query(self, header: int) -> None:
         if header & 0x1F != _QUERY:
@@ -279,8 +256,8 @@ class Reader:
             self._skip()
 
     def _key(self, flags: int, known: bool = False) -> str:
-        """A key expression, with the declared one that it goes on from. Of those that the relay declared itself only
-        what follows is told, and none may be if it must be `known`."""
+        """A key expression, together with the declared one that it continues. If it continues one that the relay
+        declared, only the rest is returned, or `Unreadable` raised where the whole must be `known`."""
         scope = self._number()
         text = self._keys.get(scope, "") if flags & _MIDDLE else ""
         if known and scope and not text:
@@ -312,21 +289,21 @@ class Reader:
         if form == "value":
             self._encoding()
             if self._at > end:
-                raise Unreadable("an extension of another length than it says")
+                raise Unreadable("an extension with a wrong length")
         elif form == "name":
             flags = self._byte()
             scope = self._number()
             self._named = self._keys.get(scope, "") if flags & 2 else ""
             if flags & 1:
                 self._named += self._data[self._at : end].decode(errors="replace")
-        elif form != "bytes":  # an id of 1 to 16 bytes, a number, and where it is the source of data one more
+        elif form != "bytes":  # an id of 1 to 16 bytes and a number; for the source of data, another number
             length = 1 + (self._byte() >> 4)
             self._at += length
             self._number()
             if form == "source":
                 self._number()
             if self._at != end:
-                raise Unreadable("an extension of another length than it says")
+                raise Unreadable("an extension with a wrong length")
         self._at = end
 
     def _byte(self) -> int:
@@ -334,7 +311,7 @@ class Reader:
         return self._data[self._at - 1]
 
     def _skip(self) -> int:
-        """Passes over bytes that follow their number."""
+        """Skips bytes that follow their number; the number."""
         size = self._number()
         self._at += size
         return size

@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.cli import id as shoal_id_command
 from shoal.errors import UserError
-from shoal.identity import keys as module
-from shoal.identity.keys import Identity, add_arguments, command, identity_path, name_of, verify
+from shoal.identity.keys import Identity, identity_path, name_of, verify, write_new
 from shoal.identity.words import ADJECTIVES, ANIMALS
 
 posix = pytest.mark.skipif(os.name != "posix", reason="modes of files are POSIX's")
@@ -34,8 +34,8 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def shoal_id(*flags: str | Path) -> int:
     parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    return command(parser.parse_args([str(flag) for flag in flags]))
+    shoal_id_command.add_arguments(parser)
+    return shoal_id_command.command(parser.parse_args([str(flag) for flag in flags]))
 
 
 def mode(path: Path) -> int:
@@ -130,7 +130,7 @@ def test_a_disk_without_links_will_do(path: Path, monkeypatch: pytest.MonkeyPatc
     made = Identity.load_or_create(path)
     assert Identity.load_or_create(path).id == made.id
     with pytest.raises(FileExistsError):
-        module.write_new(path, b"another")
+        write_new(path, b"another")
 
 
 def test_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +240,7 @@ def test_a_wrong_or_missing_passphrase(path: Path, tmp_path: Path) -> None:
     shoal_id("--export", tmp_path / "copy", "--passphrase-file", tmp_path / "right")
     for flags, message in (
         ([], "--passphrase-file"),
-        (["--passphrase-file", tmp_path / "wrong"], "another"),
+        (["--passphrase-file", tmp_path / "wrong"], "passphrase is wrong"),
         (["--passphrase-file", tmp_path / "empty"], "no passphrase"),
         (["--passphrase-file", tmp_path / "none"], "cannot read"),
     ):
@@ -255,7 +255,7 @@ def test_another_identity_is_replaced_on_demand_only_and_kept(
     path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old, new = Identity.load_or_create(path), Identity.generate()
-    module.write_new(tmp_path / "new", new.to_pem())
+    write_new(tmp_path / "new", new.to_pem())
     with pytest.raises(UserError, match=f"{old.name}.*--force"):
         shoal_id("--import", tmp_path / "new")
     assert Identity.load(path).id == old.id
@@ -268,7 +268,7 @@ def test_another_identity_is_replaced_on_demand_only_and_kept(
 
 def test_a_broken_one_is_replaced_on_demand_only_and_kept(path: Path, tmp_path: Path) -> None:
     new = Identity.generate()
-    module.write_new(tmp_path / "new", new.to_pem())
+    write_new(tmp_path / "new", new.to_pem())
     for number, damage in enumerate((b"first", b"second", b"second")):
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(damage)

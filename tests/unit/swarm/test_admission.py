@@ -13,14 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.config.swarm import AdmissionConfig
 from shoal.config.tasks import TasksConfig
 from shoal.identity.keys import Identity
 from shoal.policy.control import ControlText
 from shoal.rollout import Completion, Part, Question, QuestionId, Rollout, Scored
 from shoal.sandbox.examiner import Candidate, LocalExaminer, Verdict
 from shoal.swarm.admission import OFFENCES, Admission, SlowAnswers
-from shoal.swarm.wire import Malformed, NewerVersion, open_envelope, seal
+from shoal.swarm.admission_limits import AdmissionLimits
+from shoal.swarm.signed import sign_message
+from shoal.swarm.wire import DOMAIN, Malformed, NewerVersion, Statement, open_envelope, seal
 from shoal.tasks import Tasks
 
 SWARM = "reef"
@@ -44,7 +45,7 @@ class Clock:
 
 
 def gate(clock: Clock | None = None, **settings: Any) -> Admission:
-    config = AdmissionConfig(**{"max_characters": 200, **settings})
+    config = AdmissionLimits(**{"max_characters": 200, **settings})
     examiner = LocalExaminer(TASKS, Half())
     admission = Admission(SWARM, examiner, config, num_generations=8, clock=clock or Clock())
     admission.control = ControlText(["<|im_end|>", "</s>"])  # of this node's model
@@ -102,6 +103,13 @@ def test_a_whole_round_of_several_nodes_comes_in(ada: Identity) -> None:
     ]
     admission = gate()
     assert len(admit(admission, *messages)) == 24, admission.refused
+
+
+def test_log_probabilities_of_others_are_ignored(ada: Identity) -> None:
+    told = Completion((Part("a"),), logprobs=(-0.5,))
+    sent = msgspec.structs.replace(rollout(ada), completions=(told, Completion.of("b")))
+    [scored] = admit(gate(), sign_message(DOMAIN, Statement(1, SWARM, ada.public, NOW, sent), ada))
+    assert scored.rollout == rollout(ada)
 
 
 def other_question(maker: Identity) -> dict[str, Any]:
@@ -314,7 +322,7 @@ class Wrong:
 @pytest.mark.parametrize("size", [1, 8])
 def test_wrong_answers_alone_make_nobody_known(size: int, ada: Identity) -> None:
     clock = Clock()
-    config = AdmissionConfig(max_characters=200)
+    config = AdmissionLimits(max_characters=200)
     admission = Admission(SWARM, LocalExaminer(TASKS, Wrong()), config, num_generations=8, clock=clock)
     for round in range(1, 200):
         clock.now += 60
@@ -371,8 +379,8 @@ def test_the_same_texts_for_the_same_question_are_taken_once(ada: Identity) -> N
 
 def test_there_is_always_room_for_another_key(ada: Identity, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fresh keys of which nothing was admitted forget each other, and not those of which something was."""
-    monkeypatch.setattr("shoal.swarm.peers.STRANGERS", 10)
-    monkeypatch.setattr("shoal.swarm.peers.PEERS", 15)
+    monkeypatch.setattr("shoal.swarm.peers.MAX_STRANGERS", 10)
+    monkeypatch.setattr("shoal.swarm.peers.MAX_PEERS", 15)
     admission = gate()
     message = sealed(ada, rollout(ada))
     assert len(admit(admission, message)) == 1
@@ -390,8 +398,8 @@ def test_there_is_always_room_for_another_key(ada: Identity, monkeypatch: pytest
 
 
 def test_known_keys_outlast_newcomers(ada: Identity, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.swarm.peers.STRANGERS", 2)
-    monkeypatch.setattr("shoal.swarm.peers.PEERS", 6)
+    monkeypatch.setattr("shoal.swarm.peers.MAX_STRANGERS", 2)
+    monkeypatch.setattr("shoal.swarm.peers.MAX_PEERS", 6)
     clock = Clock()
     admission = gate(clock)
     for round in range(1, 20):
@@ -419,7 +427,7 @@ class Slow:
 def test_who_makes_scoring_slow_is_to_blame_and_who_has_a_slow_task_is_not(
     reason: str, blamed: bool, ada: Identity
 ) -> None:
-    admission = Admission(SWARM, Slow(reason), AdmissionConfig(max_characters=200), num_generations=8, clock=Clock())
+    admission = Admission(SWARM, Slow(reason), AdmissionLimits(max_characters=200), num_generations=8, clock=Clock())
     claim = admission.attribute(ada.id, sealed(ada, rollout(ada)))
     assert claim is not None
     if reason != "crash":

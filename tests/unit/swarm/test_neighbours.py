@@ -12,22 +12,20 @@ from hypothesis import strategies as st
 
 from shoal.errors import UserError
 from shoal.identity.secret import Secret
+from shoal.swarm.key_expressions import DIGITS, Keys, shard_of
 from shoal.swarm.neighbours import (
     BARREN,
     CALM,
     CANDIDATES,
-    DIGITS,
     ENOUGH,
     FOUND,
     MIXING,
     PLENTY,
     SILENT,
     TRIAL,
-    Keys,
     Neighbours,
     find_region,
     random_branch,
-    shard_of,
 )
 
 

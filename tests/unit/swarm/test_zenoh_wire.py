@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from shoal.swarm.forwarder import BURST, RATE, Visitor
+from shoal.swarm.forwarder import BURST, RATE, AddressUsage
 from shoal.swarm.zenoh_wire import FULL, MAX_KEY, MAX_STARS, QUERY, STAR, Reader, Unreadable
 
 HELLO = b"\x01\x09\xf2" + bytes(16), b"\x42\x0a\x00\x00"
@@ -124,11 +124,11 @@ def test_any_bytes_are_read_or_unreadable() -> None:
 
 
 def test_who_asks_too_fast_waits() -> None:
-    visitor = Visitor(0.0)
-    visitor.spend(BURST, 0)
-    assert visitor.wait(0.0) == 0
-    visitor.spend(RATE, 0)
-    assert visitor.wait(0.0) == pytest.approx(1)
-    assert visitor.wait(1.0) == 0
-    assert not visitor.idle(1.0)
-    assert visitor.idle(1.0 + BURST / RATE)
+    usage = AddressUsage(0.0)
+    usage.spend(BURST, 0)
+    assert usage.wait(0.0) == 0
+    usage.spend(RATE, 0)
+    assert usage.wait(0.0) == pytest.approx(1)
+    assert usage.wait(1.0) == 0
+    assert not usage.idle(1.0)
+    assert usage.idle(1.0 + BURST / RATE)

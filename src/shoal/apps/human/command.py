@@ -35,7 +35,6 @@ SETTINGS = [
     "network.tls_ca",
     "network.tls_certificate",
     "network.tls_key",
-    "network.neighbours",
 ]
 
 TAKEN = (

@@ -30,17 +30,12 @@ from shoal.apps.human.suited import LAST, NEEDED, SUITED, Figures, choose
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
-from shoal.identity.secret import OPEN, read_secret
 from shoal.rewards.rankings import Rankings
 from shoal.rollout import Completion, Question, QuestionId, Rollout, Scored
-from shoal.runs.join import check_network, transport_options
-from shoal.sandbox.examiner import Examiner
 from shoal.sandbox.verifier import Verifier
-from shoal.swarm.admission import Admission
-from shoal.swarm.neighbours import Neighbours
-from shoal.swarm.network import NetworkLink
+from shoal.swarm.membership import Membership, check_network, transport_options
 from shoal.swarm.notices import Notice
-from shoal.swarm.wire import Kind, seal
+from shoal.swarm.wire import Kind
 from shoal.tasks import Tasks
 from shoal.tasks.draw import slot_seed
 from shoal.tasks.task import MAX_INDEX
@@ -85,8 +80,7 @@ class Contributor:
         self.config = config = config.resolved()
         self.kind: Kind = kind
         self.model = model
-        network = config.network
-        self.swarm = network.swarm
+        self.swarm = config.network.swarm
         self.tasks = Tasks(config.tasks)
         self.specs = dict(zip(self.tasks.labels, self.tasks.specs, strict=True))
         self._made = dict(zip(self.tasks.labels, self.tasks.tasks, strict=True))
@@ -98,35 +92,15 @@ class Contributor:
         self._random = Random(seed)
         self._lock = threading.RLock()
         self._heard: dict[str, deque[float]] = {label: deque(maxlen=HEARD) for label in self._made}
-        secret = read_secret(Path(network.secret_file), self.swarm) if network.secret_file else OPEN
-        self._context = secret.context
         self._verifier = Verifier(config.tasks)
-        self._examiners = Examiner(config.tasks), Examiner(config.tasks)
-        self.admission = Admission(
-            self.swarm,
-            self._examiners[0],
-            config.admission,
-            num_generations=config.policy.num_generations,
-            patient=self._examiners[1],
-            context=secret.context,
-        )
-        options = transport_options(config)
         self._closed = threading.Event()
         try:
-            self.link = NetworkLink(
-                options,
-                self.swarm,
-                self.identity,
-                self._sealed,
-                self.admission,
-                secret=secret,
-                max_bytes=config.admission.max_bytes,
-                neighbours=Neighbours(self.identity.id, Random(), start=network.neighbours),
-            )
+            self.member = Membership(config, self.identity, kind=kind, model=model)
         except BaseException:
             self.journal.close()
             raise
-        self.learners = Learners(options, self.swarm, secret, self.identity.name)
+        self.link, self.admission = self.member.link, self.member.admission
+        self.learners = Learners(transport_options(config), self.swarm, self.member.secret, self.identity.name)
         again = self.journal.answered(limit=OPEN_QUESTIONS, since=time.time() - AGAIN)
         self.link.share([self._rollout(entry) for entry in reversed(again)])
         self._thread = threading.Thread(target=self._collect, name="shoal-contributor", daemon=True)
@@ -204,17 +178,15 @@ class Contributor:
     # How it stands.
 
     def status(self) -> dict[str, Any]:
-        return {"time": time.time(), **self.link.status(), "admission": self.admission.status()}
+        return self.member.status()
 
     def close(self) -> None:
         self._closed.set()
         self._thread.join(5.0)
         self._warming.join()  # it would start the worker again
-        self.link.close()
+        self.member.close()
         self.learners.close()
         self._verifier.close()
-        for examiner in self._examiners:
-            examiner.close()
         self.journal.close()
 
     # Beneath.
@@ -248,7 +220,7 @@ class Contributor:
             raise Unfit("an answer is empty")
         tagged = self.specs[entry.task].answer == "tag"
         answers = [f"<answer>{text.strip()}</answer>" if tagged and "<answer>" not in text else text for text in texts]
-        longest = int(self.config.admission.max_characters)
+        longest = self.admission.limits.max_characters
         for text in answers:
             if len(text) > longest:
                 raise Unfit(f"an answer has {len(text)} characters, and {longest} are the most that nodes take")
@@ -262,12 +234,6 @@ class Contributor:
         question = entry.question
         completions = tuple(map(Completion.of, entry.answers))
         return Rollout(question.id, question.hash, completions, self.identity.name, entry.round, entry.slot)
-
-    def _sealed(self, rollout: Rollout) -> bytes:
-        """On a thread of the link."""
-        return seal(
-            rollout, self.identity, self.swarm, time.time(), kind=self.kind, model=self.model, context=self._context
-        )
 
     def _collect(self) -> None:
         """Takes in what came: others' rollouts, and who learned from whom."""

@@ -18,7 +18,7 @@ from shoal.errors import UserError
 from shoal.identity.secret import Secret
 from shoal.swarm.listener import Listener
 from shoal.swarm.notices import Notice
-from shoal.swarm.places import Places
+from shoal.swarm.registry import Registry
 from shoal.swarm.transport import TransportOptions, Unreachable
 
 logger = logging.getLogger(__name__)
@@ -32,10 +32,12 @@ class Learners:
     """A listener that comes when it can, and what was said of rollouts of the node with the name `maker`. Close it."""
 
     def __init__(self, options: TransportOptions, swarm: str, secret: Secret, maker: str) -> None:
-        self._make: Callable[[], Listener] = lambda: Listener(heard_through(options), swarm, secret, hear=self._hear)
+        self._make: Callable[[], Listener] = lambda: Listener(
+            heard_through(options), swarm, secret, on_notice=self._hear
+        )
         self._listener: Listener | None = None
         self._maker = maker
-        self._places: Places[list[Notice]] = Places(list)
+        self._registry: Registry[list[Notice]] = Registry(list)
         """The last word of each node, without its lessons."""
         self._lessons: deque[tuple[Notice, int, int]] = deque(maxlen=LESSONS)
         self._heard = threading.Lock()
@@ -47,7 +49,7 @@ class Learners:
     def notices(self) -> list[Notice]:
         """The last word of each node, without its lessons: those that were heard for longest first."""
         with self._heard:
-            return [notice for kept in self._places.all() for notice in kept]
+            return [notice for kept in self._registry.all() for notice in kept]
 
     def lessons(self) -> list[tuple[Notice, int, int]]:
         """What was learned of late from the node `maker`: who says so, and of which round and slot."""
@@ -57,7 +59,7 @@ class Learners:
     def _hear(self, notice: Notice) -> None:
         plain = msgspec.structs.replace(notice, learned=())
         with self._heard:
-            kept = self._places.hear(notice, time.time())
+            kept = self._registry.hear(notice, time.time())
             if kept is not None:
                 kept[:] = [plain]
                 own = [lesson for lesson in notice.learned if lesson.maker == self._maker]

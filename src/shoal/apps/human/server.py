@@ -227,7 +227,6 @@ def _number(request: Request, name: str, default: int) -> int:
 
 def _state(one: Contributor) -> dict[str, Any]:
     status = one.link.status()
-    admission = one.config.admission
     return {
         "name": one.identity.name,
         "id": one.identity.id,
@@ -249,7 +248,7 @@ def _state(one: Contributor) -> dict[str, Any]:
         ],
         "totals": one.journal.totals(),
         "most": min(8, one.config.policy.num_generations),
-        "longest": admission.max_characters,
+        "longest": one.admission.limits.max_characters,
         "nodes": [
             {
                 "name": notice.name,
@@ -271,7 +270,7 @@ def _question(one: Contributor, entry: Entry) -> dict[str, Any]:
         "prompt": msgspec.to_builtins(entry.question.prompt),
         "text": entry.question.text,
         "tagged": one.specs[entry.task].answer == "tag",
-        "longest": one.config.admission.max_characters,
+        "longest": one.admission.limits.max_characters,
     }
 
 

@@ -30,9 +30,10 @@ from shoal.apps.lab.netsim_measures import SLICE, Tally, mean
 from shoal.apps.lab.netsim_node import Observer, SimNode
 from shoal.config.tasks import TasksConfig
 from shoal.rollout import Completion, QuestionId, Rollout
-from shoal.swarm.asking import ANSWERS
-from shoal.swarm.neighbours import DIGITS, shard_of
-from shoal.swarm.network import ASK, TICK
+from shoal.swarm.key_expressions import DIGITS, shard_of
+from shoal.swarm.network import TICK
+from shoal.swarm.queries import ANSWERS
+from shoal.swarm.subscriptions import ASK
 from shoal.swarm.wire import seal
 from shoal.tasks import Tasks
 

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from shoal.config.swarm import AdmissionConfig
 from shoal.identity.keys import Identity
 from shoal.rollout import Scored, seed_of
 from shoal.sandbox.examiner import LocalExaminer
 from shoal.selection.pool import Pool
 from shoal.selection.samplers import UniformSampler
 from shoal.swarm.admission import Admission
+from shoal.swarm.admission_limits import AdmissionLimits
 from shoal.swarm.neighbours import ENOUGH, Neighbours, find_region, random_branch
-from shoal.swarm.network import ALONE, LONGEST, PAUSE
 from shoal.swarm.offers import HISTORY
 from shoal.swarm.queues import Newest
+from shoal.swarm.subscriptions import ALONE, LONGEST, PAUSE
 
 if TYPE_CHECKING:
     from shoal.apps.lab.netsim import Network
@@ -220,7 +220,7 @@ class Observer(SimNode):
 
     def __init__(self, net: Network, number: int, now: float) -> None:
         super().__init__(net, number, now)
-        config = AdmissionConfig(max_characters=4096)
+        config = AdmissionLimits(max_characters=4096)
         self.admission = Admission(
             net.swarm,
             LocalExaminer(net.tasks, net),

@@ -1,4 +1,4 @@
-"""What nodes said of their rounds, kept while a window is open. Bounded, whoever speaks (`shoal.swarm.places`).
+"""What nodes said of their rounds, kept while a window is open. Bounded, whoever speaks (`shoal.swarm.registry`).
 
 Against time and not against rounds: when a notice came this machine knows, and the round is a stranger's word. Nothing
 that a node says of itself decides whether it or another one is shown: those that were heard for longest come first.
@@ -18,7 +18,7 @@ import numpy as np
 from shoal.apps.watch.series import Floats, binned, points_of, trailing
 from shoal.apps.watch.source import EDGES, CurveQuery, Data
 from shoal.swarm.notices import Notice
-from shoal.swarm.places import Places
+from shoal.swarm.registry import Registry
 
 POINTS: Final = 400
 """Of a curve; with more, every other one is dropped."""
@@ -101,19 +101,19 @@ class Heard:
         self.start = start
         self.notices = 0
         self.last = 0.0
-        self._places: Places[Speaker] = Places(Speaker)
+        self._registry: Registry[Speaker] = Registry(Speaker)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._registry)
 
     @property
     def more(self) -> int:
         """Nodes that spoke and are not shown, at least."""
-        return self._places.more
+        return self._registry.more
 
     def add(self, notice: Notice, time: float) -> bool:
         """Whether it counts: it does unless it was said before, or its node speaks too fast."""
-        speaker = self._places.hear(notice, time)
+        speaker = self._registry.hear(notice, time)
         if speaker is None:
             return False
         speaker.add(notice, time, (time - self.start) / 60)
@@ -123,7 +123,7 @@ class Heard:
 
     def lines(self, now: float) -> list[Data]:
         """Of nodes, by their own word: those heard for longest first."""
-        speakers = self._places.all()
+        speakers = self._registry.all()
         given = Counter[str]()
         for speaker in speakers:
             given.update(speaker.makers)
@@ -131,7 +131,7 @@ class Heard:
 
     def edges(self) -> Data:
         """From makers to learners: the heaviest of each of those heard for longest. `share`: of all that it took."""
-        eldest = self._places.all()[:DRAWN]
+        eldest = self._registry.all()[:DRAWN]
         most = EDGES // max(1, len(eldest))
         edges = [
             {"maker": maker, "node": each.name, "rollouts": count, "share": count / each.took}
@@ -143,7 +143,7 @@ class Heard:
 
     def curve(self, query: CurveQuery) -> Data:
         """Against minutes since `start`: of each node, or the median, of those heard for longest."""
-        eldest = self._places.all()[: DRAWN if query.by == "node" else ELDEST]
+        eldest = self._registry.all()[: DRAWN if query.by == "node" else ELDEST]
         width = max((self.last - self.start) / 60 / query.points, 0.05)
         shown = [
             (each.name, binned(np.array(course.at), trailing(np.array(course.values), query.smooth), width))

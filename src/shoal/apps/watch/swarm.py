@@ -14,8 +14,8 @@ from shoal.apps.watch.source import CurveQuery, Data, GraphQuery, TaskQuery, Wit
 from shoal.config.load import make_config, merged
 from shoal.errors import UserError
 from shoal.identity.secret import OPEN, Secret, read_secret
-from shoal.runs.join import check_network, transport_options
 from shoal.swarm.listener import Listener
+from shoal.swarm.membership import check_network, transport_options
 from shoal.swarm.notices import Notice
 from shoal.swarm.transport import TransportOptions, Unreachable
 
@@ -95,7 +95,7 @@ class SwarmSource(WithoutRollouts):
     def _hear(self) -> None:
         while not self._closed.is_set():
             try:
-                with Listener(self._options, self._swarm, self._secret, hear=self._take):
+                with Listener(self._options, self._swarm, self._secret, on_notice=self._take):
                     self._tell("")
                     self._closed.wait()
             except Unreachable as error:

@@ -32,13 +32,13 @@ from shoal.apps.human.journal import Entry, Journal, Learned
 from shoal.apps.human.learners import heard_through
 from shoal.apps.human.suited import Figures, choose, need, suitability
 from shoal.config.settings import Config
-from shoal.config.swarm import AdmissionConfig
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.rollout import Rollout, Scored
 from shoal.sandbox.examiner import LocalExaminer
 from shoal.sandbox.verifier import Verifier
 from shoal.swarm.admission import Admission
+from shoal.swarm.admission_limits import AdmissionLimits
 from shoal.swarm.transport import TransportOptions
 from shoal.swarm.wire import open_envelope
 from shoal.tasks import Tasks
@@ -293,13 +293,13 @@ def test_every_node_admits_what_it_sends(kind: Any, suite: str, tmp_path: Path) 
     ):
         sent: list[Rollout] = []
         one.link.share = sent.extend  # type: ignore[method-assign,assignment]
-        limits = AdmissionConfig(max_characters=16 * 32)
+        limits = AdmissionLimits(max_characters=16 * 32)
         admission = Admission("reef", LocalExaminer(Tasks(tasks), verifier), limits, num_generations=8)
         rewards = []
         for entry in [*one.ask(n=4), *one.ask("needed", 6), *one.ask("gcd", 2)]:
             if entry.round not in {each.round for each in sent}:
                 rewards.append(one.answer(entry.round, entry.slot, [f"{entry.round}", "Yes", "4"]).rewards)
-        data = [one._sealed(each) for each in sent]
+        data = [one.member.seal(each) for each in sent]
         assert {open_envelope(each)[0].kind for each in data} == {kind}
         admitted = admission.admit([(one.identity.id, each) for each in data])
         assert not admission.refused

@@ -27,9 +27,9 @@ from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal.identity.secret import read_secret
-from shoal.runs.join import transport_options
-from shoal.swarm import places
-from shoal.swarm.neighbours import Keys
+from shoal.swarm import registry
+from shoal.swarm.key_expressions import Keys
+from shoal.swarm.membership import transport_options
 from shoal.swarm.notices import MAX_LESSONS, Lesson, Notice, seal_notice
 from shoal.swarm.transport import TransportOptions, open_session
 
@@ -110,19 +110,19 @@ def test_liars_who_come_later_hide_nobody_and_move_no_median(liars: int) -> None
 
 
 def test_a_node_gets_its_place_however_many_fresh_keys_come_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "FRESH", 20)
-    monkeypatch.setattr(places, "KNOWN", 30)
+    monkeypatch.setattr(registry, "FRESH", 20)
+    monkeypatch.setattr(registry, "KNOWN", 30)
     book = Heard(0.0)
-    for minute in range(places.PROVEN):
+    for minute in range(registry.PROVEN):
         attend(book, [ADA.public], range(minute, minute + 1))
         attend(book, [key(1000 * minute + at) for at in range(1000)], range(minute, minute + 1))
     assert len(book) == 50
     assert book.lines(200.0)[0]["name"] == ADA.name
-    assert book.more == 1000 * places.PROVEN + 1 - 50
+    assert book.more == 1000 * registry.PROVEN + 1 - 50
 
 
 def test_those_who_keep_speaking_keep_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "KNOWN", 2)
+    monkeypatch.setattr(registry, "KNOWN", 2)
     book = Heard(0.0)
     attend(book, [ADA.public, BOB.public], range(5))
     attend(book, [ADA.public, *map(key, range(9))], range(5, 50, 5))
@@ -133,7 +133,7 @@ def test_those_who_keep_speaking_keep_their_places(monkeypatch: pytest.MonkeyPat
 
 def test_one_key_has_a_rate_and_what_others_send_again_does_not_count_towards_it() -> None:
     book = Heard(0.0)
-    assert sum(book.add(said(ADA.public, at), 1.0) for at in range(100)) == places.BURST
+    assert sum(book.add(said(ADA.public, at), 1.0) for at in range(100)) == registry.BURST
     assert not any(book.add(said(ADA.public, 3), 100.0) for _ in range(100))
     assert book.add(said(ADA.public, 100), 100.0)
     assert book.add(said(BOB.public, 1), 100.0)

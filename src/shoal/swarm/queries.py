@@ -1,7 +1,7 @@
-"""Asks peers what they have to give, and for the rollouts that one missed (`offers`), over Zenoh.
+"""The questions that a node asks its peers over Zenoh: what they have, and the rollouts that it missed (`offers`).
 
-Whoever likes may answer, with whatever he likes and as much as he likes: callbacks only keep what fits, and everything
-is checked on the thread that asked.
+Anybody may answer, with anything and as much as he likes. So callbacks keep a bounded number of answers, and the thread
+that asked checks them.
 """
 
 from __future__ import annotations
@@ -9,36 +9,32 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any
 
 import zenoh
 
-from shoal.swarm.neighbours import Keys
+from shoal.swarm.key_expressions import Keys
 from shoal.swarm.offers import MAX_BYTES, SEPARATOR, Offer, digest_of, open_offer
 from shoal.swarm.queues import Newest
 
-ANSWERS: Final = 4096
-"""Answers of a region that are looked at: as many as come first."""
-EACH: Final = 256
-"""Answers to a question to one neighbour that are looked at. One is honest."""
-PATIENCE: Final = 3.0
-"""Seconds that an answer may take."""
-LARGEST: Final = 4 << 20
-"""Bytes of rollouts that are taken for one question, at most."""
+ANSWERS = 4096  # answers of a region that are looked at: those that come first
+NEIGHBOUR_ANSWERS = 256  # answers to a question to one neighbour that are looked at; one is honest
+TIMEOUT = 3.0  # seconds that an answer may take
+MAX_FETCHED = 4 << 20  # bytes of rollouts that are accepted for one question
 
 Answer = tuple[str, bytes]
-"""The key expression that somebody answered under, and what he said."""
+"""The key expression of an answer, and its bytes."""
 
 
-class Asking:
-    """What a node asks on a session. `survey` and `offers` are for one thread."""
+class Queries:
+    """Questions on a session. Only one thread may call `survey` and `offers`."""
 
     def __init__(self, session: zenoh.Session, keys: Keys) -> None:
         self._session, self._keys = session, keys
         self._answers: Newest[Answer] = Newest(ANSWERS)
 
     def survey(self, prefix: str) -> list[Offer]:
-        """What the peers of a region have. Waits for as long as answers come, but not longer than `PATIENCE`."""
+        """The offers of the peers in a region. Waits while answers come, for `TIMEOUT` seconds at most."""
         answers: list[Answer] = []
         done, cancel = threading.Event(), zenoh.CancellationToken()
 
@@ -47,55 +43,55 @@ class Asking:
             if len(answers) >= ANSWERS:
                 done.set()
 
-        self._get(self._keys.region(prefix), _bounded(keep, ANSWERS), done.set, cancel)
-        done.wait(PATIENCE)
+        self._get(self._keys.region(prefix), _first(ANSWERS, keep), done.set, cancel)
+        done.wait(TIMEOUT)
         cancel.cancel()
         return self._opened(answers)
 
     def ask(self, id: str) -> None:
-        """Asks a neighbour what it has; `offers` will tell."""
-        self._get(self._keys.offers(id), _bounded(lambda answer: self._answers.put([answer]), EACH))
+        """Asks a neighbour what it has; `offers` returns the answer."""
+        self._get(self._keys.offers(id), _first(NEIGHBOUR_ANSWERS, lambda answer: self._answers.put([answer])))
 
     def offers(self) -> list[Offer]:
         """What neighbours answered since the last call."""
         return self._opened(self._answers.take())
 
-    def fetch(self, id: str, digests: Iterable[bytes], take: Callable[[bytes], None]) -> None:
-        """Asks a neighbour for rollouts; `take` is called with each, on a thread of Zenoh's. What was not asked for is
-        left out."""
+    def fetch(self, id: str, digests: Iterable[bytes], on_rollout: Callable[[bytes], None]) -> None:
+        """Asks a neighbour for the rollouts with these digests. Calls `on_rollout` with each, on a Zenoh thread; other
+        answers are ignored."""
         wanted = set(digests)
-        taken = 0
+        size = 0
 
         def arrived(reply: zenoh.Reply) -> None:
-            nonlocal taken
+            nonlocal size
             sample = reply.ok
-            if sample is None or taken > LARGEST or not wanted:
+            if sample is None or size > MAX_FETCHED or not wanted:
                 return
-            taken += len(sample.payload)
+            size += len(sample.payload)
             data = sample.payload.to_bytes()
             digest = digest_of(data)
             if digest in wanted:
                 wanted.discard(digest)
-                take(data)
+                on_rollout(data)
 
-        question = SEPARATOR.join(digest.hex() for digest in digests)
-        self._get(f"{self._keys.offers(id)}?want={question}", arrived)
+        want = SEPARATOR.join(digest.hex() for digest in digests)
+        self._get(f"{self._keys.offers(id)}?want={want}", arrived)
 
     def _get(
         self,
-        question: str,
+        selector: str,
         arrived: Callable[[zenoh.Reply], None],
         done: Callable[[], Any] | None = None,
         cancel: zenoh.CancellationToken | None = None,
     ) -> None:
         self._session.get(
-            question,
+            selector,
             direct(arrived, done),
             target=zenoh.QueryTarget.ALL,
             consolidation=zenoh.ConsolidationMode.NONE,
             congestion_control=zenoh.CongestionControl.DROP,
             allowed_destination=zenoh.Locality.REMOTE,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             cancellation_token=cancel,
         )
 
@@ -110,19 +106,19 @@ class Asking:
 
 
 def direct(callback: Callable[[Any], object], done: Callable[[], object] | None = None) -> Callable[[Any], Any]:
-    """A callback on Zenoh's own thread: the link waits while it runs. Otherwise Zenoh would keep without a bound what
-    comes faster than it is called."""
+    """A callback on Zenoh's own thread: the link waits while it runs. Otherwise Zenoh stores what comes faster than the
+    callback runs, without a bound."""
     return zenoh.handlers.Callback(callback, done, indirect=False)
 
 
-def _bounded(keep: Callable[[Answer], None], most: int) -> Callable[[zenoh.Reply], None]:
-    """Zenoh's callback: keeps the first answers that may be offers."""
+def _first(number: int, keep: Callable[[Answer], None]) -> Callable[[zenoh.Reply], None]:
+    """A callback that keeps the first `number` answers that are small enough for an offer."""
     count = 0
 
     def arrived(reply: zenoh.Reply) -> None:
         nonlocal count
         sample = reply.ok
-        if sample is not None and count < most and len(sample.payload) <= MAX_BYTES:
+        if sample is not None and count < number and len(sample.payload) <= MAX_BYTES:
             count += 1
             keep((str(sample.key_expr), sample.payload.to_bytes()))
 

@@ -1,0 +1,100 @@
+"""`shoal id`: shows, exports and imports this machine's identity in swarms."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from shoal.errors import UserError
+from shoal.identity.keys import Identity, identity_path, replace, write_new
+
+HELP = "show, export or import this machine's identity in swarms"
+BACKUPS = 1000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `shoal id`."""
+    parser.description = "Shows this machine's identity in swarms, which is created on first use."
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--export", type=Path, metavar="FILE", help="write the private key to a new file")
+    action.add_argument(
+        "--import", type=Path, metavar="FILE", dest="source", help="use the private key in this file from now on"
+    )
+    parser.add_argument(
+        "--passphrase-file", type=Path, metavar="FILE", help="encrypt the exported key, or decrypt the imported one"
+    )
+    parser.add_argument("--force", action="store_true", help="replace another identity; a copy of it is kept")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def command(args: argparse.Namespace) -> int:
+    """Runs `shoal id`; returns the exit code."""
+    path = identity_path()
+    passphrase = _read_passphrase(args.passphrase_file) if args.passphrase_file else None
+    done: dict[str, str] = {}
+    if args.source:
+        backup = _import(Identity.load(args.source, passphrase), path, args.force)
+        if backup:
+            done["backup"] = str(backup)
+    identity = Identity.load_or_create(path)
+    if args.export:
+        try:
+            write_new(args.export, identity.to_pem(passphrase))
+        except FileExistsError:
+            raise UserError(f"{args.export} exists: choose another file") from None
+        done["exported"] = str(args.export)
+    facts = {"name": identity.name, "key": identity.id, "file": str(path), **done}
+    print(json.dumps(facts) if args.json else "\n".join(f"{label:<8}  {value}" for label, value in facts.items()))
+    return 0
+
+
+def _import(identity: Identity, path: Path, force: bool) -> Path | None:
+    """Stores `identity` in `path`. Returns the copy of the identity that it replaced, if there was another one."""
+    pem = identity.to_pem()
+    try:
+        write_new(path, pem)
+        return None
+    except FileExistsError:
+        pass
+    name = "unreadable"
+    try:
+        present = Identity.load(path)
+        if present.public == identity.public:
+            return None
+        name = present.name
+    except UserError:
+        if not force:
+            raise
+    if not force:
+        raise UserError(f"{path} holds another identity, {name}: --force replaces it and keeps a copy")
+    backup = _back_up(path, name)
+    replace(path, pem)
+    return backup
+
+
+def _back_up(path: Path, name: str) -> Path:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+    for number in range(BACKUPS):
+        copy = path.with_name(f"{path.name}.{name}{f'-{number}' if number else ''}.bak")
+        try:
+            write_new(copy, data)
+            return copy
+        except FileExistsError:
+            if copy.read_bytes() == data:
+                return copy
+    raise UserError(f"{path.parent} holds {BACKUPS} copies of {name}: remove some")
+
+
+def _read_passphrase(path: Path) -> bytes:
+    """The first line of the file. Raises `UserError`."""
+    try:
+        line = path.read_bytes().partition(b"\n")[0].rstrip(b"\r")
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+    if not line:
+        raise UserError(f"{path} has no passphrase in its first line")
+    return line

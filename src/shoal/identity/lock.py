@@ -1,0 +1,44 @@
+"""Two nodes with one key draw the same questions and never hear each other. This lock notices the second one.
+
+with only_node(identity_path(), "reef"):    # UserError if another process of this machine is in the block
+    ...
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from shoal.errors import UserError
+
+
+@contextmanager
+def only_node(identity: Path, swarm: str) -> Iterator[None]:
+    """Holds the identity in this file for one node of `swarm`, as long as the block or the process lasts.
+
+    Raises `UserError` if another process of this machine holds it. Where the system or the disk has no file locks
+    (Windows, some network disks), nothing is noticed.
+    """
+    try:
+        import fcntl
+
+        file = os.open(identity.with_name(f"{identity.name}.{swarm}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    except (ImportError, OSError):
+        yield
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        raise UserError(
+            f"another node of swarm '{swarm}' runs with the identity in {identity}, and two nodes with one identity "
+            "never hear each other: give this one its own, for instance SHOAL_HOME=~/.shoal-2"
+        ) from None
+    except OSError:
+        pass
+    try:
+        yield
+    finally:
+        os.close(file)

@@ -1,0 +1,71 @@
+"""Reports how a joined node's swarm stands: in the display, and in a file of the run's folder for `shoal status`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from shoal.errors import UserError
+from shoal.runs.folder import STATUS, clean, write_atomically
+from shoal.runs.record import Watcher
+from shoal.swarm.membership import Membership
+
+INTERVAL = 2.0  # seconds between two reports while a round takes long
+
+
+Describe = Callable[[Mapping[str, Any], float | None], Sequence[str]]
+"""Makes lines for people of a status and the others' share of the gradient."""
+
+
+class StatusReporter:
+    """Stands between a run and its watcher, and tells the link after each round what the pool needs. Close it."""
+
+    def __init__(self, watcher: Watcher, member: Membership, folder: Path, wanted: int, describe: Describe) -> None:
+        """`wanted`: J, the rollouts of others that an update can use. `describe`: makes lines for the watcher."""
+        self._watcher = watcher
+        self._describe = describe
+        self._member = member
+        self._folder = folder
+        self._note = ""
+        self._pool = {"rollouts": 0, "live": 0, "wanted": wanted}
+        self._share: float | None = None
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._repeat, name="shoal-status", daemon=True)
+        self._thread.start()
+
+    def status(self, text: str) -> None:
+        self._watcher.status(text)
+
+    def note(self, text: str) -> None:
+        self._note = text
+
+    def update(self, rows: Sequence[Mapping[str, Any]], round: int) -> None:
+        row = rows[0]
+        if row.get("rollouts/pool") is not None:
+            self._pool |= {"rollouts": row["rollouts/pool"], "live": row["rollouts/live_pool"]}
+            self._member.link.need(self._pool["live"], self._pool["wanted"])
+        self._share = row.get("gradient/external")
+        self._watcher.update(rows, round)
+        self._report()
+
+    def panel(self, lines: Sequence[str]) -> None:
+        self._watcher.panel(lines)
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join()
+
+    def _repeat(self) -> None:
+        while not self._closed.wait(INTERVAL):
+            self._report()
+
+    def _report(self) -> None:
+        status = self._member.status() | {"pool": self._pool}
+        with contextlib.suppress(UserError):  # the run itself reports a full disk
+            write_atomically(self._folder / STATUS, json.dumps(clean(status)).encode())
+        self._watcher.panel(self._describe(status, self._share))
+        self._watcher.note("; ".join(filter(None, (status["note"], self._note))))

@@ -1,0 +1,37 @@
+"""The limits on what a node accepts from strangers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from shoal.config.settings import Config
+
+CHARACTERS_PER_TOKEN = 16
+
+
+@dataclass(frozen=True)
+class AdmissionLimits:
+    """Anything above these limits is refused and counted.
+
+    AdmissionLimits(max_characters=200)
+    AdmissionLimits.of(config)          # what the settings of a node say
+    """
+
+    max_bytes: int = 262_144
+    """Bytes of one message."""
+    peer_rate: float = 40.0
+    """Rollouts per second from one key."""
+    max_characters: int = 4096
+    """Characters of one completion."""
+    max_slots: int = 64
+    """Questions that one key may answer in one of its rounds; 64 at most."""
+    max_seconds: float = 900.0
+    """Age of a rollout in seconds, by the clock of its maker."""
+    mute_seconds: float = 600.0
+    """How long a key is muted that broke the rules too often; each time for twice as long."""
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        longest = CHARACTERS_PER_TOKEN * int(config.resolved().policy.max_completion_length)
+        return cls(config.admission.max_bytes, config.admission.peer_rate, longest)
