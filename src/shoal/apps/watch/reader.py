@@ -112,4 +112,7 @@ def answer(database: Any, ask: Ask) -> Answer:
 
 
 if __name__ == "__main__":
-    serve(prepare)
+    try:
+        serve(prepare)
+    except BrokenPipeError:
+        os._exit(1)  # `Tables` was closed before this process was ready

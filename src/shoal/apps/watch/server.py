@@ -6,7 +6,8 @@ the answer tell the page what has changed.
 
 from __future__ import annotations
 
-import asyncio
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -59,12 +60,12 @@ def make_app(sources: Sources, access: Access, more: Sequence[BaseRoute] = ()) -
     """The page of `sources`. `more`: routes of other pages; the guard stands before them too."""
     under_way = Counter[str]()
     limiter = anyio.CapacityLimiter(THREADS)
-    looking: asyncio.Task[None] | None = None
+    looking: threading.Thread | None = None
 
-    async def look() -> None:
+    def look() -> None:
         with suppress(OSError):
-            await anyio.to_thread.run_sync(sources.look)
-        await asyncio.sleep(LOOK)
+            sources.look()
+        time.sleep(LOOK)
 
     async def answered(request: Request, model: type[Parameters], ask: Callable[[Any], Any]) -> Response:
         """The JSON of what `ask` gives, on a thread, or what is wrong."""
@@ -85,8 +86,9 @@ def make_app(sources: Sources, access: Access, more: Sequence[BaseRoute] = ()) -
 
     async def listed(request: Request) -> Response:
         nonlocal looking
-        if looking is None or looking.done():
-            looking = asyncio.create_task(look())
+        if looking is None or not looking.is_alive():
+            looking = threading.Thread(target=look, name="shoal-watch-look", daemon=True)
+            looking.start()
         return await answered(
             request, Parameters, lambda _: {"runs": [source.brief() for source in sources.all()[:LISTED]]}
         )

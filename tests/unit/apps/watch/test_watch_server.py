@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from strangers import program
+from test_network import until
 from watched import HOSTILE, hostile_run, metric, small_run
 
 pytest.importorskip("starlette")
@@ -263,19 +264,18 @@ def test_the_page_asks_no_other_host_and_has_no_code_in_it() -> None:
     assert (STATIC / "vendor" / "echarts-NOTICE").is_file()
 
 
-def test_an_open_page_has_sources_look_for_news(tmp_path: Path) -> None:
+def test_an_open_page_has_sources_look_for_news(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.apps.watch.server.LOOK", 0.01)
+    monkeypatch.setattr("shoal.apps.watch.sources.SEARCH", 0.01)
     with closing(Sources(folders=[tmp_path])) as sources:
         page = make_app(sources, Access())
-        assert ask(page, "/api/runs").json["runs"] == []
         run = small_run(tmp_path / "one")
-        sources._next = 0.0
-        ask(page, "/api/runs")
+        until(lambda: ask(page, "/api/runs").json["runs"])
         [line] = ask(page, "/api/runs").json["runs"]
-        ask(page, f"/api/runs/{line['id']}/summary")
+        before = ask(page, f"/api/runs/{line['id']}/summary").json["version"]
         with (run / "metrics.jsonl").open("a") as file:
             file.write(json.dumps(metric(8, "ada")) + "\n")
-        ask(page, "/api/runs")
-        assert ask(page, "/api/runs").json["runs"][0]["version"] > line["version"]
+        until(lambda: ask(page, "/api/runs").json["runs"][0]["version"] > before)
 
 
 def test_style_sheets_are_whole() -> None:
