@@ -39,10 +39,10 @@ NEEDLE = "qqneedleqq"
 SERVER = """
 import socket, sys, uvicorn
 from pathlib import Path
-from shoal.apps.watch.folders import Folders
+from shoal.apps.watch.sources import Sources
 from shoal.apps.watch.guard import Access
 from shoal.apps.watch.server import make_app
-app = make_app(Folders([Path(sys.argv[1])]), Access())
+app = make_app(Sources(folders=[Path(sys.argv[1])]), Access())
 uvicorn.run(app, port=int(sys.argv[2]), log_level="error", access_log=False)
 """
 
@@ -200,7 +200,6 @@ def explore(folder: Path, times: int) -> dict[str, list[float]]:
         began = time.perf_counter()
         _whole(base, queries["search: a word that is nowhere"])
         got["search: a word that is nowhere, at once after the start"] = [1000 * (time.perf_counter() - began)]
-        time.sleep(20)  # the cache fills
         for name, query in queries.items():
             took = []
             for _ in range(times):

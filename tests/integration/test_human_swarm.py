@@ -39,7 +39,7 @@ def swarm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, Page
         closing(Contributor(config, folder / "me")) as one,
         closing(Page(one)) as page,
     ):
-        until(lambda: page.get("/api/state")["nodes"], 120)
+        until(lambda: page.get("/api/state")["peers"], 120)
         until(lambda: any(peer["id"] == one.identity.id for peer in node.status.get("neighbours", [])), 60)
         yield node, page
 
@@ -101,7 +101,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.mark.timeout(600)
 def test_in_a_browser(swarm: tuple[Node, Page], browser: Any) -> None:
-    _, page = swarm
+    node, page = swarm
     tab = browser.new_page()
     said: list[str] = []
     tab.on("console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None)
@@ -111,6 +111,8 @@ def test_in_a_browser(swarm: tuple[Node, Page], browser: Any) -> None:
     tab.on("request", lambda asked: None if asked.url.startswith((here, "data:")) else elsewhere.append(asked.url))
     tab.goto(here)
     tab.wait_for_selector("textarea")
+    border = "getComputedStyle(document.querySelector('textarea')).borderRadius"
+    assert tab.evaluate(border) == "12px"  # the style sheet reaches the answer box
     tab.select_option("#want", "gcd")
     for _ in range(TRIES):
         tab.wait_for_selector(".tag:text('GCD')")
@@ -124,7 +126,7 @@ def test_in_a_browser(swarm: tuple[Node, Page], browser: Any) -> None:
             break
         except Exception:
             tab.keyboard.press("Enter")
-    name = page.get("/api/state")["nodes"][0]["name"]
+    name = node.status["name"]
     assert tab.inner_text(".result .learners b") == name
     assert name in tab.inner_text("#feed")
     tab.keyboard.press("Enter")

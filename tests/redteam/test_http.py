@@ -18,7 +18,7 @@ import httpx2
 import pytest
 from judging import Node, Served, served
 from strangers import program
-from windows import small_run
+from watched import small_run
 
 from shoal.evaluation.judge_messages import encode
 
@@ -172,31 +172,6 @@ def test_strangers_who_come_again_and_again(which: str, tmp_path: Path) -> None:
             stop.set()
         for each in floods:
             each.result()
-
-
-def streams(port: int, source: str, count: int) -> tuple[list[socket.socket], int]:
-    """So many event streams asked for at the same time: those that are open, and how many were refused."""
-    links = [connect(port, source) for _ in range(count)]
-    for link in links:
-        link.sendall(f"GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\n{WELCOME}\r\n".encode())
-    said = [(link, link.recv(65536)) for link in links]
-    opened = [link for link, answer in said if b" 200 " in answer]
-    for link, answer in said:
-        if b" 200 " not in answer:
-            link.close()
-    return opened, count - len(opened)
-
-
-def test_event_streams_are_capped_exactly_and_shared_between_addresses(tmp_path: Path) -> None:
-    with page_of("watch", tmp_path) as page:
-        for _ in range(2):  # closing frees all places
-            opened, refused = streams(page.port, "127.0.0.2", 80)
-            assert (len(opened), refused) == (64, 16)
-            mine, refused = streams(page.port, "127.0.0.99", 6)  # a browser has six
-            assert (len(mine), refused) == (6, 0)
-            for link in [*opened, *mine]:
-                link.close()
-            time.sleep(1.0)
 
 
 def test_nothing_that_is_got_changes_the_journal(tmp_path: Path) -> None:

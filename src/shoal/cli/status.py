@@ -58,6 +58,7 @@ class Peer(msgspec.Struct):
     last: Number
     muted: Number
     refused: dict[str, Count]
+    id: str = ""
 
 
 class Admitted(msgspec.Struct):
@@ -93,6 +94,7 @@ class Status(msgspec.Struct):
     sent: Flow
     pool: InPool
     admission: Admitted
+    dropped: dict[str, Count] = {}
 
 
 def status_session(folder: Path | None, as_json: bool) -> int:

@@ -1,4 +1,4 @@
-"""`shoal human`: a page in which a person joins a swarm, and a door for programs that answer."""
+"""`shoal human`: a page on which a person joins a swarm, and an API for programs that answer."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from shoal.cli.flags import add_allow_code, add_settings, config_of, given_setti
 from shoal.config.load import merged
 from shoal.errors import UserError
 
-HELP = """Opens a page in which you join a swarm: you answer questions or rank what nodes wrote, see how it scored, and
-which nodes learned from it since. What you send is signed and admitted like any node's. Programs may answer by the same
+HELP = """Opens a page on which you join a swarm: you answer questions or rank the answers of nodes, see the scores, and
+see which nodes learned from you. Your answers are signed and admitted like any node's. Programs can answer at the same
 address (docs/human.md).
 
-  shoal human                                    finds nodes on the local network
+  shoal human                                    find nodes on the local network
   shoal human relay.example.org:7447 --swarm reef
   shoal human HOST:PORT --suite paper            the tasks must be those of the swarm
   shoal human HOST:PORT --kind program --model my-solver --no-open
 
-It answers this machine alone unless --listen says otherwise, and then it asks for a token, which it prints. What it
-sends to a browser is not encrypted: beyond a network that you trust, put it behind TLS."""
+Only this machine can open the page, unless you give --listen: then it asks for a token, which it prints. The page is
+not encrypted: outside a network that you trust, put it behind TLS."""
 LISTEN = "127.0.0.1:8401"
 SETTINGS = [
     "tasks.suite",
@@ -36,28 +36,28 @@ SETTINGS = [
     "network.tls_certificate",
     "network.tls_key",
 ]
-
 TAKEN = (
     *("version", "tasks.suite", "tasks.only", "tasks.tasks", "tasks.held_out", "tasks.partial_credit"),
     *("policy.max_completion_length", "network.swarm", "network.connect"),
 )
-"""What is taken from somebody else's configuration: what a swarm's nodes have in common. Nothing of it names a file of
-this machine, opens a port or rewards anything."""
+"""The settings that are taken from somebody else's configuration: those that the nodes of a swarm share. None of them
+names a file of this machine, opens a port or sets a reward."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `shoal human`."""
     parser.add_argument("endpoints", nargs="*", metavar="ENDPOINT", help="relays or nodes to reach: HOST:PORT")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="settings of a node of this swarm (config.toml)")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="config.toml of a node of this swarm")
     add_allow_code(parser)
     host.add_arguments(parser, LISTEN)
     parser.add_argument(
-        "--home", type=Path, metavar="DIR", help="identity and journal (default: human/ beside this machine's identity)"
+        "--home",
+        type=Path,
+        metavar="DIR",
+        help="folder of the identity and the journal (default: human/ beside this machine's identity)",
     )
-    parser.add_argument(
-        "--kind", choices=["human", "program"], default="human", help="what answers, for others to know"
-    )
-    parser.add_argument("--model", metavar="NAME", help="what a program calls itself")
+    parser.add_argument("--kind", choices=["human", "program"], default="human", help="who answers, for others to know")
+    parser.add_argument("--model", metavar="NAME", help="name of the program, for others to know")
     add_settings(parser, SETTINGS)
 
 
@@ -68,7 +68,7 @@ def command(args: argparse.Namespace) -> int:
 
         from shoal.apps.human.server import make_app
     except ImportError as error:
-        raise UserError(f"the page needs {error.name}: pip install 'shoal[watch]'") from None
+        raise UserError(f"`shoal human` needs {error.name}: pip install 'shoal[watch]'") from None
     from shoal.apps.human.contributor import Contributor
     from shoal.identity.keys import identity_path
 

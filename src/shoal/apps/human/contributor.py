@@ -1,13 +1,13 @@
-"""One who answers and does not learn: a person, a program, a model behind an API. No torch, no weights.
+"""A person, a program or a model behind an API that answers in a swarm and does not learn. No torch, no weights.
 
     with closing(Contributor(config, folder)) as one:
         [entry] = one.ask()                       # a question, bound to this key and a round of its own
         entry = one.answer(entry.round, entry.slot, ["6"])
         entry.rewards                             # by this machine's own verifier; receivers score it themselves
-        one.journal.lessons()                     # who says to have learned from it
+        one.journal.lessons()                     # who says that it learned from the answer
 
-It is a node like any other to those who hear it: its rollouts are signed, drawn as theirs and admitted as theirs.
-Others' rollouts come in through the same admission, to be ranked.
+To others it is a node like any other: its rollouts are signed, drawn and admitted like theirs. Others' rollouts come in
+through the same admission, to be ranked.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from statistics import fmean
-from typing import Any, Final
+from typing import Final
 
 from shoal.apps.human.gallery import Comparison, Gallery
 from shoal.apps.human.journal import Entry, Journal, Learned
 from shoal.apps.human.learners import Learners
-from shoal.apps.human.suited import LAST, NEEDED, SUITED, Figures, choose
+from shoal.apps.human.recommended import LAST, NEEDED, SUITED, Figures, choose
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
@@ -34,7 +34,6 @@ from shoal.rewards.rankings import Rankings
 from shoal.rollout import Completion, Question, QuestionId, Rollout, Scored
 from shoal.sandbox.verifier import Verifier
 from shoal.swarm.membership import Membership, check_network, transport_options
-from shoal.swarm.notices import Notice
 from shoal.swarm.wire import Kind
 from shoal.tasks import Tasks
 from shoal.tasks.draw import slot_seed
@@ -42,50 +41,43 @@ from shoal.tasks.task import MAX_INDEX
 
 logger = logging.getLogger(__name__)
 OPEN_QUESTIONS: Final = 64
-"""Questions that may wait for an answer; the oldest are given up for new ones."""
+"""Questions that may wait for an answer; new ones replace the oldest."""
 TRIES: Final = 8
-"""Rounds that are passed over for a question that was not asked before."""
+"""Rounds that are skipped for a question that was not asked before."""
 AGAIN: Final = 900.0
-"""Seconds for which answers are sent again after a restart, for those who were not there; a replay is known as one."""
+"""Seconds for which answers are sent again after a restart, to those who were not there; others know a replay."""
 EVERY: Final = 0.5
 """Seconds between two looks at what came in."""
 MIXING: Final = 30.0
-"""Seconds that stand for a round where neighbours are concerned."""
+"""Seconds that count as a round for the choice of neighbours."""
 HEARD: Final = 64
-"""Others' completions to a task that count as their success."""
+"""Others' completions of a task that count as their success."""
 
 
-class Unfit(ValueError):  # noqa: N818 (it is an answer, not a fault)
+class UnfitError(ValueError):
     """Answers that no node would admit. The message says why, to the one who wrote them."""
 
 
 class Contributor:
-    """A place in a swarm for one who does not learn. Threads may share it. Close it.
+    """Answers in a swarm and does not learn. Threads may share it. Close it.
 
     Raises `UserError` for settings, keys or files that cannot be used.
     """
 
     def __init__(
-        self,
-        config: Config,
-        folder: Path,
-        kind: Kind = "human",
-        model: str | None = None,
-        identity: Identity | None = None,
-        seed: int | None = None,
+        self, config: Config, folder: Path, kind: Kind = "human", model: str | None = None, seed: int | None = None
     ) -> None:
-        """`folder` keeps its identity, which no node shares since they count rounds of their own, and its journal.
-        `model`: what a program calls itself, for others to know."""
+        """`folder` keeps its journal and its identity, which no node shares, since each counts rounds of its own.
+        `model`: what a program calls itself, for others to know. `seed`: of choices among tasks and answers."""
         check_network(config)
         self.config = config = config.resolved()
         self.kind: Kind = kind
-        self.model = model
         self.swarm = config.network.swarm
         self.tasks = Tasks(config.tasks)
         self.specs = dict(zip(self.tasks.labels, self.tasks.specs, strict=True))
         self._made = dict(zip(self.tasks.labels, self.tasks.tasks, strict=True))
         self._label_of = {(task.name, task.config): label for label, task in self._made.items()}
-        self.identity = identity or Identity.load_or_create(folder / "identity")
+        self.identity = Identity.load_or_create(folder / "identity")
         self.journal = Journal(folder / f"{self.swarm}.sqlite")
         self.rankings = Rankings(folder / f"{self.swarm}-rankings.sqlite")
         self.gallery = Gallery()
@@ -93,28 +85,27 @@ class Contributor:
         self._lock = threading.RLock()
         self._heard: dict[str, deque[float]] = {label: deque(maxlen=HEARD) for label in self._made}
         self._verifier = Verifier(config.tasks)
-        self._closed = threading.Event()
         try:
             self.member = Membership(config, self.identity, kind=kind, model=model)
         except BaseException:
             self.journal.close()
             raise
-        self.link, self.admission = self.member.link, self.member.admission
+        self.link = self.member.link
         self.learners = Learners(transport_options(config), self.swarm, self.member.secret, self.identity.name)
         again = self.journal.answered(limit=OPEN_QUESTIONS, since=time.time() - AGAIN)
         self.link.share([self._rollout(entry) for entry in reversed(again)])
-        self._thread = threading.Thread(target=self._collect, name="shoal-contributor", daemon=True)
-        self._thread.start()
-        self._warming = threading.Thread(target=self._warm, name="shoal-warm", daemon=True)
-        self._warming.start()
+        self._closed = threading.Event()
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._collect, self._warm)]
+        for thread in self._threads:
+            thread.start()
 
     # Questions and answers.
 
     def ask(self, want: str = SUITED, n: int = 1, fresh: bool = False) -> list[Entry]:
-        """`n` questions that wait for an answer: those that wait already, as far as they are what is wanted (`suited`,
-        `needed` or a task's label), and new ones. `fresh`: new ones alone. Raises `LookupError` for another task."""
+        """`n` questions to answer: first those that wait already and are what is wanted (`suited`, `needed` or a task's
+        label), then new ones. `fresh`: only new ones. Raises `LookupError` for an unknown task."""
         if not 1 <= n <= OPEN_QUESTIONS:
-            raise ValueError(f"from 1 to {OPEN_QUESTIONS} questions can be had at a time, not {n}")
+            raise ValueError(f"ask for 1 to {OPEN_QUESTIONS} questions, not {n}")
         if want not in (SUITED, NEEDED, *self._made):
             raise LookupError(f"no task '{want}'; there are {', '.join(self._made)}")
         with self._lock:
@@ -129,13 +120,13 @@ class Contributor:
             return found
 
     def skip(self, round: int, slot: int) -> None:
-        """Gives a question up. Raises `LookupError` where none waits."""
+        """Gives up a question. Raises `LookupError` where none waits."""
         self.journal.skip(round, slot)
 
     def answer(self, round: int, slot: int, texts: Sequence[str]) -> Entry:
-        """Scores answers to a question that waits, writes them down and shares them.
+        """Scores answers to a question that waits, keeps them in the journal and shares them.
 
-        Raises `LookupError` where none waits, `Unfit` for what nobody would admit."""
+        Raises `LookupError` where none waits, `UnfitError` for what nobody would admit."""
         entry = self.journal.entry(round, slot)
         if entry is None or entry.state != "open" or entry.task not in self._made:
             raise LookupError(f"no question waits for an answer in round {round}, slot {slot}")
@@ -163,7 +154,8 @@ class Contributor:
             return self.gallery.pick(self.identity.name, self._random)
 
     def rank(self, id: str, places: Sequence[int]) -> Comparison:
-        """Keeps a ranking: the place of each answer, 1 the best, equals alike. Raises as `Gallery.tiers` does."""
+        """Keeps a ranking: the place of each answer, 1 for the best; equal ones share a place. Raises as
+        `Gallery.tiers`."""
         with self._lock:
             comparison, tiers = self.gallery.tiers(id, places)
         for question in comparison.same:  # one text under several ids: a reward is asked for by id
@@ -171,25 +163,18 @@ class Contributor:
         return comparison
 
     def dismiss(self, id: str) -> None:
-        """A comparison that is not to be ranked."""
+        """Passes over a comparison."""
         with self._lock:
             self.gallery.dismiss(id)
 
-    # How it stands.
-
-    def status(self) -> dict[str, Any]:
-        return self.member.status()
-
     def close(self) -> None:
         self._closed.set()
-        self._thread.join(5.0)
-        self._warming.join()  # it would start the worker again
+        for thread in self._threads:
+            thread.join()  # `_warm` would start the verifier's process again
         self.member.close()
         self.learners.close()
         self._verifier.close()
         self.journal.close()
-
-    # Beneath.
 
     def _draw(self, label: str) -> Entry:
         """A new question of the task, which every node can derive from this key, the round and slot 0."""
@@ -202,7 +187,7 @@ class Contributor:
         return self.journal.offer(Entry(round, 0, label, question))
 
     def _question(self, label: str, round: int) -> Question:
-        """The first training question of the series that key, round and slot give (`Tasks.is_drawn`)."""
+        """The first training question of the seed that key, round and slot give (`Tasks.is_drawn`)."""
         task = self._made[label]
         seed = slot_seed((self.swarm, self.identity.id, round), 0, task.name)
         for index in range(MAX_INDEX):
@@ -212,22 +197,22 @@ class Contributor:
         raise UserError(f"task {task.name!r} has no training question in {MAX_INDEX} tries: too few differ")
 
     def _checked(self, entry: Entry, texts: Sequence[str]) -> list[str]:
-        """The completions as they are sent: with tags, where the task reads its answer from between tags."""
+        """The completions to send: with tags, where the task reads its answer between tags."""
         most = self.config.policy.num_generations
         if not 1 <= len(texts) <= most:
-            raise Unfit(f"give from 1 to {most} answers")
+            raise UnfitError(f"give from 1 to {most} answers")
         if not all(text.strip() for text in texts):
-            raise Unfit("an answer is empty")
+            raise UnfitError("an answer is empty")
         tagged = self.specs[entry.task].answer == "tag"
         answers = [f"<answer>{text.strip()}</answer>" if tagged and "<answer>" not in text else text for text in texts]
-        longest = self.admission.limits.max_characters
+        longest = self.member.admission.limits.max_characters
         for text in answers:
             if len(text) > longest:
-                raise Unfit(f"an answer has {len(text)} characters, and {longest} are the most that nodes take")
+                raise UnfitError(f"an answer has {len(text)} characters, and {longest} are the most that nodes take")
             try:
                 text.encode()
             except UnicodeEncodeError:
-                raise Unfit("an answer is no Unicode") from None
+                raise UnfitError("an answer is not valid Unicode") from None
         return answers
 
     def _rollout(self, entry: Entry) -> Rollout:
@@ -236,12 +221,15 @@ class Contributor:
         return Rollout(question.id, question.hash, completions, self.identity.name, entry.round, entry.slot)
 
     def _collect(self) -> None:
-        """Takes in what came: others' rollouts, and who learned from whom."""
+        """Takes in others' rollouts, and who learned from this one's answers."""
         mixed, known = time.monotonic(), set[Learned]()
         while not self._closed.wait(EVERY):
             try:
                 self._take(self.link.receive())
-                said = {_learned(*each) for each in self.learners.lessons()}
+                said = {
+                    Learned(0, round, slot, by.id, by.name, by.model, by.round, by.time)
+                    for by, round, slot in self.learners.lessons()
+                }
                 self.journal.learned(sorted(said - known, key=lambda one: one.time))
                 known = said
                 if time.monotonic() - mixed > MIXING:
@@ -265,7 +253,3 @@ class Contributor:
             if self._closed.is_set():
                 return
             self._verifier.score([(self._question(label, 0).id, [""])])
-
-
-def _learned(notice: Notice, round: int, slot: int) -> Learned:
-    return Learned(0, round, slot, notice.id, notice.name, notice.model, notice.round, notice.time)

@@ -1,13 +1,12 @@
-"""What others wrote, for a person to rank: answers to one question side by side, and nobody's name beside them.
+"""Others' answers for a person to rank: answers to one question side by side, without names.
 
     gallery = Gallery()
     gallery.add(scored)                            # admitted rollouts, as they come
     comparison = gallery.pick(own.name, random)    # two to four different answers, in a random order
     gallery.tiers(comparison.id, [1, 2, 2])        # best first, equals together
 
-Nodes are asked questions of their own, so that answers of several nodes meet where a question has come to more than one
-of them; where none has, different answers of one node are compared. A random order and no names keep out of a ranking
-what is not in the answers.
+Each node draws questions of its own. Some questions come to several nodes, and their answers are compared first;
+otherwise different answers of one node are. The order is random and names are hidden, so that only the answers count.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ from typing import Final
 from shoal.rollout import Question, QuestionId, Scored, canonical, hash_of
 
 QUESTIONS: Final = 512
-"""Questions that are kept, those heard of last."""
+"""Questions that are kept, the latest."""
 ANSWERS: Final = 64
 """Different answers that are kept of each."""
 SHOWN: Final = 4
 """Answers side by side, at most."""
 OFFERED: Final = 64
-"""Comparisons that wait for a ranking; older ones are forgotten."""
+"""Comparisons that wait for a ranking, the latest."""
 LONGEST: Final = 20_000
-"""Characters of an answer that is shown; who wrote more is not ranked."""
+"""Characters of the longest answer that is shown."""
 
 
 @dataclass
 class Answer:
-    """One text, by whom and how it scored here."""
+    """A text, its makers, and its reward by this machine's verifier."""
 
     text: str
     reward: float
@@ -50,7 +49,7 @@ class Comparison:
     question: Question
     answers: tuple[Answer, ...]
     same: tuple[Question, ...]
-    """The question under each id that it has: all of the same text."""
+    """All questions of this text: nodes have it under different ids."""
 
     @property
     def makers(self) -> int:
@@ -59,7 +58,7 @@ class Comparison:
 
 
 class _Asked:
-    """A question's text, and what was answered to it."""
+    """A question's text, and its answers."""
 
     def __init__(self, question: Question) -> None:
         self.questions: OrderedDict[QuestionId, Question] = OrderedDict({question.id: question})
@@ -80,7 +79,7 @@ class _Asked:
 
 
 class Gallery:
-    """Answers that came in, by the text of their question. Bounded, whoever sends. Not thread-safe."""
+    """Answers by the text of their question. Bounded, whoever sends. Not thread-safe."""
 
     def __init__(self) -> None:
         self._asked: OrderedDict[str, _Asked] = OrderedDict()
@@ -99,21 +98,20 @@ class Gallery:
                 self._asked.popitem(last=False)
 
     def pick(self, own: str, random: Random) -> Comparison | None:
-        """A question whose answers have not been compared yet: of several nodes, if there is one. `own`: whose answers
-        are not shown, since nobody judges himself."""
-        candidates = []
+        """A question whose answers have not been compared yet, preferably of several nodes, and with different rewards.
+        `own`: whose answers are left out, since nobody judges himself."""
+        best: tuple[bool, bool, float] | None = None
         for key, asked in self._asked.items():
-            answers = [answer for answer in asked.answers.values() if own not in answer.makers]
-            if len(answers) >= 2 and key not in self._done:
-                makers = {maker for answer in answers for maker in answer.makers}
-                differ = len({answer.reward for answer in answers}) > 1
-                candidates.append(((len(makers) > 1, differ), random.random(), key, answers))
-        if not candidates:
+            others = [answer for answer in asked.answers.values() if own not in answer.makers]
+            if len(others) < 2 or key in self._done:
+                continue
+            makers = {maker for answer in others for maker in answer.makers}
+            rank = (len(makers) > 1, len({answer.reward for answer in others}) > 1, random.random())
+            if best is None or rank > best:
+                best, chosen_key, answers, questions = rank, key, others, tuple(asked.questions.values())
+        if best is None:
             return None
-        _, _, key, answers = max(candidates, key=lambda one: one[:2])
-        asked = self._asked[key]
-        chosen = _varied(answers, random)
-        questions = tuple(asked.questions.values())
+        key, chosen = chosen_key, _varied(answers, random)
         id = hash_of((key, sorted(answer.text for answer in chosen), random.random()))
         comparison = Comparison(id, questions[0], tuple(chosen), questions)
         self._offered[id] = comparison
@@ -122,22 +120,21 @@ class Gallery:
         return comparison
 
     def tiers(self, id: str, places: Sequence[int]) -> tuple[Comparison, list[list[str]]]:
-        """A comparison with its answers by the places given to them, best first, and it is done. `LookupError` for one
-        that is not waiting, `ValueError` for places that are none."""
+        """Ends a comparison; returns it with its answers by their places, the best first. Raises `LookupError` if it
+        does not wait, `ValueError` for wrong places."""
         comparison = self._offered.get(id)
         if comparison is None:
             raise LookupError("this comparison is over; take another")
         if len(places) != len(comparison.answers) or not all(1 <= place <= SHOWN for place in places):
             raise ValueError(f"give each of the {len(comparison.answers)} answers a place from 1 to {SHOWN}")
         self.dismiss(id)
-        placed = zip(comparison.answers, places, strict=True)
         by_place: dict[int, list[str]] = {}
-        for answer, place in placed:
+        for answer, place in zip(comparison.answers, places, strict=True):
             by_place.setdefault(place, []).append(answer.text)
         return comparison, [by_place[place] for place in sorted(by_place)]
 
     def dismiss(self, id: str) -> None:
-        """It is not to be shown again."""
+        """Never shows this comparison again."""
         comparison = self._offered.pop(id, None)
         if comparison is not None:
             self._done[comparison.question.hash] = None
@@ -146,13 +143,12 @@ class Gallery:
 
 
 def shown(text: str) -> str:
-    """`text` for a page: characters that are not seen, or turn what follows around, stand as "�"."""
+    """`text` for a page, with "�" for characters that are invisible or change the direction of text."""
     return "".join(c if c in "\n\t" or unicodedata.category(c)[0] != "C" else "�" for c in text)
 
 
 def _varied(answers: Sequence[Answer], random: Random) -> list[Answer]:
-    """Up to `SHOWN` of `answers` in a random order, of as many makers as can be: each next one is of those of whom the
-    fewest have been taken."""
+    """Up to `SHOWN` of `answers` in a random order, of as many makers as possible."""
     left = random.sample(answers, len(answers))
     taken: dict[str, int] = {}
     chosen: list[Answer] = []

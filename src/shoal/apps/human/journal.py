@@ -1,13 +1,13 @@
-"""What a contributor was asked, what it answered, how that scored, and who learned from it: one SQLite file.
+"""A contributor's questions, answers, scores, and who learned from them: one SQLite file.
 
     with closing(Journal(folder / "reef.sqlite")) as journal:
         round = journal.reserve()                          # on disk before anybody sees the question
         journal.offer(Entry(round, 0, "gcd", question))
         journal.answer(round, 0, ["6"], [1.0])
 
-A question of a swarm is bound to its (round, slot), and the second message with the same one is a replay to whoever had
-the first. So a number is never given twice, whatever happens: it is written down before it is used, and a journal that
-begins begins with the seconds since 1970, in case an earlier one of the same identity was lost.
+A question of a swarm is bound to its (round, slot); nodes drop a second message with the same one as a replay. So no
+round is given twice, whatever happens: it is on disk before it is used, and a new journal starts at the seconds since
+1970, in case an earlier one of the same identity was lost.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ State = Literal["open", "answered", "skipped"]
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A question that was drawn, and what became of it."""
+    """A question that was drawn, and its answers."""
 
     round: int
     slot: int
@@ -65,7 +65,7 @@ class Learned(msgspec.Struct, frozen=True):
     """A node says that it learned from an answer."""
 
     number: int
-    """Of this entry: later ones have higher numbers."""
+    """Later entries have higher numbers."""
     round: int
     slot: int
     node: str
@@ -79,7 +79,7 @@ class Learned(msgspec.Struct, frozen=True):
 
 
 class Journal:
-    """One contributor's, held by one process. Threads may share it. Raises `UserError` where it cannot be had."""
+    """Of one contributor, held by one process. Threads may share it. Raises `UserError` where it cannot be used."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self.path, self._clock = path, clock
@@ -109,34 +109,27 @@ class Journal:
             self._db.close()
 
     def reserve(self) -> int:
-        """A round that was never given before, and never will be again."""
+        """A round that was never given before."""
         with self._lock:
             self._do("UPDATE numbers SET value = value + 1 WHERE name = 'round'")
             return self._number("round")
 
     def offer(self, entry: Entry) -> Entry:
-        """Writes down that a question is asked."""
+        """Records that a question is asked."""
         entry = msgspec.structs.replace(entry, offered=self._clock())
-        self._do(
-            "INSERT INTO questions VALUES (?, ?, ?, ?, ?, 'open', '[]', '[]', ?, NULL)",
-            entry.round,
-            entry.slot,
-            entry.task,
-            entry.question.hash,
-            msgspec.json.encode(entry.question),
-            entry.offered,
-        )
+        values = (entry.round, entry.slot, entry.task, entry.question.hash, msgspec.json.encode(entry.question))
+        self._do("INSERT INTO questions VALUES (?, ?, ?, ?, ?, 'open', '[]', '[]', ?, NULL)", *values, entry.offered)
         return entry
 
     def answer(self, round: int, slot: int, answers: Sequence[str], rewards: Sequence[float]) -> Entry:
-        """Writes down answers to an open question. Raises `LookupError` where it is not open."""
+        """Records answers to an open question. Raises `LookupError` where it is not open."""
         self._settle(round, slot, "answered", answers, rewards)
         entry = self.entry(round, slot)
         assert entry is not None
         return entry
 
     def skip(self, round: int, slot: int) -> None:
-        """Writes down that a question will not be answered. Raises as `answer` does."""
+        """Records that a question will not be answered. Raises as `answer` does."""
         self._settle(round, slot, "skipped", (), ())
 
     def entry(self, round: int, slot: int) -> Entry | None:
@@ -148,14 +141,9 @@ class Journal:
         return list(map(_entry, self._read("SELECT * FROM questions WHERE state = 'open' ORDER BY round, slot")))
 
     def answered(self, limit: int = 50, before: int | None = None, since: float = 0.0) -> list[Entry]:
-        """What was answered, the newest first: in rounds below `before`, and after the time `since`."""
-        rows = self._read(
-            "SELECT * FROM questions WHERE state = 'answered' AND round < ? AND answered >= ?"
-            " ORDER BY round DESC, slot DESC LIMIT ?",
-            2**62 if before is None else before,
-            since,
-            limit,
-        )
+        """Answered questions, the newest first: in rounds below `before`, and after the time `since`."""
+        sql = "state = 'answered' AND round < ? AND answered >= ? ORDER BY round DESC, slot DESC LIMIT ?"
+        rows = self._read(f"SELECT * FROM questions WHERE {sql}", 2**62 if before is None else before, since, limit)
         return list(map(_entry, rows))
 
     def asked(self, hash: str) -> bool:
@@ -165,15 +153,14 @@ class Journal:
     def rewards(self, task: str, last: int) -> list[float]:
         """The mean rewards of the last answers to questions of `task`, the newest first."""
         rows = self._read(
-            "SELECT rewards FROM questions WHERE state = 'answered' AND task = ? ORDER BY round DESC LIMIT ?",
-            task,
-            last,
+            "SELECT (SELECT AVG(value) FROM json_each(rewards)) FROM questions"
+            " WHERE state = 'answered' AND task = ? ORDER BY round DESC LIMIT ?",
+            *(task, last),
         )
-        values = [msgspec.json.decode(row[0], type=list[float]) for row in rows]
-        return [sum(each) / len(each) for each in values if each]
+        return [mean for (mean,) in rows if mean is not None]
 
     def totals(self) -> dict[str, float]:
-        """How many were answered, how they scored in all, and how many of them some node learned from."""
+        """How many were answered, the sum of their mean rewards, how many taught some node, and how many nodes."""
         answered, reward = self._read(
             "SELECT COUNT(*), COALESCE(SUM((SELECT AVG(value) FROM json_each(rewards))), 0) FROM questions"
             " WHERE state = 'answered'"
@@ -182,7 +169,7 @@ class Journal:
         return {"answered": answered, "reward": reward, "taught": taught, "learners": learners}
 
     def learned(self, lessons: Sequence[Learned]) -> int:
-        """Takes in what nodes say; how much of it is about an own answer, and new."""
+        """Records what nodes say; returns how many of it are new and about an own answer."""
         with self._lock:
             before = self._db.total_changes
             for one in lessons:
@@ -195,30 +182,23 @@ class Journal:
             return self._db.total_changes - before
 
     def lessons(self, after: int = 0, limit: int = 200) -> list[Learned]:
-        """Who learned from what, of higher numbers than `after`: the first of them, in order."""
+        """Who learned from what, in order: the first with higher numbers than `after`."""
         rows = self._read("SELECT * FROM lessons WHERE number > ? ORDER BY number LIMIT ?", after, limit)
         return [Learned(*row) for row in rows]
 
     def lessons_of(self, entries: Sequence[Entry]) -> dict[tuple[int, int], list[Learned]]:
         """Who learned from each of `entries`."""
-        found: dict[tuple[int, int], list[Learned]] = {(entry.round, entry.slot): [] for entry in entries}
-        for round, slot in found:
-            rows = self._read("SELECT * FROM lessons WHERE round = ? AND slot = ? ORDER BY number", round, slot)
-            found[round, slot] = [Learned(*row) for row in rows]
-        return found
+        sql = "SELECT * FROM lessons WHERE round = ? AND slot = ? ORDER BY number"
+        places = [(entry.round, entry.slot) for entry in entries]
+        return {place: [Learned(*row) for row in self._read(sql, *place)] for place in places}
 
     def _settle(self, round: int, slot: int, state: State, answers: Sequence[str], rewards: Sequence[float]) -> None:
-        with self._lock:
-            done = self._do(
-                "UPDATE questions SET state = ?, answers = ?, rewards = ?, answered = ?"
-                " WHERE round = ? AND slot = ? AND state = 'open'",
-                state,
-                msgspec.json.encode(list(answers)).decode(),
-                msgspec.json.encode(list(rewards)).decode(),
-                self._clock(),
-                round,
-                slot,
-            )
+        texts = (msgspec.json.encode(list(each)).decode() for each in (answers, rewards))
+        done = self._do(
+            "UPDATE questions SET state = ?, answers = ?, rewards = ?, answered = ?"
+            " WHERE round = ? AND slot = ? AND state = 'open'",
+            *(state, *texts, self._clock(), round, slot),
+        )
         if not done.rowcount:
             raise LookupError(f"no question waits for an answer in round {round}, slot {slot}")
 
@@ -226,7 +206,7 @@ class Journal:
         return int(self._read("SELECT value FROM numbers WHERE name = ?", name)[0][0])
 
     def _do(self, statement: str, *values: Any) -> sqlite3.Cursor:
-        """One change, which is on the disk when this returns."""
+        """One change, on disk when this returns."""
         with self._lock:
             return self._db.execute(statement, values)
 

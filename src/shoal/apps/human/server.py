@@ -1,4 +1,4 @@
-"""The page in which a person answers and ranks, and the same for programs as JSON (docs/human.md).
+"""The page on which a person answers and ranks, and the same for programs as JSON (docs/human.md).
 
 GET  /api/state                  name, swarm, tasks, totals, and the word that posts must show (X-Shoal)
 POST /api/question               {"want": "suited", "n": 1}  ->  questions that wait for an answer
@@ -6,8 +6,8 @@ POST /api/answer                 {"round": 17, "slot": 0, "answers": ["6"]}  -> 
 POST /api/skip                   {"round": 17, "slot": 0}
 POST /api/comparison             {}  ->  answers of nodes, side by side
 POST /api/ranking                {"id": "...", "places": [1, 2, 2]}  ->  who wrote what
-GET  /api/journal?limit=&before= what was answered, how it scored, who learned from it
-GET  /api/lessons?after=&wait=   who learned from it since; with `wait` it answers as soon as somebody has
+GET  /api/journal?limit=&before= answers, their rewards, and who learned from them
+GET  /api/lessons?after=&wait=   who learned from them since; with `wait` it answers as soon as somebody has
 
 A GET changes nothing.
 """
@@ -27,38 +27,35 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from shoal.apps.human.contributor import Contributor, Unfit
-from shoal.apps.human.door import MOST_BYTES, Door
-from shoal.apps.human.gallery import Comparison, shown
+from shoal.apps.human.access import MOST_BYTES, PostGuard
+from shoal.apps.human.contributor import Contributor
+from shoal.apps.human.gallery import shown
 from shoal.apps.human.journal import Entry, Learned
-from shoal.apps.human.suited import SUITED
+from shoal.apps.human.recommended import SUITED
 from shoal.apps.serving.bodies import BodyError, read_body
-from shoal.apps.serving.places import Places
 from shoal.apps.watch.guard import Access
-from shoal.apps.watch.pages import OPEN, page_routes
-from shoal.swarm.addresses import address_of
+from shoal.apps.watch.pages import OWN_ERROR, json_response, page_routes
 
 LONGEST_WAIT: Final = 30.0
 WAITS: Final = 32
-"""Requests that may wait for lessons at a time."""
+"""Requests that may wait for lessons at a time; others get an answer at once."""
 BODY_SECONDS: Final = 20.0
-"""For what is posted to arrive, from a telephone too."""
-T = TypeVar("T", bound=msgspec.Struct)
+"""For a post to arrive, from a phone too."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
-class Place(msgspec.Struct, forbid_unknown_fields=True):
+class Posted(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """`{}`, or more."""
+
+
+class Place(Posted):
     """Which question."""
 
     round: Count
     slot: Count = 0
 
 
-class Nothing(msgspec.Struct, forbid_unknown_fields=True):
-    """`{}`"""
-
-
-class Wanted(msgspec.Struct, forbid_unknown_fields=True):
+class Wanted(Posted):
     """Which questions."""
 
     want: str = SUITED
@@ -66,46 +63,36 @@ class Wanted(msgspec.Struct, forbid_unknown_fields=True):
     fresh: bool = False
 
 
-class Answers(msgspec.Struct, forbid_unknown_fields=True):
+class Answers(Place, kw_only=True):
     """Completions of a question that waits."""
 
     answers: list[str]
-    round: Count
-    slot: Count = 0
 
 
-class Ranked(msgspec.Struct, forbid_unknown_fields=True):
+class Ranked(Posted):
+    """A comparison, and the place of each answer; no places to pass it over."""
+
     id: str
     places: list[int] = []
-    """None: it is passed over."""
 
 
-class Waiting:
-    """A request that waits for lessons."""
-
-    busy = True
-    over = False
-    """Whether its place went to another address, which has fewer."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-
-    def cut(self) -> None:
-        self.over = True
+T = TypeVar("T", bound=Posted)
 
 
-class Refused(Exception):  # noqa: N818 (it is an answer, not a fault)
+class RefusedError(Exception):
+    """`status`: the HTTP status that says so."""
+
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
         self.status = status
 
 
-def make_app(one: Contributor, access: Access) -> Door:
-    """The page and the API of a contributor, behind its door."""
-    waits: Places[Waiting] = Places(WAITS)
+def make_app(one: Contributor, access: Access) -> PostGuard:
+    """The page and the API of a contributor, behind its guard."""
+    waiting = 0
 
     def state(request: Request) -> dict[str, Any]:
-        return {"word": door.word, **_state(one)}
+        return {"word": guard.word, **_state(one)}
 
     def question(given: Wanted) -> dict[str, Any]:
         return {"questions": [_question(one, entry) for entry in one.ask(given.want, given.n, given.fresh)]}
@@ -117,9 +104,13 @@ def make_app(one: Contributor, access: Access) -> Door:
         one.skip(given.round, given.slot)
         return {}
 
-    def compare(given: Nothing) -> dict[str, Any]:
+    def compare(given: Posted) -> dict[str, Any]:
         comparison = one.compare()
-        return {"comparison": comparison and _comparison(comparison)}
+        if comparison is None:
+            return {"comparison": None}
+        told = {"id": comparison.id, "text": comparison.question.text, "task": comparison.question.id.task}
+        answers = [shown(answer.text) for answer in comparison.answers]
+        return {"comparison": {**told, "makers": comparison.makers, "answers": answers}}
 
     def rank(given: Ranked) -> dict[str, Any]:
         if not given.places:
@@ -140,25 +131,24 @@ def make_app(one: Contributor, access: Access) -> Door:
         return {"entries": [_entry(one, entry, lessons[entry.round, entry.slot]) for entry in entries]}
 
     async def lessons(request: Request) -> Response:
+        nonlocal waiting
         after, wait = _number(request, "after", 0), min(LONGEST_WAIT, _number(request, "wait", 0))
-        end = time.monotonic() + wait
-        waiting = Waiting(address_of(request.client.host) if request.client else "")
-        if wait and not waits.enter(waiting, proven=True):
-            raise Refused(503, f"{WAITS} requests wait for lessons")
+        end = time.monotonic() + (wait if waiting < WAITS else 0)
+        waiting += 1
         try:
             while True:
                 found = await run_in_threadpool(one.journal.lessons, after)
-                if found or time.monotonic() >= end or waiting.over or await request.is_disconnected():
-                    return answered({"lessons": found, "last": found[-1].number if found else after})
+                if found or time.monotonic() >= end or await request.is_disconnected():
+                    return json_response({"lessons": found, "last": found[-1].number if found else after})
                 await asyncio.sleep(0.5)
         finally:
-            waits.leave(waiting)
+            waiting -= 1
 
     async def refused(request: Request, error: Exception) -> Response:
-        return answered({"error": str(error)}, getattr(error, "status", 500))
+        return json_response({"error": str(error)}, getattr(error, "status", 500))
 
     async def failed(request: Request, error: Exception) -> Response:
-        return answered({"error": "an error of this program's own; it has said more where it runs"}, 500)
+        return json_response({"error": OWN_ERROR}, 500)
 
     routes: list[BaseRoute] = [
         *page_routes(Path(__file__).parent / "static"),
@@ -166,31 +156,27 @@ def make_app(one: Contributor, access: Access) -> Door:
         Route("/api/question", _post(Wanted, question), methods=["POST"]),
         Route("/api/answer", _post(Answers, answer), methods=["POST"]),
         Route("/api/skip", _post(Place, skip), methods=["POST"]),
-        Route("/api/comparison", _post(Nothing, compare), methods=["POST"]),
+        Route("/api/comparison", _post(Posted, compare), methods=["POST"]),
         Route("/api/ranking", _post(Ranked, rank), methods=["POST"]),
         Route("/api/journal", _get(journal)),
         Route("/api/lessons", lessons),
     ]
-    app = Starlette(routes=routes, exception_handlers={Refused: refused, Exception: failed})
-    door = Door(app, access, OPEN)
-    return door
-
-
-def answered(value: Any, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status, media_type="application/json")
+    app = Starlette(routes=routes, exception_handlers={RefusedError: refused, Exception: failed})
+    guard = PostGuard(app, access)
+    return guard
 
 
 def _get(work: Callable[[Request], dict[str, Any]]) -> Callable[[Request], Awaitable[Response]]:
     """A route that reads."""
 
     async def endpoint(request: Request) -> Response:
-        return answered(await run_in_threadpool(_tried, work, request))
+        return json_response(await run_in_threadpool(_tried, work, request))
 
     return endpoint
 
 
 def _post(kind: type[T], work: Callable[[T], dict[str, Any]]) -> Callable[[Request], Awaitable[Response]]:
-    """A route that does something with what was posted, if that is of this kind."""
+    """A route that passes what was posted to `work`."""
 
     async def endpoint(request: Request) -> Response:
         try:
@@ -198,22 +184,22 @@ def _post(kind: type[T], work: Callable[[T], dict[str, Any]]) -> Callable[[Reque
         except ClientDisconnect:
             return Response(status_code=400)
         except BodyError as error:
-            raise Refused(error.status, str(error)) from None
+            raise RefusedError(error.status, str(error)) from None
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise Refused(400, f"not what belongs here: {error}") from None
-        return answered(await run_in_threadpool(_tried, work, given))
+            raise RefusedError(400, f"the body is wrong: {error}") from None
+        return json_response(await run_in_threadpool(_tried, work, given))
 
     return endpoint
 
 
 def _tried(work: Callable[[Any], dict[str, Any]], given: Any) -> dict[str, Any]:
-    """What `work` makes of it; what it refuses is the asker's to know."""
+    """What `work` gives, or an answer that says what is wrong."""
     try:
         return work(given)
     except LookupError as error:
-        raise Refused(404, str(error.args[0] if error.args else error)) from None
-    except (Unfit, ValueError) as error:
-        raise Refused(400, str(error)) from None
+        raise RefusedError(404, str(error.args[0] if error.args else error)) from None
+    except ValueError as error:
+        raise RefusedError(400, str(error)) from None
 
 
 def _number(request: Request, name: str, default: int) -> int:
@@ -221,7 +207,7 @@ def _number(request: Request, name: str, default: int) -> int:
     if text is None:
         return default
     if not text.isdecimal() or not text.isascii() or len(text) > 16:
-        raise Refused(400, f"{name} is no number")
+        raise RefusedError(400, f"{name} is not a number")
     return int(text)
 
 
@@ -238,27 +224,12 @@ def _state(one: Contributor) -> dict[str, Any]:
         "silo": status["silo"],
         "note": status["note"].removesuffix("; training goes on").removeprefix("alone: "),
         "tasks": [
-            {
-                "label": each.label,
-                "answered": each.answered,
-                "success": each.success,
-                "others": each.others,
-            }
+            {"label": each.label, "answered": each.answered, "success": each.success, "others": each.others}
             for each in one.figures()
         ],
         "totals": one.journal.totals(),
         "most": min(8, one.config.policy.num_generations),
-        "longest": one.admission.limits.max_characters,
-        "nodes": [
-            {
-                "name": notice.name,
-                "model": notice.model and shown(notice.model),
-                "round": notice.round,
-                "reward": notice.reward,
-                "time": notice.time,
-            }
-            for notice in one.learners.notices()[:100]
-        ],
+        "longest": one.member.admission.limits.max_characters,
     }
 
 
@@ -270,7 +241,7 @@ def _question(one: Contributor, entry: Entry) -> dict[str, Any]:
         "prompt": msgspec.to_builtins(entry.question.prompt),
         "text": entry.question.text,
         "tagged": one.specs[entry.task].answer == "tag",
-        "longest": one.admission.limits.max_characters,
+        "longest": one.member.admission.limits.max_characters,
     }
 
 
@@ -284,14 +255,4 @@ def _entry(one: Contributor, entry: Entry, lessons: list[Learned]) -> dict[str, 
         "rewards": entry.rewards,
         "answered": entry.answered,
         "lessons": [msgspec.to_builtins(each) for each in lessons],
-    }
-
-
-def _comparison(comparison: Comparison) -> dict[str, Any]:
-    return {
-        "id": comparison.id,
-        "text": comparison.question.text,
-        "task": comparison.question.id.task,
-        "makers": comparison.makers,
-        "answers": [shown(answer.text) for answer in comparison.answers],
     }

@@ -90,7 +90,7 @@ class Web:
     def state(self) -> dict[str, Any]:
         """How the judge and its connections stand, as plain data."""
         connections = self.connections
-        return {**self.service.state(), "connections": len(connections.places), "cut": connections.cuts}
+        return {**self.service.state(), "connections": len(connections), "cut": connections.cuts}
 
     def _bounded(self, handler: Handler) -> Handler:
         """`handler` behind the bound on requests of an address."""

@@ -1,7 +1,7 @@
-"""How `shoal watch`, `shoal human` and `shoal judge` serve strangers over HTTP without being used up by them.
+"""How `shoal watch`, `shoal human` and `shoal judge` serve strangers over HTTP without running out of resources.
 
-places       who has a place when there are more guests than places
-connections  uvicorn's connections with places, and with time limits for slow clients
-server       uvicorn's server, which goes on answering while connections pour in
-bodies       what a request brings, bounded in size and time
+quota        which clients stay when there are too many
+connections  uvicorn's connections with a quota, and with time limits for slow clients
+server       uvicorn's server, which keeps answering while connections pour in
+bodies       a request's body, bounded in size and time
 """

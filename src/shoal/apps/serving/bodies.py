@@ -1,4 +1,4 @@
-"""What a request brings, bounded in size and time."""
+"""A request's body, bounded in size and time."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 from starlette.requests import Request
 
 SECONDS: Final = 5.0
-"""For a request's body to arrive."""
+"""For a body to arrive."""
 
 
 class BodyError(Exception):
-    """The body is too long, or takes too long. `status`: as HTTP says it."""
+    """The body is too long, or takes too long. `status`: the HTTP status that says so."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)

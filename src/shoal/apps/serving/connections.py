@@ -1,18 +1,19 @@
-"""uvicorn's HTTP connections, with places for them and time limits.
+"""uvicorn's HTTP connections, with a quota and time limits.
 
     connections = Connections(256)
     Server(connections.config(app)).run(sockets=[bound])
-    proven(request.scope)      # in the application: who asks may be here
+    proven(request.scope)      # in the application: this client may be here
 
-uvicorn bounds only the size of headers and the quiet after a response. Its `limit_concurrency` answers 503 to whoever
-comes last, so that silent connections shut everybody out. Here `Places` decides who stays, and a connection is cut when
+uvicorn bounds only the size of headers and the idle time after a response. Its `limit_concurrency` answers 503 to
+whoever comes last, so that silent connections shut everybody out. Here a `Quota` decides who stays, and a connection is
+cut when
 
-- no request's headers are complete within `PATIENCE` seconds from its start or from the last response, or
-- its client does not read `PROGRESS` bytes of what it is sent within `STALL` seconds, or
+- no request's headers are complete within `PATIENCE` seconds of its start or of the last response, or
+- its client reads less than `PROGRESS` bytes of an answer within `STALL` seconds, or
 - it has had one response without showing that its client may be here (`proven`).
 
-A request's body has limits of its own (`bodies`), so that its sender is told. Each connection stands before uvicorn's
-own protocol and hands everything on; the application tells it when a request begins and ends (`scope["state"]`).
+A request's body has limits of its own (`bodies`), whose errors its sender can read. Each connection wraps uvicorn's own
+protocol; the application tells it when a request begins and ends (`scope["state"]`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from shoal.apps.serving.places import Places
+from shoal.apps.serving.quota import Quota
 from shoal.apps.serving.server import ACCEPTED
 from shoal.swarm.addresses import address_of
 
@@ -34,12 +35,12 @@ PATIENCE: Final = 10.0
 STALL: Final = 30.0
 PROGRESS: Final = 32_768
 EVERY: Final = 1.0
-"""Seconds between two looks for slow clients."""
+"""Seconds between two checks for slow clients."""
 STATE: Final = "shoal-connection"
 
 
 class Connections:
-    """All connections of a server. Used by its event loop."""
+    """All connections of a server. For its event loop."""
 
     def __init__(
         self,
@@ -49,15 +50,18 @@ class Connections:
         offend: Callable[[str], object] = lambda address: None,
     ) -> None:
         """`most`: connections of all addresses. `each`: of one. `may_enter`: whether an address may connect.
-        `offend`: is told the address of a client whose request was too slow, or was not HTTP."""
-        self.places: Places[Connection] = Places(most, each)
+        `offend`: called with the address of a client whose request was too slow, or was not HTTP."""
+        self.quota: Quota[Connection] = Quota(most, each)
         self.may_enter, self.offend = may_enter, offend
         self.cuts = 0
         """Connections that were cut."""
         self._looking: asyncio.TimerHandle | None = None
 
+    def __len__(self) -> int:
+        return len(self.quota)
+
     def config(self, app: ASGIApp, **options: Any) -> uvicorn.Config:
-        """How uvicorn serves `app` on these connections."""
+        """uvicorn's settings to serve `app` on these connections."""
         return uvicorn.Config(
             _counted(app),
             http=self._make,  # type: ignore[arg-type]  # uvicorn calls it, and never asks for its type
@@ -71,8 +75,8 @@ class Connections:
         )
 
     def enter(self, connection: Connection) -> bool:
-        """Whether `connection` has a place."""
-        if not self.may_enter(connection.address) or not self.places.enter(connection):
+        """Whether `connection` may stay."""
+        if not self.may_enter(connection.address) or not self.quota.enter(connection):
             self.cuts += 1
             return False
         if self._looking is None:
@@ -85,24 +89,26 @@ class Connections:
     def _look(self) -> None:
         """Cuts slow clients, every second while there are any connections."""
         loop = asyncio.get_running_loop()
-        for connection in [each for each in self.places if each.is_late(loop.time())]:
+        for connection in [each for each in self.quota if each.is_late(loop.time())]:
             if connection.sent:  # a browser may connect and say nothing
                 self.offend(connection.address)
             connection.cut()
-        self._looking = loop.call_later(EVERY, self._look) if len(self.places) else None
+        self._looking = loop.call_later(EVERY, self._look) if len(self) else None
 
 
 class Connection(asyncio.Protocol):
-    """One of them. `uvicorn` gives what its own protocol is made from."""
+    """One connection. `given`: the arguments of uvicorn's own protocol."""
 
     def __init__(self, all: Connections, given: dict[str, Any]) -> None:
         self.address = ""
+        self.proven = False
+        """Whether its client has shown that it may be here."""
+        self.sent = False
+        """Whether its client has sent anything."""
         self._all = all
         self._protocol = H11Protocol(**{**given, "app_state": {**given["app_state"], STATE: self}})
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
-        self.proven = False
-        """Whether its client has shown that it may be here."""
         self._requests = 0
         """Under way: more than one where a client sends the next before it has read the last response."""
         self._since = self._loop.time()
@@ -111,8 +117,6 @@ class Connection(asyncio.Protocol):
         """Whether the application waits for the client to read."""
         self._left = 0
         """Bytes that were left to read at that time."""
-        self.sent = False
-        """Whether its client has sent anything."""
         self._began = False
         """Whether a part of a request has come whose headers are not complete."""
 
@@ -132,16 +136,16 @@ class Connection(asyncio.Protocol):
     def cut(self) -> None:
         assert self._transport is not None
         self._all.cuts += 1
-        self._began = False  # it is no offence to be cut
-        self._transport.abort()  # also what is being closed, and waits for the client to read what is left
+        self._began = False  # to be cut is no offence
+        self._transport.abort()  # also a closing one that waits for the client to read the rest
 
     def prove(self) -> None:
         """Its client has shown that it may be here."""
         self.proven = True
-        self._all.places.prove(self)
+        self._all.quota.prove(self)
 
     def begin(self) -> None:
-        """A request's headers have come."""
+        """A request's headers are complete."""
         self._requests += 1
         self._began = False
 
@@ -164,7 +168,7 @@ class Connection(asyncio.Protocol):
         self._protocol.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._transport is None or self._transport.is_closing():  # it was cut, and is told so late
+        if self._transport is None or self._transport.is_closing():  # it was cut, and data was still on its way
             return
         self.sent = True
         if not self.busy:
@@ -172,7 +176,7 @@ class Connection(asyncio.Protocol):
         self._protocol.data_received(data)
 
     def eof_received(self) -> None:
-        """The client sends no more: the transport closes itself, once what is left is read."""
+        """The client sends no more: the transport closes itself once the client has read the rest."""
         self._wait()
 
     def pause_writing(self) -> None:
@@ -185,7 +189,7 @@ class Connection(asyncio.Protocol):
         self._protocol.resume_writing()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._all.places.leave(self)
+        self._all.quota.leave(self)
         if self._transport is None:
             return
         if self._began:
@@ -198,21 +202,20 @@ class Connection(asyncio.Protocol):
 
 
 def proven(scope: Scope) -> None:
-    """Who sent the request of `scope` may be here: its connection is not displaced by those that did not show it."""
-    connection = _connection(scope)
-    if connection is not None:
+    """The client that sent the request of `scope` may be here: unproven clients do not displace it."""
+    if connection := _connection(scope):
         connection.prove()
 
 
 def _connection(scope: Scope) -> Connection | None:
-    """None where another server than `Connections.config` gives runs the application."""
+    """None where another server than that of `Connections.config` runs the application."""
     found = scope.get("state", {}).get(STATE)
     assert found is None or isinstance(found, Connection)
     return found
 
 
 def _counted(app: ASGIApp) -> ASGIApp:
-    """`app`, which tells connections when requests begin and end, and closes unproven ones after a response."""
+    """`app`, telling connections when requests begin and end, and closing unproven ones after a response."""
 
     async def counted(scope: Scope, receive: Receive, send: Send) -> None:
         connection = _connection(scope)

@@ -1,11 +1,10 @@
-"""`shoal watch`: the window onto runs, judges and live swarms."""
+"""`shoal watch`: the page of runs, judges and live swarms."""
 
 from __future__ import annotations
 
 import argparse
 import threading
-from collections.abc import Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,24 +13,25 @@ from shoal.cli.flags import add_settings, given_settings
 from shoal.errors import UserError
 
 if TYPE_CHECKING:
-    from shoal.apps.watch.source import Source, Sources
+    from shoal.apps.watch.source import Source
+    from shoal.apps.watch.sources import Sources
 
-HELP = """Opens a page that shows runs: curves, who learned from whom, every completion, what was refused. Or what a
-judge has found, or what the nodes of a live swarm say of themselves.
+HELP = """Shows runs in your browser: curves, who learned from whom, every completion, what was refused. It also shows
+what a judge has measured, and what the nodes of a live swarm report of themselves.
 
-  shoal watch                        the newest run in runs/, in the browser
-  shoal watch runs/one runs/two      side by side
+  shoal watch                        the newest run in runs/
+  shoal watch runs/one runs/two      two runs side by side
   shoal watch lab/paper              all runs of a study
   shoal watch --judge judge          a judge's data folder, also while it serves; or http://HOST:7460
   shoal watch --swarm reef relay.example.org:7447      a live swarm
-  shoal watch --serve runs           hosts all of runs/, also those to come, and opens no browser
-  shoal watch --serve --listen 0.0.0.0:8400 runs      for other machines, with a token
+  shoal watch --serve runs           keep serving all of runs/, also runs to come; open no browser
+  shoal watch --serve --listen 0.0.0.0:8400 runs       for other machines, with a token
 
-It reads and hears, and changes nothing. It answers this machine alone unless --listen says otherwise, and then it asks
-for a token, which it prints. What it sends is not encrypted: beyond a network that you trust, put it behind TLS."""
+It changes nothing. Only this machine can open the page, unless you give --listen: then it asks for a token, which it
+prints. The page is not encrypted: outside a network that you trust, put it behind TLS."""
 LISTEN = "127.0.0.1:8400"
 TITLES = 4
-"""That are printed; of more, how many."""
+"""Sources that are printed by their titles; of more, their number."""
 SETTINGS = ["network.lan", "network.secret_file", "network.tls_ca", "network.tls_certificate", "network.tls_key"]
 
 
@@ -45,9 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--swarm",
         nargs="+",
         metavar=("NAME", "ENDPOINT"),
-        help="a live swarm, and relays or nodes to reach: HOST:PORT (folders stand before it)",
+        help="a live swarm, and relays or nodes to reach: HOST:PORT (give folders before it)",
     )
-    parser.add_argument("--serve", action="store_true", help="host it: open no browser, and keep to the port")
+    parser.add_argument("--serve", action="store_true", help="keep serving: open no browser, take no other port")
     host.add_arguments(parser, LISTEN)
     add_settings(parser, SETTINGS)
 
@@ -59,51 +59,45 @@ def command(args: argparse.Namespace) -> int:
 
         from shoal.apps.watch.server import make_app
     except ImportError as error:
-        raise UserError(f"the window needs {error.name}: pip install 'shoal[watch]'") from None
+        raise UserError(f"`shoal watch` needs {error.name}: pip install 'shoal[watch]'") from None
     if given_settings(args) and not args.swarm:
         raise UserError("--lan, --secret-file and --tls-... are for a live swarm: give --swarm NAME too")
-    with ExitStack() as stack:
-        sources = _sources(args, stack)
-        place = stack.enter_context(host.opened_place(args, LISTEN, keep_port=args.serve))
+    with closing(_sources(args)) as sources, host.opened_place(args, LISTEN, keep_port=args.serve) as place:
         shown = sources.all()
-        threading.Thread(target=_read_ahead, args=(shown[:1],), daemon=True).start()
+        if shown:
+            threading.Thread(target=_read_ahead, args=(shown[0],), daemon=True).start()
         titles = ", ".join(source.title for source in shown)
         what = f"watching {titles if 0 < len(shown) <= TITLES else f'{len(shown)} runs'}"
         return host.serve(make_app(sources, place.access), place, what, show=not (args.serve or args.no_open))
 
 
-def _read_ahead(sources: Sequence[Source]) -> None:
-    """While the browser starts."""
-    from shoal.apps.watch.tables import BusyError
+def _read_ahead(source: Source) -> None:
+    """Reads the first source while the browser starts."""
+    from shoal.apps.watch.source import BusyError
 
-    for source in sources:
-        with suppress(BusyError):
-            source.summary()
+    with suppress(BusyError):
+        source.summary()
 
 
-def _sources(args: argparse.Namespace, stack: ExitStack) -> Sources:
-    """What the words name, which `stack` closes; without any, the newest run."""
-    from shoal.apps.watch.folders import open_folders
-    from shoal.apps.watch.source import Fixed, Together
+def _sources(args: argparse.Namespace) -> Sources:
+    """What the flags name; the newest run if they name nothing."""
+    from shoal.apps.watch.sources import Sources, checked_folders
 
-    given: list[Source] = []
-    for judge in args.judge:
-        if "://" in judge:
-            from shoal.apps.watch.remote import RemoteJudge
-
-            given.append(stack.enter_context(closing(RemoteJudge(judge))))
-        else:
-            from shoal.apps.watch.judge import JudgeSource
-
-            given.append(JudgeSource(Path(judge)))
-    if args.swarm:
+    given = [_judge(at) for at in args.judge]
+    folders = checked_folders(args.folders) if args.folders or not (given or args.swarm) else []
+    if args.swarm:  # last: it has a thread
         from shoal.apps.watch.swarm import open_swarm
 
         name, *endpoints = args.swarm
-        network = given_settings(args).get("network", {})
-        given.append(stack.enter_context(closing(open_swarm(name, endpoints, network))))
-    fixed = Fixed(given)
-    if given and not args.folders:
-        return fixed
-    folders = stack.enter_context(closing(open_folders(args.folders)))
-    return Together([fixed, folders]) if given else folders
+        given.append(open_swarm(name, endpoints, given_settings(args).get("network", {})))
+    return Sources(given, folders)
+
+
+def _judge(at: str) -> Source:
+    if "://" in at:
+        from shoal.apps.watch.remote import RemoteJudge
+
+        return RemoteJudge(at)
+    from shoal.apps.watch.judge import JudgeSource
+
+    return JudgeSource(Path(at))

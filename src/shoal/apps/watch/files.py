@@ -10,24 +10,24 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-KINDS = {
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFLNK: "a symbolic link",
-    stat.S_IFDIR: "a folder",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
 FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
 def state_of(path: Path) -> os.stat_result:
-    """Its size and times. Raises `OSError` for what is not there or no regular file."""
+    """The size and times of a file. Raises `OSError` for what is not there or not a regular file."""
     return _regular(path.lstat())
 
 
+def changed(path: Path) -> float:
+    """When a file was written last, in seconds since 1970; 0 where there is no regular file."""
+    try:
+        return state_of(path).st_mtime
+    except OSError:
+        return 0.0
+
+
 def opened(path: Path) -> BinaryIO:
-    """The file, for reading. Raises `OSError` for what is not there or no regular file."""
+    """The file, for reading. Raises `OSError` for what is not there or not a regular file."""
     state_of(path)  # to open a device can have effects
     handle = os.open(path, FLAGS)
     try:
@@ -38,11 +38,9 @@ def opened(path: Path) -> BinaryIO:
         raise
 
 
-def reason_of(error: OSError) -> str:
-    return error.strerror or str(error)
-
-
 def _regular(state: os.stat_result) -> os.stat_result:
+    if stat.S_ISLNK(state.st_mode):
+        raise OSError("it is a symbolic link, and only files are read")
     if not stat.S_ISREG(state.st_mode):
-        raise OSError(f"it is {KINDS.get(stat.S_IFMT(state.st_mode), 'no file')}, and only files are read")
+        raise OSError("it is not a regular file")
     return state

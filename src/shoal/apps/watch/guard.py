@@ -1,9 +1,9 @@
-"""Who may look, and what a browser may do with what it gets.
+"""Who may see a page, and what a browser may do with it.
 
 - Only GET and HEAD: nothing can be changed.
-- Only under names that are this machine's: another site whose name points here (DNS rebinding) gets nothing.
-- No other site's page may ask (`Sec-Fetch-Site`), and no answer allows it to read (no CORS).
-- With a token, only who shows it: once in the address, which a cookie takes over, or as a bearer's.
+- Only under names of this machine: another site whose name points here (DNS rebinding) gets nothing.
+- No other site's page may ask (`Sec-Fetch-Site`), and no answer lets it read (no CORS).
+- With a token, only who shows it: once in the address, which sets a cookie, or as a bearer token.
 - `POLICY`: scripts and styles from here alone, nothing from elsewhere, no text that becomes markup or code.
 """
 
@@ -13,9 +13,8 @@ import hashlib
 import hmac
 import ipaddress
 import secrets
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import cookie_parser
@@ -49,6 +48,8 @@ HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+OPEN = frozenset({"/enter", "/static/base.css", "/static/icon.svg"})
+"""What everybody may see: where to enter the token."""
 SHORTEST = 16
 """Characters of a token, at least."""
 
@@ -59,34 +60,36 @@ def new_token() -> str:
 
 @dataclass(frozen=True)
 class Access:
-    """Under which names the window answers, and to whom."""
+    """Under which names a page answers, and to whom."""
 
     names: frozenset[str] = LOOPBACK
-    """Of hosts, in small letters."""
+    """Of hosts, in lower case."""
     any_address: bool = False
-    """Also under any address in digits, which no other site's name can stand for."""
+    """Also under any IP address, which no other site's name can imitate."""
     token: str | None = field(default=None, repr=False)
 
     def is_here(self, host: str) -> bool:
         """Whether the header `Host` names this machine."""
-        name = _without_port(host).lower()
-        if name in self.names:
+        if host.startswith("["):
+            host = host[1:].partition("]")[0]
+        elif host.count(":") == 1:
+            host = host.partition(":")[0]
+        if host.lower() in self.names:
             return True
         try:
-            return self.any_address and bool(ipaddress.ip_address(name))
+            return self.any_address and bool(ipaddress.ip_address(host))
         except ValueError:
             return False
 
     def cookie(self) -> str:
-        """What shows, in a cookie, that the token was shown: it does not tell the token."""
-        return hmac.new((self.token or "").encode(), b"shoal window", hashlib.sha256).hexdigest()
+        """The cookie of who showed the token, which it does not reveal."""
+        return hmac.new((self.token or "").encode(), b"shoal watch", hashlib.sha256).hexdigest()
 
     def is_token(self, given: str) -> bool:
         return self.token is not None and hmac.compare_digest(given.encode(), self.token.encode())
 
     def lets_in(self, headers: Headers, cookie_name: str) -> bool:
-        if self.token is None:
-            return True
+        """Whether a request has the token, as a bearer token or a cookie."""
         kind, _, given = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and self.is_token(given):
             return True
@@ -97,10 +100,8 @@ class Access:
 class Guard:
     """Stands before the whole application."""
 
-    def __init__(self, app: ASGIApp, access: Access, open_paths: Iterable[str] = ()) -> None:
-        self._app = app
-        self._access = access
-        self._open_paths = frozenset(open_paths)
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app, self._access = app, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -113,45 +114,40 @@ class Guard:
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers[name] = value
+                headers.update(HEADERS)
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
-        answer = self._refusal(scope)
-        if answer is None and scope["path"] not in self._open_paths:
+        answer = self.refusal(scope)
+        if answer is None and scope["path"] not in OPEN:
             proven(scope)
         await (answer or self._app)(scope, receive, guarded)
 
-    def _refusal(self, scope: Scope) -> Response | None:
-        """What to answer instead of what was asked for."""
-        headers, access = Headers(scope=scope), self._access
+    def refusal(self, scope: Scope) -> Response | None:
+        """What to answer instead, if the application may not."""
+        headers, access, path = Headers(scope=scope), self._access, scope["path"]
         if scope["method"] not in ("GET", "HEAD"):
-            return PlainTextResponse("this window only shows", 405, {"Allow": "GET, HEAD"})
+            return PlainTextResponse("this page changes nothing: only GET and HEAD", 405, {"Allow": "GET, HEAD"})
         if len(headers.getlist("host")) != 1 or not access.is_here(headers["host"]):
-            return PlainTextResponse("this is not where you think it is: ask under the address it was opened with", 421)
+            return PlainTextResponse(
+                "this name is not this machine's: use the address that was printed, or --name", 421
+            )
         site = headers.get("sec-fetch-site", "none")
-        top = scope["path"] == "/" and headers.get("sec-fetch-mode", "navigate") == "navigate"
+        top = path == "/" and headers.get("sec-fetch-mode", "navigate") == "navigate"
         if site not in ("none", "same-origin") and not top:
             return PlainTextResponse("asked by another site", 403)
-        if access.token is None or scope["path"] in self._open_paths:
+        if access.token is None or path in OPEN:
             return None
-        cookie = f"shoal-window-{(scope.get('server') or ('', 0))[1]}"
+        cookie = f"shoal-watch-{(scope.get('server') or ('', 0))[1]}"
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
-        if scope["path"] == "/" and len(given) == 1:
+        if path == "/" and len(given) == 1:
             if not access.is_token(given[0].strip()):
-                return RedirectResponse("/enter?" + urlencode({"wrong": "1"}), 303)
+                return RedirectResponse("/enter?wrong=1", 303)
             answer = RedirectResponse("/", 303)
             answer.set_cookie(cookie, access.cookie(), max_age=30 * 86400, httponly=True, samesite="strict")
             return answer
         if access.lets_in(headers, cookie):
             return None
-        if scope["path"] == "/":
+        if path == "/":
             return RedirectResponse("/enter", 303)
         return PlainTextResponse("the token is missing or wrong", 401, {"WWW-Authenticate": "Bearer"})
-
-
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.rpartition(":")[0] if host.count(":") == 1 else host

@@ -1,7 +1,7 @@
-"""What nodes said of their rounds, kept while a window is open. Bounded, whoever speaks (`shoal.swarm.registry`).
+"""What nodes say of their rounds, kept while a page is open. Bounded, whoever speaks (`shoal.swarm.registry`).
 
-Against time and not against rounds: when a notice came this machine knows, and the round is a stranger's word. Nothing
-that a node says of itself decides whether it or another one is shown: those that were heard for longest come first.
+Curves go by time, not by rounds: this machine knows when a notice came, and the round is a stranger's word. Nothing
+that a node says decides whether it or another one is shown: those heard for longest come first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from shoal.apps.watch.series import Floats, binned, points_of, trailing
+from shoal.apps.watch.metrics import Floats, binned, points_of, trailing
 from shoal.apps.watch.source import EDGES, CurveQuery, Data
 from shoal.swarm.notices import Notice
 from shoal.swarm.registry import Registry
@@ -23,19 +23,19 @@ from shoal.swarm.registry import Registry
 POINTS: Final = 400
 """Of a curve; with more, every other one is dropped."""
 MAKERS: Final = 64
-"""From whom one node learned that are kept, those of late."""
+"""Makers that are kept of each node: those it learned from lately."""
 LETTERS: Final = 100
-"""Of a maker's name that are kept; a name that is made of a key has fewer."""
+"""Characters of a maker's name that are kept; a name that is made of a key has fewer."""
 DRAWN: Final = 50
 """Nodes with a curve and with arrows of their own: those heard for longest."""
 ELDEST: Final = 12
 """Nodes over which medians are taken: those heard for longest, so that whoever comes later does not move them."""
 METRICS: Final = {"reward/local": "reward", "eval/pass@1": "pass_at_1"}
-"""Figures of a notice, under the names that runs have for them."""
+"""Figures of a notice, under the names that they have in runs."""
 
 
 class Course:
-    """Figures against minutes."""
+    """A figure against minutes."""
 
     def __init__(self) -> None:
         self.at, self.values = array("d"), array("d")
@@ -58,7 +58,7 @@ class Speaker:
         self.time = 0.0
         self.courses = {metric: Course() for metric in METRICS}
         self.makers: dict[str, int] = {}
-        """How many rollouts of whom it says to have learned from, those of late last."""
+        """How many rollouts of whom it says it learned from, the latest last."""
 
     def add(self, notice: Notice, time: float, minute: float) -> None:
         if self.first is None:
@@ -78,7 +78,7 @@ class Speaker:
 
     def line(self, now: float, given: int) -> Data:
         """A row of the leaderboard, with the keys that runs have for it."""
-        held_out, reward = (self.courses[metric].values for metric in ("eval/pass@1", "reward/local"))
+        reward, held_out = (self.courses[metric].values for metric in METRICS)
         return {
             "name": self.name,
             "id": self.id,
@@ -112,7 +112,7 @@ class Heard:
         return self._registry.more
 
     def add(self, notice: Notice, time: float) -> bool:
-        """Whether it counts: it does unless it was said before, or its node speaks too fast."""
+        """Whether it counts: not if it was said before, or its node speaks too fast."""
         speaker = self._registry.hear(notice, time)
         if speaker is None:
             return False
@@ -122,7 +122,7 @@ class Heard:
         return True
 
     def lines(self, now: float) -> list[Data]:
-        """Of nodes, by their own word: those heard for longest first."""
+        """All nodes by their own word, those heard for longest first."""
         speakers = self._registry.all()
         given = Counter[str]()
         for speaker in speakers:
@@ -130,7 +130,7 @@ class Heard:
         return [speaker.line(now, given[speaker.name]) for speaker in speakers]
 
     def edges(self) -> Data:
-        """From makers to learners: the heaviest of each of those heard for longest. `share`: of all that it took."""
+        """Arrows from makers to learners: the heaviest of each of those heard for longest. `share`: of all it took."""
         eldest = self._registry.all()[:DRAWN]
         most = EDGES // max(1, len(eldest))
         edges = [
@@ -142,7 +142,7 @@ class Heard:
         return {"edges": edges, "more": more}
 
     def curve(self, query: CurveQuery) -> Data:
-        """Against minutes since `start`: of each node, or the median, of those heard for longest."""
+        """Against minutes since `start`: of each of those heard for longest, or their median."""
         eldest = self._registry.all()[: DRAWN if query.by == "node" else ELDEST]
         width = max((self.last - self.start) / 60 / query.points, 0.05)
         shown = [
@@ -154,11 +154,11 @@ class Heard:
             middle = binned(*_median([each for _, each in shown]), width)
             shown = [(f"median of the {len(eldest)} heard for longest", middle)]
         series = [{"name": name, "points": points_of(*each, 2)} for name, each in shown]
-        return {"metric": query.metric, "against": "minutes", "rounds_per_point": 1, "series": series}
+        return {"against": "minutes", "series": series}
 
 
 def _median(courses: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
-    """Wherever a node said something, the median over the last word of each: who speaks often counts once too."""
+    """At each time that any node spoke, the median over the last word of each: who speaks often counts once too."""
     places = np.unique(np.concatenate([at for at, _ in courses])) if courses else np.empty(0)
     table = np.full((len(courses), len(places)), np.nan)
     for row, (at, values) in zip(table, courses, strict=True):
@@ -168,7 +168,7 @@ def _median(courses: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
 
 
 def medians(lines: Sequence[Data]) -> Data:
-    """Over those heard for longest of what `Heard.lines` gives: the figures, and over how many nodes."""
+    """Medians over those heard for longest of `Heard.lines`, and over how many nodes they are."""
     eldest = lines[:ELDEST]
     figures = {key: [line[key] for line in eldest if line[key] is not None] for key in ("held_out", "reward")}
     return {"of": len(eldest), **{key: median(values) if values else None for key, values in figures.items()}}

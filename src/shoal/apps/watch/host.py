@@ -1,4 +1,4 @@
-"""Where a page is and who may open it: what `shoal watch` and `shoal human` have in common.
+"""Where a page listens and who may open it: what `shoal watch` and `shoal human` have in common.
 
 with opened_place(args, LISTEN) as place:       # after `add_arguments`
     return serve(make_app(..., place.access), place, "watching 2 runs", show=True)
@@ -32,12 +32,12 @@ EVERYWHERE = ("0.0.0.0", "::")
 CONNECTIONS = 256
 """At a time."""
 BROWSER = 0.5
-"""Seconds until a browser is told to open the page."""
+"""Seconds until a browser opens the page."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A bound socket, who may come to it, and its address for a reader and for a browser on this machine."""
+    """A bound socket, who may connect to it, and its address for a reader and for a browser on this machine."""
 
     bound: socket.socket
     access: Access
@@ -47,45 +47,39 @@ class Place:
 
 def add_arguments(parser: argparse.ArgumentParser, listen: str) -> None:
     """The flags that `opened_place` reads."""
-    parser.add_argument("--listen", metavar="HOST:PORT", help=f"where the page is (default {listen})")
-    parser.add_argument("--name", action="append", default=[], metavar="HOST", help="another name it is reached by")
-    parser.add_argument("--token-file", type=Path, metavar="FILE", help="ask for the token in this file, everywhere")
-    parser.add_argument("--no-open", action="store_true", help="open no browser")
+    parser.add_argument("--listen", metavar="HOST:PORT", help=f"address of the page (default {listen})")
+    parser.add_argument("--name", action="append", default=[], metavar="HOST", help="another name of this machine")
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help="ask everybody for the token in this file")
+    parser.add_argument("--no-open", action="store_true", help="do not open a browser")
 
 
 @contextmanager
 def opened_place(args: argparse.Namespace, default: str, keep_port: bool = False) -> Iterator[Place]:
-    """The place that the flags name; without `--listen` at `default`, or, unless `keep_port`, at another port where
-    that is taken. Beyond this machine it asks for a token. Raises `UserError`."""
+    """The place that the flags name. Without `--listen` it is `default`, or, unless `keep_port`, another port if that
+    is taken. A place that other machines reach asks for a token. Raises `UserError`."""
     from shoal.apps.watch.guard import LOOPBACK, Access, new_token
 
     host, port = address_of(args.listen or default, default)
-    token = read_token(args.token_file) if args.token_file else None
-    if token is None and not is_loopback(host):
-        token = new_token()
+    token = read_token(args.token_file) if args.token_file else None if is_loopback(host) else new_token()
     anywhere = host in EVERYWHERE
     names = {host, *args.name} | ({socket.gethostname(), f"{socket.gethostname()}.local"} if anywhere else set())
     access = Access(LOOPBACK | {name.lower() for name in names}, any_address=anywhere, token=token)
     with listening(host, port, other=not (args.listen or keep_port)) as bound:
         secret = f"?token={token}" if token and not args.token_file else ""
-        at = f":{bound.getsockname()[1]}/{secret}"
+        rest = f":{bound.getsockname()[1]}/{secret}"
         shown = f"[{host}]" if ":" in host else host
-        yield Place(
-            bound,
-            access,
-            f"http://{socket.gethostname() if anywhere else shown}{at}",
-            f"http://{'127.0.0.1' if anywhere else shown}{at}",
-        )
+        address = f"http://{socket.gethostname() if anywhere else shown}{rest}"
+        yield Place(bound, access, address, f"http://{'127.0.0.1' if anywhere else shown}{rest}")
 
 
 def serve(app: ASGIApp, place: Place, what: str, show: bool) -> int:
-    """Serves until SIGINT or SIGTERM; the exit code. Prints `what` and where; `show`: opens a browser."""
+    """Serves until SIGINT or SIGTERM; the exit code. Prints `what` and where. `show`: opens a browser."""
     from shoal.apps.serving import server
     from shoal.apps.serving.connections import Connections
 
     class Server(server.Server):
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            """Streams of news are cut now, and uvicorn would tell of each as of an error."""
+            """Ends streams of news, each of which uvicorn would report as an error."""
             logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
             await super().shutdown(sockets)
 
@@ -94,7 +88,7 @@ def serve(app: ASGIApp, place: Place, what: str, show: bool) -> int:
     )
 
     def ended(number: int, frame: FrameType | None) -> None:
-        """uvicorn takes both signals, and raises the first again once it has ended."""
+        """uvicorn handles both signals, and raises the first again once it has ended."""
 
     previous = {number: signal.signal(number, ended) for number in (signal.SIGINT, signal.SIGTERM)}
     print(f"{what} at {place.address}  (Ctrl-C ends it)", flush=True)
@@ -113,7 +107,7 @@ def address_of(text: str, example: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or int(port) > 65535:
-        raise UserError(f"--listen {text}: give HOST:PORT, as {example}")
+        raise UserError(f"--listen {text}: give HOST:PORT, for example {example}")
     return host, int(port)
 
 
@@ -133,12 +127,12 @@ def read_token(file: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read the token in {file}: {error}") from None
     if len(token) < SHORTEST or not token.isascii() or not token.isprintable() or " " in token:
-        raise UserError(f"the token in {file} must have {SHORTEST} characters or more: openssl rand -hex 16 > {file}")
+        raise UserError(f"the token in {file} needs {SHORTEST} characters or more: openssl rand -hex 16 > {file}")
     return token
 
 
 def listening(host: str, port: int, other: bool) -> socket.socket:
-    """A socket that listens there; if it is taken and `other` will do, on another port. Raises `UserError`."""
+    """A socket that listens there, or on another port if it is taken and `other`. Raises `UserError`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for attempt in (port, 0) if other else (port,):
         bound = socket.socket(family, socket.SOCK_STREAM)
@@ -151,4 +145,4 @@ def listening(host: str, port: int, other: bool) -> socket.socket:
         except OSError as error:
             bound.close()
             reason = error.strerror or str(error)
-    raise UserError(f"cannot listen at {host}:{port}: {reason}; choose another with --listen")
+    raise UserError(f"cannot listen at {host}:{port}: {reason}; choose another address with --listen")

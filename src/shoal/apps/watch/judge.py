@@ -1,4 +1,4 @@
-"""A judge as a source: its data folder, also while it serves, or its address."""
+"""A judge as a source: its data folder, also while it serves."""
 
 from __future__ import annotations
 
@@ -14,17 +14,7 @@ from typing import Any, Final, TypeVar
 from shoal.apps.judge.records import FILE
 from shoal.apps.judge.reports import leaderboard_of
 from shoal.apps.watch.reader import PATIENCE
-from shoal.apps.watch.source import (
-    NAME,
-    CurveQuery,
-    Data,
-    GraphQuery,
-    MissingError,
-    TaskQuery,
-    WithoutRollouts,
-    brief_of,
-)
-from shoal.apps.watch.tables import BusyError
+from shoal.apps.watch.source import NAME, BusyError, CurveQuery, Data, MissingError, Source, TaskQuery
 from shoal.apps.watch.tally import CURVES, Span, Tally
 from shoal.errors import UserError
 
@@ -32,27 +22,25 @@ ROWS: Final = 500
 """Of the leaderboard."""
 KEPT: Final = 64
 """Answers that are kept until the records have changed."""
-LIVE: Final = 120.0
-"""Seconds after its last record for which a judge counts as going on."""
 WINDOW: Final = 25
 """Rounds of a window, where none is asked for."""
 T = TypeVar("T")
 
 
-class JudgeSource(WithoutRollouts):
+class JudgeSource(Source):
     """The records in a judge's folder. Raises `UserError` if they cannot be read."""
 
     kind = "judge"
+    live_for = 120.0
 
     def __init__(self, folder: Path) -> None:
         self.title = f"judge: {folder.resolve().name}"
         self.id = judge_id(str(folder.resolve()))
-        self.version = 0
         self._path = folder / FILE
         self._tally = Tally(self._path)
         self._lock = threading.Lock()
         self._kept: OrderedDict[Any, Any] = OrderedDict()
-        self._mark = self._changed()
+        self._mark = self.changed()
         self._spent = self._due = 0.0
         try:
             self._tally.totals()
@@ -60,8 +48,8 @@ class JudgeSource(WithoutRollouts):
             raise UserError(f"cannot read the judge's records in {folder}: {error}") from None
 
     def look(self) -> None:
-        """However long it takes to count, it is done a twentieth of the time at most."""
-        mark = self._changed()
+        """Counting takes at most a twentieth of the time, however long each count takes."""
+        mark = self.changed()
         if mark == self._mark or time.monotonic() < self._due or not self._lock.acquire(blocking=False):
             return
         self._mark = mark
@@ -70,23 +58,24 @@ class JudgeSource(WithoutRollouts):
         self.version += 1
         self._lock.release()
 
-    def brief(self) -> Data:
-        return brief_of(self, self._changed(), LIVE)
+    def changed(self) -> float:
+        times = [0.0]
+        for path in (self._path, self._path.with_name(f"{FILE}-wal")):
+            try:
+                times.append(path.stat().st_mtime)
+            except OSError:
+                continue
+        return max(times)
 
     def summary(self) -> Data:
         """The leaderboard, and how questions ended."""
         self.look()
-        return {
-            **self.brief(),
-            **judge_summary(self._board(), self._once("totals", self._tally.totals)),
-            "version": self.version,
-            "curves": True,
-            "failures": self._once("failures", self._tally.failures),
-        }
+        totals, failures = self._once("totals", self._tally.totals), self._once("failures", self._tally.failures)
+        return {**self.brief(), **judge_summary(self._board(), totals), "curves": True, "failures": failures}
 
     def curve(self, query: CurveQuery) -> Data:
         """`pass@1` by windows of `smooth` rounds, of each model inside and outside of swarms, or (`by` node) of the
-        first of the leaderboard; or `outcomes`, counted."""
+        nodes at the top of the leaderboard; or `outcomes`, counted."""
         span = self._span(query.smooth)
         if query.metric == "outcomes":
             series = self._once((query.metric, span), lambda: self._tally.outcomes(span))
@@ -97,18 +86,14 @@ class JudgeSource(WithoutRollouts):
             series = self._once(("sides", span), lambda: self._tally.passed(span, "side"))
         else:
             raise MissingError("a judge has the curves pass@1 and outcomes")
-        return {"metric": query.metric, "rounds_per_point": span.window, "beyond": span.beyond, "series": series}
+        return {"rounds_per_point": span.window, "beyond": span.beyond, "series": series}
 
     def tasks(self, query: TaskQuery) -> Data:
-        """pass@1 of each task, of all nodes or of the one whose key `node` is."""
+        """pass@1 of each task, of all nodes or of the one whose key is `node`."""
         if query.node is not None and query.node not in {row["key"] for row in self._board()}:
             raise MissingError("there is no such node")
         span, keys = self._span(query.smooth), [query.node] if query.node else None
-        series = self._once(("tasks", span, query.node), lambda: self._tally.passed(span, "task", keys))
-        return {"rounds_per_point": span.window, "series": series}
-
-    def graph(self, query: GraphQuery) -> Data:
-        raise MissingError("a judge does not know who learns from whom")
+        return {"series": self._once(("tasks", span, query.node), lambda: self._tally.passed(span, "task", keys))}
 
     def _board(self) -> list[Data]:
         return self._once("board", lambda: leaderboard_of(self._path, ROWS, PATIENCE))
@@ -132,22 +117,12 @@ class JudgeSource(WithoutRollouts):
             found: T = self._kept[what]
             return found
 
-    def _changed(self) -> float:
-        """When something was written last, seconds since 1970; 0 if nothing is there."""
-        changed = 0.0
-        for path in (self._path, self._path.with_name(f"{FILE}-wal")):
-            try:
-                changed = max(changed, path.stat().st_mtime)
-            except OSError:
-                continue
-        return changed
-
 
 def judge_id(where: str) -> str:
-    """Of a source, by its folder or address."""
+    """The id of a source, by its folder or address."""
     return hashlib.sha256(f"judge {where}".encode()).hexdigest()[:12]
 
 
 def judge_summary(board: list[Data], totals: dict[str, int]) -> Data:
-    """What the page shows of any judge. `totals`: outcome and count."""
+    """What the page shows of any judge. `totals`: questions by outcome."""
     return {"views": ["judge"], "nodes": [], "board": board, "totals": totals, "failures": [], "refused": {}}

@@ -1,14 +1,15 @@
-"""Files that pages have in common: the window's and, in its own folder, that of `shoal human`.
+"""The files and answers of a page: `shoal watch`'s in static/ here, `shoal human`'s in a folder of its own.
 
-A page has its files under `/static/`; what is not in its own folder is looked for in the window's: the colours and the
-first rules of both (base.css), the icon, and where a token is entered.
+A page has its files under `/static/`. What is not in its own folder comes from static/ here: base.css, the icon, and
+the page where a token is entered.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
@@ -16,12 +17,11 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 STATIC: Final = Path(__file__).parent / "static"
-OPEN: Final = ("/enter", "/static/base.css", "/static/icon.svg")
-"""What is shown to those without the token: where to enter it."""
+OWN_ERROR: Final = "shoal has an error of its own: see where it runs"
 
 
 class Static(StaticFiles):
-    """Files of a page. Those under `vendor/` have their version in their name and may be kept."""
+    """Browsers may keep the files in `vendor/`, which have their version in their name."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         response = await super().get_response(path, scope)
@@ -31,9 +31,9 @@ class Static(StaticFiles):
 
 
 def page_routes(folder: Path) -> list[BaseRoute]:
-    """`/`, `/enter` and `/static/` of the page whose files are in `folder`."""
+    """`/`, `/enter` and `/static/` of the page in `folder`."""
 
-    entrance = (STATIC / "enter.html").read_bytes()  # once: strangers ask for it
+    entrance = (STATIC / "enter.html").read_bytes()  # read once: strangers ask for it
 
     async def page(request: Request) -> Response:
         return FileResponse(folder / "index.html", headers={"Cache-Control": "no-cache"})
@@ -43,3 +43,8 @@ def page_routes(folder: Path) -> list[BaseRoute]:
 
     files = Static(directory=folder, packages=[("shoal.apps.watch", "static")])
     return [Route("/", page), Route("/enter", enter), Mount("/static", files)]
+
+
+def json_response(data: Any, status: int = 200) -> Response:
+    """msgspec writes NaN and infinities as null."""
+    return Response(msgspec.json.encode(data), status, media_type="application/json")

@@ -1,6 +1,6 @@
 """The process that reads the Parquet files of one run. Whatever they hold, they harm this process alone.
 
-    python -m shoal.apps.watch.reader       # by `Tables`, which asks it over pipes and ends it when it takes too long
+    python -m shoal.apps.watch.reader       # `Tables` starts it, asks it over pipes, and ends it when it takes too long
 
 It has bounded memory, cannot write, and its DuckDB may read the tables of the folder and nothing else.
 """
@@ -19,9 +19,9 @@ from shoal.sandbox.guard import limit
 from shoal.sandbox.pipes import Handler, serve
 
 PATIENCE: Final = 10.0
-"""Seconds after which a query is given up."""
+"""Seconds for a query."""
 MEMORY: Final = 512 << 20
-"""Bytes that DuckDB may take for what it counts."""
+"""Bytes that DuckDB may take, as it counts them."""
 BEYOND: Final = 1024 << 20
 """Bytes of address space that the process may take in all beyond what it has when it is ready (on Linux)."""
 REPLY: Final = 16 << 20
@@ -36,14 +36,14 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """A query, in which `values` stand as `$name`. Files stand in it by their path within the folder."""
+    """A query, in which `values` stand as `$name`, and files as their path within the folder."""
 
     query: str
     values: dict[str, Any]
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """Its rows, or why there are none."""
+    """The rows, or why there are none."""
 
     rows: list[dict[str, Any]] = []
     error: str = ""
@@ -51,12 +51,8 @@ class Answer(msgspec.Struct, frozen=True):
     """It took too much time or memory: end this process, as little may be left of either."""
 
 
-def main() -> None:
-    serve(prepare)
-
-
 def prepare(start: bytes) -> Handler:
-    """What asks a database that may read the folder that `start` names. Raises `UserError` if there is none."""
+    """Answers queries about the folder that `start` names. Raises `UserError` if there is none."""
     told = msgspec.msgpack.decode(start, type=Start)
     try:
         os.chdir(told.folder)
@@ -79,13 +75,13 @@ def prepare(start: bytes) -> Handler:
     asks = msgspec.msgpack.Decoder(Ask)
 
     def handle(data: bytes) -> Iterator[msgspec.Raw]:
-        yield msgspec.Raw(answer(database, asks.decode(data)))
+        yield msgspec.Raw(msgspec.msgpack.encode(answer(database, asks.decode(data))))
 
     return handle
 
 
-def answer(database: Any, ask: Ask) -> bytes:
-    """The encoded `Answer`. Hostile files can raise anything here, also in what turns values into Python's."""
+def answer(database: Any, ask: Ask) -> Answer:
+    """Hostile files can raise anything here, also while values become Python's."""
     import duckdb
 
     cursor = database.cursor()
@@ -100,20 +96,23 @@ def answer(database: Any, ask: Ask) -> bytes:
             more = [dict(zip(names, row, strict=True)) for row in found]
             size += len(msgspec.msgpack.encode(more))
             if size > REPLY:
-                return msgspec.msgpack.encode(Answer(error="there is too much text in it"))
+                return Answer(error="there is too much text in it")
             rows += more
-        return msgspec.msgpack.encode(Answer(rows))
+        return Answer(rows)
     except duckdb.InterruptException:
-        return msgspec.msgpack.encode(Answer(error="that took too long; ask for less", spent=True))
+        return Answer(error="that took too long; ask for less", spent=True)
     except (duckdb.OutOfMemoryException, MemoryError):
-        return msgspec.msgpack.encode(Answer(error="that took too much memory", spent=True))
+        return Answer(error="that took too much memory", spent=True)
     except Exception as error:
         lines = str(error).splitlines() or [type(error).__name__]
-        return msgspec.msgpack.encode(Answer(error=lines[0][:200].encode(errors="replace").decode()))
+        return Answer(error=lines[0][:200].encode(errors="replace").decode())
     finally:
         timer.cancel()
         cursor.close()
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        serve(prepare)
+    except BrokenPipeError:
+        os._exit(1)  # `Tables` was closed before this process was ready

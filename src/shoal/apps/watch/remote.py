@@ -1,6 +1,6 @@
-"""A judge at an address as a source: its leaderboard, asked for now and then, while somebody looks.
+"""A judge at an address as a source: its leaderboard, fetched now and then while a page is open.
 
-A judge is a stranger: what it says is bounded in size and time, and counts only if all of it is what it should be.
+A judge is a stranger: its answers are bounded in size and time, and count only if all of them has the right form.
 """
 
 from __future__ import annotations
@@ -14,17 +14,8 @@ import httpx2
 import msgspec
 from msgspec import Meta
 
-from shoal.apps.watch.judge import LIVE, ROWS, judge_id, judge_summary
-from shoal.apps.watch.source import (
-    NAME,
-    CurveQuery,
-    Data,
-    GraphQuery,
-    MissingError,
-    TaskQuery,
-    WithoutRollouts,
-    brief_of,
-)
+from shoal.apps.watch.judge import ROWS, JudgeSource, judge_id, judge_summary
+from shoal.apps.watch.source import NAME, Data, Source
 from shoal.evaluation.judge_client import checked
 from shoal.identity.keys import name_of
 
@@ -55,41 +46,41 @@ class Row(msgspec.Struct):
 
 
 class Health(msgspec.Struct):
-    """What `/health` says that is shown."""
+    """The part of `/health` that is shown."""
 
     refused: dict[str, Count] = {}
-    under_way: Count = 0
 
 
-class RemoteJudge(WithoutRollouts):
-    """The judge at `address` (http://HOST:PORT). Raises `UserError` for what is no address."""
+class RemoteJudge(Source):
+    """The judge at `address` (http://HOST:PORT). Raises `UserError` for other texts."""
 
     kind = "judge"
+    live_for = JudgeSource.live_for
 
     def __init__(self, address: str) -> None:
         self._url, _ = checked(address)
-        self.title = f"judge: {urlsplit(self._url).netloc}"
+        host = urlsplit(self._url)
+        self.title = f"judge: {host.netloc}"
         self.id = judge_id(self._url)
-        self.version = 0
-        local = urlsplit(self._url).hostname in ("localhost", "127.0.0.1", "::1")  # which no proxy reaches
-        self._http = httpx2.Client(timeout=PATIENCE, trust_env=not local, headers={"Accept-Encoding": "identity"})
+        is_local = host.hostname in ("localhost", "127.0.0.1", "::1")  # which no proxy reaches
+        self._http = httpx2.Client(timeout=PATIENCE, trust_env=not is_local, headers={"Accept-Encoding": "identity"})
         self._lock = threading.Lock()
         self._due = 0.0
         self._rows: list[Row] = []
         self._health = Health()
         self._trouble = ""
-        self._heard = 0.0
+        self._answered = 0.0
 
     def look(self) -> None:
         """Asks on a thread of its own, if it is time to."""
         if time.monotonic() >= self._due and not self._lock.locked():
-            threading.Thread(target=self._ask, name="shoal-window-judge", daemon=True).start()
+            threading.Thread(target=self._ask, name="shoal-watch-judge", daemon=True).start()
 
-    def brief(self) -> Data:
-        return brief_of(self, max((row.time for row in self._rows), default=0.0), LIVE)
+    def changed(self) -> float:
+        return max((row.time for row in self._rows), default=0.0)
 
     def summary(self) -> Data:
-        """The leaderboard as the judge told it last."""
+        """The leaderboard of the judge's last answer."""
         self._ask()
         rows = list(self._rows)
         asked, lapsed = sum(row.questions for row in rows), sum(row.lapsed for row in rows)
@@ -97,25 +88,15 @@ class RemoteJudge(WithoutRollouts):
         totals = {"right": right, "wrong": max(0, asked - lapsed - right), "lapsed": lapsed}
         totals |= {"void": sum(row.void for row in rows), "nodes": len({row.key for row in rows})}
         refused = sorted(self._health.refused.items(), key=lambda one: -one[1])[:ROWS]
-        ago = f"; this is what it said {time.time() - self._heard:.0f} s ago" if self._heard else ""
+        ago = f"; its last answer was {time.time() - self._answered:.0f} s ago" if self._answered else ""
         return {
             **self.brief(),
             **judge_summary([_shown(rank, row) for rank, row in enumerate(rows, 1)], totals),
-            "version": self.version,
             "curves": False,
             "refused": {reason[:NAME]: count for reason, count in refused},
-            "about": "The leaderboard, as the judge tells it. Curves are in its data folder: shoal watch --judge DIR.",
+            "about": "The leaderboard that the judge serves. Curves need its data folder: shoal watch --judge DIR.",
             "trouble": f"{self._trouble}{ago}" if self._trouble else "",
         }
-
-    def curve(self, query: CurveQuery) -> Data:
-        raise MissingError("a judge at an address tells its leaderboard alone")
-
-    def tasks(self, query: TaskQuery) -> Data:
-        raise MissingError("a judge at an address tells its leaderboard alone")
-
-    def graph(self, query: GraphQuery) -> Data:
-        raise MissingError("a judge does not know who learns from whom")
 
     def close(self) -> None:
         self._http.close()
@@ -124,18 +105,17 @@ class RemoteJudge(WithoutRollouts):
         with self._lock:
             if time.monotonic() < self._due:
                 return
+            rows, trouble = self._rows, ""
             try:
-                rows = self._fetch("leaderboard", list[Row])[:ROWS]
+                fetched = self._fetch("leaderboard", list[Row])[:ROWS]
                 self._health = self._fetch("health", Health)
-                self._trouble, self._heard = "", time.time()
-                changed, self._rows = rows != self._rows, rows
+                rows, self._answered = fetched, time.time()
             except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError) as error:
                 trouble = f"{self._url} cannot be reached ({type(error).__name__})"
-                changed, self._trouble = trouble != self._trouble, trouble
             except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
-                trouble = f"what {self._url} answers is no judge's leaderboard: {str(error)[:NAME]}"
-                changed, self._trouble = trouble != self._trouble, trouble
-            self.version += changed
+                trouble = f"the answer of {self._url} is no judge's leaderboard: {str(error)[:NAME]}"
+            self.version += (rows, trouble) != (self._rows, self._trouble)
+            self._rows, self._trouble = rows, trouble
             self._due = time.monotonic() + EVERY
 
     def _fetch(self, path: str, kind: Any) -> Any:
@@ -152,6 +132,6 @@ class RemoteJudge(WithoutRollouts):
 
 
 def _shown(rank: int, row: Row) -> Data:
-    """As a judge's folder gives it. The readable name is made of the key, whatever the judge says it is."""
+    """As a judge's folder gives it. The readable name is made of the key, whatever the judge says."""
     name = name_of(bytes.fromhex(row.key))
     return {"rank": rank, "node": name, **msgspec.to_builtins(row), "model": row.model[:NAME]}

@@ -1,4 +1,4 @@
-"""A live swarm as a source: what its nodes say of their rounds, heard without being one of them (`swarm/listener`)."""
+"""A live swarm as a source: what its nodes say of their rounds, heard without joining (`swarm/listener`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal.apps.watch.heard import METRICS, Heard, medians
-from shoal.apps.watch.source import CurveQuery, Data, GraphQuery, TaskQuery, WithoutRollouts, brief_of
+from shoal.apps.watch.source import CurveQuery, Data, GraphQuery, Source, TaskQuery
 from shoal.config.load import make_config, merged
 from shoal.errors import UserError
 from shoal.identity.secret import OPEN, Secret, read_secret
@@ -21,38 +21,33 @@ from shoal.swarm.transport import TransportOptions, Unreachable
 
 RETRY: Final = 5.0
 """Seconds between attempts to reach a relay."""
-LIVE: Final = 60.0
-"""Seconds after the last notice for which a swarm counts as going on."""
 ABOUT: Final = (
-    "By the nodes' own word: each says itself how it does and from whom it learned, nothing proves it, and one person "
-    "can be many nodes; a judge measures. Those heard for longest come first, and medians are theirs. Curves begin "
-    "when this window was opened. Rollouts are not heard here: a node's folder has its own."
+    "This is the nodes' own word: each reports its own figures and whom it learned from. Nothing proves it, and one "
+    "person can run many nodes; a judge measures. The nodes heard for longest come first, and medians are theirs. "
+    "Curves begin when shoal watch was started. Rollouts are not shown here: a node's folder has its own."
 )
 
 
-class SwarmSource(WithoutRollouts):
+class SwarmSource(Source):
     """What is heard of a swarm since it was made. Close it."""
 
     kind = "swarm"
+    live_for = 60.0
 
     def __init__(self, swarm: str, options: TransportOptions, secret: Secret = OPEN) -> None:
         self.title = f"swarm: {swarm}"
         where = f"swarm {secret.prefix(swarm)} {' '.join(options.connect)}"
         self.id = hashlib.sha256(where.encode()).hexdigest()[:12]
-        self.version = 0
         self._swarm, self._options, self._secret = swarm, options, secret
         self._heard = Heard(time.time())
         self._trouble = "reaching the swarm"
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._hear, name="shoal-window-swarm", daemon=True)
+        self._thread = threading.Thread(target=self._hear, name="shoal-watch-swarm", daemon=True)
         self._thread.start()
 
-    def look(self) -> None:
-        """Nothing: a thread hears all the while, so that curves are whole whenever somebody looks."""
-
-    def brief(self) -> Data:
-        return brief_of(self, self._heard.last, LIVE)
+    def changed(self) -> float:
+        return self._heard.last
 
     def summary(self) -> Data:
         with self._lock:
@@ -60,7 +55,6 @@ class SwarmSource(WithoutRollouts):
             lines = heard.lines(now)
             return {
                 **self.brief(),
-                "version": self.version,
                 "views": ("progress", "swarm"),
                 "about": ABOUT,
                 "trouble": self._trouble,
@@ -70,7 +64,6 @@ class SwarmSource(WithoutRollouts):
                 "notices": heard.notices,
                 "ago": now - heard.last if heard.last else None,
                 "metrics": sorted(METRICS),
-                "held_out_tasks": [],
                 "pulled": [],
                 "swarm": None,
                 "attack": None,
@@ -93,22 +86,22 @@ class SwarmSource(WithoutRollouts):
         self._thread.join(2.0)
 
     def _hear(self) -> None:
+        """On a thread of its own, so that curves have no gaps where nobody looks."""
         while not self._closed.is_set():
             try:
                 with Listener(self._options, self._swarm, self._secret, on_notice=self._take):
-                    self._tell("")
+                    self._say("")
                     self._closed.wait()
             except Unreachable as error:
-                self._tell(f"{error}; trying again")
+                self._say(f"{error}; trying again")
                 self._closed.wait(RETRY)
             except UserError as error:
-                self._tell(str(error))
+                self._say(str(error))
                 return
 
-    def _tell(self, trouble: str) -> None:
-        if trouble != self._trouble:
-            self._trouble = trouble
-            self.version += 1
+    def _say(self, trouble: str) -> None:
+        self.version += trouble != self._trouble
+        self._trouble = trouble
 
     def _take(self, notice: Notice) -> None:
         with self._lock:

@@ -1,13 +1,13 @@
-"""Queries over the Parquet files of one run, in a process of their own (`reader`): no file can take this process along.
+"""Queries over the Parquet files of one run, in a process of their own (`reader`) that hostile files cannot leave.
 
     tables = Tables(folder)
     tables.parts(ROLLOUTS)                    # number (its first round) and path of each part, oldest first
     tables.rows("SELECT 1 + $n AS sum", {"n": 1})
-    tables.trouble                            # parts that are left out, and why
+    tables.trouble                            # which parts are left out, and why
 
-A part counts if it is a regular file, has the columns that runs write, and says that it is of a size that runs write.
-What a file says of its size can be a lie: then the reader runs into its limits, and is started again.
-Parts are replaced while a run writes them: what fails for that is asked once more.
+A part counts if it is a regular file, has the columns that runs write, and gives a size that runs write. A file can lie
+about its size: then the reader runs into its limits and is started again. Runs replace parts while they write them, so
+a query that fails is tried once more.
 """
 
 from __future__ import annotations
@@ -25,27 +25,26 @@ from typing import Any, Final
 
 import msgspec
 
-from shoal.apps.watch.files import opened, reason_of, state_of
+from shoal.apps.watch.files import opened, state_of
 from shoal.apps.watch.reader import PATIENCE, Answer, Ask, Start
+from shoal.apps.watch.source import BusyError
 from shoal.errors import UserError
 from shoal.runs.folder import TABLES
 from shoal.sandbox.process import GuardedProcess
 
 COMMAND: Final = (sys.executable, "-P", "-m", "shoal.apps.watch.reader")
 READERS: Final = 3
-"""Processes at a time, of all tables: runs are looked at one by one."""
+"""Processes at a time, of all tables: people look at runs one by one."""
 ENTRIES, PARTS = 20_000, 4096
 """Names in a table's folder that are looked at, and parts that are taken, the newest."""
 FOOTER, GROUPS, ROWS, BYTES = 1 << 20, 1000, 10_000_000, 512 << 20
-"""Of one part: bytes of its footer, row groups, rows, and bytes when it is read."""
+"""Bounds of one part: bytes of its footer, row groups, rows, and bytes when it is read."""
 TYPES: Final = {"int64": "BIGINT", "string": "VARCHAR", "double": "DOUBLE", "bool": "BOOLEAN"}
 
 Row = dict[str, Any]
 Mark = tuple[int, int, int]
-
-
-class BusyError(Exception):
-    """It took too long, or the files could not be read."""
+"""Of a part: its number, size and time of change."""
+_answers = msgspec.msgpack.Decoder(Answer)
 
 
 class Reader(GuardedProcess):
@@ -60,24 +59,19 @@ class Reader(GuardedProcess):
         return _answers.decode(self._receive(2 * PATIENCE, wall=PATIENCE + 5.0))
 
     def kill(self) -> None:
-        """Ends it from another thread: who waits for its answer has an `EOFError`."""
+        """Ends it from another thread: whoever waits for its answer gets an `EOFError`."""
         if (pid := self._pid) is not None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
 
 
-_answers = msgspec.msgpack.Decoder(Answer)
-
-
 class Tables:
-    """Queries to the tables of the run in `folder`."""
+    """Queries to the tables of the run in `folder`. Close it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
         self._turn = threading.Lock()
         self._reader: Reader | None = None
-        self.lives = 0
-        """Readers that were started: each knows nothing of what the one before had in memory."""
         self._checked: dict[str, tuple[Mark, str]] = {}
 
     @property
@@ -90,11 +84,10 @@ class Tables:
         return f"cannot be read: {wrong[0][0]} ({wrong[0][1]}){more}"
 
     def parts(self, table: str) -> dict[int, Path]:
-        """The parts of a table by their first rounds, in that order: those that can be read. Raises `BusyError`."""
+        """The readable parts of a table by their first rounds, in that order. Raises `BusyError`."""
         there = self._there(table)
-        gone = {name for name in list(self._checked) if name.startswith(f"{table}/")}
-        gone -= {f"{table}/{path.name}" for _, path in there}
-        for name in gone:
+        names = {f"{table}/{path.name}" for _, path in there}
+        for name in [name for name in list(self._checked) if name.startswith(f"{table}/") and name not in names]:
             self._checked.pop(name, None)
         return {mark[0]: path for mark, path in there if not self._fault(table, mark, path)}
 
@@ -104,13 +97,12 @@ class Tables:
 
     def rows(self, query: str, values: Mapping[str, Any] | None = None) -> list[Row]:
         """The answer to `query`, in which `values` stand as `$name`. Raises `BusyError`."""
-        for attempt in (1, 2):
-            found = self._ask(query, values or {})
-            if not found.error:
-                return found.rows
-            if found.spent or attempt == 2:
-                raise BusyError(f"the run cannot be read: {found.error}")
-        raise AssertionError
+        found = self._ask(query, values)
+        if found.error and not found.spent:
+            found = self._ask(query, values)
+        if found.error:
+            raise BusyError(f"the run cannot be read: {found.error}")
+        return found.rows
 
     def close(self) -> None:
         """Ends the reader, whatever it does; the next query starts another."""
@@ -141,14 +133,14 @@ class Tables:
         return marks
 
     def _fault(self, table: str, mark: Mark, path: Path) -> str:
-        """Why this part cannot be read; looked at once for each state of the file."""
+        """Why this part cannot be read, or nothing; checked once for each state of the file."""
         name = f"{table}/{path.name}"
         known = self._checked.get(name)
         if known is None or known[0] != mark:
             try:
                 reason = self._wrong(table, path)
             except OSError as error:
-                reason = reason_of(error)
+                reason = error.strerror or str(error)
             known = self._checked[name] = (mark, reason)
         return known[1]
 
@@ -163,48 +155,46 @@ class Tables:
         if int.from_bytes(end[:4], "little") > FOOTER:
             return "its footer is too large"
         name = quoted(f"{table}/{path.name}")
-        columns = self._ask(f"DESCRIBE FROM read_parquet({name})", {})
+        columns = self._ask(f"DESCRIBE FROM read_parquet({name})")
+        if columns.error:
+            return columns.error
         types = {row["column_name"]: row["column_type"] for row in columns.rows}
         for field in TABLES[table]:
-            if not columns.error and types.get(field.name) != TYPES[str(field.type)]:
+            if types.get(field.name) != TYPES[str(field.type)]:
                 return f"its column {field.name} is not what runs write"
         sizes = self._ask(
             "SELECT count(DISTINCT row_group_id) AS groups, "
             "coalesce(sum(total_uncompressed_size), 0)::DOUBLE AS bytes, "
-            f"(SELECT sum(num_rows)::DOUBLE FROM parquet_file_metadata({name})) AS rows FROM parquet_metadata({name})",
-            {},
+            f"(SELECT sum(num_rows)::DOUBLE FROM parquet_file_metadata({name})) AS rows FROM parquet_metadata({name})"
         )
-        if columns.error or sizes.error:
-            return columns.error or sizes.error
+        if sizes.error:
+            return sizes.error
         [size] = sizes.rows
-        within = size["groups"] <= GROUPS and 0 <= size["rows"] <= ROWS and 0 <= size["bytes"] <= BYTES
-        return (
-            "" if within else f"it has {size['groups']} groups, {size['rows']:.0f} rows and {size['bytes']:.0f} bytes"
-        )
+        if size["groups"] <= GROUPS and 0 <= size["rows"] <= ROWS and 0 <= size["bytes"] <= BYTES:
+            return ""
+        return f"it has {size['groups']} groups, {size['rows']:.0f} rows and {size['bytes']:.0f} bytes"
 
-    def _ask(self, query: str, values: Mapping[str, Any]) -> Answer:
-        with self._alone():
+    def _ask(self, query: str, values: Mapping[str, Any] | None = None) -> Answer:
+        with self._alone(2 * PATIENCE, "the run is busy; ask again"):
             try:
                 if self._reader is None:
                     _make_room(self)
-                    self.lives += 1
                     self._reader = Reader(self._folder)
-                found = self._reader.ask(query, values)
+                found = self._reader.ask(query, values or {})
             except UserError as error:
                 self._end()
                 return Answer(error=str(error))
             except (TimeoutError, EOFError):
-                self._end()
-                return Answer(error="that took too much memory, or too long", spent=True)
+                found = Answer(error="that took too much memory, or too long", spent=True)
             if found.spent:
                 self._end()
             return found
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _alone(self, seconds: float, busy: str) -> Iterator[None]:
         """One query at a time; none waits for ever."""
-        if not self._turn.acquire(timeout=2 * PATIENCE):
-            raise BusyError("the run is busy; ask again")
+        if not self._turn.acquire(timeout=seconds):
+            raise BusyError(busy)
         try:
             yield
         finally:
@@ -218,31 +208,27 @@ class Tables:
 
 
 _reading: dict[Tables, None] = {}
-"""Those that have a reader, the one that got it first first."""
+"""Those that have a reader, oldest reader first."""
 _room = threading.Lock()
 
 
 def _make_room(tables: Tables) -> None:
-    """Have few enough readers for one more. Raises `BusyError`."""
+    """Ends readers of others until there are few enough for one more. Raises `BusyError`."""
     with _room:
         others = list(_reading)
         for other in others[: max(0, len(others) + 1 - READERS)]:
-            if not other._turn.acquire(timeout=PATIENCE):
-                raise BusyError("other runs are being read; ask again")
-            try:
+            with other._alone(PATIENCE, "other runs are being read; ask again"):
                 other._end()
-            finally:
-                other._turn.release()
         _reading[tables] = None
 
 
 def quoted(text: str) -> str:
-    """`text` as SQL says it."""
+    """`text` as a literal of SQL."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def parquet(paths: Iterable[Path]) -> str:
-    """SQL for the rows of these files, with `part` and `row`, their places. The paths are of `Tables.parts`."""
+    """SQL for the rows of these files, with their places `part` and `row`. The paths are those of `Tables.parts`."""
     files = ", ".join(quoted(f"{path.parent.name}/{path.name}") for path in paths)
     part = r"CAST(regexp_extract(filename, 'from-round-(\d+)\.parquet$', 1) AS BIGINT)"
     source = f"read_parquet([{files}], filename = true, file_row_number = true)"

@@ -1,7 +1,7 @@
 """A judge's records by windows of rounds: SQLite, read-only, also while the judge writes.
 
-What a node says of its round is a stranger's word: rounds far beyond the others' are left out, so that one of them
-does not press all curves into a corner, and windows are widened until there are few enough.
+A node's round is a stranger's word. Rounds far beyond the others' are left out, so that one node cannot squeeze all
+curves into a corner, and windows are widened until there are few enough.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from typing import Any, Final
 
 from shoal.apps.judge.records import connect
 from shoal.apps.watch.reader import PATIENCE
-from shoal.apps.watch.source import NAME, Data
-from shoal.apps.watch.tables import BusyError
+from shoal.apps.watch.source import NAME, BusyError, Data
 from shoal.evaluation.pass_at_k import wilson
 from shoal.identity.keys import name_of
 
@@ -27,7 +26,7 @@ WINDOWS: Final = 400
 CURVES: Final = 12
 """Models and nodes that have one."""
 FAR: Final = 10
-"""Rounds of more than this many times the one below which nine of ten questions lie are left out."""
+"""Rounds beyond this many times the ninth decile of all rounds are left out."""
 RIGHT: Final = "o.outcome = 'scored' AND o.score >= 1"
 JOINED: Final = "asks a JOIN nodes n ON n.id = a.node JOIN outcomes o ON o.ask = a.id"
 WHAT: Final = {
@@ -55,7 +54,7 @@ FAILURES: Final = "SELECT failure, count(*) FROM outcomes WHERE failure != '' GR
 
 @dataclass(frozen=True)
 class Span:
-    """Rounds that are looked at: to which one, how many to a window, and how many questions lie beyond."""
+    """The rounds of a curve: the last one, how many to a window, and how many questions lie beyond."""
 
     last: int
     window: int
@@ -86,21 +85,20 @@ class Tally:
         return zero | dict(self.rows(TOTALS))
 
     def failures(self) -> list[Data]:
-        """What scorers stumbled over."""
+        """The errors of scorers, the most frequent first."""
         return [{"failure": failure[:NAME], "times": count} for failure, count in self.rows(FAILURES)]
 
     def span(self, window: int) -> Span:
-        """Windows of `window` rounds, or of more, if there were too many."""
+        """Windows of `window` rounds, or wider ones if there would be too many."""
         found = self.rows(REACH)
-        reach = FAR * max(window, found[0][0] if found else 0)
         [(last, beyond)] = self.rows(
             "SELECT max(round) FILTER (WHERE round <= $reach), count(*) FILTER (WHERE round > $reach) FROM asks",
-            {"reach": reach},
+            {"reach": FAR * max(window, found[0][0] if found else 0)},
         )
         return Span(last or 0, max(window, math.ceil(((last or 0) + 1) / WINDOWS)), beyond)
 
     def passed(self, span: Span, by: str, keys: list[str] | None = None) -> list[Data]:
-        """A curve for each `side` (model, inside or outside of swarms), `node` or `task` that was asked most: points
+        """A curve for each `side` (model, inside or outside of swarms), `node` or `task` with most questions: points
         [middle round, pass@1, its interval's ends, questions]. `keys`: of these nodes alone, in hex."""
         chosen = "o.outcome != 'void'"
         values: dict[str, Any] = {}
@@ -109,11 +107,9 @@ class Tally:
             chosen += f" AND n.key IN ({', '.join(f'${name}' for name in values)})"
         series: dict[str, list[list[float]]] = {}
         for what, place, right, n in self._counted(span, by, chosen, values):
-            low, high = wilson(right / n, n)
-            points = series.setdefault(_name(by, what), [])
-            points.append(
-                [(place + 0.5) * span.window - 0.5, *(round(value, 5) for value in (right / n, low, high)), n]
-            )
+            shares = (right / n, *wilson(right / n, n))
+            middle = (place + 0.5) * span.window - 0.5
+            series.setdefault(_name(by, what), []).append([middle, *(round(share, 5) for share in shares), n])
         return [{"name": name, "points": points} for name, points in series.items()]
 
     def outcomes(self, span: Span) -> list[Data]:

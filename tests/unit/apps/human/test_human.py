@@ -1,4 +1,4 @@
-"""One who answers and does not learn: the journal, the choice of tasks, the gallery, the contributor and its door."""
+"""One who answers and does not learn: the journal, the choice of tasks, the gallery, the contributor and its API."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_network import until
 
-from shoal.apps.human.contributor import OPEN_QUESTIONS, Contributor, Unfit
+from shoal.apps.human.contributor import OPEN_QUESTIONS, Contributor, UnfitError
 from shoal.apps.human.gallery import ANSWERS, QUESTIONS, SHOWN, Gallery, shown
 from shoal.apps.human.journal import Entry, Journal, Learned
 from shoal.apps.human.learners import heard_through
-from shoal.apps.human.suited import Figures, choose, need, suitability
+from shoal.apps.human.recommended import Figures, choose, need, suitability
 from shoal.config.settings import Config
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
@@ -271,7 +271,7 @@ def test_a_question_is_asked_until_it_is_settled(one: Contributor, tmp_path: Pat
     assert one.ask("gcd") != [first]
     with pytest.raises(LookupError):
         one.ask("nothing")
-    with pytest.raises(ValueError, match="from 1 to"):
+    with pytest.raises(ValueError, match="ask for 1 to"):
         one.ask(n=OPEN_QUESTIONS + 1)
     for _ in range(3):
         one.ask(n=OPEN_QUESTIONS, fresh=True)
@@ -314,9 +314,9 @@ def test_answers_that_no_node_takes_are_refused_here(one: Contributor) -> None:
         (["1"] * 65, "from 1 to"),
         (["1", "  "], "empty"),
         (["1" * 257], "257 characters, and 256"),
-        (["\ud800"], "no Unicode"),
+        (["\ud800"], "not valid Unicode"),
     ):
-        with pytest.raises(Unfit, match=why):
+        with pytest.raises(UnfitError, match=why):
             one.answer(entry.round, entry.slot, answers)
     assert one.journal.open() == [entry]
     with pytest.raises(LookupError):
@@ -376,7 +376,7 @@ def test_notices_are_heard_by_a_second_session(place: dict[str, Any], heard: dic
     assert heard_through(TransportOptions(**place)) == TransportOptions(**heard)
 
 
-# The door
+# The API
 
 
 class Page:

@@ -1,4 +1,4 @@
-"""HTTP servers that strangers reach: who has a place, and that slow clients lose theirs."""
+"""HTTP servers that strangers reach: which clients stay, and that slow ones are cut."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from starlette.routing import Route
 from shoal.apps.serving import connections as limits
 from shoal.apps.serving.bodies import BodyError, read_body
 from shoal.apps.serving.connections import Connections, proven
-from shoal.apps.serving.places import LOOPBACK_SHARE, Places
+from shoal.apps.serving.quota import LOOPBACK_SHARE, Quota
 from shoal.apps.serving.server import Server
 from shoal.apps.watch.host import listening
 
 
 @dataclass(eq=False)
-class Guest:
+class Client:
     address: str
     busy: bool = False
     out: bool = field(default=False, init=False)
@@ -39,99 +39,89 @@ class Guest:
         self.out = True
 
 
-def fill(places: Places[Guest], address: str, count: int, proven: bool = False, busy: bool = False) -> list[Guest]:
-    guests = [Guest(address, busy) for _ in range(count)]
-    for guest in guests:
-        assert places.enter(guest, proven)
-    return guests
+def fill(quota: Quota[Client], address: str, count: int, proven: bool = False, busy: bool = False) -> list[Client]:
+    clients = [Client(address, busy) for _ in range(count)]
+    for client in clients:
+        assert quota.enter(client)
+        if proven:
+            quota.prove(client)
+    return clients
 
 
-def out(guests: list[Guest]) -> list[int]:
-    return [number for number, guest in enumerate(guests) if guest.out]
+def out(clients: list[Client]) -> list[int]:
+    return [number for number, client in enumerate(clients) if client.out]
 
 
 def test_who_comes_in_numbers_displaces_himself() -> None:
-    places: Places[Guest] = Places(10)
-    few, many = fill(places, "few", 2), fill(places, "many", 100)
+    quota: Quota[Client] = Quota(10)
+    few, many = fill(quota, "few", 2), fill(quota, "many", 100)
     assert out(few) == []
     assert out(many) == list(range(92))
-    assert len(places) == 10
-    [newcomer] = fill(places, "new", 1)
-    fill(places, "many", 100)
+    assert len(quota) == 10
+    [newcomer] = fill(quota, "new", 1)
+    fill(quota, "many", 100)
     assert not newcomer.out
 
 
-def test_proven_guests_stay_and_make_room_while_they_are_idle() -> None:
-    places: Places[Guest] = Places(4)
-    kept = fill(places, "person", 2)
-    for guest in kept:
-        places.prove(guest)
-    fill(places, "many", 50)
+def test_proven_clients_stay_and_make_room_while_they_are_idle() -> None:
+    quota: Quota[Client] = Quota(4)
+    kept = fill(quota, "person", 2)
+    for client in kept:
+        quota.prove(client)
+    fill(quota, "many", 50)
     assert out(kept) == []
-    busy = fill(places, "person", 2, proven=True, busy=True)
+    busy = fill(quota, "person", 2, proven=True, busy=True)
     idle = kept[0]
-    fill(places, "many", 50)
+    fill(quota, "many", 50)
     assert (idle.out, out(busy)) == (True, [])
     kept[1].busy = True
-    places.leave(busy[0])
-    fill(places, "person", 2, proven=True, busy=True)
-    assert not places.enter(Guest("many"))  # all are busy
-    assert places.enter(Guest("other", busy=True), proven=True)  # one with fewer than another
-    assert len(places) == 4
+    quota.leave(busy[0])
+    fill(quota, "person", 2, proven=True, busy=True)
+    assert not quota.enter(Client("many"))  # all are busy
+    assert len(quota) == 4
 
 
 def test_one_address_has_so_many() -> None:
-    places: Places[Guest] = Places(10, 3)
-    mine = fill(places, "a", 5)
+    quota: Quota[Client] = Quota(10, 3)
+    mine = fill(quota, "a", 5)
     assert out(mine) == [0, 1]
-    for guest in mine[2:]:
-        guest.busy = True
-        places.prove(guest)
-    assert not places.enter(Guest("a"))
-    assert places.enter(Guest("b"))
-    assert len(places) == 4
+    for client in mine[2:]:
+        client.busy = True
+        quota.prove(client)
+    assert not quota.enter(Client("a"))
+    assert quota.enter(Client("b"))
+    assert len(quota) == 4
 
 
-def test_places_of_busy_guests_are_shared_between_addresses() -> None:
-    places: Places[Guest] = Places(12)
-    first = fill(places, "a", 12, proven=True, busy=True)
-    assert not places.enter(Guest("a", busy=True), proven=True)
-    second = fill(places, "b", 6, proven=True, busy=True)
-    assert out(first) == list(range(6))
-    assert not places.enter(Guest("b", busy=True), proven=True)
-    fill(places, "c", 4, proven=True, busy=True)
-    assert [len(out(guests)) for guests in (first, second)] == [8, 2]
-
-
-def test_the_own_browser_has_a_share() -> None:
-    places: Places[Guest] = Places(100)
-    own = fill(places, "127.0.0.1", 60)
-    fill(places, "many", 1000)
+def test_this_machine_has_a_share() -> None:
+    quota: Quota[Client] = Quota(100)
+    own = fill(quota, "127.0.0.1", 60)
+    fill(quota, "many", 1000)
     for number in range(1000):
-        fill(places, str(number), 1)
+        fill(quota, str(number), 1)
     assert out(own) == []
-    fill(places, "127.0.0.1", 30)
-    fill(places, "many", 1000)
-    assert len([guest for guest in places if guest.address == "127.0.0.1"]) >= LOOPBACK_SHARE - 1
+    fill(quota, "127.0.0.1", 30)
+    fill(quota, "many", 1000)
+    assert len([client for client in quota if client.address == "127.0.0.1"]) >= LOOPBACK_SHARE - 1
 
 
-def test_books_hold_whatever_happens() -> None:
+def test_counts_are_right_whatever_happens() -> None:
     random = Random(0)
-    places: Places[Guest] = Places(8, 5)
-    inside: list[Guest] = []
+    quota: Quota[Client] = Quota(8, 5)
+    inside: list[Client] = []
     for _ in range(5000):
         what = random.random()
         if what < 0.6:
-            guest = Guest(random.choice("abcdef"), random.random() < 0.5)
-            if places.enter(guest, random.random() < 0.3):
-                inside.append(guest)
+            client = Client(random.choice("abcdef"), random.random() < 0.5)
+            if quota.enter(client):
+                inside.append(client)
         elif inside and what < 0.8:
-            places.prove(random.choice(inside))
+            quota.prove(random.choice(inside))
         elif inside:
-            places.leave(inside.pop(random.randrange(len(inside))))
-        inside = [guest for guest in inside if not guest.out]
-        assert len(places) == len(list(places)) == len(inside) <= 8
-        assert set(places) == set(inside)
+            quota.leave(inside.pop(random.randrange(len(inside))))
+        inside = [client for client in inside if not client.out]
+        assert len(quota) == len(list(quota)) == len(inside) <= 8
+        assert set(quota) == set(inside)
 
 
 class Served:
@@ -195,8 +185,8 @@ class Served:
 
     def until_there_are(self, count: int) -> None:
         end = time.monotonic() + 30
-        while len(self.connections.places) != count:
-            assert time.monotonic() < end, len(self.connections.places)
+        while len(self.connections) != count:
+            assert time.monotonic() < end, len(self.connections)
             time.sleep(0.02)
 
     def close(self) -> None:
@@ -318,5 +308,5 @@ def test_silent_connections_do_not_displace_a_proven_one(served: Served) -> None
             stack.enter_context(served.connect())
         person.sendall(KNOWN + b"\r\n")
         assert b"200" in person.recv(65536)
-        assert len(served.connections.places) <= 8
+        assert len(served.connections) <= 8
         assert served.ask(KNOWN + b"Connection: close\r\n\r\n").startswith(b"HTTP/1.1 200")

@@ -1,13 +1,13 @@
-// The page: it shows what the API says, and nothing of it ever becomes markup: all text goes in as text.
+// The page shows what the API says. All text enters it as text, never as markup.
 
-const PAUSE = 2000; // ms between two looks at how it stands
+const PAUSE = 2000; // ms between two requests for the state
 const $ = (id) => document.getElementById(id);
 let word = ""; // what posts must show
 let state = null;
 let view = "";
 let last = 0; // the number of the last lesson that is shown
 let want = localStorage.getItem("shoal-want") || "suited";
-const told = new Map(); // "round/slot" -> lessons about it
+const lessonsOf = new Map(); // "round/slot" -> lessons about it
 const tasks = new Map(); // "round/slot" -> what the feed calls it
 
 // An element with properties and children; strings are text.
@@ -41,7 +41,7 @@ function toast(text) {
   toasting = setTimeout(() => { $("toast").hidden = true; }, 6000);
 }
 
-// Runs what a button does; the button waits, and what goes wrong is said.
+// Runs the work of a button, which is disabled meanwhile, and shows errors.
 async function doing(buttons, work) {
   for (const button of buttons) button.disabled = true;
   try { await work(); } catch (error) {
@@ -71,7 +71,7 @@ function ago(time) {
 // Answering.
 
 let asked = null; // the question on the page
-let settled = null; // what became of it
+let settled = null; // the question with its answers and rewards, once it has them
 
 async function showAnswer(fresh = false) {
   if (!asked || fresh) {
@@ -135,7 +135,7 @@ function drawAnswer() {
   if (settled) { card.append(outcome(settled)); return; }
 
   const fields = el("div");
-  const reasoning = question.tagged ? field("Your reasoning (nodes learn from it too; you may leave it out)", { name: "reasoning" }) : null;
+  const reasoning = question.tagged ? field("Your reasoning (nodes learn from it too; optional)", { name: "reasoning" }) : null;
   const add = () => {
     const count = fields.childElementCount;
     const label = count ? `Another answer (${count + 1})` : "Your answer";
@@ -193,7 +193,7 @@ function chips(entry) {
 }
 
 function learners(entry) {
-  const lessons = told.get(key(entry)) || entry.lessons || [];
+  const lessons = lessonsOf.get(key(entry)) || entry.lessons || [];
   const names = [...new Map(lessons.map((one) => [one.node, one])).values()];
   const line = el("p", { className: "learners" });
   const first = entry.rewards.some(right) ? "Learned from by " : "Learned from, as what not to do, by ";
@@ -203,14 +203,14 @@ function learners(entry) {
 
 function outcome(entry) {
   const [good, title] = verdict(entry.rewards);
-  const there = state.peers ? `Sent to the swarm: ${plural(state.peers, "node is", "nodes are")} there.` : "It waits here for a node to come.";
+  const there = state.peers ? `Sent to the swarm of ${plural(state.peers, "other node")}.` : "No node is connected yet; your answer is sent when one is.";
   const next = el("button", { id: "next", className: "primary", type: "button" }, "Next question", el("kbd", {}, "Enter"));
   next.addEventListener("click", () => doing([next], async () => { await showAnswer(true); focusFirst(); }));
   return el("div", {},
     el("div", { className: `result${good ? " good" : ""}` },
       el("h2", {}, title),
       chips(entry),
-      learners(entry) || el("p", { className: "wait" }, `${there} Who learns from it will stand here.`)),
+      learners(entry) || el("p", { className: "wait" }, `${there} Nodes that learn from it appear here.`)),
     el("div", { className: "actions" }, next));
 }
 
@@ -234,7 +234,7 @@ function drawRank() {
   nothing = !comparison;
   if (nothing) {
     $("rank").replaceChildren(el("div", { className: "card empty" }, el("b", {}, "Nothing to rank yet"),
-      "As soon as nodes have answered a question in different ways, their answers stand here side by side."));
+      "When nodes have given different answers to a question, the answers appear here side by side."));
     return;
   }
   const letters = "ABCD";
@@ -305,7 +305,7 @@ function drawRank() {
   $("rank").replaceChildren(card);
 }
 
-// Digits count wherever the focus is, if it is nowhere.
+// Digits work without a focus, too.
 document.addEventListener("keydown", (event) => {
   if (view !== "rank" || document.activeElement !== document.body || !/^[1-4]$/.test(event.key)) return;
   const open = [...document.querySelectorAll("#rank fieldset")].find((box) => !box.querySelector("input:checked"));
@@ -330,7 +330,7 @@ async function showJournal(more = false) {
 function drawJournal() {
   if (!entries.length) {
     $("journal").replaceChildren(el("div", { className: "card empty" }, el("b", {}, "No answers yet"),
-      "What you answer is kept here, with its score and who learned from it."));
+      "Your answers are kept here, with their scores and who learned from them."));
     return;
   }
   const list = el("ol", { className: "entries" }, entries.map((entry) => el("li", { className: "entry" },
@@ -338,14 +338,14 @@ function drawJournal() {
     el("p", { className: "ask" }, entry.text.trim()), chips(entry), learners(entry))));
   const card = el("article", { className: "card" }, list);
   if (!whole) {
-    const more = el("button", { className: "more", type: "button" }, "Earlier ones");
+    const more = el("button", { className: "more", type: "button" }, "Earlier answers");
     more.addEventListener("click", () => doing([more], () => showJournal(true)));
     card.append(more);
   }
   $("journal").replaceChildren(card);
 }
 
-// What came of it.
+// The state of things.
 
 function drawState() {
   $("dot").className = `dot ${state.silo ? "off" : "on"}`;
@@ -373,12 +373,12 @@ async function refresh() {
   drawState();
 }
 
-let heard = false; // whether what is heard is new, or was in the journal
+let heard = false; // whether lessons are new, or were in the journal
 
 function take(lessons) {
   for (const lesson of lessons) {
-    const known = told.get(key(lesson)) || [];
-    told.set(key(lesson), [...known, lesson]);
+    const known = lessonsOf.get(key(lesson)) || [];
+    lessonsOf.set(key(lesson), [...known, lesson]);
     drawLesson(lesson, heard);
     last = Math.max(last, lesson.number);
   }

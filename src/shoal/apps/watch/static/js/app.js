@@ -1,8 +1,8 @@
 // The page: which run, which view, and when to ask again.
 
-import { cut, fill, fixed, h, inert, isFolder, percent, span, whole } from "./dom.js";
+import { cut, fill, fixed, h, escaped, isFolder, percent, span, whole } from "./dom.js";
 import { repaint } from "./charts.js";
-import { ask, listen, Refused } from "./net.js";
+import { ask, listen, PAUSE, Refused } from "./net.js";
 import { Progress } from "./progress.js";
 import { Swarm } from "./swarm.js";
 import { Explorer } from "./explorer.js";
@@ -12,7 +12,6 @@ import { Machine } from "./machine.js";
 // ECharts empties its room with `innerHTML = ""`; anything more that would become markup is refused by the browser.
 window.trustedTypes?.createPolicy("default", { createHTML: (text) => (text === "" ? "" : null) });
 
-const PAUSE = 1500; // ms between two times that the page asks again, at least
 const COMPARED = 8; // runs side by side
 
 const $ = (id) => document.getElementById(id);
@@ -64,8 +63,7 @@ function show() {
   refresh();
 }
 
-async function listRuns() {
-  const { runs } = await ask("runs");
+function listRuns(runs) {
   state.runs = runs;
   state.run ??= runs[0]?.id ?? null;
   readHash();
@@ -79,7 +77,7 @@ async function refresh() {
   if (busy) { again = true; return; }
   busy = true;
   try {
-    if (!state.runs.length) await listRuns();
+    if (!state.runs.length) listRuns((await ask("runs")).runs);
     const id = state.run;
     const summary = await ask(`runs/${id}/summary`);
     going = summary.live;
@@ -87,8 +85,8 @@ async function refresh() {
     if (!state.has.includes(state.view)) go({ view: state.has[0] });
     else arrange();
     connection();
-    told("about", summary.about);
-    told("trouble", summary.trouble);
+    say("about", summary.about);
+    say("trouble", summary.trouble);
     figures(summary);
     await views[state.view].update({ id, summary, runs: state.runs, beside: state.beside, compare: (beside) => go({ beside }) });
     problem("");
@@ -101,7 +99,7 @@ async function refresh() {
   if (again) { again = false; refresh(); }
 }
 
-/** Says whether the server is heard, and whether the run goes on; only when that has changed. */
+/** Shows whether the server answers and the run goes on, if that has changed. */
 function connection() {
   const [text, kind] = link[1] === "on" ? [going ? "live" : "connected", going ? "on" : ""] : link;
   if ($("state").textContent === text) return;
@@ -109,12 +107,12 @@ function connection() {
   $("state").className = "state " + kind;
 }
 
-function told(where, text) {
+function say(where, text) {
   $(where).hidden = !text;
-  if ($(where).textContent !== (text ?? "")) $(where).textContent = inert(text);
+  if ($(where).textContent !== (text ?? "")) $(where).textContent = escaped(text);
 }
 
-const problem = (text) => told("problem", text);
+const problem = (text) => say("problem", text);
 
 function figures(summary) {
   const all = summary.kind === "judge" ? judgeFigures(summary) : summary.kind === "swarm" ? heardFigures(summary) : runFigures(summary);
@@ -125,12 +123,12 @@ const mean = (values) => (values.length ? values.reduce((a, b) => a + b) / value
 
 /** Of a live swarm, by its nodes' own word. */
 function heardFigures(summary) {
-  const { of, held_out: passed, reward } = summary.median, those = `median of the ${of} heard for longest, they say`;
+  const { of, held_out: passed, reward } = summary.median, those = `median of the ${of} nodes heard for longest, by their own word`;
   const count = whole(summary.nodes.length + summary.more) + (summary.more ? "+" : "");
   return [
     [count, summary.nodes.length === 1 && !summary.more ? "node heard" : "nodes heard"],
     [percent(passed), `pass@1, ${those}`], [fixed(reward, 3), `local reward, ${those}`],
-    [whole(summary.notices), "rounds heard of"], [summary.ago === null ? "–" : span(summary.ago), "since the last"],
+    [whole(summary.notices), "rounds reported"], [summary.ago === null ? "–" : span(summary.ago), "since the last"],
   ];
 }
 
@@ -144,18 +142,19 @@ function runFigures(summary) {
     [fixed(mean(known("reward")), 3), "local reward"],
     [whole(summary.nodes.length), summary.nodes.length === 1 ? "node" : "nodes"],
     [whole(summary.completions), "completions"],
-    [summary.swarm ? whole(summary.swarm.peers_there) : whole(mean(known("tokens_per_second"))), summary.swarm ? "peers there" : "tokens/s a node"],
+    [summary.swarm ? whole(summary.swarm.peers) : whole(mean(known("tokens_per_second"))), summary.swarm ? "peers" : "tokens/s per node"],
   ];
 }
 
 let timer = 0;
 listen(
-  (versions) => {
+  (runs) => {
+    const versions = Object.fromEntries(runs.map((run) => [run.id, run.version]));
     const shown = [state.run, ...state.beside];
     const moved = shown.some((id) => versions[id] !== state.versions[id]);
-    const more = Object.keys(versions).some((id) => !state.runs.some((run) => run.id === id));
+    const more = runs.some((run) => !state.runs.some((known) => known.id === run.id));
     state.versions = versions;
-    if (more && state.runs.length) listRuns().then(show, () => {});
+    if (more && state.runs.length) { listRuns(runs); show(); }
     else if (moved && !timer) {
       timer = setTimeout(() => { timer = 0; if (!document.hidden) refresh(); }, Math.max(0, last + PAUSE - Date.now()));
     }

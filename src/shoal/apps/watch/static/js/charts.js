@@ -3,7 +3,7 @@
 
 import { cut, fixed, h, listing } from "./dom.js";
 
-// After Okabe and Ito, told apart by the colour-blind; darker for light pages, lighter for dark ones.
+// After Okabe and Ito, distinct for the colour-blind; darker for light pages, lighter for dark ones.
 const LIGHT = ["#0072b2", "#d55e00", "#00805f", "#b5468b", "#8a6d00", "#3b8fc4", "#5b4bb5", "#555555"];
 const DARK = ["#56b4e9", "#ff8f4a", "#2fcf9f", "#f08fc8", "#f0e442", "#9ad0f5", "#b3a6ff", "#c8c8c8"];
 const DASHES = ["solid", "dashed", "dotted"];
@@ -106,7 +106,7 @@ export function legend(names) {
   return { type: "scroll", top: 0, left: 0, right: 0, data: names, textStyle: { color: variable("--text"), fontSize: 12 }, pageTextStyle: { color: variable("--dim") }, pageIconColor: variable("--accent"), pageIconInactiveColor: variable("--line"), padding: [3, 0], itemWidth: 18, itemHeight: 14 };
 }
 
-/** Names that are short, inert and not twice the same. */
+/** Names that are short, escaped and not twice the same. */
 export function distinct(names) {
   const seen = new Map();
   return names.map((name) => {
@@ -129,10 +129,10 @@ export function drawCurves(chart, series, { share = false, what = "value", empty
   const step = Math.ceil(rounds.length / 200);
   const shown = rounds.filter((_, at) => at % step === 0 || at === rounds.length - 1);
   const at = series.map((each) => new Map(each.points.map((point) => [point[0], point])));
-  const told = (point) => (point ? format(point[1]) + (point.length > 3 ? ` (${format(point[2])} to ${format(point[3])})` : "") : "–");
+  const asText = (point) => (point ? format(point[1]) + (point.length > 3 ? ` (${format(point[2])} to ${format(point[3])})` : "") : "–");
   const minutes = against === "minutes";
   const columns = [{ title: minutes ? "minute" : "round", number: true, get: (round) => fixed(round, minutes ? 1 : 0) },
-    ...names.map((name, index) => ({ title: name, number: true, get: (round) => told(at[index].get(round)) }))];
+    ...names.map((name, index) => ({ title: name, number: true, get: (round) => asText(at[index].get(round)) }))];
   const drawn = series.length <= BANDS ? series.flatMap(band) : [];
   return chart.draw((small) => ({
     legend: legend(names),

@@ -3,13 +3,13 @@
 const STEERING = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/g;
 
 /** `text` with what would steer a display (control characters, changes of direction) made visible. */
-export function inert(text) {
+export function escaped(text) {
   return String(text ?? "").replace(/\r\n/g, "\n").replace(STEERING, (c) => "⟨" + c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0") + "⟩");
 }
 
 /** At most `most` characters of it. */
 export function cut(text, most = 40) {
-  const letters = Array.from(inert(text).slice(0, 4 * most + 4));
+  const letters = Array.from(escaped(text).slice(0, 4 * most + 4));
   return letters.length > most ? letters.slice(0, most - 1).join("") + "…" : letters.join("");
 }
 

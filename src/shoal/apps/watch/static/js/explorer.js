@@ -1,6 +1,6 @@
 // Every completion: found by filters and search, read side by side.
 
-import { card, cut, fill, fixed, h, inert, listing, name, select, whole } from "./dom.js";
+import { card, cut, fill, fixed, h, escaped, listing, name, select, whole } from "./dom.js";
 import { ask, Refused } from "./net.js";
 
 const WAIT = 250; // ms after the last key
@@ -28,7 +28,7 @@ export class Explorer {
   }
 
   async update({ id, summary }) {
-    const key = JSON.stringify([id, summary.makers, summary.tasks.map((task) => task.name), summary.nodes.length]);
+    const key = JSON.stringify([id, summary.makers, summary.tasks, summary.nodes.length]);
     if (key !== this.key) {
       const other = id !== this.id;
       this.key = key;
@@ -55,12 +55,12 @@ export class Explorer {
     const text = field("Search in questions and completions ( / )", "text", { type: "search", maxlength: "200", spellcheck: "false", autocomplete: "off" });
     text.className = "search";
     const choices = h("div", { class: "filters" },
-      choice("Task", "task", [["", "all"], ...summary.tasks.map((task) => [task.name, task.name])]),
-      choice("Made by", "node", [["", "anybody"], ...summary.makers.map((each) => [each, each])]),
-      choice("Trained on by", "learner", [["", "no matter"], ["*", "another node"], ...nodes.map((each) => [each, each])]),
+      choice("Task", "task", [["", "all"], ...summary.tasks.map((task) => [task, task])]),
+      choice("Made by", "node", [["", "any node"], ...summary.makers.map((each) => [each, each])]),
+      choice("Trained on by", "learner", [["", "any"], ["*", "another node"], ...nodes.map((each) => [each, each])]),
       choice("Reward", "reward", [["", "any"], ["0", "0: wrong"], ["part", "between"], ["1", "1: right"]]),
-      choice("Rewards of its group", "live", [["", "no matter"], ["true", "differ (live)"], ["false", "are equal"]]),
-      choice("Ended", "finish", [["", "no matter"], ["stop", "by itself"], ["length", "cut short"]]),
+      choice("Rewards of its group", "live", [["", "any"], ["true", "differ (live)"], ["false", "are equal"]]),
+      choice("Ended", "finish", [["", "any"], ["stop", "complete"], ["length", "cut short"]]),
       field("From round", "first", number), field("To round", "last", number));
     const open = this.form.querySelector("details")?.open ?? innerWidth > 760;
     fill(this.form, h("div", { class: "filters" }, text), h("details", { open }, h("summary", {}, "Filters"), choices));
@@ -147,20 +147,20 @@ export class Explorer {
       { title: "mean reward, by its verifier", number: true, get: (each) => fixed(each.mean_reward, 3) },
     ];
     const answers = found.completions.map((each, at) => h("article", { class: "answer" + (each.row === found.row ? " here" : "") },
-      h("header", {}, h("h3", {}, `${at + 1} of ${found.completions.length}`), badge(each.reward), h("span", { class: "badge" }, each.finish_reason === "stop" ? "ended by itself" : "cut short")),
+      h("header", {}, h("h3", {}, `${at + 1} of ${found.completions.length}`), badge(each.reward), h("span", { class: "badge" }, each.finish_reason === "stop" ? "complete" : "cut short")),
       this.text(each, "completion", each.completion, each.length)));
     return [
       h("dl", { class: "facts" }, facts.map(([key, value]) => h("div", {}, h("dt", {}, key), h("dd", {}, value)))),
       h("h2", {}, "Question"), this.text(found, "question", found.question, found.question_length),
       h("h2", { class: "block" }, "Completions"), h("div", { class: "side" }, answers),
       h("h2", { class: "block" }, "Trained on by"),
-      found.learned.length ? listing("Who trained on it", "Updates that this rollout went into.", learners, found.learned) : h("p", { class: "note" }, "No update of this run that is written down had it."),
+      found.learned.length ? listing("Who trained on it", "Updates that used this rollout.", learners, found.learned) : h("p", { class: "note" }, "No update of this run used it."),
     ];
   }
 
   /** A text as it is, and a button for the next piece while there is more. */
   text({ part, row }, field, given, length) {
-    const place = h("pre", { class: "text", tabindex: "0", "aria-label": field }, inert(given) || "(empty)");
+    const place = h("pre", { class: "text", tabindex: "0", "aria-label": field }, escaped(given) || "(empty)");
     if (length <= Array.from(given).length) return place;
     let offset = Array.from(given).length;
     const left = () => `Show more: ${whole(length - offset)} characters are left`;
@@ -168,7 +168,7 @@ export class Explorer {
       button.disabled = true;
       try {
         const piece = await ask(`runs/${this.id}/text`, { part, row, field, offset });
-        place.append(inert(piece.text));
+        place.append(escaped(piece.text));
         offset = piece.next ?? length;
         button.textContent = left();
         button.hidden = piece.next === null;

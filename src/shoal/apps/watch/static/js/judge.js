@@ -1,4 +1,4 @@
-// What a judge has found: who stands where, how it went, how questions ended.
+// What a judge has measured: the leaderboard, curves, how questions ended.
 
 import { axis, Chart, colour, distinct, drawCurves, legend, tooltip, variable } from "./charts.js";
 import { card, cut, fill, fixed, h, listing, name, percent, select, span, whole } from "./dom.js";
@@ -28,17 +28,17 @@ export class Judge {
     this.board = h("div");
     this.boardCard = card("Leaderboard", null, this.board);
     this.boardCard.classList.add("wide");
-    this.intervals = new Chart("The first of the leaderboard", { note: "pass@1 and Wilson's 95 % interval. Those above others by less than these are not known to be better." });
+    this.intervals = new Chart("Top of the leaderboard", { note: "pass@1 with Wilson's 95 % interval. Where intervals overlap, neither node is known to be better." });
     this.curves = new Chart("pass@1 against rounds", {
       controls: [
-        select("of", [["mean", "models"], ["node", "first nodes"]], this.by, (value) => { this.by = value; refresh(); }),
+        select("of", [["mean", "models"], ["node", "top nodes"]], this.by, (value) => { this.by = value; refresh(); }),
         select("windows of", WINDOWS, this.window, (value) => { this.window = value; refresh(); }),
       ],
     });
     this.beyond = h("p", { class: "note", hidden: true });
     this.curves.element.append(this.beyond);
     this.nodeSelect = h("span");
-    this.tasks = new Chart("pass@1 by task", { controls: [this.nodeSelect], note: "Of few questions the share jumps about: the table has the intervals." });
+    this.tasks = new Chart("pass@1 by task", { controls: [this.nodeSelect], note: "With few questions the share varies widely: see the intervals in the table." });
     this.outcomes = new Chart("How questions ended", { note: "Questions in each window of rounds. Lapsed: not answered in time, which is wrong. Void: the judge was down; left out." });
     this.trouble = h("div");
     this.troubleCard = card("Failures and refusals", null, this.trouble);
@@ -59,10 +59,10 @@ export class Judge {
       ask(`runs/${id}/curve`, { metric: "pass@1", by: this.by, smooth }), ask(`runs/${id}/tasks`, { node: this.node, smooth }),
       ask(`runs/${id}/curve`, { metric: "outcomes", smooth }),
     ]);
-    drawCurves(this.curves, curves.series, { share: true, what: "pass@1", empty: "no question has come to an end" });
-    drawCurves(this.tasks, tasks.series, { share: true, what: "pass@1 of each task", empty: "no question has come to an end" });
+    drawCurves(this.curves, curves.series, { share: true, what: "pass@1", empty: "no question has ended yet" });
+    drawCurves(this.tasks, tasks.series, { share: true, what: "pass@1 of each task", empty: "no question has ended yet" });
     this.beyond.hidden = !curves.beyond;
-    this.beyond.textContent = `Left out: ${whole(curves.beyond)} questions of rounds far beyond the others'.`;
+    this.beyond.textContent = `Left out: ${whole(curves.beyond)} questions, whose rounds are far beyond all others.`;
     this.drawOutcomes(outcomes);
   }
 
@@ -78,11 +78,11 @@ export class Judge {
   drawIntervals(board) {
     const rows = board.slice(0, SHOWN);
     const names = distinct(rows.map((row) => row.node));
-    const told = rows.map((row, at) => `${names[at]}: ${interval(row)}\n${whole(row.questions)} questions, ${cut(row.model) || "no model named"}`);
+    const texts = rows.map((row, at) => `${names[at]}: ${interval(row)}\n${whole(row.questions)} questions, ${cut(row.model) || "no model named"}`);
     const columns = [{ title: "node", get: (row) => name(row.node) }, { title: "pass@1", number: true, get: interval }, { title: "questions", number: true, get: (row) => whole(row.questions) }];
     this.intervals.draw((small) => ({
       grid: { left: 8, right: 24, top: 10, bottom: 8, containLabel: true },
-      tooltip: tooltip({ trigger: "axis", axisPointer: { type: "shadow" }, formatter: ([first]) => told[first?.dataIndex] ?? "" }),
+      tooltip: tooltip({ trigger: "axis", axisPointer: { type: "shadow" }, formatter: ([first]) => texts[first?.dataIndex] ?? "" }),
       xAxis: axis({ type: "value", min: 0, max: 1, splitNumber: small ? 4 : 5, axisLabel: { color: variable("--dim"), formatter: (value) => Math.round(100 * value) + " %" } }),
       yAxis: axis({ type: "category", data: names, inverse: true, axisTick: { show: false }, axisLabel: { color: variable("--text"), fontSize: small ? 11 : 12, width: small ? 135 : 180, overflow: "truncate" } }),
       series: [
@@ -90,7 +90,7 @@ export class Judge {
         { type: "bar", stack: "interval", barWidth: 8, itemStyle: { color: colour(0), opacity: 0.35, borderRadius: 4 }, data: rows.map((row) => row.high - row.low) },
         { type: "scatter", symbolSize: 9, color: colour(0), data: rows.map((row) => row["pass@1"]) },
       ],
-    }), told.slice(0, 5).join("; ") + ".", columns, rows, rows.length ? "" : "nobody has been asked yet");
+    }), texts.slice(0, 5).join("; ") + ".", columns, rows, rows.length ? "" : "no node has been asked yet");
   }
 
   leaderboard(board) {
@@ -106,8 +106,8 @@ export class Judge {
       { title: "round", number: true, get: (row) => whole(row.round) },
       { title: "last asked", number: true, get: (row) => span(Date.now() / 1000 - row.time) + " ago" },
     ];
-    const caption = "By the lower end of the interval. The model, the round and whether it is in a swarm are what the node declares.";
-    fill(this.board, board.length ? listing("Leaderboard", caption, columns, board.slice(0, 200)) : h("p", { class: "empty" }, "nobody has been asked yet"));
+    const caption = "By the lower end of the interval. Nodes themselves declare the model, the round and whether they are in a swarm.";
+    fill(this.board, board.length ? listing("Leaderboard", caption, columns, board.slice(0, 200)) : h("p", { class: "empty" }, "no node has been asked yet"));
   }
 
   drawOutcomes({ series, rounds_per_point: width }) {
@@ -126,16 +126,16 @@ export class Judge {
       xAxis: axis({ type: "category", data: places.map((round) => width > 1 ? `${first(round)}–${first(round) + width - 1}` : String(first(round))) }),
       yAxis: axis({ type: "value", minInterval: 1 }),
       series: ENDS.map((what) => ({ type: "bar", stack: "all", name: what, barMaxWidth: 40, color: colours[what], data: places.map((round) => of(what, round)) })),
-    }), totals.join(", ") + ".", columns, places, places.length ? "" : "no question has come to an end");
+    }), totals.join(", ") + ".", columns, places, places.length ? "" : "no question has ended yet");
   }
 
   troubles({ failures, refused, totals }) {
     const times = (caption, what, rows) => listing(caption, caption, [{ title: what, get: ([reason]) => cut(reason, 100) }, { title: "times", number: true, get: ([, count]) => whole(count) }], rows);
     const parts = [];
-    if (failures.length) parts.push(times("What scoring answers failed by; such answers are wrong.", "failure", failures.map((each) => [each.failure, each.times])));
+    if (failures.length) parts.push(times("Why scoring failed; such answers count as wrong.", "failure", failures.map((each) => [each.failure, each.times])));
     const reasons = Object.entries(refused);
     if (reasons.length) parts.push(times("Requests that the judge refused since it was started.", "reason", reasons));
-    if (totals.restarts) parts.push(h("p", { class: "note" }, `It came back ${whole(totals.restarts)} times while questions were under way.`));
+    if (totals.restarts) parts.push(h("p", { class: "note" }, `The judge was restarted ${whole(totals.restarts)} times while questions waited for answers.`));
     this.troubleCard.hidden = !parts.length;
     fill(this.trouble, parts.flat());
   }

@@ -1,4 +1,4 @@
-// What the machines do: tokens a second, and where the time goes.
+// The machines: tokens per second, and where the time goes.
 
 import { axis, Chart, colour, distinct, drawCurves, legend, tooltip } from "./charts.js";
 import { card, fill, fixed, h, listing, name, percent, whole } from "./dom.js";
@@ -23,14 +23,14 @@ export class Machine {
       { title: "node", get: (node) => name(node.name) },
       { title: "tokens/s", number: true, get: (node) => whole(node.tokens_per_second) },
       ...PHASES.map((phase) => ({ title: phase + ", s", number: true, get: (node) => fixed(node.seconds[phase], 2) })),
-      { title: "tokens written", number: true, get: (node) => whole(node.tokens) },
+      { title: "tokens generated", number: true, get: (node) => whole(node.tokens) },
       { title: "mean length", number: true, get: (node) => fixed(node.length, 1) },
       { title: "cut short", number: true, get: (node) => percent(node.truncated, 0) },
-      { title: "not given", number: true, get: (node) => whole(node.missing) },
+      { title: "missing", number: true, get: (node) => whole(node.missing) },
       { title: "pool", number: true, get: (node) => whole(node.pool) },
     ];
-    const caption = "Means over the last 20 rounds. Tokens a second: written and trained on, over the time of both. " +
-      "Cut short: completions that ended at the longest length. Not given: asked of an endpoint in vain.";
+    const caption = "Means over the last 20 rounds. Tokens/s: generated and trained on, over the time of both. " +
+      "Cut short: completions that reached the longest length. Missing: completions that an endpoint did not give.";
     fill(this.table, listing("Nodes", caption, columns, nodes.slice(0, 200)));
     const shown = nodes.slice(0, 40);
     const names = distinct(shown.map((node) => node.name));

@@ -1,4 +1,6 @@
-// What the page asks of its server, and the news that comes from there. Nothing else is asked anywhere.
+// What the page asks of its server. It asks nobody else.
+
+export const PAUSE = 1500; // ms between two times that the page asks what is new
 
 export class Refused extends Error {}
 
@@ -19,10 +21,19 @@ export async function ask(path, parameters = {}, signal = undefined) {
   return data;
 }
 
-/** Calls `news(versions)` whenever a run has something new, and `state(text, kind)` about the connection. */
-export function listen(news, state) {
-  const events = new EventSource("/events");
-  events.addEventListener("open", () => state("connected", "on"));
-  events.addEventListener("news", (event) => news(JSON.parse(event.data).versions));
-  events.addEventListener("error", () => state("no connection, trying again", "off"));
+/** Calls `news(runs)` every other moment, and `state(text, kind)` about the connection. A hidden page does not ask. */
+export async function listen(news, state) {
+  for (;;) {
+    if (!document.hidden) {
+      try {
+        const { runs } = await ask("runs");
+        state("connected", "on");
+        news(runs);
+      } catch (error) {
+        if (!(error instanceof Refused)) console.error(error);
+        state("no connection, trying again", "off");
+      }
+    }
+    await new Promise((done) => setTimeout(done, PAUSE));
+  }
 }

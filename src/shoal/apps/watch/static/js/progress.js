@@ -112,8 +112,8 @@ export class Progress {
     ].filter(({ key }) => !key || summary.nodes.some((node) => (node[key] ?? null) !== null));
     const caption = ranked ? "By held-out pass@1, with its change since round 0; local reward is the mean of the last 20 rounds. " +
       "From others: their share of the node's gradient. To others: its share of theirs, added up." :
-      "Those heard for longest first. Nobody has checked a figure: each is the node's own word, and what others took is theirs. Taken: rollouts of others that " +
-      "it says it trained on." + (summary.more ? ` ${whole(summary.more)} more or over have spoken, and are not shown.` : "");
+      "The nodes heard for longest come first. All figures are the nodes' own word, and nobody has checked them. Taken: rollouts of others that " +
+      "the node says it trained on. Others took: what other nodes say they took of it." + (summary.more ? ` At least ${whole(summary.more)} more nodes spoke and are not shown.` : "");
     fill(this.board, summary.nodes.length ? listing("Leaderboard", caption, columns, ranked ? summary.nodes.slice(0, 200) : summary.nodes) : h("p", { class: "empty" }, "no node has finished a round"));
   }
 }

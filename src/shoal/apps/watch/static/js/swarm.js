@@ -19,7 +19,7 @@ export class Swarm {
     this.rounds = "0";
     this.select = select("rounds", [["0", "all"], ["20", "last 20"], ["100", "last 100"], ["500", "last 500"]], this.rounds, (value) => { this.rounds = value; this.again?.(); });
     this.graph = new Chart("Who learns from whom", {
-      tall: true, note: "An arrow goes from a maker to a node that trained on its rollouts; the wider, the more of them.",
+      tall: true, note: "An arrow points from a maker to a node that trained on its rollouts. Wider arrows stand for more rollouts.",
       controls: [this.select],
     });
     this.refused = new Chart("Refused, by node");
@@ -39,7 +39,7 @@ export class Swarm {
   async update(context) {
     this.again = () => this.update(context);
     const { id, summary } = context;
-    const own = summary.kind !== "swarm"; // what only a node's own folder tells
+    const own = summary.kind !== "swarm"; // what only a node's own folder has
     this.select.hidden = this.refused.element.hidden = this.aside.hidden = !own;
     this.graph.element.classList.toggle("wide", !own);
     const [graph, refused] = await Promise.all([
@@ -50,7 +50,7 @@ export class Swarm {
     this.showLink(summary.swarm);
     this.showPeers(summary);
     if (!own) return;
-    drawCurves(this.refused, refused.series, { what: "rollouts refused so far", empty: "no figures of it" });
+    drawCurves(this.refused, refused.series, { what: "rollouts refused so far", empty: "this run does not record refusals" });
     this.showDefence(summary);
   }
 
@@ -76,7 +76,7 @@ export class Swarm {
     ];
     const strongest = shown.slice(0, 5).map((edge) => `${cut(edge.node)} took ${edge.rollouts} rollouts of ${cut(edge.maker)}`).join("; ");
     this.graph.draw((small, width, height) => ({
-      tooltip: tooltip({ formatter: ({ data }) => data.told ?? "" }),
+      tooltip: tooltip({ formatter: ({ data }) => data.text ?? "" }),
       series: [{
         type: "graph", layout: "none", roam: false,
         ...square(width, height, small ? 60 : 140),
@@ -85,23 +85,23 @@ export class Swarm {
         lineStyle: { curveness: 0.18, opacity: 0.7 },
         data: [...CORNERS, ...nodes.map((node, index) => ({
           id: String(index), name: String(index), ...around(index, nodes.length, small), symbolSize: 12 + 22 * Math.sqrt(weight.get(node) / most), itemStyle: { color: colour(index) },
-          told: names[index] + (summary.kind === "swarm" ? "" : `\nothers learned from ${whole(weight.get(node))} of its rollouts`),
+          text: names[index] + (summary.kind === "swarm" ? "" : `\nothers learned from ${whole(weight.get(node))} of its rollouts`),
         }))],
         links: shown.map((edge) => ({
           source: String(at.get(edge.maker)), target: String(at.get(edge.node)), lineStyle: { color: colour(at.get(edge.maker)), width: 0.7 + 5 * weigh(edge) / heaviest },
-          told: `${cut(edge.node)} learned from\n${cut(edge.maker)}: ${whole(edge.rollouts)} rollouts`,
+          text: `${cut(edge.node)} learned from\n${cut(edge.maker)}: ${whole(edge.rollouts)} rollouts`,
         })),
       }],
     }), `A graph of ${nodes.length} nodes. ${strongest}${more ? "; only the heaviest arrows are shown" : ""}.`, columns, edges,
-    shown.length ? "" : "nobody has learned from another node yet");
+    shown.length ? "" : "no node has learned from another one yet");
   }
 
   showAlarm({ attack, swarm }) {
     const words = [];
     if (attack) words.push(`An experiment: the last ${attack.nodes} node${attack.nodes === 1 ? " is" : "s are"} hostile (${cut(attack.kind)}).`);
-    const muted = swarm?.peers.filter((peer) => peer.muted > 0).length ?? 0;
+    const muted = swarm?.admission.peers.filter((peer) => peer.muted > 0).length ?? 0;
     if (muted) words.push(`${muted} peer${muted === 1 ? " is" : "s are"} muted for breaking rules.`);
-    if (swarm?.faults) words.push(`${swarm.faults} errors of this program's own: see its log.`);
+    if (swarm?.faults) words.push(`${swarm.faults} errors of shoal itself: see its log.`);
     this.alarm.hidden = !words.length;
     this.alarm.textContent = words.join(" ");
   }
@@ -110,12 +110,12 @@ export class Swarm {
     this.linkCard.hidden = !swarm;
     if (!swarm) return;
     const flow = (meter) => `${fixed(meter.messages_per_second, 1)}/s, ${bytes(meter.bytes_per_second)}/s; ${whole(meter.messages)} in all`;
-    const state = !swarm.running ? `not running: its last word was ${span(swarm.age)} ago` : swarm.note || `in touch, ${swarm.links} link${swarm.links === 1 ? "" : "s"}`;
+    const state = !swarm.running ? `not running: last seen ${span(swarm.age)} ago` : swarm.note || `connected, ${swarm.links} link${swarm.links === 1 ? "" : "s"}`;
     const facts = [
       ["node", name(swarm.name)], ["swarm", h("span", {}, name(swarm.swarm), swarm.private ? " (private)" : "")], ["state", cut(state, 200)],
-      ["peers", `${whole(swarm.peers_there)} there, listening to ${swarm.listens_to}`],
+      ["peers", `${whole(swarm.peers)} there, listening to ${whole(swarm.neighbours)}`],
       ["in", flow(swarm.received)], ["out", flow(swarm.sent)],
-      ["pool", `${whole(swarm.pool.rollouts)} rollouts, ${whole(swarm.pool.live)} live; J = ${swarm.pool.wanted}`], ["admitted", whole(swarm.admitted)],
+      ["pool", `${whole(swarm.pool.rollouts)} rollouts, ${whole(swarm.pool.live)} live; J = ${swarm.pool.wanted}`], ["admitted", whole(swarm.admission.admitted)],
     ];
     fill(this.link, h("table", {}, h("tbody", {}, facts.map(([key, value]) => h("tr", {}, h("th", { scope: "row" }, key), h("td", {}, value))))));
   }
@@ -127,12 +127,12 @@ export class Swarm {
     const columns = [
       { title: "peer", get: (peer) => h("span", { title: cut(peer.id, 64) }, name(peer.name)) },
       { title: "admitted", number: true, get: (peer) => whole(peer.admitted) },
-      { title: "of the gradient", number: true, get: (peer) => (shares.has(peer.name) ? percent(shares.get(peer.name)) : "–") },
+      { title: "gradient share", number: true, get: (peer) => (shares.has(peer.name) ? percent(shares.get(peer.name)) : "–") },
       { title: "weight", number: true, get: (peer) => fixed(peer.weight) },
-      { title: "last seen", number: true, get: (peer) => span(peer.ago) + " ago" },
+      { title: "last seen", number: true, get: (peer) => span(Date.now() / 1000 - peer.last) + " ago" },
       { title: "refused", get: (peer) => (peer.muted > 0 ? `muted for ${span(peer.muted)}; ` : "") + counted(peer.refused) },
     ];
-    fill(this.peers, swarm.peers.length ? listing("Peers", "Whom this node has heard, the last one first.", columns, swarm.peers) : h("p", { class: "empty" }, "no peer has been heard yet"));
+    fill(this.peers, swarm.admission.peers.length ? listing("Peers", "Nodes that this node has heard, the latest first.", columns, swarm.admission.peers) : h("p", { class: "empty" }, "no peer has been heard yet"));
   }
 
   showDefence({ nodes, swarm }) {
@@ -140,16 +140,16 @@ export class Swarm {
       { title: "node", get: (node) => name(node.name) },
       { title: "refused", number: true, get: (node) => whole(node.refused) },
       { title: "gated", number: true, get: (node) => percent(node.gated, 0) },
-      { title: "steps left out", number: true, get: (node) => whole(node.skipped) },
+      { title: "steps skipped", number: true, get: (node) => whole(node.skipped) },
     ];
-    const parts = [listing("Refusals by node", "Foreign rollouts refused so far; the share of others' successes that the gate leaves out; updates left out because they were not finite.", columns, nodes.slice(0, 200))];
+    const parts = [listing("Refusals by node", "Foreign rollouts refused so far; the share of others' successes that the gate left out; updates that were skipped because they were not finite.", columns, nodes.slice(0, 200))];
     if (swarm) {
-      const reasons = Object.entries({ ...swarm.refused, ...swarm.dropped });
+      const reasons = Object.entries({ ...swarm.admission.refused, ...swarm.dropped });
       const by = [
-        { title: "reason", get: ([reason]) => cut(reason) }, { title: "which is", get: ([reason]) => REASONS[reason] ?? "" },
+        { title: "reason", get: ([reason]) => cut(reason) }, { title: "meaning", get: ([reason]) => REASONS[reason] ?? "" },
         { title: "times", number: true, get: ([, count]) => whole(count) },
       ];
-      parts.unshift(reasons.length ? listing("Refusals by reason", "What strangers' messages were refused for.", by, reasons) : h("p", { class: "note" }, "Nothing of strangers was refused."));
+      parts.unshift(reasons.length ? listing("Refusals by reason", "Why messages of other nodes were refused.", by, reasons) : h("p", { class: "note" }, "No message was refused."));
     }
     fill(this.defence, parts.flat());
   }

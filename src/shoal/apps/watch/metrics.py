@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from shoal.apps.watch.files import opened, reason_of, state_of
+from shoal.apps.watch.files import opened, state_of
 from shoal.apps.watch.source import NAME, Data
 
 NODES, KEYS, PAIRS = 2000, 500, 20_000
@@ -25,7 +25,7 @@ DRAWN = 200
 BLOCK = 4 << 20
 """Bytes that are read at a time."""
 LINE = 1 << 20
-"""Bytes of a line that is taken."""
+"""Bytes of the longest line that is taken."""
 CELLS = 16 << 20
 """Figures that are kept of a run; of more, the older half is dropped."""
 FURTHEST = 2.0**53
@@ -46,10 +46,9 @@ class Node:
 
     def add(self, round: float, figures: dict[str, float]) -> None:
         for key, value in figures.items():
-            column = self.columns.get(key)
-            if column is None:
-                column = self.columns[key] = array("d", [math.nan]) * len(self.rounds)
-            column.append(value)
+            if key not in self.columns:
+                self.columns[key] = array("d", [math.nan]) * len(self.rounds)
+            self.columns[key].append(value)
         self.rounds.append(round)
         for column in self.columns.values():
             if len(column) < len(self.rounds):
@@ -59,7 +58,7 @@ class Node:
         return len(self.rounds) * (1 + len(self.columns))
 
     def drop_older(self) -> None:
-        """The first half of the rounds; figures that no later one has too."""
+        """Drops the first half of the rounds, and figures that no later round has."""
         half = len(self.rounds) // 2
         del self.rounds[:half]
         for key, column in list(self.columns.items()):
@@ -76,23 +75,6 @@ class Node:
         there = np.isfinite(values)
         return np.array(self.rounds)[there], values[there]
 
-    def last(self, key: str) -> float | None:
-        _, values = self.known(key)
-        return float(values[-1]) if len(values) else None
-
-    def first(self, key: str) -> float | None:
-        _, values = self.known(key)
-        return float(values[0]) if len(values) else None
-
-    def recent(self, key: str, rounds: int = 20) -> float | None:
-        """The mean over the last `rounds` rounds that have it."""
-        _, values = self.known(key)
-        return float(values[-rounds:].mean()) if len(values) else None
-
-    def total(self, key: str) -> float | None:
-        _, values = self.known(key)
-        return float(values.sum()) if len(values) else None
-
 
 class Metrics:
     """`metrics.jsonl`, which another process appends to, and replaces when a run is resumed."""
@@ -100,10 +82,10 @@ class Metrics:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.lock = threading.RLock()
-        """Held while figures are read from the file: who wants several that belong together holds it, too."""
-        self._clear()
+        """Held while the file is read. Hold it to get several figures that belong together."""
         self.version = 0
         self._wrong = ""
+        self._clear()
 
     @property
     def trouble(self) -> str:
@@ -116,51 +98,45 @@ class Metrics:
         self._left_out = ""
         self.nodes: dict[str, Node] = {}
         self.keys: set[str] = set()
-        self.pulled: dict[tuple[str, str], float] = {}
+        self.shares: dict[tuple[str, str], float] = {}
         """Of each learner and maker: the sum over rounds of the maker's share of the gradient."""
 
     def look(self, seconds: float = LOOK) -> None:
-        """Read what is new, for at most so many seconds; the next look goes on. Nothing if another thread does."""
-        end = time.monotonic() + seconds
+        """Reads what is new, for at most so many seconds; the next look goes on. Nothing if another thread reads."""
         if not self.lock.acquire(blocking=False):
             return
         try:
-            try:
-                at = state_of(self._path)
-                self._wrong = ""
-            except FileNotFoundError:
-                self._wrong = ""
-                return
-            except OSError as error:
-                self._wrong = f"cannot be read: {reason_of(error)}"
-                return
-            identity = (at.st_dev, at.st_ino)
-            if identity != self._identity or at.st_size < self._offset:
-                self._clear()
-                self._identity = identity
-                self.version += 1
-            while self._offset < at.st_size and self._read(at.st_size):
-                self.version += 1
-                if time.monotonic() > end:
-                    return
+            self._wrong = ""
+            self._look(time.monotonic() + seconds)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            self._wrong = f"cannot be read: {error.strerror or error}"
         finally:
             self.lock.release()
 
+    def _look(self, end: float) -> None:
+        at = state_of(self._path)
+        identity = (at.st_dev, at.st_ino)
+        if identity != self._identity or at.st_size < self._offset:
+            self._clear()
+            self._identity = identity
+            self.version += 1
+        while self._offset < at.st_size and self._read(at.st_size) and time.monotonic() <= end:
+            continue
+
     def _read(self, size: int) -> bool:
-        """Whether there was something to read before `size`, where the file ends."""
-        try:
-            with opened(self._path) as file:
-                file.seek(self._offset)
-                block = file.read(BLOCK)
-        except OSError as error:
-            self._wrong = f"cannot be read: {reason_of(error)}"
-            return False
+        """Whether there was something to read before `size`, the end of the file."""
+        with opened(self._path) as file:
+            file.seek(self._offset)
+            block = file.read(BLOCK)
         end = block.rfind(b"\n") + 1
-        if not end:  # a line that is still being written, or one without end
+        if not end:  # a line that is still being written, or an endless one
             if len(block) == BLOCK:
                 self._offset, self._left_out = size, "has a line without end: what follows is left out"
             return False
         self._offset += end
+        self.version += 1
         for line in io.BytesIO(block[:end]):
             if 1 < len(line) <= LINE:
                 try:
@@ -170,9 +146,9 @@ class Metrics:
         return True
 
     def _take(self, row: Any) -> None:
-        if not isinstance(row, dict) or not _is_number(row.get("round")) or not isinstance(row.get("node"), str):
+        if not isinstance(row, dict) or not isinstance(row.get("node"), str):
             return
-        if not 0 <= row["round"] <= FURTHEST:
+        if not _is_number(row.get("round")) or not 0 <= row["round"] <= FURTHEST:
             return
         name = row["node"][:NAME]
         if name not in self.nodes and len(self.nodes) >= NODES:
@@ -183,8 +159,8 @@ class Metrics:
                 continue
             if key.startswith(FROM):
                 pair = (name, key.removeprefix(FROM))
-                if pair in self.pulled or len(self.pulled) < PAIRS:
-                    self.pulled[pair] = self.pulled.get(pair, 0.0) + value
+                if pair in self.shares or len(self.shares) < PAIRS:
+                    self.shares[pair] = self.shares.get(pair, 0.0) + value
             elif key in self.keys or len(self.keys) < KEYS:
                 self.keys.add(key)
                 figures[key] = float(value)
@@ -204,7 +180,7 @@ class Metrics:
     def curve(self, key: str, by: str, points: int, smooth: int = 0, node: str | None = None) -> Data:
         """The figure against rounds, in at most `points` means over adjacent rounds.
 
-        `by`: "node" for a curve of each, "mean" for the mean over nodes (of those that have it in a round), or over
+        `by`: "node" for a curve of each node, "mean" for the mean over the nodes that have it in a round, or over
         `node` alone.
         """
         with self.lock:
@@ -216,8 +192,7 @@ class Metrics:
         width = max(1, math.ceil((last + 1) / points))
         if width > 1:
             known = {name: binned(*each, width) for name, each in known.items()}
-        series = [{"name": name, "points": points_of(*each)} for name, each in list(known.items())[:DRAWN]]
-        return {"metric": key, "rounds_per_point": width, "series": series}
+        return {"series": [{"name": name, "points": points_of(*each)} for name, each in list(known.items())[:DRAWN]]}
 
 
 def _mean(curves: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
@@ -239,14 +214,14 @@ def trailing(values: Floats, width: int) -> Floats:
 
 
 def binned(at: Floats, values: Floats, width: float) -> tuple[Floats, Floats]:
-    """Mean place and mean value in each piece of `width` that has any."""
+    """Mean place and mean value in each interval of `width` that has any."""
     _, places = np.unique(at // width, return_inverse=True)
     counts = np.bincount(places)
     return np.bincount(places, at) / counts, np.bincount(places, values) / counts
 
 
 def points_of(at: Floats, values: Floats, digits: int = 1) -> list[list[float]]:
-    """As they go to a page."""
+    """A curve's points for JSON, rounded."""
     return [[round(float(x), digits), float(f"{y:.5g}")] for x, y in zip(at, values, strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""Who gets to see the window, and that nothing but seeing is possible."""
+"""Who may open the page, and that it changes nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import re
 import signal
 import socket
-from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from strangers import program
-from windows import HOSTILE, hostile_run, small_run
+from test_network import until
+from watched import HOSTILE, hostile_run, metric, small_run
 
 pytest.importorskip("starlette")
 pytest.importorskip("duckdb")
@@ -23,9 +24,9 @@ pytest.importorskip("duckdb")
 from starlette.types import ASGIApp
 
 from shoal.apps.watch import host
-from shoal.apps.watch.folders import Folders
 from shoal.apps.watch.guard import LOOPBACK, Access, new_token
 from shoal.apps.watch.server import STATIC, make_app
+from shoal.apps.watch.sources import Sources
 from shoal.cli.main import main
 from shoal.errors import UserError
 
@@ -76,21 +77,21 @@ def ask(app: ASGIApp, path: str, method: str = "GET", host: str | None = "127.0.
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
-    return Folders([small_run(tmp_path_factory.mktemp("runs") / "one")])
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Sources:
+    return Sources(folders=[small_run(tmp_path_factory.mktemp("runs") / "one")])
 
 
 @pytest.fixture(scope="module")
-def app(folders: Folders) -> ASGIApp:
+def app(folders: Sources) -> ASGIApp:
     return make_app(folders, Access())
 
 
 @pytest.fixture(scope="module")
-def locked(folders: Folders) -> ASGIApp:
+def locked(folders: Sources) -> ASGIApp:
     return make_app(folders, Access(token=TOKEN))
 
 
-def test_the_page_and_the_api_answer(app: ASGIApp, folders: Folders) -> None:
+def test_the_page_and_the_api_answer(app: ASGIApp, folders: Sources) -> None:
     assert b"<title>shoal</title>" in ask(app, "/").body
     runs = ask(app, "/api/runs").json["runs"]
     assert [run["title"] for run in runs] == ["one"]
@@ -113,7 +114,7 @@ def test_nothing_can_be_changed(app: ASGIApp, method: str) -> None:
     "host", ["evil.example", "evil.example:8400", "127.0.0.1.evil.example", "10.0.0.1", "", None, "["]
 )
 def test_other_names_get_nothing(app: ASGIApp, host: str | None) -> None:
-    for path in ("/", "/api/runs", "/events", "/static/js/app.js"):
+    for path in ("/", "/api/runs", "/static/js/app.js"):
         assert ask(app, path, host=host).status == 421
 
 
@@ -154,7 +155,7 @@ def test_every_answer_has_the_policy(app: ASGIApp, locked: ASGIApp) -> None:
 
 
 def test_the_token_is_asked_for_everywhere(locked: ASGIApp) -> None:
-    for path in ("/api/runs", "/api/runs/x/summary", "/events", "/static/js/app.js", "/nowhere"):
+    for path in ("/api/runs", "/api/runs/x/summary", "/static/js/app.js", "/nowhere"):
         assert ask(locked, path).status == 401
     assert ask(locked, "/").headers["location"] == "/enter"
     assert b"--token-file" in ask(locked, "/enter").body
@@ -209,7 +210,7 @@ def test_a_token_in_the_address_becomes_a_cookie_and_leaves_it(locked: ASGIApp) 
         "tasks?points=1",
     ],
 )
-def test_parameters_are_bounded(app: ASGIApp, folders: Folders, query: str) -> None:
+def test_parameters_are_bounded(app: ASGIApp, folders: Sources, query: str) -> None:
     answer = ask(app, f"/api/runs/{folders.all()[0].id}/{query}")
     assert answer.status == 400
     assert len(answer.body) < 500
@@ -234,7 +235,7 @@ def test_other_paths_are_not_there(app: ASGIApp, path: str) -> None:
 
 
 def test_hostile_texts_leave_as_json(tmp_path: Path) -> None:
-    folders = Folders([hostile_run(tmp_path / "<script>alert(1)<")])
+    folders = Sources(folders=[hostile_run(tmp_path / "<script>alert(1)<")])
     app = make_app(folders, Access())
     at = f"/api/runs/{folders.all()[0].id}"
     asked = ["summary", "curve?metric=reward/local", "tasks", "graph", "rollouts?limit=200"]
@@ -263,6 +264,33 @@ def test_the_page_asks_no_other_host_and_has_no_code_in_it() -> None:
     assert (STATIC / "vendor" / "echarts-NOTICE").is_file()
 
 
+def test_an_open_page_has_sources_look_for_news(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.apps.watch.server.LOOK", 0.01)
+    monkeypatch.setattr("shoal.apps.watch.sources.SEARCH", 0.01)
+    with closing(Sources(folders=[tmp_path])) as sources:
+        page = make_app(sources, Access())
+        run = small_run(tmp_path / "one")
+        until(lambda: ask(page, "/api/runs").json["runs"])
+        [line] = ask(page, "/api/runs").json["runs"]
+        before = ask(page, f"/api/runs/{line['id']}/summary").json["version"]
+        with (run / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps(metric(8, "ada")) + "\n")
+        until(lambda: ask(page, "/api/runs").json["runs"][0]["version"] > before)
+
+
+def test_style_sheets_are_whole() -> None:
+    for file in [*STATIC.glob("*.css"), *(STATIC.parents[1] / "human" / "static").glob("*.css")]:
+        text = re.sub(r"/\*.*?\*/|\"[^\"]*\"", "", file.read_text(encoding="utf-8"), flags=re.S)
+        depth = 0
+        for sign in re.findall(r"[{}]", text):
+            depth += 1 if sign == "{" else -1
+            assert 0 <= depth <= 3, file
+        assert depth == 0, file
+        for body in re.findall(r"\{([^{}]*)\}", text):  # each declaration is a name and a value
+            for line in filter(str.strip, body.split(";")):
+                assert re.fullmatch(r"\s*[\w-]+\s*:[^:]+", line), (file, line)
+
+
 def test_where_it_listens(tmp_path: Path) -> None:
     assert host.address_of("127.0.0.1:8400", "") == ("127.0.0.1", 8400)
     assert host.address_of("[::1]:1", "") == ("::1", 1)
@@ -287,47 +315,6 @@ def test_where_it_listens(tmp_path: Path) -> None:
             assert other.getsockname()[1] != port
 
 
-def test_streams_of_news_are_capped_exactly_and_closing_frees_a_place(app: ASGIApp) -> None:
-    async def opened(count: int, host: str) -> tuple[list[int], list[asyncio.Event]]:
-        """The status of each of so many streams that begin at the same time, and what closes them."""
-        statuses: list[int] = []
-        closed = [asyncio.Event() for _ in range(count)]
-
-        async def send(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                statuses.append(message["status"])
-                await asyncio.sleep(0)
-
-        async def one(event: asyncio.Event) -> None:
-            async def receive() -> Any:
-                await event.wait()
-                return {"type": "http.disconnect"}
-
-            heard = {"client": (host, 1), "asgi": {"version": "3.0", "spec_version": "2.3"}}  # as uvicorn has it
-            await app(scope_of("/events") | heard, receive, send)
-
-        tasks.extend(asyncio.ensure_future(one(event)) for event in closed)
-        while len(statuses) < count:
-            await asyncio.sleep(0.01)
-        return statuses, closed
-
-    async def go() -> None:
-        statuses, closed = await opened(80, "192.0.2.1")
-        assert Counter(statuses) == {200: 64, 503: 16}
-        for event in closed:
-            event.set()
-        await asyncio.gather(*tasks)
-        many, _ = await opened(64, "192.0.2.1")
-        others, closed = await opened(40, "192.0.2.2")
-        assert Counter(many) == {200: 64}
-        assert Counter(others) == {200: 32, 503: 8}
-        for task in tasks:
-            task.cancel()
-
-    tasks: list[asyncio.Future[None]] = []
-    asyncio.run(go())
-
-
 @pytest.mark.network
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -336,8 +323,8 @@ def test_a_signal_ends_it_quietly_while_a_page_is_open(tmp_path: Path, number: s
     with program(*words, says="Ctrl-C") as running:
         [port] = re.findall(r"http://127.0.0.1:(\d+)/", running.said)
         with socket.create_connection(("127.0.0.1", int(port)), 30) as page:
-            page.sendall(b"GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-            while b"event: news" not in page.recv(65536):
+            page.sendall(b"GET /api/runs HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            while b'"title":"run"' not in page.recv(65536):
                 continue
             assert running.stop(number) == 0
     assert running.said.splitlines()[1:] == []

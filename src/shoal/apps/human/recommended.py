@@ -1,11 +1,12 @@
 """Which task a person is asked next: one that is neither too easy nor too hard for this person.
 
-    choose(figures, "suited", random)      # the tasks that are solved half of the time, most often
-    choose(figures, "needed", random)      # those that the swarm's models seldom solve
+    choose(figures, "suited", random)      # most often the tasks that the person solves half of the time
+    choose(figures, "needed", random)      # the tasks that the swarm's models seldom solve
     choose(figures, "gcd", random)         # that one
 
-A task's parameters belong to the swarm, as its nodes must be able to make the question again: what is suited is the
-choice of the task. The rule is that of models (`sampling`): weight p (1 - p), and an unknown task is worth a look.
+Every node must be able to make a question again, so the swarm sets the parameters of tasks, and the choice is among
+tasks. The weight of a task is p (1 - p), where p is how often the person solves it; a task without answers starts at p
+= 0.5.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ class Figures:
 
     label: str
     weight: float
-    """How often the swarm draws it, relative to others."""
+    """How often the swarm draws it, relative to other tasks."""
     answered: int
-    """Own answers lately, at most `LAST`."""
+    """Own recent answers, at most `LAST`."""
     success: float | None
     """Their mean reward."""
     others: float | None
@@ -43,7 +44,7 @@ def choose(figures: Sequence[Figures], want: str, random: Random) -> str:
     """The label of the task to ask. Raises `LookupError` where `want` is neither a rule nor a task."""
     if want not in (SUITED, NEEDED):
         if all(one.label != want for one in figures):
-            raise LookupError(f"no task '{want}'")
+            raise LookupError(f"no task '{want}'; there are {', '.join(one.label for one in figures)}")
         return want
     worth = suitability if want == SUITED else need
     return random.choices([one.label for one in figures], [one.weight * worth(one) for one in figures])[0]
@@ -56,5 +57,5 @@ def suitability(one: Figures) -> float:
 
 
 def need(one: Figures) -> float:
-    """How much a right answer differs from what models give: its advantage, where theirs is the baseline."""
+    """The advantage of a right answer over what models give: their success is the baseline."""
     return max(CLIP, 1 - (0.5 if one.others is None else one.others))

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from strangers import SWARM, Node, address, relay
 from test_network import until
-from test_window_guard import ask
-from windows import HOSTILE
+from test_watch_server import ask
+from watched import HOSTILE
 
 pytest.importorskip("starlette")
 pytest.importorskip("duckdb")
@@ -21,7 +21,8 @@ from shoal.apps.watch import heard
 from shoal.apps.watch.guard import Access
 from shoal.apps.watch.heard import Heard, medians
 from shoal.apps.watch.server import make_app
-from shoal.apps.watch.source import CurveQuery, Fixed, GraphQuery
+from shoal.apps.watch.source import CurveQuery, GraphQuery
+from shoal.apps.watch.sources import Sources
 from shoal.apps.watch.swarm import SwarmSource, open_swarm
 from shoal.config.settings import Config
 from shoal.errors import UserError
@@ -170,7 +171,7 @@ def test_notices_come_through_a_relay_and_what_is_none_does_not(tmp_path: Path) 
         tell(said(ADA.public, 1, reward=1.0), BOB)  # of another key
         session.put(Keys(SWARM).notices(ADA.id), b"garbage")
         until(lambda: not tell(said(ADA.public, 7, model=names[0], learned=lessons), ADA) and source.brief()["live"])
-        page = make_app(Fixed([source]), Access())
+        page = make_app(Sources([source]), Access())
         answer = ask(page, f"/api/runs/{source.id}/summary")
         assert answer.headers["content-type"] == "application/json"
         [line] = answer.json["nodes"]

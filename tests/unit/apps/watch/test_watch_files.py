@@ -16,20 +16,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_window_guard import ask
-from windows import HOSTILE, completion, metric, small_run, write_run
+from test_watch_server import ask
+from watched import HOSTILE, metric, small_run, write_run
 
 pytest.importorskip("starlette")
 pytest.importorskip("duckdb")
 
 from shoal.apps.judge.records import SCHEMA
-from shoal.apps.watch import folders, judge, series, tables, tally
-from shoal.apps.watch.folders import Folders, FolderSource
+from shoal.apps.watch import judge, metrics, sources, tables, tally
+from shoal.apps.watch.folder import FolderSource
 from shoal.apps.watch.guard import Access
 from shoal.apps.watch.judge import JudgeSource
 from shoal.apps.watch.server import make_app
-from shoal.apps.watch.source import MissingError, RolloutQuery
-from shoal.apps.watch.tables import BusyError, Tables
+from shoal.apps.watch.source import BusyError, MissingError, RolloutQuery, RowQuery
+from shoal.apps.watch.sources import Sources
+from shoal.apps.watch.tables import Tables
 from shoal.errors import UserError
 from shoal.runs.folder import ROLLOUTS
 
@@ -64,10 +65,10 @@ def endless(path: Path) -> None:
 
 
 STRANGE: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "pipe": (pipe, "a named pipe"),
+    "pipe": (pipe, "not a regular file"),
     "link": (link, "a symbolic link"),
-    "folder": (Path.mkdir, "a folder"),
-    "socket": (bound, "a socket"),
+    "folder": (Path.mkdir, "not a regular file"),
+    "socket": (bound, "not a regular file"),
     "endless": (endless, "line without end"),
 }
 
@@ -84,7 +85,7 @@ def test_what_is_no_regular_file_is_named_and_stops_nothing(tmp_path: Path, kind
     eve = small_run(tmp_path / "eve")
     for name in ("metrics.jsonl", "config.toml", "swarm.json", PART):
         replace(eve / name, kind)
-    with closing(Folders([tmp_path])) as runs:
+    with closing(Sources(folders=[tmp_path])) as runs:
         page = make_app(runs, Access())
         ids = {run["title"]: run["id"] for run in ask(page, "/api/runs").json["runs"]}
         assert ids.keys() == {"honest", "eve"}
@@ -158,7 +159,7 @@ def test_any_bytes_where_texts_should_be_are_an_answer(tmp_path: Path) -> None:
         for _ in range(2):
             source.summary()
             with pytest.raises((BusyError, MissingError)):
-                source.rollout(folders.RowQuery(part=1, row=0))
+                source.rollout(RowQuery(part=1, row=0))
 
 
 def test_a_reader_that_died_is_started_again(tmp_path: Path) -> None:
@@ -191,7 +192,7 @@ def test_names_of_folders_are_shown_and_are_not_obeyed(tmp_path: Path, capfd: py
         (tmp_path / "made").mkdir(exist_ok=True)
         small_run(tmp_path / "small") if not (tmp_path / "small").exists() else None
         os.rename(tmp_path / "small", os.path.join(os.fsencode(tmp_path / "made"), name))
-    with closing(Folders([tmp_path / "made"])) as runs:
+    with closing(Sources(folders=[tmp_path / "made"])) as runs:
         page = make_app(runs, Access())
         shown = ask(page, "/api/runs").json["runs"]
         assert len(shown) == len(set(names)) + 2
@@ -210,8 +211,8 @@ def crowd(tmp_path: Path) -> Path:
 
 
 def test_a_folder_full_of_runs_hides_none_beside_it(crowd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folders, "RUNS", 10)
-    with closing(Folders([crowd])) as runs:
+    monkeypatch.setattr(sources, "RUNS", 10)
+    with closing(Sources(folders=[crowd])) as runs:
         titles = [source.title for source in runs.all()]
         assert len(titles) == 10
         assert "zebra" in titles
@@ -219,8 +220,8 @@ def test_a_folder_full_of_runs_hides_none_beside_it(crowd: Path, monkeypatch: py
         runs._next = 0.0
         runs.look()
         assert {source.title for source in runs.all()} & {"zebra", "zebu"} == {"zebu"}
-    monkeypatch.setattr(folders, "LOOKED", 12)
-    assert sum(1 for _ in folders._runs(crowd)) <= 12
+    monkeypatch.setattr(sources, "LOOKED", 12)
+    assert sum(1 for _ in sources.runs_in(crowd)) <= 12
 
 
 def test_figures_of_any_kind_leave_the_page_standing(tmp_path: Path) -> None:
@@ -234,7 +235,7 @@ def test_figures_of_any_kind_leave_the_page_standing(tmp_path: Path) -> None:
         file.write("9" * 900_000 + "\n" + '{"round": 3, "node": "' + "n" * 900_000 + '"}\n')
     (run / "config.toml").write_text('[experiment]\nadversaries = "inf"\n')
     (run / "swarm.json").write_text(json.dumps({"time": 10**200, "links": 1e308, "admission": [1], "peers": 10**30}))
-    with closing(Folders([run])) as runs:
+    with closing(Sources(folders=[run])) as runs:
         page = make_app(runs, Access())
         [one] = ask(page, "/api/runs").json["runs"]
         summary = ask(page, f"/api/runs/{one['id']}/summary")
@@ -252,7 +253,7 @@ def test_settings_of_any_kind_leave_the_page_standing(tmp_path: Path, config: st
 
 
 def test_figures_that_are_kept_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(series, "CELLS", 10_000)
+    monkeypatch.setattr(metrics, "CELLS", 10_000)
     rows = [metric(round, "ada", **{f"figure-{at}": float(round) for at in range(50)}) for round in range(1000)]
     run = write_run(tmp_path / "run", rows)
     with closing(FolderSource(run, "run")) as source:
@@ -261,31 +262,24 @@ def test_figures_that_are_kept_are_bounded(tmp_path: Path, monkeypatch: pytest.M
         assert summary["rounds"] == 999
         node = source._metrics.nodes["ada"]
         assert node.cells() <= 10_000
-        assert node.last("figure-7") == 999
+        assert node.known("figure-7")[1][-1] == 999
 
 
 def test_a_run_that_is_asked_too_much_says_so(tmp_path: Path) -> None:
-    from shoal.apps.watch import api
+    from shoal.apps.watch import server
 
-    with closing(Folders([small_run(tmp_path / "run")])) as runs, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(api, "EACH", 0)
+    with closing(Sources(folders=[small_run(tmp_path / "run")])) as runs, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server, "EACH", 0)
         answer = ask(make_app(runs, Access()), f"/api/runs/{runs.all()[0].id}/summary")
-        assert (answer.status, re.search("too much", answer.json["error"]) is not None) == (503, True)
+        assert (answer.status, re.search("too many", answer.json["error"]) is not None) == (503, True)
 
 
 def test_searches_go_on_after_a_new_reader(tmp_path: Path) -> None:
     with closing(FolderSource(small_run(tmp_path / "run"), "run")) as source:
-        cache = source._explorer.cache
-        cache.warm()
-        cache.wait()
-        assert len(cache.held()) == 2
+        first = source.rollouts(RolloutQuery(text="says", limit=1))
         source._tables.close()
-        assert len(source.rollouts(RolloutQuery(text="says"))["rows"]) == 24
-        cache.warm()
-        cache.wait()
-        assert len(cache.held()) == 2
-        assert len(source.rollouts(RolloutQuery(text="says"))["rows"]) == 24
-        assert completion("ada", "x")["reward"] == 1.0
+        assert first["next"]
+        assert source.rollouts(RolloutQuery(text="says", after=first["next"]))["rows"]
 
 
 @pytest.mark.timeout(60)

@@ -1,4 +1,4 @@
-"""Runs for the window to show: small ones, with what strangers may write in them."""
+"""Runs for `shoal watch` to show: small ones, with what strangers may write in them."""
 
 from __future__ import annotations
 
@@ -29,6 +29,25 @@ HOSTILE = [
     "W" * 100_000,
 ]
 """What strangers may write where they may write anything."""
+
+
+FLOW = {"messages": 0, "bytes": 0, "messages_per_second": 0.0, "bytes_per_second": 0.0, "overflow": 0}
+STATUS: dict[str, Any] = {
+    **{
+        "time": 1e9,
+        "name": "ada",
+        "id": "ab",
+        "swarm": "reef",
+        "private": False,
+        "links": 1,
+        "shard": "",
+        "region": "",
+    },
+    **{"peers": 0, "neighbours": [], "wanted": 8, "note": "", "silo_since": None, "faults": 0},
+    **{"received": FLOW, "sent": FLOW, "pool": {"rollouts": 0, "live": 0, "wanted": 4}},
+    "admission": {"admitted": 0, "refused": {}, "peers": []},
+}
+"""`swarm.json` of a node that has just joined."""
 
 
 def metric(round: int, node: str, **more: Any) -> dict[str, Any]:
@@ -116,10 +135,11 @@ def hostile_run(path: Path) -> Path:
     learned = [lesson(name, names[(at + 1) % len(names)], 1, task=name, config=name) for at, name in enumerate(names)]
     write_run(path, metrics, {1: rows}, {2: learned})
     peers = [
-        {"name": text[:500], "id": text[:500], "admitted": 1, "refused": {text[:500]: 2}, "weight": 1.0, "muted": 1.0}
+        {"name": text[:500], "id": text[:500], "admitted": 1, "refused": {text[:500]: 2}}
+        | {"weight": 1.0, "muted": 1.0, "last": 1e9}
         for text in HOSTILE
     ]
-    status = {"time": 1e9, "name": HOSTILE[0], "id": HOSTILE[1], "swarm": HOSTILE[2], "note": HOSTILE[3], "tag": "x"}
+    status = STATUS | {"name": HOSTILE[0], "id": HOSTILE[1], "swarm": HOSTILE[2], "note": HOSTILE[3], "tag": "x"}
     status |= {"admission": {"admitted": 1, "refused": {text[:500]: 1 for text in HOSTILE}, "peers": peers}}
     (path / "swarm.json").write_text(json.dumps(status))
     return path

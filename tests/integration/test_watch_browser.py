@@ -1,4 +1,4 @@
-"""The window in a real browser: Debian's chromium, driven by playwright."""
+"""`shoal watch` in a real browser: Debian's chromium, driven by playwright."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 from test_network import until
-from test_window_judge import KEYS, Book
-from test_window_judge import fill as fill_book
-from test_window_swarm import ADA, BOB, said
-from windows import HOSTILE, hostile_run, metric, small_run
+from test_watch_judge import KEYS, Book
+from test_watch_judge import fill as fill_book
+from test_watch_swarm import ADA, BOB, said
+from watched import HOSTILE, hostile_run, metric, small_run
 
 pytest.importorskip("duckdb", reason="pip install 'shoal[watch]'")
 pytest.importorskip("uvicorn", reason="pip install 'shoal[watch]'")
@@ -29,11 +29,10 @@ pytest.importorskip("playwright", reason="pip install playwright")
 import uvicorn
 from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
 
-from shoal.apps.watch.folders import Folders
 from shoal.apps.watch.guard import Access
 from shoal.apps.watch.judge import JudgeSource
 from shoal.apps.watch.server import make_app
-from shoal.apps.watch.source import Fixed, Sources, Together
+from shoal.apps.watch.sources import Sources
 from shoal.apps.watch.swarm import SwarmSource
 from shoal.identity.keys import name_of
 from shoal.runs.folder import RunFolder
@@ -54,7 +53,7 @@ expect.set_options(timeout=PATIENCE)
 
 
 def served(*paths: Path, token: str | None = None) -> AbstractContextManager[str]:
-    return serving(Folders(paths), token)
+    return serving(Sources(folders=paths), token)
 
 
 @contextmanager
@@ -170,7 +169,7 @@ def test_a_live_run_of_two_nodes(browser: Browser, tmp_path: Path) -> None:
             program.kill()
 
 
-def test_texts_of_strangers_are_inert(browser: Browser, tmp_path: Path) -> None:
+def test_texts_of_strangers_are_escaped(browser: Browser, tmp_path: Path) -> None:
     run = hostile_run(tmp_path / "run")
     with served(run) as address, opened(browser, address) as page:
         page.wait_for_selector("#progress .chart[data-drawn]")
@@ -264,11 +263,11 @@ def views_of(page: Page) -> list[str]:
 
 
 def fits(page: Page) -> bool:
-    """Nothing sticks out at the right; charts follow the width of the window a moment later."""
+    """Nothing sticks out at the right; charts follow the width of the page a moment later."""
     return page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def is_inert(page: Page) -> bool:
+def is_escaped(page: Page) -> bool:
     strange = page.locator("main img, main iframe, main svg, main script").count()
     until(lambda: fits(page))
     return not strange and page.evaluate("window.hacked") is None
@@ -280,17 +279,17 @@ def test_a_judge_and_what_strangers_call_their_models(browser: Browser, tmp_path
         for at, text in enumerate(HOSTILE):
             book.add(KEYS[at % 8], 30 + at, 1.0, model=text[:256].replace("\x00", ""), failure=text[:90])
         judge = JudgeSource(tmp_path / "judge")
-        with serving(Fixed([judge])) as address, opened(browser, address) as page:
+        with serving(Sources([judge])) as address, opened(browser, address) as page:
             expect(page.locator("#judge table").first).to_contain_text(judge.summary()["board"][0]["node"])
-            page.wait_for_function("document.querySelectorAll('#judge .chart[data-drawn]').length === 4")
+            until(lambda: page.locator("#judge .chart[data-drawn]").count() == 4)
             assert views_of(page) == ["Judge"]
             for summary in page.locator("#judge .card details summary").all():
                 summary.click()
             page.select_option("#judge select >> nth=0", "node")
             expect(page.locator("#judge .chart").nth(1)).to_have_attribute("aria-label", re.compile(name_of(KEYS[0])))
-            assert is_inert(page)
+            assert is_escaped(page)
             page.set_viewport_size({"width": 360, "height": 740})
-            assert is_inert(page)
+            assert is_escaped(page)
 
 
 def test_a_live_swarm_and_what_strangers_say(browser: Browser, tmp_path: Path) -> None:
@@ -298,7 +297,7 @@ def test_a_live_swarm_and_what_strangers_say(browser: Browser, tmp_path: Path) -
         lessons = tuple(Lesson(text[:250], 1, 0, "gcd") for text in HOSTILE)
         swarm._take(said(ADA.public, 1, model=HOSTILE[0], learned=lessons, pass_at_1=0.5))
         swarm._take(said(BOB.public, 9))
-        sources = Together([Fixed([swarm]), Folders([small_run(tmp_path / "run")])])
+        sources = Sources([swarm], [small_run(tmp_path / "run")])
         with serving(sources) as address, opened(browser, address) as page:
             expect(page.locator("#progress table").first).to_contain_text(ADA.name)
             expect(page.locator("#about")).to_contain_text("own word")
@@ -308,7 +307,7 @@ def test_a_live_swarm_and_what_strangers_say(browser: Browser, tmp_path: Path) -
             page.wait_for_selector("#swarm .chart[data-drawn]")
             page.locator("#swarm .card details summary").first.click()
             expect(page.locator("#swarm table").first).to_contain_text(HOSTILE[0])
-            assert is_inert(page)
+            assert is_escaped(page)
             swarm._take(said(ADA.public, 2))
             expect(page.locator("#figures .figure b").nth(3)).to_have_text("3")
             page.select_option("#run", index=1)

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from strangers import program
 from test_network import free_port
-from windows import completion, metric, small_run, write_run
+from watched import completion, metric, small_run, write_run
 
 pytest.importorskip("starlette")
 pytest.importorskip("duckdb")
@@ -28,7 +28,7 @@ pytest.importorskip("duckdb")
 from shoal.runs.folder import SCHEMA
 
 MORE = 1100
-"""MB that the window and its readers may take beyond what they have with an honest run."""
+"""MB that the page and its readers may take beyond what they have with an honest run."""
 PART = "rollouts.parquet/from-round-000001.parquet"
 
 
@@ -124,7 +124,7 @@ ASKED = (
 )
 
 
-class Window:
+class WatchedPage:
     """A running `shoal watch` and all processes it has started."""
 
     def __init__(self, port: int, process: psutil.Process) -> None:
@@ -156,15 +156,15 @@ class Window:
 
 
 @contextmanager
-def watching(folder: Path) -> Iterator[Window]:
+def watching(folder: Path) -> Iterator[WatchedPage]:
     port = free_port()
     words = ("watch", "--serve", "--no-open", "--listen", f"127.0.0.1:{port}", folder)
     with program(*words, says="watching", command=(sys.executable, "-u", "-m", "shoal")) as running:
-        window = Window(port, psutil.Process(running.process.pid))
+        page = WatchedPage(port, psutil.Process(running.process.pid))
         try:
-            yield window
+            yield page
         finally:
-            window.close()
+            page.close()
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
@@ -172,34 +172,32 @@ def watching(folder: Path) -> Iterator[Window]:
 def test_one_run_stops_no_other_and_takes_bounded_memory(tmp_path: Path, attack: str) -> None:
     small_run(tmp_path / "runs" / "honest")
     eve = write_run(tmp_path / "runs" / "eve", [metric(1, "eve")], {1: [completion("eve", "mine")]})
-    with watching(tmp_path / "runs") as window:
-        ids = window.runs()
+    with watching(tmp_path / "runs") as page:
+        ids = page.runs()
         for what in ASKED:
-            assert window.get(f"/{ids['honest']}/{what}")[0] in (200, 404)
-        before = window.peak
+            assert page.get(f"/{ids['honest']}/{what}")[0] in (200, 404)
+        before = page.peak
         ATTACKS[attack](eve)
-        events = urllib.request.urlopen(window._base.replace("/api/runs", "/events"), timeout=60)  # the page is open
-        asking = [threading.Thread(target=window.get, args=(f"/{ids['eve']}/{what}",)) for what in ASKED]
+        page.get()  # as an open page does
+        asking = [threading.Thread(target=page.get, args=(f"/{ids['eve']}/{what}",)) for what in ASKED]
         for each in asking:
             each.start()
         began = time.monotonic()
-        status, summary = window.get(f"/{ids['honest']}/summary")
+        status, summary = page.get(f"/{ids['honest']}/summary")
         assert (status, len(summary["nodes"]), summary["trouble"]) == (200, 2, "")
-        assert window.get(f"/{ids['honest']}/rollouts?text=says")[1]["rows"]
+        assert page.get(f"/{ids['honest']}/rollouts?text=says")[1]["rows"]
         took = time.monotonic() - began
         for each in asking:
             each.join(120)
             assert not each.is_alive()
-        status, said = window.get(f"/{ids['eve']}/summary")
+        status, said = page.get(f"/{ids['eve']}/summary")
         assert status == 200, said
-        events.close()
-        print(f"{attack}: {window.peak - before:.0f} MB more, others waited {took:.1f} s; {said['trouble'][:120]!r}")
+        print(f"{attack}: {page.peak - before:.0f} MB more, others waited {took:.1f} s; {said['trouble'][:120]!r}")
         assert said["trouble"] or attack in ("dictionary", "lying", "figures")  # which are read, or being read
-        assert window.peak - before < MORE
-        with (tmp_path / "runs" / "honest" / "metrics.jsonl").open("a") as file:  # the window still sees what is new
+        assert page.peak - before < MORE
+        with (tmp_path / "runs" / "honest" / "metrics.jsonl").open("a") as file:  # the page still shows what is new
             file.write(json.dumps(metric(50, "ada")) + "\n")
         end = time.monotonic() + 30
-        with urllib.request.urlopen(window._base.replace("/api/runs", "/events"), timeout=60):
-            while window.get(f"/{ids['honest']}/summary")[1]["rounds"] != 50:
-                assert time.monotonic() < end
-                time.sleep(0.2)
+        while page.get() and page.get(f"/{ids['honest']}/summary")[1]["rounds"] != 50:
+            assert time.monotonic() < end
+            time.sleep(0.2)

@@ -1,0 +1,169 @@
+"""The folder of a run as a source; that of a joined node has the state of its swarm too."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from shoal.apps.watch.explorer import Explorer
+from shoal.apps.watch.files import changed, opened
+from shoal.apps.watch.metrics import Metrics
+from shoal.apps.watch.nodes import node_lines, shares, swarm_state
+from shoal.apps.watch.source import (
+    EDGES,
+    NAME,
+    BusyError,
+    CurveQuery,
+    Data,
+    GraphQuery,
+    Source,
+    TaskQuery,
+)
+from shoal.apps.watch.tables import Row, Tables, parquet
+from shoal.runs.folder import CONFIG, LEARNED, METRICS, ROLLOUTS, STATUS
+from shoal.untrusted import parse_toml
+
+OPENING = 10.0
+"""Seconds for which a run is read when it is opened; the rest of a longer one comes with the next looks."""
+MOST_STATUS, MOST_SETTINGS = 1 << 22, 1 << 18
+"""Bytes that are read of the status of a node, and of settings."""
+BY_TASK = "eval/pass@1/"
+
+
+class FolderSource(Source):
+    """The run in the folder `path`."""
+
+    def __init__(self, path: Path, title: str) -> None:
+        self.path = path
+        self.title = title
+        self.id = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:12]
+        self.opened = 0.0
+        """When a page asked for it last, by the monotonic clock; 0: not yet."""
+        self._metrics = Metrics(path / METRICS)
+        self._tables = Tables(path)
+        explorer = Explorer(self._tables)
+        self.rollouts, self.rollout, self.text = explorer.page, explorer.whole, explorer.text
+        self._mark: Any = None
+        self._counts: tuple[Any, list[Row], str] | None = None
+
+    @property
+    def kind(self) -> str:
+        return "node" if changed(self.path / STATUS) else "run"
+
+    def look(self) -> None:
+        """Reads what is new of the metrics, once a page has asked for this run."""
+        if not self.opened:
+            return
+        self._metrics.look()
+        mark = (self._metrics.version, changed(self.path / STATUS), self._tables.mark(ROLLOUTS)[-1:])
+        if mark != self._mark:
+            self._mark = mark
+            self.version += 1
+
+    def changed(self) -> float:
+        return changed(self.path / METRICS) or changed(self.path / CONFIG)
+
+    def summary(self) -> Data:
+        self._open()
+        swarm, no_status = self._swarm()
+        mark = self._tables.mark(ROLLOUTS)
+        if self._counts is None or self._counts[0] != mark:
+            try:
+                self._counts = (mark, self._count(), "")
+            except BusyError as error:
+                self._counts = (mark, [], str(error))
+        _, counts, trouble = self._counts
+        with self._metrics.lock:
+            figures = {
+                "rounds": self._metrics.last_round(),
+                "nodes": node_lines(self._metrics),
+                "metrics": sorted(self._metrics.keys - {"time"}),
+                "pulled": shares(self._metrics),
+            }
+        return {
+            **self.brief(),
+            "views": ("progress", "swarm", "rollouts", "machine"),
+            **figures,
+            "swarm": swarm,
+            "attack": _attack(self.path / CONFIG),
+            "trouble": "; ".join(filter(None, (self._metrics.trouble, trouble, self._tables.trouble, no_status))),
+            "completions": sum(row["completions"] for row in counts),
+            "makers": sorted({row["node"] for row in counts if row["node"]})[:2000],
+            "tasks": sorted({row["task"] or "" for row in counts}),
+        }
+
+    def curve(self, query: CurveQuery) -> Data:
+        self._open()
+        return self._metrics.curve(query.metric, query.by, query.points, query.smooth)
+
+    def tasks(self, query: TaskQuery) -> Data:
+        """A curve for each task."""
+        self._open()
+        series = []
+        for key in sorted(key for key in set(self._metrics.keys) if key.startswith(BY_TASK))[:200]:
+            curve = self._metrics.curve(key, "mean", query.points, query.smooth, query.node)
+            series += [{"name": key.removeprefix(BY_TASK), "points": each["points"]} for each in curve["series"]]
+        return {"series": series}
+
+    def graph(self, query: GraphQuery) -> Data:
+        """Arrows from makers to learners, the heaviest first: rollouts, how many were live, their mean reward."""
+        parts = self._tables.parts(LEARNED)
+        if not parts:
+            return {"edges": [], "more": False}
+        files = parquet(parts.values())
+        recent = f"AND round > (SELECT max(round) - $rounds FROM {files})" if query.rounds else ""
+        edges = self._tables.rows(
+            f"SELECT left(maker, {NAME}) AS maker, left(node, {NAME}) AS node, "
+            "count(*) AS rollouts, count_if(live) AS live, avg(mean_reward) AS reward "
+            f'FROM {files} WHERE "foreign" {recent} GROUP BY 1, 2 ORDER BY rollouts DESC, 1, 2 LIMIT {EDGES + 1}',
+            {"rounds": query.rounds} if query.rounds else {},
+        )
+        return {"edges": edges[:EDGES], "more": len(edges) > EDGES}
+
+    def close(self) -> None:
+        """Forgets what was read; it is read again when a page asks."""
+        self.opened = 0.0
+        self._metrics = Metrics(self.path / METRICS)
+        self._tables.close()
+
+    def _open(self) -> None:
+        first, self.opened = not self.opened, time.monotonic()
+        if first:
+            self._metrics.look(OPENING)
+            self.look()
+
+    def _swarm(self) -> tuple[Data | None, str]:
+        """The state of the swarm of a joined node, and why it cannot be read."""
+        try:
+            with opened(self.path / STATUS) as file:
+                return swarm_state(file.read(MOST_STATUS), time.time()), ""
+        except FileNotFoundError:
+            return None, ""
+        except OSError as error:
+            return None, f"{STATUS} cannot be read: {error.strerror or error}"
+        except (ValueError, RecursionError) as error:
+            return None, f"{STATUS} is not the status of a node: {error}"[:NAME]
+
+    def _count(self) -> list[Row]:
+        """How many completions there are of each task and maker."""
+        parts = self._tables.parts(ROLLOUTS)
+        if not parts:
+            return []
+        figures = f"left(task, {NAME}) AS task, left(node, {NAME}) AS node, count(*) AS completions"
+        return self._tables.rows(f"SELECT {figures} FROM {parquet(parts.values())} GROUP BY 1, 2 LIMIT 5000")
+
+
+def _attack(path: Path) -> Data | None:
+    """What the hostile nodes of an experiment do, and how many there are."""
+    try:
+        with opened(path) as file:
+            experiment = parse_toml(file.read(MOST_SETTINGS)).get("experiment")
+    except (OSError, ValueError):
+        return None
+    nodes = experiment.get("adversaries") if isinstance(experiment, dict) else None
+    if not isinstance(experiment, dict) or not isinstance(nodes, int) or nodes <= 0:
+        return None
+    return {"kind": str(experiment.get("attack", "planted"))[:40], "nodes": nodes}

@@ -1,0 +1,99 @@
+"""What the page says of nodes: their figures from the metrics, and the state of a joined node's swarm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from shoal.apps.watch.metrics import Floats, Metrics, Node
+from shoal.apps.watch.source import NAME, Data
+from shoal.cli.status import STALE, Status
+
+SHOWN = 200
+"""Peers of a joined node, and reasons of refusals, that are shown."""
+PHASES = ("generate", "score", "learn")
+RECENT = 20
+"""Rounds over which means are taken."""
+
+
+def node_line(name: str, node: Node) -> Data:
+    """One node: None for what its metrics do not have."""
+
+    def figure(key: str, of: Callable[[Floats], Any]) -> float | None:
+        _, values = node.known(key)
+        return float(of(values)) if len(values) else None
+
+    def last(key: str) -> float | None:
+        return figure(key, lambda values: values[-1])
+
+    def recent(key: str) -> float | None:
+        return figure(key, lambda values: values[-RECENT:].mean())
+
+    def total(key: str) -> float | None:
+        return figure(key, np.sum)
+
+    seconds = {phase: recent(f"seconds/{phase}") for phase in PHASES}
+    spent = sum(value for value in seconds.values() if value is not None)
+    generated, trained = recent("tokens/generated"), recent("tokens/trained")
+    return {
+        "name": name,
+        "round": int(max(node.rounds, default=0)),
+        "held_out": last("eval/pass@1"),
+        "held_out_first": figure("eval/pass@1", lambda values: values[0]),
+        "reward": recent("reward/local"),
+        "shared": total("rollouts/shared"),
+        "taken": total("rollouts/sampled"),
+        "outside": recent("gradient/external"),
+        "refused": last("rollouts/refused"),
+        "gated": recent("external/gated"),
+        "missing": total("completions/missing"),
+        "skipped": last("learner/skipped_steps"),
+        "pool": last("rollouts/pool"),
+        "length": recent("completions/mean_length"),
+        "truncated": recent("completions/truncated"),
+        "seconds": seconds,
+        "tokens": total("tokens/generated"),
+        "tokens_per_second": (generated + (trained or 0.0)) / spent if spent and generated is not None else None,
+    }
+
+
+def node_lines(metrics: Metrics) -> list[Data]:
+    """All nodes, the best first by held-out pass@1 and then by local reward."""
+
+    def rank(line: Data) -> tuple[float, float, str]:
+        held_out, reward = (1.0 if line[key] is None else -line[key] for key in ("held_out", "reward"))
+        return held_out, reward, line["name"]
+
+    return sorted((node_line(name, node) for name, node in metrics.nodes.items()), key=rank)
+
+
+def shares(metrics: Metrics) -> list[Data]:
+    """Each maker's share of each node's gradient: means over the node's rounds that had one, the largest first."""
+    counts = {name: len(node.known("gradient/external")[0]) for name, node in metrics.nodes.items()}
+    pairs: list[Data] = [
+        {"node": node, "maker": maker[:NAME], "share": total / counts[node]}
+        for (node, maker), total in metrics.shares.items()
+        if node != maker and counts.get(node)
+    ]
+    return sorted(pairs, key=lambda pair: -pair["share"])[:1000]
+
+
+def swarm_state(data: bytes, now: float) -> Data:
+    """The swarm of a joined node, by its status file. Raises `ValueError` for what is none."""
+    found = msgspec.json.decode(data, type=Status)
+    admission = found.admission
+    admission.peers = admission.peers[:SHOWN]
+    admission.refused = _most(admission.refused)
+    for peer in admission.peers:
+        peer.refused = _most(peer.refused)
+    age = now - found.time
+    state: Data = msgspec.to_builtins(found)
+    state |= {"age": age, "running": age < STALE, "neighbours": len(found.neighbours), "dropped": _most(found.dropped)}
+    return state
+
+
+def _most(counts: dict[str, int]) -> dict[str, int]:
+    return dict(sorted(counts.items(), key=lambda one: -one[1])[:SHOWN])
