@@ -15,7 +15,7 @@ from shoal.config.evaluation import EvaluationConfig
 from shoal.config.experiment import ExperimentConfig
 from shoal.config.learner import LearnerConfig
 from shoal.config.policy import PolicyConfig, default_learning_rate, is_endpoint
-from shoal.config.rewards import RewardSpec
+from shoal.config.rewards import AnyRewardSpec, FunctionRewardSpec
 from shoal.config.section import Section
 from shoal.config.selection import SamplingConfig
 from shoal.config.swarm import AdmissionConfig, NetworkConfig, SwarmConfig
@@ -39,7 +39,7 @@ class Config(Section):
     """Rounds between checkpoints: what a kill may cost. 0: there are none at all, so that nothing can be resumed."""
     threads: int = Field(0, ge=0)
     """Processor threads; 0: one for each core."""
-    rewards: list[RewardSpec] = []
+    rewards: list[AnyRewardSpec] = []
     """What answers are rewarded by (`[[rewards]]` in a file); none: the tasks' own verifier. Held-out questions are
     scored by that alone."""
     tasks: TasksConfig = TasksConfig()
@@ -75,7 +75,7 @@ class Config(Section):
     @property
     def code(self) -> list[str]:
         """The code of one's own that the settings name, as `module:attribute`."""
-        return self.tasks.code + [spec.function for spec in self.rewards if spec.function]
+        return self.tasks.code + [spec.function for spec in self.rewards if isinstance(spec, FunctionRewardSpec)]
 
     def to_toml(self) -> str:
         return "# A run of shoal; `shoal run --config THIS_FILE` repeats it.\n" + tomli_w.dumps(self.model_dump())

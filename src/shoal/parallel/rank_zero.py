@@ -23,6 +23,10 @@ class LedVerifier:
     def score(self, items: Sequence[tuple[QuestionId, Sequence[str]]]) -> list[list[float]]:
         return self.ranks.agreed(self.verifier.score(items) if self.ranks.leader else [])
 
+    @property
+    def trouble(self) -> str:
+        return self.verifier.trouble
+
 
 class LedPolicy:
     """The leader's policy, for one that asks somebody: an endpoint hears each question once, not from every rank."""

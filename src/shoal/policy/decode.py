@@ -56,7 +56,7 @@ def sample(
     results = [Sampled() for _ in range(len(prompts) * G)]
     chance_RT = _chances(seeds, G, sampling.max_completion_length)
     buckets, living, first = [], [], []
-    for chosen in _alike([len(prompt) for prompt in prompts]):
+    for chosen in length_batches([len(prompt) for prompt in prompts]):
         with placement.autocast():
             bucket, logits_QV = _read(model, [prompts[q] for q in chosen], G, sampling, placement.device)
         buckets.append(bucket)
@@ -94,7 +94,7 @@ def _chances(seeds: Sequence[int], num_generations: int, length: int) -> torch.T
     )
 
 
-def _alike(lengths: list[int]) -> Iterator[list[int]]:
+def length_batches(lengths: list[int]) -> Iterator[list[int]]:
     """Indices of prompts of like length, at most `PREFILL_TOKENS` of padded length together."""
     chosen: list[int] = []
     for index in sorted(range(len(lengths)), key=lambda i: lengths[i]):
@@ -119,7 +119,7 @@ def _read(
     hidden_QPC = model.base_model(ids_QP.to(device), past_key_values=cache, use_cache=True).last_hidden_state
     last_QC = hidden_QPC[range(len(prompts)), [length - 1 for length in lengths]]
     prompts_read = [(layer.keys, layer.values) for layer in cache.layers]
-    return Bucket(prompts_read, lengths, num_generations, sampling.max_completion_length), _head(model, last_QC)
+    return Bucket(prompts_read, lengths, num_generations, sampling.max_completion_length), output_logits(model, last_QC)
 
 
 def _step(model: Any, buckets: list[Bucket], token_B: torch.Tensor) -> torch.Tensor:
@@ -129,7 +129,7 @@ def _step(model: Any, buckets: list[Bucket], token_B: torch.Tensor) -> torch.Ten
 
 def _forward(model: Any, buckets: Sequence[Bucket], token_B: torch.Tensor, position_B: torch.Tensor) -> torch.Tensor:
     out = model.base_model(token_B[:, None], position_ids=position_B[:, None], use_cache=False, buckets=buckets)
-    return _head(model, out.last_hidden_state[:, 0])
+    return output_logits(model, out.last_hidden_state[:, 0])
 
 
 def _drop(buckets: list[Bucket], living: list[list[int]], ended: list[bool]) -> list[int]:
@@ -147,7 +147,7 @@ def _drop(buckets: list[Bucket], living: list[list[int]], ended: list[bool]) -> 
     return rows
 
 
-def _head(model: Any, hidden: torch.Tensor) -> torch.Tensor:
+def output_logits(model: Any, hidden: torch.Tensor) -> torch.Tensor:
     """Logits (float32) of last hidden states."""
     logits: torch.Tensor = model.get_output_embeddings()(hidden).float()
     softcap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)

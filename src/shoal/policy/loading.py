@@ -60,7 +60,7 @@ def load(name: str, device: torch.device) -> LanguageModel:
         from shoal.policy.lora import load_merged
 
         return load_merged(Path(name).expanduser(), device)
-    source, options = _source(name)
+    source, options = source_of(name)
     # Reading a GGUF file draws a bar of its own, which nothing turns off; downloads of others should show theirs.
     silence = contextlib.redirect_stderr(io.StringIO()) if "gguf_file" in options else contextlib.nullcontext()
     try:
@@ -99,7 +99,7 @@ def display_name(name: str) -> str:
     return name if name == GUPPY else Path(name).name.removesuffix(".gguf")
 
 
-def _source(name: str) -> tuple[str, dict[str, Any]]:
+def source_of(name: str) -> tuple[str, dict[str, Any]]:
     """What to hand to `from_pretrained`, and with which options: a model's own code is never run, nor asked about."""
     plain = {"trust_remote_code": False}
     local = plain | {"local_files_only": True}

@@ -27,8 +27,7 @@ from shoal.policy.device import Placement, place
 from shoal.policy.draw import Sampling
 from shoal.policy.endpoint import EndpointPolicy
 from shoal.policy.language import LanguagePolicy
-from shoal.policy.loading import LanguageModel, display_name, load
-from shoal.policy.loading import _source as source_of
+from shoal.policy.loading import LanguageModel, display_name, load, source_of
 from shoal.policy.lora import add_adapters, base_name, load_base, restore_adapters
 from shoal.policy.stacked import StackedPolicy
 from shoal.protocols import Learner, Policy

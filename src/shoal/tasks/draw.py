@@ -18,8 +18,9 @@ import msgspec
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
 from shoal.rollout import Message, Question, QuestionId, canonical, hash_of, seed_of
+from shoal.tasks.create import create_task
 from shoal.tasks.suites import specs_of
-from shoal.tasks.task import MAX_INDEX, Task, create_task
+from shoal.tasks.task import MAX_INDEX, Task
 
 
 class UnknownQuestion(ValueError):  # noqa: N818 (it is a fact about a question, not a fault)

@@ -11,8 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.config.tasks import TasksConfig, TaskSpec
-from shoal.errors import UserError
-from shoal.tasks.task import nearest
+from shoal.errors import UserError, nearest
 
 # A copy of `reasoning_gym.utils.SYSTEM_PROMPTS["default"]`, whose import takes a second. A test compares them.
 SYSTEM_PROMPT = """Given a problem, your task is to answer the question by thinking step-by-step in a clear and specific manner.

@@ -1,8 +1,8 @@
-"""What people ranked comes back as rollouts to learn from.
+"""Brings ranked answers back as rollouts to learn from.
 
-A node that is rewarded by rankings alone would learn nothing from its fresh answers: nobody has ranked them yet. Once
-somebody has, the question with all its ranked answers is received, as if another node had sent it, and goes the way of
-all that is foreign: scored, into the pool, sampled among J.
+A node that is rewarded by rankings alone would learn nothing from its fresh answers, since nobody has ranked them yet.
+Once somebody has, the node receives the question with all its ranked answers as if another node had sent them. They are
+then scored, put into the pool and sampled among J like all foreign rollouts.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from shoal.parallel.ranks import ALONE, Ranks
 from shoal.protocols import Swarm
 from shoal.rewards.rankings import Ranked, Rankings
 from shoal.rewards.scorer import Scorer
-from shoal.rollout import Completion, Question, QuestionId, Rollout, Scored
+from shoal.rollout import Completion, Question, Rollout, Scored
+from shoal.tasks.validation import InvalidRollout, validate
 
 MAKER = "people"
-"""What such rollouts name as their maker: their answers may be of several."""
+"""The maker that such rollouts name; their answers may come from several."""
 MOST = 64
 """Ranked questions that are taken in a round; the rest wait for the next."""
 FILE = "ranked.json"
 
 
 class RankedSwarm:
-    """A node's place in a swarm, with what people ranked as one more source."""
+    """A node's place in a swarm, with people's rankings as one more source of rollouts."""
 
     def __init__(self, swarm: Swarm, rankings: Sequence[Rankings], scorer: Scorer, ranks: Ranks = ALONE) -> None:
-        """`rankings`: none on all ranks but the leader."""
+        """`rankings`: empty on all ranks but rank zero."""
         self.swarm = swarm
         self.rankings = {str(one.path): one for one in rankings}
         self.scorer = scorer
@@ -49,22 +50,20 @@ class RankedSwarm:
 
     def receive(self) -> list[Scored]:
         received = self.swarm.receive()
-        ranked = self.ranks.agreed(
-            {path: one.ranked(self.seen.get(path, 0), MOST) for path, one in self.rankings.items()}
-        )
+        new = {path: one.ranked(self.seen.get(path, 0), MOST) for path, one in self.rankings.items()}
+        ranked = self.ranks.agreed(new)
         self.seen |= {path: found[-1].number for path, found in ranked.items() if found}
-        found = [one for each in ranked.values() for one in each]
-        known = [(one, question) for one in found if (question := self._question(one.question))]
-        rollouts = [(_rollout(one, question), question) for one, question in known]
+        rollouts = [pair for found in ranked.values() for one in found if (pair := self._rollout(one))]
         return received + (self.scorer.rewarded(rollouts) if rollouts else [])
 
-    def _question(self, identity: QuestionId) -> Question | None:
-        """The question made again, if it is one of these tasks' and not held out: people may rank anything."""
+    def _rollout(self, ranked: Ranked) -> tuple[Rollout, Question] | None:
+        """None if its question is held out or not one of these tasks': people may rank anything."""
         try:
-            question = self.scorer.tasks.question(identity)
-        except ValueError:
+            question = validate(self.scorer.tasks, ranked.question, None, len(ranked.answers))
+        except InvalidRollout:
             return None
-        return None if self.scorer.tasks.is_held_out(question) else question
+        completions = tuple(map(Completion.of, ranked.answers))
+        return Rollout(question.id, question.hash, completions, MAKER, ranked.number), question
 
     def save(self, folder: Path) -> None:
         (folder / FILE).write_text(json.dumps(self.seen))
@@ -75,8 +74,3 @@ class RankedSwarm:
         if file.exists():  # a checkpoint of a run without rankings has none
             self.seen = json.loads(file.read_text())
         self.swarm.load(folder)
-
-
-def _rollout(ranked: Ranked, question: Question) -> Rollout:
-    completions = tuple(map(Completion.of, ranked.answers))
-    return Rollout(question.id, question.hash, completions, MAKER, ranked.number)
