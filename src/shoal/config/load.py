@@ -100,9 +100,9 @@ def _explain(error: Any) -> str:
         case "missing":
             return f"the setting '{name}' is missing"
         case "union_tag_not_found":
-            return f"the setting '{name}.kind' is missing; choose from {', '.join(REWARD_KINDS)}"
+            return f"{name} = {_shown(error['input'])}: write [[rewards]] with a kind, one of {', '.join(REWARD_KINDS)}"
         case "union_tag_invalid":
-            tag = error["ctx"]["tag"]
+            tag = str(error["ctx"]["tag"])
             return f"{name}.kind = {_shown(tag)}: there is no such kind of reward; {nearest(tag, REWARD_KINDS)}"
         case "string_pattern_mismatch" if where[-1] == "function":
             return f"{name} = {_shown(error['input'])}: write module:attribute"

@@ -8,9 +8,9 @@ model = "Skywork/Skywork-Reward-V2-Qwen3-0.6B"
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from shoal.config.section import Section
 
@@ -117,8 +117,6 @@ class RankingsRewardSpec(RewardSection):
 
 
 RewardSpec = VerifierRewardSpec | ModelRewardSpec | GenerativeRewardSpec | FunctionRewardSpec | RankingsRewardSpec
-AnyRewardSpec = Annotated[RewardSpec, Field(discriminator="kind")]
-"""As a setting: `kind` says which."""
 REWARD_KINDS: Final[dict[str, type[RewardSection]]] = {
     "verifier": VerifierRewardSpec,
     "model": ModelRewardSpec,
@@ -126,6 +124,22 @@ REWARD_KINDS: Final[dict[str, type[RewardSection]]] = {
     "function": FunctionRewardSpec,
     "rankings": RankingsRewardSpec,
 }
+
+
+def _kind(value: Any) -> Any:
+    """The verifier where an entry does not say its kind."""
+    return value.get("kind", "verifier") if isinstance(value, dict) else getattr(value, "kind", None)
+
+
+AnyRewardSpec = Annotated[
+    Annotated[VerifierRewardSpec, Tag("verifier")]
+    | Annotated[ModelRewardSpec, Tag("model")]
+    | Annotated[GenerativeRewardSpec, Tag("generative")]
+    | Annotated[FunctionRewardSpec, Tag("function")]
+    | Annotated[RankingsRewardSpec, Tag("rankings")],
+    Discriminator(_kind),
+]
+"""An entry of `[[rewards]]`: `kind` says which."""
 
 
 def specs_with_models(specs: Iterable[RewardSpec]) -> list[ModelRewardSpec | GenerativeRewardSpec]:

@@ -22,8 +22,8 @@ from shoal.cli.status import STATUS, lines
 from shoal.config.policy import GUPPY, is_endpoint
 from shoal.config.settings import Config
 from shoal.errors import UserError
-from shoal.evaluation.judge_client import checked
-from shoal.evaluation.judges import Panel
+from shoal.evaluation.judge_client import parse_judge_address
+from shoal.evaluation.judges import Judges
 from shoal.identity.keys import Identity
 from shoal.identity.secret import OPEN, read_secret
 from shoal.rewards import Combined, ExaminedRewards
@@ -53,7 +53,7 @@ class Joined:
         secret = read_secret(Path(network.secret_file), network.swarm) if network.secret_file else OPEN
         self.context = secret.context
         self._examiners = Examiner(config.tasks), Examiner(config.tasks)
-        self.panel = Panel(
+        self.panel = Judges(
             config.evaluation.judges,
             identity,
             model=public_name(config.policy.model[0]) or "",
@@ -170,7 +170,7 @@ def check_network(config: Config) -> None:
     transport_options(config)
     check_name(config.network.swarm)
     for address in config.evaluation.judges:
-        checked(address)
+        parse_judge_address(address)
     if config.network.secret_file:
         read_secret(Path(config.network.secret_file), config.network.swarm)
 

@@ -19,7 +19,7 @@ from shoal.config.experiment import ExperimentConfig
 from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.errors import UserError
-from shoal.evaluation.judges import BY_SELF, Panel
+from shoal.evaluation.judges import BY_SELF, Judges
 from shoal.evaluation.pass_at_k import evaluate
 from shoal.learn.optim import STATE_BYTES
 from shoal.node import Lesson, Node
@@ -177,7 +177,7 @@ class Run:
             if self.member and self.member.panel:
                 node = self.nodes[0]
                 seed = seed_of(config.seed, node.name, node.round, "judge")
-                [judged] = yield [partial(self.member.panel.examine, node.policy, node.round, seed)]
+                [judged] = yield [partial(self.member.panel.ask, node.policy, node.round, seed)]
                 rows = [rows[0] | judged]
             self._tell(lessons)
             self._write_down(rows, lessons)
@@ -361,7 +361,7 @@ class Member:
     swarm: Swarm
     tell: Callable[[Mapping[str, Any], Sequence[Mapping[str, Any]]], None] | None = None
     """Is told of each round: its metrics, and the rows of what was learned from."""
-    panel: Panel | None = None
+    panel: Judges | None = None
     """The judges that the node asks after each round."""
 
 

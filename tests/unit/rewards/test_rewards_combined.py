@@ -240,7 +240,9 @@ KINDS = "verifier, model, generative, function, rankings"
 @pytest.mark.parametrize(
     ("reward", "message"),
     [
-        ({}, f"the setting 'rewards.0.kind' is missing; choose from {KINDS}"),
+        (3, f"rewards.0 = 3: write [[rewards]] with a kind, one of {KINDS}"),
+        ({"kind": 3}, "rewards.0.kind = '3': there is no such kind of reward"),
+        ({"vote": 3}, "there is no setting 'rewards.0.vote' for a reward of kind 'verifier'; did you mean 'gate'?"),
         ({"kind": "modle"}, "rewards.0.kind = 'modle': there is no such kind of reward; did you mean 'model'?"),
         ({"kind": "model"}, "rewards.0: a reward of kind 'model' needs 'model'"),
         ({"kind": "model", "model": ""}, "rewards.0: a reward of kind 'model' needs 'model'"),
@@ -258,7 +260,7 @@ KINDS = "verifier, model, generative, function, rankings"
         ({"kind": "model", "model": "m", "label": -1}, "rewards.0.label = -1: input should be greater than"),
     ],
 )
-def test_wrong_settings_get_one_line_that_says_what_would_be_right(reward: dict[str, Any], message: str) -> None:
+def test_wrong_settings_get_one_line_that_says_what_would_be_right(reward: Any, message: str) -> None:
     with pytest.raises(UserError) as caught:
         make_config({"rewards": [reward]}, "file", allow_code=True)
     assert message in str(caught.value)

@@ -25,7 +25,7 @@ from shoal.apps.watch.source import (
     WithoutRollouts,
     brief_of,
 )
-from shoal.evaluation.judge_client import checked
+from shoal.evaluation.judge_client import parse_judge_address
 from shoal.identity.keys import name_of
 
 EVERY: Final = 15.0
@@ -67,7 +67,7 @@ class RemoteJudge(WithoutRollouts):
     kind = "judge"
 
     def __init__(self, address: str) -> None:
-        self._url, _ = checked(address)
+        self._url, _ = parse_judge_address(address)
         self.title = f"judge: {urlsplit(self._url).netloc}"
         self.id = judge_id(self._url)
         self.version = 0
