@@ -157,7 +157,7 @@ def test_on_a_full_disk_nothing_is_acknowledged_and_all_may_come_again(service: 
             node, other, text = Talker(service), Talker(service), "1" * 16_000
             posed = await node.ask(1)
             pages(1)
-            with pytest.raises(Refused, match="the answer could not be kept: database or disk is full") as caught:
+            with pytest.raises(Refused, match="the answer could not be stored: database or disk is full") as caught:
                 await node.answer(posed, text)
             assert (caught.value.reason, caught.value.retry_after) == (Reason.busy, 2.0)
             pages(2**30)
