@@ -46,7 +46,8 @@ class Result(msgspec.Struct, frozen=True, tag=True):
     score: float = 0.0
     failure: str = ""
     detail: str = ""
-    """The error's type and message, in one line."""
+    """The error's type and message, in one line. Empty for an error of reasoning-gym's scorers: many raise for an
+    answer that is simply not a number."""
 
 
 class Verdict(msgspec.Struct, frozen=True, tag=True):

@@ -84,7 +84,7 @@ class Verifier:
             done = self._run(pending)
             for job, result in zip(pending, done, strict=False):
                 results[job] = result
-                if result.failure:
+                if result.failure and (result.detail or result.failure != "error"):
                     self._trouble.add(f"task {job.question.task!r}", result.detail or result.failure)
             pending = pending[len(done) :]
         self.failures.update(result.failure for result in results.values() if result.failure)

@@ -79,8 +79,10 @@ def make(tasks: Tasks, question: QuestionId) -> Result | None:
 
 def score(tasks: Tasks, question: QuestionId, text: str) -> Result:
     """The raw score of one completion's text. Whatever a scorer raises is a result too."""
+    own_code = False
     try:
         task, spec = tasks.lookup(question)
+        own_code = ":" in spec.name
         answer = extract(text, spec.answer)
         if answer is None:
             return Result(0.0)
@@ -90,7 +92,7 @@ def score(tasks: Tasks, question: QuestionId, text: str) -> Result:
     except guard.Refused as refusal:
         return Result(failure="refused", detail=describe(refusal))
     except Exception as error:  # any kind of error in a scorer is that answer's score
-        return Result(failure="error", detail=describe(error))
+        return Result(failure="error", detail=describe(error) if own_code else "")
 
 
 def extract(text: str, how: str) -> str | None:

@@ -268,6 +268,13 @@ def test_the_first_failure_is_told_with_its_task_and_their_number(identity: Ques
         assert verifier.trouble.endswith("(4 of 6 answers failed)")
 
 
+def test_an_answer_that_reasoning_gym_cannot_read_is_no_trouble() -> None:
+    config = own("prime_factorization")
+    with Verifier(config) as verifier:
+        assert verifier.score([(Tasks(config).draw(1, "key")[0].id, ["not a number"])]) == [[0.0]]
+        assert (verifier.failures, verifier.trouble) == ({"error": 1}, "")
+
+
 def test_starting_takes_no_completion_s_time(identity: QuestionId) -> None:
     with Verifier(ECHO.model_copy(update={"score_timeout": 0.05})) as verifier:
         assert verifier.score([(identity, ["0"])]) == [[1.0]]
