@@ -55,6 +55,11 @@ class Verifier(Protocol):
         """Rewards in [0, 1], one for each answer to each question."""
         ...
 
+    @property
+    def trouble(self) -> str:
+        """The first failure of a scorer and how many there were, in one line; empty if there was none."""
+        ...
+
 
 class Scorer(Protocol):
     """Validates rollouts, own and foreign alike, and has a verifier reward them."""

@@ -96,3 +96,8 @@ def _check(settings: dict[str, Any]) -> None:
 
 def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON")
+
+
+def encodable(text: str) -> str:
+    """`text` with "?" for lone surrogates, which no encoding has."""
+    return text.encode("utf-8", "replace").decode()

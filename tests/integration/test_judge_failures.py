@@ -20,7 +20,7 @@ import pytest
 from fakes import Parrot
 from judging import served
 
-from shoal.apps.judge.addresses import Addresses, Rates
+from shoal.apps.judge.address_limits import AddressLimits, Rates
 from shoal.apps.judge.command import add_arguments, command
 from shoal.apps.judge.questions import Questions
 from shoal.apps.judge.records import FILE, Records
@@ -31,7 +31,7 @@ from shoal.cli.flags import Parser
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.evaluation.judge_messages import Answer, Ask, Envelope, Receipt, Verdict, encode, open_envelope, seal
-from shoal.evaluation.judges import Panel
+from shoal.evaluation.judges import Judges
 from shoal.identity.keys import Identity
 from shoal.tasks import Tasks
 
@@ -109,7 +109,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
     clock = time.time
     records, scoring = Records(tmp_path), Scoring(Scorer)  # type: ignore[arg-type]
     questions = Questions(Tasks(TasksConfig(suite="pond", only=["gcd"])), b"s" * 32)
-    addresses = Addresses(Rates(), clock)
+    addresses = AddressLimits(Rates(), clock)
     yield Service(Identity.generate(), questions, records, scoring, Terms(work=0), addresses, clock)
     scoring.close()
     records.close()
@@ -157,7 +157,7 @@ def test_on_a_full_disk_nothing_is_acknowledged_and_all_may_come_again(service: 
             node, other, text = Talker(service), Talker(service), "1" * 16_000
             posed = await node.ask(1)
             pages(1)
-            with pytest.raises(Refused, match="the answer could not be kept: database or disk is full") as caught:
+            with pytest.raises(Refused, match="the answer could not be stored: database or disk is full") as caught:
                 await node.answer(posed, text)
             assert (caught.value.reason, caught.value.retry_after) == (Reason.busy, 2.0)
             pages(2**30)
@@ -184,19 +184,19 @@ def test_an_answer_whose_scoring_fails_has_no_score(service: Service, monkeypatc
     asyncio.run(go())
 
 
-def test_a_panel_without_a_network_says_why_and_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_judges_without_a_network_says_why_and_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def down(*_: object, **__: object) -> None:
         raise OSError(101, "Network is unreachable")
 
     monkeypatch.setattr("socket.getaddrinfo", down)
     monkeypatch.setattr("socket.create_connection", down)
     now = [0.0]
-    panel = Panel(["http://127.0.0.1:7460"], Identity.generate(), patience=5.0, clock=lambda: now[0])
+    judges = Judges(["http://127.0.0.1:7460"], Identity.generate(), patience=5.0, clock=lambda: now[0])
     policy = Parrot("2")
     told = []
     for round in range(4):
-        assert panel.examine(policy, round, 0) == {"judge/pass@1": None, "judge/questions": 0}
-        told.append(panel.trouble)
+        assert judges.ask(policy, round, 0) == {"judge/pass@1": None, "judge/questions": 0}
+        told.append(judges.trouble)
         now[0] += 4.0
     assert told[0] == "judge http://127.0.0.1:7460: cannot be reached: Network is unreachable; asked again in 10 s"
     assert told[2] == told[0]  # it is left alone, and what is said stays the same

@@ -9,7 +9,7 @@ from shoal.rollout import Message, Question, QuestionId
 
 
 class Slow:
-    name, version, config, partial_credit = "slow", "1", "slow", ""
+    name, version, config = "slow", "1", "slow"
 
     def question(self, seed: int, index: int) -> Question:
         return Question(

@@ -16,8 +16,8 @@ from reasoning_gym.factory import DATASETS
 
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.sandbox.examiner import Candidate, Examiner, Verdict
-from shoal.sandbox.messages import Job, Result
-from shoal.sandbox.process import WorkerProcess
+from shoal.sandbox.messages import Job
+from shoal.sandbox.process import COMMAND, GuardedProcess
 from shoal.tasks import Tasks, slot_seed
 from shoal.tasks.reasoning import HASHED, NOT_TASKS
 
@@ -256,13 +256,13 @@ def measure(names: list[str], size: int, limit: float) -> Iterator[tuple[str, st
     for name in names:
         config = TasksConfig(tasks=[TaskSpec(name=name)])
         question = Tasks(config).draw(1, *KEY)[0].id
-        worker = WorkerProcess(config)
+        worker = GuardedProcess(COMMAND, config.model_dump(mode="json"))
         for kind, text in bombs(size).items():
-            worker.submit([Job(question, text)])
-            worker.result(60.0)  # the question
+            worker.send([Job(question, text)])
+            worker.receive(60.0)  # the question
             begun = worker.processor_seconds
             try:
-                assert isinstance(worker.result(limit), Result)
+                worker.receive(limit)
                 yield name, kind, worker.processor_seconds - begun
             except TimeoutError:
                 yield name, kind, limit

@@ -81,6 +81,7 @@ class Exact:
         self.right = right
         self.asked: list[tuple[QuestionId, Sequence[str]]] = []
         self.closed = False
+        self.trouble = ""
 
     def score(self, items: Sequence[tuple[QuestionId, Sequence[str]]]) -> list[list[float]]:
         self.asked += items

@@ -10,11 +10,11 @@ from pydantic import ValidationError
 
 from shoal.config.names import from_keywords, old_name
 from shoal.config.policy import is_endpoint
-from shoal.config.rewards import RewardSpec
+from shoal.config.rewards import REWARD_KINDS
 from shoal.config.section import Section, settings_of
 from shoal.config.settings import CONFIG_VERSION, Config
 from shoal.config.tasks import TaskSpec
-from shoal.errors import UserError
+from shoal.errors import UserError, nearest
 from shoal.untrusted import harmless, parse_toml, read_plain
 
 MOST_BYTES: Final = 2**20
@@ -91,21 +91,44 @@ def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 
 def _explain(error: Any) -> str:
+    """One line about the first thing that is wrong."""
     where = [str(part) for part in error["loc"]]
-    if error["type"] == "extra_forbidden":
-        name = ".".join(where)
-        section: Any = Config
-        for part in where[:-1]:
-            if part in getattr(section, "model_fields", {}):
-                annotation = section.model_fields[part].annotation
-                section = next((s for s in (TaskSpec, RewardSpec) if annotation == list[s]), annotation)  # type: ignore[valid-type]
-        return f"there is no setting '{name}'; {old_name(where) or nearest_setting(where, section)}"
+    kind = ""
+    section: Any = Config
+    if where[0] == "rewards" and len(where) > 2:
+        kind = where.pop(2)  # pydantic says which kind it read, which no file has in that place
     name = ".".join(part for part in where if not part.startswith(("literal[", "constrained-")) and part not in KINDS)
-    if error["type"] == "missing":
-        return f"the setting '{name}' is missing"
-    if error["type"] == "value_error":  # settings that do not agree: the message names them
-        return f"{name}: {error['ctx']['error']}"
+    match error["type"]:
+        case "extra_forbidden" if kind:
+            return f"there is no setting '{name}' {_hint_for_kind(where[-1], kind)}"
+        case "extra_forbidden":
+            for part in where[:-1]:
+                if part in section.model_fields:
+                    annotation = section.model_fields[part].annotation
+                    section = TaskSpec if annotation == list[TaskSpec] else annotation
+            return f"there is no setting '{'.'.join(where)}'; {old_name(where) or nearest_setting(where, section)}"
+        case "missing" | "string_too_short" if kind:
+            return f"{'.'.join(where[:2])}: a reward of kind '{kind}' needs '{where[-1]}'"
+        case "missing":
+            return f"the setting '{name}' is missing"
+        case "union_tag_not_found":
+            return f"{name} = {_shown(error['input'])}: write [[rewards]] with a kind, one of {', '.join(REWARD_KINDS)}"
+        case "union_tag_invalid":
+            tag = str(error["ctx"]["tag"])
+            return f"{name}.kind = {_shown(tag)}: there is no such kind of reward; {nearest(tag, REWARD_KINDS)}"
+        case "string_pattern_mismatch" if where[-1] == "function":
+            return f"{name} = {_shown(error['input'])}: write module:attribute"
+        case "value_error":  # settings that do not agree: the message names them
+            return f"{name}: {error['ctx']['error']}"
     return f"{name} = {_shown(error['input'])}: {error['msg'][:1].lower()}{error['msg'][1:]}"
+
+
+def _hint_for_kind(name: str, kind: str) -> str:
+    """Which kinds of reward have the setting `name`, or which setting of this kind was meant."""
+    others = [other for other, section in REWARD_KINDS.items() if name in section.model_fields]
+    if others:
+        return f"for a reward of kind '{kind}': it is for kind {' and '.join(map(repr, others))}"
+    return f"for a reward of kind '{kind}'; {nearest(name, REWARD_KINDS[kind].model_fields)}"
 
 
 def _shown(value: Any) -> str:

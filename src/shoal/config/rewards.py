@@ -1,79 +1,147 @@
-"""Settings of `[[rewards]]`: what answers are rewarded by."""
+"""Settings of `[[rewards]]`: what answers are rewarded by. Each kind has its own fields.
+
+[[rewards]]
+kind = "model"
+model = "Skywork/Skywork-Reward-V2-Qwen3-0.6B"
+"""
 
 from __future__ import annotations
 
-from typing import Final, Literal, Self
+from collections.abc import Iterable
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from shoal.config.section import Section
 
-REWARD_NEEDS: Final = {"model": "model", "generative": "model", "function": "function", "rankings": "file"}
-"""What each kind cannot do without."""
+Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
-class RewardSpec(Section):
-    """Something that rewards answers. Several are weighed against each other."""
+class RewardSection(Section):
+    """What every kind of reward has."""
 
-    kind: Literal["verifier", "model", "generative", "function", "rankings"] = "verifier"
-    """verifier: the tasks' own. model: a reward model (sequence classification). generative: a language model's "Yes".
-    function: a Python function as TRL takes it. rankings: what people ranked."""
+    kind: str
     name: str = ""
     """What figures call it; empty: its kind."""
     weight: float = Field(1.0, gt=0, allow_inf_nan=False)
-    """What it counts, relative to the others."""
+    """How much it counts, relative to the others."""
     gate: bool = False
-    """Multiply the others' sum by it, instead of adding it: with the verifier as a gate a wrong answer has no reward,
-    whatever a judge says. Its weight is then without effect."""
-    model: str = ""
-    """model, generative: a Hugging Face name or a model folder; generative also guppy or a GGUF file. It never
-    learns."""
-    label: int = Field(0, ge=0)
-    """model: which of its outputs is the reward, where it has several."""
-    scale: Literal["sigmoid", "linear"] = "sigmoid"
-    """model: how an output becomes a reward. sigmoid: as a probability (softmax where there are several). linear:
-    from `low` to `high`."""
-    low: float = Field(0.0, allow_inf_nan=False)
-    """model (linear), function: the value that becomes 0; so does what is lower."""
-    high: float = Field(1.0, allow_inf_nan=False)
-    """model (linear), function: the value that becomes 1; so does what is higher."""
-    votes: int = Field(4, ge=1, le=64)
-    """generative: judging prompts, each worded and ordered in another way. Their mean counts, or the least of them if
-    calibrated."""
-    calibrated: bool = True
-    """generative: count only what an answer has, in every vote, above an empty one and above the same text as the
-    answer to another question: a judge who says Yes to anything, or to whatever tells him to, then says nothing."""
-    max_characters: int = Field(4000, ge=1)
-    """model, generative: of a question, and of an answer; the rest is not read. One token for each at most."""
-    function: str = ""
-    """function: `module:attribute`."""
-    conversational: bool = True
-    """function: give prompts and completions as chats; otherwise as plain texts."""
-    columns: dict[str, str] = {}
-    """function: names of its arguments and what they are of "task", "question" and the task's own ("answer",
-    "metadata"), where these have another name: { ground_truth = "answer" }."""
-    timeout: float = Field(2.0, gt=0, allow_inf_nan=False)
-    """function: seconds for a completion alone; a call of n has 1 + n / 8 times that, then each is tried alone."""
-    guarded: bool = True
-    """function: refuse it files, sockets, processes and code from text, and bound its memory, as scorers are. Without,
-    it still has a process of its own."""
-    file: str = ""
-    """rankings: an SQLite file, made if it is not there."""
-    method: Literal["mean_rank", "bradley_terry"] = "mean_rank"
-    """rankings: how several become one reward."""
+    """Multiply the sum of the others by it instead of adding it. With the verifier as a gate, a wrong answer has no
+    reward, whatever other rewards say. A gate's weight has no effect."""
 
     @property
-    def label_name(self) -> str:
+    def display_name(self) -> str:
         """What figures call it."""
         return self.name or self.kind
 
+
+class ScaledSection(RewardSection):
+    """A reward that is mapped from a range to [0, 1]."""
+
+    low: Number = 0.0
+    """The value that becomes 0; so do lower ones."""
+    high: Number = 1.0
+    """The value that becomes 1; so do higher ones."""
+
     @model_validator(mode="after")
-    def _agree(self) -> Self:
-        needed = REWARD_NEEDS.get(self.kind)
-        if needed and not getattr(self, needed):
-            raise ValueError(f"a reward of kind '{self.kind}' needs '{needed}'")
-        if self.function and ":" not in self.function:
-            raise ValueError(f"function = '{self.function}': write module:attribute")
+    def _check_range(self) -> Self:
         if not self.low < self.high:
             raise ValueError(f"low = {self.low} must be less than high = {self.high}")
         return self
+
+
+class VerifierRewardSpec(RewardSection):
+    """The tasks' own verifier."""
+
+    kind: Literal["verifier"] = "verifier"
+
+
+class ModelRewardSpec(ScaledSection):
+    """A reward model: a transformer for sequence classification."""
+
+    kind: Literal["model"] = "model"
+    model: str = Field(min_length=1)
+    """A Hugging Face name or a model folder. The model never learns."""
+    label: int = Field(0, ge=0)
+    """Which of the model's outputs is the reward, if there are several."""
+    scale: Literal["sigmoid", "linear"] = "sigmoid"
+    """How an output becomes a reward. sigmoid: as a probability (softmax if there are several outputs). linear: from
+    `low` to `high`."""
+    max_characters: int = Field(4000, ge=1)
+    """Characters of a question, and of an answer, that the model reads; at most one token for each."""
+
+
+class GenerativeRewardSpec(RewardSection):
+    """A language model that is asked whether an answer is right."""
+
+    kind: Literal["generative"] = "generative"
+    model: str = Field(min_length=1)
+    """A Hugging Face name, a model folder, a GGUF file or guppy. The model never learns."""
+    votes: int = Field(4, ge=1, le=64)
+    """Prompts for each answer, with different wording and order. The reward is the mean of their votes, or the lowest
+    one if calibrated."""
+    calibrated: bool = True
+    """Count only how much more an answer gets, in every vote, than an empty answer and than the same text as the answer
+    to another question. A model that says Yes to everything, or to anything that asks for it, then rewards nothing."""
+    max_characters: int = Field(4000, ge=1)
+    """Characters of a question, and of an answer, that the model reads; at most one token for each."""
+
+
+class FunctionRewardSpec(ScaledSection):
+    """A Python function as TRL's GRPOTrainer takes it."""
+
+    kind: Literal["function"] = "function"
+    function: str = Field(pattern=r"^[^:]+:[^:]+$")
+    """`module:attribute`."""
+    conversational: bool = True
+    """Pass prompts and completions as chats; otherwise as plain text."""
+    columns: dict[str, str] = {}
+    """Arguments of the function and where their values come from: "task", "question" or a column of the task ("answer",
+    "metadata"). For example { ground_truth = "answer" }."""
+    timeout: float = Field(2.0, gt=0, allow_inf_nan=False)
+    """Seconds for one completion. A call with n completions has 1 + n / 8 times as long; if it fails, each completion
+    is tried alone."""
+    guarded: bool = True
+    """Deny the function files, sockets, processes and code made of text, and limit its memory. Without the guard it
+    still runs in its own process."""
+
+
+class RankingsRewardSpec(RewardSection):
+    """Rankings that people gave."""
+
+    kind: Literal["rankings"] = "rankings"
+    file: str = Field(min_length=1)
+    """An SQLite file; it is made if it does not exist."""
+    method: Literal["mean_rank", "bradley_terry"] = "mean_rank"
+    """How several rankings become one reward."""
+
+
+RewardSpec = VerifierRewardSpec | ModelRewardSpec | GenerativeRewardSpec | FunctionRewardSpec | RankingsRewardSpec
+REWARD_KINDS: Final[dict[str, type[RewardSection]]] = {
+    "verifier": VerifierRewardSpec,
+    "model": ModelRewardSpec,
+    "generative": GenerativeRewardSpec,
+    "function": FunctionRewardSpec,
+    "rankings": RankingsRewardSpec,
+}
+
+
+def _kind(value: Any) -> Any:
+    """The verifier where an entry does not say its kind."""
+    return value.get("kind", "verifier") if isinstance(value, dict) else getattr(value, "kind", None)
+
+
+AnyRewardSpec = Annotated[
+    Annotated[VerifierRewardSpec, Tag("verifier")]
+    | Annotated[ModelRewardSpec, Tag("model")]
+    | Annotated[GenerativeRewardSpec, Tag("generative")]
+    | Annotated[FunctionRewardSpec, Tag("function")]
+    | Annotated[RankingsRewardSpec, Tag("rankings")],
+    Discriminator(_kind),
+]
+"""An entry of `[[rewards]]`: `kind` says which."""
+
+
+def specs_with_models(specs: Iterable[RewardSpec]) -> list[ModelRewardSpec | GenerativeRewardSpec]:
+    """Those of `specs` that name a model."""
+    return [spec for spec in specs if isinstance(spec, ModelRewardSpec | GenerativeRewardSpec)]

@@ -16,7 +16,7 @@ from shoal.config.experiment import ExperimentConfig
 from shoal.config.external import ExternalConfig
 from shoal.config.learner import LearnerConfig
 from shoal.config.policy import PolicyConfig, default_learning_rate, is_endpoint
-from shoal.config.rewards import RewardSpec
+from shoal.config.rewards import AnyRewardSpec, FunctionRewardSpec
 from shoal.config.section import Section
 from shoal.config.selection import SelectionConfig
 from shoal.config.swarm import AdmissionConfig, NetworkConfig, SwarmConfig
@@ -40,7 +40,7 @@ class Config(Section):
     """Rounds between checkpoints. A kill costs at most as many; with 0 there are none, and nothing can be resumed."""
     threads: int = Field(0, ge=0)
     """Processor threads. 0: one for each core."""
-    rewards: list[RewardSpec] = []
+    rewards: list[AnyRewardSpec] = []
     """What answers are rewarded by (`[[rewards]]` in a file); none: the tasks' own verifier. Held-out questions are
     scored by that alone."""
     tasks: TasksConfig = TasksConfig()
@@ -76,7 +76,7 @@ class Config(Section):
     def code(self) -> list[str]:
         """The code of one's own that the settings name, as `module:attribute`."""
         factories = [self.policy.factory, self.learner.factory, self.selection.factory]
-        functions = [spec.function for spec in self.rewards if spec.function]
+        functions = [spec.function for spec in self.rewards if isinstance(spec, FunctionRewardSpec)]
         return self.tasks.code + functions + [name for name in factories if name]
 
     def to_toml(self) -> str:

@@ -1,17 +1,17 @@
-"""What a node and a judge say to each other: five signed statements, and refusals. docs/judge.md has them as tables.
+"""What a node and a judge send each other: five signed statements, and refusals. docs/judge.md has them as tables.
 
-    node  -> Ask      may I have a question after this round?      names the judge, the node, the round, a nonce
-    judge -> Posed    here it is, until then                       names the Ask by its hash
-    node  -> Answer   this is my one answer                        names the Posed by its hash
-    judge -> Verdict  the score, and which question it was         names the Answer by its hash
-             Receipt  the answer is kept, its score is to come     names the Answer by its hash
+    node  -> Ask      may I have a question after this round?   names the judge, the node, the round, a nonce
+    judge -> Posed    here it is, with a deadline               names the Ask by its hash
+    node  -> Answer   this is my one answer                     names the Posed by its hash
+    judge -> Verdict  the score, and which question it was      names the Answer by its hash
+             Receipt  the answer is stored, not yet scored      names the Answer by its hash
 
-Each statement names the hash of the one before, so that a signature under the last covers all: node, judge, round,
-model, nonce, question, answer. A verdict proves to anybody that this judge gave this score to this node's answer, and
-neither can make the other's half.
+Each statement names the hash of the one before, so that a signature under the last one covers all: node, judge, round,
+model, nonce, question, answer. A verdict proves to anybody that this judge gave this score to this node's answer;
+neither can forge the other's half.
 
-Only the one encoding that this program makes is taken: an array in the order of the fields, in MessagePack's shortest
-forms, floats in 64 bits. So equal statements are equal bytes, and a hash names a statement.
+Only the encoding of this program is accepted: an array in the order of the fields, in MessagePack's shortest forms,
+with floats in 64 bits. So equal statements are equal bytes, and a hash names a statement.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shoal.rollout import Message, QuestionId
 
 VERSION = 1
 MAX_BYTES = 1 << 17
-"""Of an envelope: an answer at its longest, in letters of four bytes, has half of that."""
+"""Bytes of an envelope: the longest answer, in characters of four bytes, takes half of that."""
 MAX_ANSWER = 16_384
 """Characters of an answer."""
 MAX_PROMPT = 8
@@ -40,16 +40,16 @@ Name = Annotated[str, Meta(max_length=256)]
 Time = Annotated[float, Meta(ge=0, le=2**53)]
 
 
-class Malformed(ValueError):  # noqa: N818 (it is what a stranger sent, not a fault)
-    """The bytes are no statement of the kind that was expected. The message says why."""
+class Malformed(ValueError):  # noqa: N818 (a stranger sent it, it is not a fault)
+    """The bytes are not a statement of an expected kind. The message says why."""
 
 
 class Statement(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
-    """What all statements have."""
+    """The fields of all statements."""
 
     version: Annotated[int, Meta(ge=VERSION, le=VERSION)] = VERSION
     judge: Key
-    """Whom it is for: a statement for one judge is none for another."""
+    """The judge that it is for, or from: it is worth nothing to another."""
     key: Key
     """The node's key."""
 
@@ -59,28 +59,28 @@ class Ask(Statement, frozen=True, kw_only=True):
 
     nonce: Annotated[bytes, Meta(min_length=16, max_length=16)]
     time: Time
-    """By the judge's clock, as far as the node knows it."""
+    """By the judge's clock, as the node knows it."""
     round: Count
     model: Name
-    """What answers, as the node declares it. "" where it is nobody's business."""
+    """What answers, as the node declares it; "" if it declares nothing."""
     in_swarm: bool
-    """Whether the node learns from others' rollouts, as it declares itself."""
+    """Whether the node learns from others' rollouts, as it declares."""
     work: Count = 0
-    """What it has done to be known (`work_of`)."""
+    """The work of a new key (`work_of`)."""
 
 
 class Posed(Statement, frozen=True, kw_only=True):
-    """A question. Its id is not told before it is answered: who knows the seed can make the right answer."""
+    """A question. Its id is secret until it is answered: whoever knows the seed can compute the right answer."""
 
     ask: Hash
     number: Count
-    """How many questions this node had before."""
+    """Questions of this node before this one."""
     round: Count
     task: Name
     prompt: Annotated[tuple[Message, ...], Meta(max_length=MAX_PROMPT)]
     asked: Time
     expires: Time
-    """The answer must have come by then, by the judge's clock."""
+    """The deadline of the answer, by the judge's clock."""
 
 
 class Answer(Statement, frozen=True, kw_only=True):
@@ -91,7 +91,7 @@ class Answer(Statement, frozen=True, kw_only=True):
 
 
 class Verdict(Statement, frozen=True, kw_only=True):
-    """The score. With the question's id anybody can make it again and score the answer himself."""
+    """The score. With the question's id anybody can make the question again and score the answer."""
 
     answer: Hash
     number: Count
@@ -103,25 +103,25 @@ class Verdict(Statement, frozen=True, kw_only=True):
 
 
 class Receipt(Statement, frozen=True, kw_only=True):
-    """The answer is on disk, in time. Sent again, it is answered by its verdict, when there is one."""
+    """The answer is on disk, in time. Sent again, it gets its verdict once there is one."""
 
     answer: Hash
     time: Time
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why there is no statement. It is not signed: who can forge it can as well cut the line."""
+    """Why there is no statement. It is not signed: whoever can forge it can also cut the connection."""
 
     reason: str
     detail: str
     time: float
     """The judge's clock."""
     retry_after: float | None = None
-    """Seconds after which the same may pass; None: it never will."""
+    """Seconds after which the same request may pass; None: never."""
 
 
 class Card(msgspec.Struct, frozen=True):
-    """What a judge says of itself to whoever looks (`GET /`, as JSON)."""
+    """What a judge says about itself (`GET /`, as JSON)."""
 
     judge: str
     """Its key, in hex."""
@@ -133,7 +133,7 @@ class Card(msgspec.Struct, frozen=True):
     limit: float
     """Seconds for an answer."""
     interval: float
-    """Seconds between questions, in the long run."""
+    """Seconds between questions, on average."""
     work: int
     """Bits of work that a new key must show."""
 
@@ -147,7 +147,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
     @property
     def hash(self) -> bytes:
-        """32 bytes that name the statement, whoever signed it."""
+        """32 bytes that identify the statement, whoever signed it."""
         return hashlib.blake2b(_domain(self.kind) + self.statement, digest_size=32).digest()
 
 
@@ -160,7 +160,7 @@ _UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def seal(statement: Statement, identity: Identity) -> Envelope:
-    """`statement`, signed. Raises `UnicodeEncodeError` for text that is no Unicode."""
+    """`statement`, signed. Raises `UnicodeEncodeError` for lone surrogates."""
     kind = type(statement).__name__.lower()
     body = _encoder.encode(statement)
     return Envelope(kind, body, identity.sign(_domain(kind) + body))
@@ -188,13 +188,12 @@ def open_envelope(data: bytes, *kinds: type[S]) -> tuple[S, Envelope]:
 
 
 def is_signed(envelope: Envelope, key: bytes) -> bool:
-    """Whether `key` has signed it: the node's for an Ask and an Answer, the judge's for the others."""
+    """Whether `key` signed it: the node's for an Ask and an Answer, the judge's for the others."""
     return verify(key, envelope.signature, _domain(envelope.kind) + envelope.statement)
 
 
 def work_of(judge: bytes, key: bytes, bits: int) -> int:
-    """The number that makes a new key worth a judge's while: some 2**bits hashes. It is for one judge and one key, and
-    is found once."""
+    """The proof of work for a new key at one judge: a number that takes about 2**bits hashes to find, once."""
     number = 0
     while not is_worked(judge, key, number, bits):
         number += 1
@@ -207,5 +206,5 @@ def is_worked(judge: bytes, key: bytes, work: int, bits: int) -> bool:
 
 
 def _domain(kind: str) -> bytes:
-    """Is signed in front of a statement, so that no signature made for another purpose is one for it."""
+    """Signed in front of a statement, so that a signature for another purpose is not valid for it."""
     return b"shoal judge " + kind.encode() + b" v1\0"

@@ -27,7 +27,7 @@ class Evaluation:
     samples: int
     correct: dict[str, list[int]]
     unanswered: int = 0
-    """Questions left out, since fewer than `samples` answers came: endpoints may fail."""
+    """Questions left out because fewer than `samples` answers came: endpoints may fail."""
 
     def pass_at(self, k: int, task: str | None = None) -> Estimate:
         """The chance that at least one of `k` answers is right, for one task or over the questions of all.

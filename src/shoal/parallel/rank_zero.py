@@ -23,6 +23,10 @@ class RankZeroVerifier:
     def score(self, items: Sequence[tuple[QuestionId, Sequence[str]]]) -> list[list[float]]:
         return self.ranks.broadcast(self.verifier.score(items) if self.ranks.is_zero else [])
 
+    @property
+    def trouble(self) -> str:
+        return self.verifier.trouble
+
 
 class RankZeroPolicy:
     """Rank zero's policy, for an endpoint: it gets each question once, not from every rank."""

@@ -1,4 +1,4 @@
-"""What rewards answers, beside the tasks' own verifier: models, functions, people, and several with weights.
+"""Rewards of answers besides the tasks' own verifier: models, functions, people's rankings, and weighted sums of them.
 
     rewards = make_rewards(specs, "sum_then_normalize", config.tasks, verifier, place, config.seed)
     rewards.score([(question, ["42", "43"])])       # [[0.9, 0.1]]
@@ -10,7 +10,7 @@ from shoal.config.rewards import RewardSpec
 from shoal.rewards.combined import Combined, Entry, ExaminedRewards, RewardVerifier
 from shoal.rewards.function import FunctionReward
 from shoal.rewards.make import make_rewards, rewards_of
-from shoal.rewards.ranked import RankedSwarm
+from shoal.rewards.ranked_swarm import RankedSwarm
 from shoal.rewards.rankings import Rankings
 from shoal.rewards.reward import Pointwise, Reward, Verified
 

@@ -1,10 +1,10 @@
-"""Several rewards as one, with weights: what a node's rollouts are scored by in place of its verifier alone.
+"""Several rewards as one weighted sum, which scores a node's rollouts in place of its verifier.
 
-    rewards = Combined([Entry("right", Verified(verifier), 1.0), Entry("style", judge, 0.25)])
+    rewards = Combined([Entry("right", Verified(verifier), 1.0), Entry("style", style, 0.25)])
     rewards.score([(question, ["4", "5"])])             # [[0.9, 0.1]]
 
-Both ways of adding them up keep rewards in [0, 1] and the mean of a group where the weighted mean of its rewards is, so
-that whatever goes by `Scored.mean_reward` keeps its meaning. Gates multiply what the sum gives.
+Both ways to add them up keep rewards in [0, 1] and keep the mean of a group at the weighted mean of its rewards, so
+that `Scored.mean_reward` keeps its meaning. Gates multiply the sum.
 """
 
 from __future__ import annotations
@@ -19,15 +19,18 @@ from typing import Literal
 from shoal.protocols import Tasks, Verifier
 from shoal.rewards.reward import Items, Reward, Verified
 from shoal.rollout import QuestionId
-from shoal.sandbox.examiner import Candidate, Verdict
+from shoal.sandbox.messages import Candidate, Verdict
 
 Aggregation = Literal["sum_then_normalize", "normalize_then_sum"]
-"""In TRL's words, where it is the learner that normalises a sum. normalize_then_sum: each reward is normalised in its
-group first, so that none counts more by its wider scale (GDPO, arXiv 2601.05242)."""
+"""TRL's words; there it is the learner that normalises a sum. normalize_then_sum: each reward is normalised within its
+group first, so that none counts more because its scale is wider (GDPO, arXiv 2601.05242)."""
 EPSILON = 1e-4
-"""Added to standard deviations, as in GDPO's and TRL's code: what hardly differs is not blown up."""
+"""Added to standard deviations, as in GDPO's and TRL's code: tiny differences are not blown up."""
 SPREAD = 0.5
-"""Standard deviation that normalised rewards get, where [0, 1] has room for it: that of right and wrong in halves."""
+"""Standard deviation of normalised rewards, where [0, 1] has room for it: that of a group half right, half wrong."""
+
+Column = Sequence[float | None]
+"""Values of one reward for the answers of a group."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +41,12 @@ class Entry:
     reward: Reward
     weight: float = 1.0
     gate: bool = False
-    """Whether it multiplies the sum of the others instead of being in it: with the verifier as a gate no wrong answer
-    has a reward, whatever it talked a judge into."""
+    """Multiply the sum of the others by it instead of adding it. With the verifier as a gate no wrong answer has a
+    reward, whatever other rewards say."""
 
 
 class Combined:
-    """Several rewards with weights. Owns them: `close` ends what they run."""
+    """Several rewards with weights. `close` closes all of them."""
 
     def __init__(self, entries: Sequence[Entry], aggregation: Aggregation = "sum_then_normalize") -> None:
         if not entries:
@@ -52,30 +55,27 @@ class Combined:
             raise ValueError("two rewards have the same name")
         self.entries = list(entries)
         self.aggregation = aggregation
-        self.unrewarded = 0
-        """Answers that no reward applied to."""
 
     def score(self, items: Items) -> list[list[float]]:
-        """One reward in [0, 1] for each answer. Where one of several does not apply to an answer, the others count in
-        its place. An answer to which none applies gets the mean of its group, from which nothing is learned; a group
-        without any gets 0 throughout."""
+        """One reward in [0, 1] for each answer. Where a reward does not apply to an answer, the others count. An answer
+        to which none applies gets the mean of its group, so that nothing is learned from it; if none applies to the
+        whole group, all get 0."""
         parts = self.parts(items)
         return [self._group([values[i] for values in parts.values()], len(texts)) for i, (_, texts) in enumerate(items)]
 
     def parts(self, items: Items) -> dict[str, list[list[float | None]]]:
-        """What each of the rewards gives, by name. Costs little after `score`: values are remembered."""
+        """What each reward gives, by name. Cheap after `score`, since values are remembered."""
         return {entry.name: entry.reward.score(items) for entry in self.entries}
 
     def means(self, items: Items) -> dict[str, float | None]:
-        """The mean of each of the rewards by name, over the answers to which it applies; None if there is none."""
+        """The mean of each reward by name, over the answers to which it applies; None if there are none."""
         values = {
             name: [v for group in groups for v in group if v is not None] for name, groups in self.parts(items).items()
         }
         return {name: fmean(there) if there else None for name, there in values.items()}
 
     def by(self, verifier: Verifier) -> Combined:
-        """The same rewards, models and processes with another verifier: for strangers' answers, which may hold one
-        up."""
+        """The same rewards with another verifier: for strangers' answers, which may hold a verifier up."""
         entries = [
             replace(entry, reward=Verified(verifier)) if isinstance(entry.reward, Verified) else entry
             for entry in self.entries
@@ -90,6 +90,12 @@ class Combined:
             counts.update({f"{entry.name}/{reason}": n for reason, n in entry.reward.failures.items() if n})
         return counts
 
+    @property
+    def trouble(self) -> str:
+        """The first failure of each reward, in one line; empty if there was none."""
+        troubles = [(entry.name, entry.reward.trouble) for entry in self.entries]
+        return "; ".join(f"reward '{name}': {trouble}" for name, trouble in troubles if trouble)
+
     def close(self) -> None:
         for entry in self.entries:
             entry.reward.close()
@@ -100,30 +106,33 @@ class Combined:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _group(self, by_name: Sequence[Sequence[float | None]], size: int) -> list[float]:
-        """Rewards of one group of `size` answers, of which `by_name` has those by each entry."""
-        pairs = list(zip(self.entries, by_name, strict=True))
+    def _group(self, columns: Sequence[Column], size: int) -> list[float]:
+        """Rewards of one group of `size` answers, given the values of each entry."""
+        pairs = list(zip(self.entries, columns, strict=True))
         summed = [values for entry, values in pairs if not entry.gate]
         weights = [entry.weight for entry in self.entries if not entry.gate]
         raw = _means(summed, weights, size)
-        if self.aggregation == "normalize_then_sum" and (known := [v for v in raw if v is not None]):
+        if self.aggregation == "normalize_then_sum" and (known := _known(raw)):
             raw = _stretched(_means([_normalised(values) for values in summed], weights, size), fmean(known))
         for values in (values for entry, values in pairs if entry.gate):
             raw = [_gated(value, gate, alone=not summed) for value, gate in zip(raw, values, strict=True)]
-        known = [value for value in raw if value is not None]
-        self.unrewarded += size - len(known)
+        known = _known(raw)
         mean = fmean(known) if known else 0.0
         return [mean if value is None else value for value in raw]
 
 
 class RewardVerifier:
-    """Rewards in a verifier's place, for whoever knows questions by their ids: a `Scorer`, or several ranks.
+    """Rewards in place of a verifier, for callers that know questions by their ids.
 
-    Not for evaluation: pass@1 is the tasks' own verifier's alone, whatever a policy is trained by."""
+    Not for evaluation: only the tasks' own verifier decides pass@1, whatever a policy is trained on."""
 
     def __init__(self, tasks: Tasks, rewards: Combined) -> None:
         self.tasks = tasks
         self.rewards = rewards
+
+    @property
+    def trouble(self) -> str:
+        return self.rewards.trouble
 
     def score(self, items: Sequence[tuple[QuestionId, Sequence[str]]]) -> list[list[float]]:
         """Rewards in [0, 1]. Raises `ValueError` for an id that is none of the tasks'."""
@@ -131,7 +140,7 @@ class RewardVerifier:
 
 
 class ExaminedRewards:
-    """Rewards of strangers' answers, which an examiner has scored by the tasks' verifier before."""
+    """Rewards of strangers' answers, which an examiner has already scored by the tasks' verifier."""
 
     def __init__(self, rewards: Combined) -> None:
         self.rewards = rewards
@@ -139,12 +148,14 @@ class ExaminedRewards:
     def reward(self, candidate: Candidate, verdict: Verdict) -> list[float]:
         """One reward in [0, 1] for each of the candidate's texts."""
         assert verdict.question is not None
-        [values] = self.rewards.by(_Scored(verdict.rewards)).score([(verdict.question, candidate.texts)])
+        [values] = self.rewards.by(_KnownScores(verdict.rewards)).score([(verdict.question, candidate.texts)])
         return values
 
 
-class _Scored:
-    """A verifier that has scored one group already."""
+class _KnownScores:
+    """A verifier that has already scored the one group it is asked about."""
+
+    trouble = ""
 
     def __init__(self, rewards: Sequence[float]) -> None:
         self.rewards = list(rewards)
@@ -153,22 +164,25 @@ class _Scored:
         return [self.rewards for _ in items]
 
 
-def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
-    """The weighted mean of those that are there."""
-    there = [(value, weight) for value, weight in zip(values, weights, strict=True) if value is not None]
-    if not there:
-        return None
-    # exactly the value itself where it is the only one
-    return there[0][0] if len(there) == 1 else sum(v * w for v, w in there) / math.fsum(w for _, w in there)
+def _known(values: Column) -> list[float]:
+    return [value for value in values if value is not None]
 
 
-def _means(columns: Sequence[Sequence[float | None]], weights: Sequence[float], size: int) -> list[float | None]:
+def _mean(values: Column, weights: Sequence[float]) -> float | None:
+    """The weighted mean of the values that are known."""
+    pairs = [(value, weight) for value, weight in zip(values, weights, strict=True) if value is not None]
+    if len(pairs) < 2:  # a single value is returned exactly
+        return pairs[0][0] if pairs else None
+    return sum(v * w for v, w in pairs) / math.fsum(w for _, w in pairs)
+
+
+def _means(columns: Sequence[Column], weights: Sequence[float], size: int) -> list[float | None]:
     """The weighted mean for each of `size` answers."""
     return [_mean([values[i] for values in columns], weights) for i in range(size)]
 
 
 def _gated(value: float | None, gate: float | None, alone: bool) -> float | None:
-    """`value` times `gate`, which is left out where it does not apply; gates alone are a product of their own."""
+    """`value` times `gate`, if that applies; gates alone multiply each other."""
     if gate is None:
         return value
     if value is None:
@@ -176,21 +190,19 @@ def _gated(value: float | None, gate: float | None, alone: bool) -> float | None
     return value * gate
 
 
-def _normalised(values: Sequence[float | None]) -> list[float | None]:
-    """One reward's values in a group, less their mean, over their standard deviation."""
-    there = [value for value in values if value is not None]
-    if not there:
+def _normalised(values: Column) -> list[float | None]:
+    """One reward's values in a group, minus their mean, divided by their standard deviation."""
+    if not (known := _known(values)):
         return list(values)
-    mean, deviation = fmean(there), pstdev(there)
+    mean, deviation = fmean(known), pstdev(known)
     return [None if value is None else (value - mean) / (deviation + EPSILON) for value in values]
 
 
-def _stretched(sums: Sequence[float | None], mean: float) -> list[float | None]:
-    """`mean` plus what `sums` are from theirs, by one factor for the group: SPREAD, or what [0, 1] has room for."""
-    there = [value for value in sums if value is not None]
-    if not there:
+def _stretched(sums: Column, mean: float) -> list[float | None]:
+    """`sums` moved to `mean` and multiplied by one factor for the group: SPREAD, or what [0, 1] has room for."""
+    if not (known := _known(sums)):
         return list(sums)
-    middle = fmean(there)
-    room = [(1 - mean) / (v - middle) if v > middle else mean / (middle - v) for v in there if abs(v - middle) > 1e-9]
+    middle = fmean(known)
+    room = [(1 - mean) / (v - middle) if v > middle else mean / (middle - v) for v in known if abs(v - middle) > 1e-9]
     factor = min([SPREAD, *room])
     return [None if v is None else min(1.0, max(0.0, mean + factor * (v - middle))) for v in sums]

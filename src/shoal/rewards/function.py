@@ -1,4 +1,4 @@
-"""A Python function as a reward, in TRL's contract: what serves its GRPOTrainer serves here unchanged.
+"""A Python function as a reward, in TRL's contract: a function for its GRPOTrainer works here unchanged.
 
     # rewards.py
     def short(completions, **kwargs):
@@ -7,22 +7,27 @@
     with FunctionReward("rewards:short", TasksConfig()) as reward:
         [[value]] = reward.score([(question, ["42"])])
 
-It runs in a process of its own, guarded as the verifier's is. A call of several completions that fails, by an error,
-by time, by dying or by returning the wrong number of values, is made again for each of them alone; those for which it
-fails again get 0 and are counted.
+It runs in its own process, guarded like the verifier's. If a call with several completions fails (by an error, a
+timeout, a crash or a wrong number of values), each completion is tried alone. Those that fail again get 0 and are
+counted.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Mapping
 
+import msgspec
+
 from shoal.config.tasks import TasksConfig
-from shoal.rewards.process import FunctionProcess
+from shoal.rewards.function_worker import Call, Returned, Start
 from shoal.rewards.reward import Pair, Pointwise, unit
-from shoal.rewards.wire import Call, Returned, Start
+from shoal.sandbox.process import GuardedProcess
+from shoal.sandbox.trouble import Trouble
 from shoal.sandbox.verifier import MAX_TEXT
 
+COMMAND = (sys.executable, "-P", "-m", "shoal.rewards.function_worker")
 BATCH = 64
 """Completions in one call at most."""
 SHARE = 8
@@ -30,7 +35,7 @@ SHARE = 8
 
 
 class FunctionReward(Pointwise):
-    """A reward function in a process of its own. Close it, or use it as a context manager."""
+    """A reward function in its own process. Close it, or use it as a context manager."""
 
     def __init__(
         self,
@@ -43,18 +48,24 @@ class FunctionReward(Pointwise):
         high: float = 1.0,
         guarded: bool = True,
     ) -> None:
-        """`function`: `module:attribute`; `timeout`: seconds for a completion alone; `low` and `high`: what it
-        returns for the worst and the best, so that rewards are in [0, 1]."""
+        """`function`: `module:attribute`. `timeout`: seconds for one completion. `low` and `high`: what it returns for
+        the worst and the best answer. The other arguments: see `shoal.config.rewards.FunctionRewardSpec`."""
         super().__init__()
-        self.trouble = ""
-        """What the last error said, or nothing."""
         start = Start(function, conversational, dict(columns or {}), guarded, tasks.model_dump(mode="json"))
-        self._process = FunctionProcess(start)
+        self._process = GuardedProcess(COMMAND, start)
+        self._function = function
         self._timeout = timeout
         self._scale = low, high
+        self._trouble = Trouble()
+
+    @property
+    def trouble(self) -> str:
+        """The first failure, the function and how many there were: "function 'm:f': KeyError: 'a' (64 of 64 answers
+        failed)"; empty if there was none."""
+        return str(self._trouble)
 
     def start(self) -> None:
-        """Starts the process. Raises `UserError` if there is no such function, or it wants what it cannot have."""
+        """Start the process. Raises `UserError` if there is no such function, or if nothing gives it an argument."""
         with self._lock:
             self._process.start()
 
@@ -73,6 +84,7 @@ class FunctionReward(Pointwise):
         fit = [i for i, (_, text) in enumerate(pairs) if len(text) <= MAX_TEXT]
         self.failures["too long"] += len(pairs) - len(fit)
         calls = [Call(pairs[i][0].id, pairs[i][0].prompt, pairs[i][1]) for i in fit]
+        self._trouble.count(len(calls))
         for i, value in zip(fit, self._values(calls), strict=True):
             values[i] = value
         return values
@@ -83,15 +95,18 @@ class FunctionReward(Pointwise):
             alone = len(batch) > 1 and whole.failure
             for result in [self._returned([call]) for call in batch] if alone else [whole]:
                 if result.failure:
-                    self.failures[result.failure] += 1
-                    self.trouble = result.detail or result.failure
+                    self._fail(result.failure, result.detail)
                 yield from (self._value(value) for value in (result.values if not result.failure else [0.0]))
 
     def _returned(self, calls: list[Call]) -> Returned:
+        timeout = self._timeout * (1 if len(calls) == 1 else 1 + len(calls) / SHARE)
         try:
-            result = self._process.call(calls, self._timeout * (1 if len(calls) == 1 else 1 + len(calls) / SHARE))
-        except (TimeoutError, EOFError) as error:
-            return Returned(failure="timeout" if isinstance(error, TimeoutError) else "crash")
+            self._process.send(calls)
+            result = _returned.decode(self._process.receive(timeout, wall=timeout))  # a function may wait for others
+        except TimeoutError:
+            return Returned(failure="timeout", detail=f"no result within {timeout:g} s")
+        except EOFError:
+            return Returned(failure="crash", detail="its process died")
         except BaseException:
             self._process.renew()
             raise
@@ -101,10 +116,17 @@ class FunctionReward(Pointwise):
         return result
 
     def _value(self, value: float | None) -> float | None:
-        """In [0, 1]; None, as in TRL, where the function does not apply. What is no number is no excuse."""
+        """In [0, 1]; None where the function does not apply, as in TRL. NaN counts as the worst."""
         if value is None:
             return None
         if math.isnan(value):
-            self.failures["nan"] += 1
+            self._fail("nan", "it returned NaN")
             return 0.0
         return unit(value, *self._scale)
+
+    def _fail(self, reason: str, detail: str) -> None:
+        self.failures[reason] += 1
+        self._trouble.add(f"function {self._function!r}", detail or reason)
+
+
+_returned = msgspec.msgpack.Decoder(Returned)

@@ -1,17 +1,17 @@
 """A generative verifier (GenRM, arXiv 2408.15240): how likely a language model says "Yes" to an answer.
 
-    judge = GenerativeReward("Qwen/Qwen2.5-7B-Instruct", place())
-    [[value]] = judge.score([(question, ["42"])])
+    reward = GenerativeReward("Qwen/Qwen2.5-7B-Instruct", place())
+    [[value]] = reward.score([(question, ["42"])])
 
-A vote is P(Yes) / (P(Yes) + P(No)) of the next token after a judging prompt; votes differ in words and order. The
-reward is their mean. With calibration a vote counts only beyond two things: what an answer without content gets (judges
-fall for "Solution:", arXiv 2507.08794), and what the same text gets as the answer to quite another question: what
-praises itself or gives orders does so there too. The reward is then the least vote, since noise is seldom on one side
-of all. A judge that says Yes to everything, or to whatever asks for it, has nothing to tell.
+A vote is P(Yes) / (P(Yes) + P(No)) of the next token after a prompt; votes differ in wording and order. The reward is
+their mean. With calibration a vote counts only beyond two things: what an answer without content gets (models fall for
+"Solution:", arXiv 2507.08794), and what the same text gets as the answer to another question, where praise of itself or
+an order has the same effect. The reward is then the lowest vote, since noise seldom raises all of them. A model that
+says Yes to everything, or to whatever asks for it, then gives no reward.
 
-What stands in an answer is a stranger's. By construction it is cut, holds none of the tokenizer's own tokens, and
-cannot end its place in the prompt, whose marker is a keyed hash. That a judge heeds none of what it says is only
-measured (docs/rewards.md).
+An answer's text is a stranger's. By construction it is cut, contains none of the tokenizer's special tokens, and cannot
+end its place in the prompt, whose marker is a keyed hash. That the model ignores orders in it can only be measured
+(docs/rewards.md).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from shoal.policy.decode import length_batches, output_logits
 from shoal.policy.device import Placement
 from shoal.policy.loading import LanguageModel, load
 from shoal.policy.plain import PlainText
-from shoal.rewards.inert import CONTEXT, LEAST, Frame, plain
+from shoal.rewards.escaped import CONTEXT, LEAST, Frame, plain
 from shoal.rewards.prompts import VERDICT, wordings
 from shoal.rewards.reward import CACHED, Pair, Pointwise
 from shoal.rollout import Question
 
 FLOOR = 0.05
-"""Less probability than this on Yes and No together counts as this much: a judge that was led astray says neither."""
+"""Less probability than this on Yes and No together counts as this much: a model that was led astray says neither."""
 EMPTY = ("", "Solution:")
 """Answers without content, which calibration compares with."""
 ELSEWHERE = (
@@ -44,13 +44,13 @@ ELSEWHERE = (
     "What do bees make?",
     "Which metal is liquid at room temperature?",
 )
-"""Questions that no task asks, to which an answer is read too; votes take them in turn. No number answers them."""
+"""Questions that no task asks, for calibration; votes take them in turn. No number answers them."""
 ROOM = 0.1
-"""Calibration stretches what is left above that by at most ten times."""
+"""Calibration stretches what is left above a baseline by at most 1 / ROOM."""
 
 
 class GenerativeReward(Pointwise):
-    """A frozen language model that is asked whether answers are right."""
+    """Asks a frozen language model whether answers are right."""
 
     def __init__(
         self,
@@ -62,9 +62,9 @@ class GenerativeReward(Pointwise):
         seed: int = 0,
         key: bytes = b"",
     ) -> None:
-        """`key`: of the markers, to be kept from strangers; a random one makes values differ between runs, a little.
+        """`key`: of the markers, secret from strangers. With a random one values differ a little between runs.
 
-        Raises `UserError` for a model that cannot be loaded, has no token for Yes and No, or reads too little.
+        Raises `UserError` for a model that cannot be loaded, has no tokens for Yes and No, or reads too few tokens.
         """
         super().__init__()
         self.lm = load(model, placement.device) if isinstance(model, str) else model
@@ -99,7 +99,7 @@ class GenerativeReward(Pointwise):
         return torch.stack([self._empty[question] for question in questions])
 
     def _judged(self, pairs: Sequence[Pair], asked: Sequence[str] = ()) -> torch.Tensor:
-        """(P, V): what each vote gives each answer; with `asked`, as one to these questions, a vote each."""
+        """(P, V): what each vote gives each answer. `asked`: other questions to put it under, one for each vote."""
         prompts = [
             self._prompt(frame, vote, pair, asked[vote % len(asked)] if asked else pair[0].text)
             for pair in pairs
@@ -115,20 +115,19 @@ class GenerativeReward(Pointwise):
         return frame.fill([*texts, marker])
 
     def marker(self, question: Question, text: str, vote: int) -> str:
-        """What delimits the texts in one prompt: 64 bits that only the holder of the key can tell."""
+        """The delimiter of the texts in one prompt: 64 bits that only the holder of the key can compute."""
         message = f"{question.hash}/{vote}/{text}".encode("utf-8", "replace")
         return hmac.new(self._key, message, hashlib.blake2b).hexdigest()[:16]
 
     @torch.inference_mode()
     def _said_yes(self, prompts: Sequence[Sequence[int]], counting: bool) -> list[float]:
-        """P(Yes) as against P(No) after each of `prompts`; with `counting` unclear ones are counted."""
+        """P(Yes) / (P(Yes) + P(No)) after each of `prompts`. `counting`: whether unclear ones are counted."""
         values = [0.0] * len(prompts)
         model: Any = self.lm.model
         for chosen in length_batches([len(prompt) for prompt in prompts]):
             lengths = [len(prompts[i]) for i in chosen]
-            ids_BP = torch.zeros(
-                len(chosen), max(lengths), dtype=torch.long
-            )  # nothing causal sees what is on the right
+            # A causal model does not see the padding on the right.
+            ids_BP = torch.zeros(len(chosen), max(lengths), dtype=torch.long)
             for row, i in enumerate(chosen):
                 ids_BP[row, : lengths[row]] = torch.tensor(prompts[i])
             with self.placement.autocast():
@@ -154,20 +153,20 @@ class GenerativeReward(Pointwise):
         marker = len(self._plain.ids("f" * 16)) + 16  # at most a token for each letter; it stands there five times
         limit = (context - max(map(len, self._frames)) - 5 * marker) // 2
         if limit < LEAST:
-            raise UserError(f"model '{self.lm.name}' reads {context} tokens, too few to judge with; take another")
+            raise UserError(f"model '{self.lm.name}' reads {context} tokens, too few to judge answers; take another")
         return min(limit, self.max_characters)
 
 
 def verdict_ids(lm: LanguageModel) -> tuple[list[int], list[int]]:
-    """Tokens by which a verdict of Yes, and of No, begins. Raises `UserError` if they cannot be told apart."""
+    """Tokens with which Yes, and No, begins. Raises `UserError` if they cannot be told apart."""
     yes, no = (_beginnings(lm, word) for word in ("Yes", "No"))
     if not yes - no or not no - yes:
-        raise UserError(f"model '{lm.name}' has no tokens by which Yes and No could be told apart; take another")
+        raise UserError(f"model '{lm.name}' has no tokens that tell Yes and No apart; take another")
     return sorted(yes - no), sorted(no - yes)
 
 
 def _beginnings(lm: LanguageModel, word: str) -> set[int]:
-    """First tokens of `word` in the ways it may be written; those alone that are the whole of it, if there are any."""
+    """First tokens of the spellings of `word`; only those that are the whole word, if there are any."""
     tokenizer: Any = lm.tokenizer
     forms = [space + form for form in (word, word.lower(), word.upper()) for space in ("", " ")]
     spelt = [tokenizer(form, add_special_tokens=False).input_ids for form in forms]
@@ -175,5 +174,5 @@ def _beginnings(lm: LanguageModel, word: str) -> set[int]:
 
 
 def _above(values: torch.Tensor, bases: torch.Tensor) -> torch.Tensor:
-    """What `values` have above `bases`, of what there is to have."""
+    """How far `values` are above `bases`, as a share of the room above `bases`."""
     return ((values - bases) / (1 - bases).clamp(min=ROOM)).clamp(0, 1)

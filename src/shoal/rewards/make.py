@@ -1,4 +1,4 @@
-"""Rewards from their settings."""
+"""Makes rewards from their settings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal.config.rewards import RewardSpec
+from shoal.config.rewards import (
+    FunctionRewardSpec,
+    GenerativeRewardSpec,
+    RankingsRewardSpec,
+    RewardSpec,
+    VerifierRewardSpec,
+)
 from shoal.config.settings import Config
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
@@ -30,14 +36,14 @@ def make_rewards(
     seed: int,
     key: bytes = b"",
 ) -> Combined | None:
-    """The rewards that `specs` name; None where that is the verifier alone, which then scores as it always did.
+    """The rewards that `specs` name; None if that is only the verifier, which then scores alone.
 
-    `verifier`: for the entries of its kind; it stays the caller's to close. `placement`: where models compute, asked
-    only if there are any. `key`: of a generative verifier's markers. Raises `UserError` for what cannot be had.
+    `verifier`: for the entries of its kind; the caller closes it. `placement`: where models compute, called only if
+    there are any. `key`: of a generative verifier's markers. Raises `UserError` for a reward that cannot be made.
     """
     if all(spec.kind == "verifier" for spec in specs):
         return None
-    counts = Counter(spec.label_name for spec in specs)
+    counts = Counter(spec.display_name for spec in specs)
     twice = [name for name, count in counts.items() if count > 1]
     if twice:
         raise UserError(f"two rewards are called '{twice[0]}': give them a `name` each")
@@ -45,7 +51,7 @@ def make_rewards(
     try:
         for spec in specs:
             reward = _reward(spec, tasks, verifier, placement, seed, key)
-            entries.append(Entry(spec.label_name, reward, spec.weight, spec.gate))
+            entries.append(Entry(spec.display_name, reward, spec.weight, spec.gate))
     except BaseException:
         for entry in entries:
             entry.reward.close()
@@ -67,22 +73,22 @@ def _reward(
     seed: int,
     key: bytes,
 ) -> Reward:
-    if spec.kind == "verifier":
+    if isinstance(spec, VerifierRewardSpec):
         return Verified(verifier)
-    if spec.kind == "rankings":
+    if isinstance(spec, RankingsRewardSpec):
         return Rankings(Path(spec.file).expanduser(), spec.method)
-    if spec.kind == "function":
+    if isinstance(spec, FunctionRewardSpec):
         function = FunctionReward(
             spec.function, tasks, spec.conversational, spec.columns, spec.timeout, spec.low, spec.high, spec.guarded
         )
         try:
-            function.start()  # what is wrong with it is to be told now
+            function.start()  # its mistakes are reported now
         except BaseException:
             function.close()
             raise
         return function
-    if spec.kind == "generative":
-        from shoal.rewards.generative import GenerativeReward  # with torch, as the next
+    if isinstance(spec, GenerativeRewardSpec):
+        from shoal.rewards.generative import GenerativeReward  # it imports torch, as the next does
 
         return GenerativeReward(spec.model, placement(), spec.votes, spec.max_characters, spec.calibrated, seed, key)
     from shoal.rewards.model import ModelReward

@@ -1,10 +1,10 @@
-"""A reward model: a transformer with a head that gives a chat, or a question with an answer, one number.
+"""A reward model: a transformer with a head that maps a chat, or a question with an answer, to one number.
 
     reward = ModelReward("Skywork/Skywork-Reward-V2-Qwen3-0.6B", place())
     [[value]] = reward.score([(question, ["42"])])
 
-It reads the question and the answer in its own chat template, or as a pair of texts where it has none. Text of
-strangers is cut, and holds none of the tokenizer's own tokens.
+It reads the question and the answer in its own chat template, or as a pair of texts if it has none. Strangers' text
+is cut and contains none of the tokenizer's special tokens.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shoal.policy.device import Placement
 from shoal.policy.failures import first_line
 from shoal.policy.loading import source_of
 from shoal.policy.plain import PlainText
-from shoal.rewards.inert import CONTEXT, LEAST, SLOTS, Frame, plain
+from shoal.rewards.escaped import CONTEXT, LEAST, SLOTS, Frame, plain
 from shoal.rewards.reward import Pair, Pointwise, unit
 from shoal.rollout import Question
 
@@ -44,7 +44,7 @@ class ModelReward(Pointwise):
     ) -> None:
         """`label`: which output counts; `scale`: as a probability, or linearly from `low` to `high`.
 
-        Raises `UserError` for what is no trained reward model, or has no such output.
+        Raises `UserError` for a model that is not a trained reward model or has no such output.
         """
         super().__init__()
         self.name = name
@@ -66,7 +66,7 @@ class ModelReward(Pointwise):
             raise UserError(f"reward model '{name}' reads {context} tokens, which is too few")
 
     def inputs(self, pairs: Sequence[Pair]) -> dict[str, torch.Tensor]:
-        """What the model is given for questions with answers, a row each: for whoever trains one."""
+        """The model's inputs for questions with answers, one row each: for code that trains one."""
         return self._padded([self._ids(*pair) for pair in pairs])
 
     @torch.inference_mode()
@@ -82,7 +82,7 @@ class ModelReward(Pointwise):
         return values
 
     def _value(self, logits_L: torch.Tensor) -> float:
-        """Raises no error for NaN, which counts as the worst and is counted."""
+        """NaN counts as the worst, and as a failure."""
         if self.scale == "sigmoid":
             logits_L = logits_L.sigmoid() if len(logits_L) == 1 else logits_L.softmax(0)
         low, high = (0.0, 1.0) if self.scale == "sigmoid" else (self.low, self.high)
@@ -97,7 +97,7 @@ class ModelReward(Pointwise):
         texts = [self._plain.ids(plain(t, self.max_characters), self._limit) for t in (question.text, text)]
         if self._frame is not None:
             return self._frame.fill(texts), None
-        # A pair: what the tokenizer puts around and between them is its own affair.
+        # A pair: the tokenizer decides what stands around and between them.
         both = [self.tokenizer.decode(ids, clean_up_tokenization_spaces=False) for ids in texts]
         pair = self.tokenizer(*map(self._plain.defused, both), split_special_tokens=True, truncation=False)
         segments = pair.get("token_type_ids")

@@ -1,7 +1,6 @@
-"""The words with which a generative verifier is asked, in as many ways as there are votes.
+"""The prompts of a generative verifier, one for each vote.
 
-The texts that are judged stand in slots between lines with a marker that nobody can guess; instructions stand before
-and after them.
+The judged texts stand in slots between lines with a marker that nobody can guess. Instructions stand before and after.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from itertools import product
 from random import Random
 
-from shoal.rewards.inert import SLOTS
+from shoal.rewards.escaped import SLOTS
 
 QUESTION, ANSWER, MARKER = SLOTS
 
@@ -33,12 +32,11 @@ _CLOSINGS = (
 )
 _CHOICES = ("Yes or No", "No or Yes")
 VERDICT = "\nVerdict:"
-"""What follows where the model has no chat template."""
+"""Ends the prompt if the model has no chat template."""
 
 
 def wordings(votes: int, seed: int) -> list[str]:
-    """`votes` judging prompts with slots, all different: in their words, in which of the two texts comes first and in
-    which verdict is named first."""
+    """`votes` different prompts with slots. They differ in wording, in which text and in which verdict comes first."""
     every = list(product(_OPENINGS, _RULES, _CLOSINGS, _CHOICES, (False, True)))
     chosen = Random(seed).sample(every, votes)
     return [_prompt(*parts) for parts in chosen]

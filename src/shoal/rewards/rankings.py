@@ -1,10 +1,10 @@
-"""People's rankings of several answers to one question, and the rewards that follow from them.
+"""People's rankings of several answers to one question, and the rewards they give.
 
     rankings = Rankings(Path("rankings.sqlite"))
     rankings.add("ada", question, [["4"], ["four", "4."], ["5"]])     # best first; equals together
     rankings.score([(question, ["4", "5", "22"])])                    # [[1.0, 0.0, None]]
 
-What nobody ranked has no reward. The file may be written by another process, such as the page in which people rank.
+Answers that nobody ranked have no reward. Another process may write the file, such as the page where people rank.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.errors import UserError
-from shoal.rewards.reward import Items, Values, encodable
+from shoal.rewards.reward import Items, Values
 from shoal.rollout import Question, QuestionId, hash_of
+from shoal.untrusted import encodable
 
 Ranking = Sequence[Sequence[str]]
-"""Answers, best first; those of one rank together."""
+"""Answers, best first; equal ones together."""
 MOST_ANSWERS = 64
 MOST_CHARACTERS = 100_000
 STEPS = 100
-"""Of Newton's method for strengths, at most; a few do."""
+"""Of Newton's method for strengths, at most; a few are enough."""
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS ranking (
@@ -57,11 +58,12 @@ class Rankings:
     """Rankings in a file, and the rewards by them. Processes may share the file, and threads the object."""
 
     def __init__(self, path: Path, method: Literal["mean_rank", "bradley_terry"] = "mean_rank") -> None:
-        """Makes the file if it is not there. Raises `UserError` if it is something else, or cannot be written."""
+        """Makes the file if there is none. Raises `UserError` if it is another kind of file or cannot be written."""
         self.path = path
         self.method = method
         self.failures: Counter[str] = Counter()
-        """Empty: no answer is run or read."""
+        """Empty: answers are neither run nor read."""
+        self.trouble = ""
         try:
             with self._open() as file:
                 file.execute(_TABLE)
@@ -69,9 +71,9 @@ class Rankings:
             raise UserError(f"{path} cannot hold rankings: {error}") from error
 
     def add(self, who: str, question: Question, ranking: Ranking) -> None:
-        """Keeps one person's ranking of at least two answers; the same person's last one of the same answers counts.
+        """Keeps one person's ranking of at least two answers. It replaces an earlier one of the same answers.
 
-        Raises `ValueError` for one that says nothing, names an answer twice or is beyond bounds.
+        Raises `ValueError` for a ranking with too few, too many or too long answers, or with one of them twice.
         """
         tiers = [[encodable(text) for text in tier] for tier in ranking if tier]
         texts = sorted(text for tier in tiers for text in tier)
@@ -82,7 +84,7 @@ class Rankings:
         if sum(map(len, texts)) + len(who) > MOST_CHARACTERS:
             raise ValueError(f"a ranking has at most {MOST_CHARACTERS} characters")
         row = (
-            _key(question.id),
+            hash_of(question.id),
             encodable(who),
             hash_of(texts),
             msgspec.msgpack.encode(question.id),
@@ -106,8 +108,7 @@ class Rankings:
         return mean_rank(rankings) if self.method == "mean_rank" else bradley_terry(rankings)
 
     def ranked(self, after: int = 0, most: int = 1 << 31) -> list[Ranked]:
-        """The first `most` questions whose last ranking has a number above `after`, in the order of these: rollouts to
-        be learned from, now that they have rewards."""
+        """The first `most` questions whose last ranking has a number above `after`, in the order of these numbers."""
         query = """SELECT max(number), identity FROM ranking GROUP BY question HAVING max(number) > ?
             ORDER BY max(number) LIMIT ?"""
         with self._open() as file:
@@ -121,7 +122,7 @@ class Rankings:
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        """The file for one transaction: connections belong to the thread that made them."""
+        """The file, open for one transaction: a connection belongs to the thread that made it."""
         with contextlib.closing(sqlite3.connect(self.path, timeout=10.0)) as file, file:
             yield file
 
@@ -174,11 +175,7 @@ def _sigmoid(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _rankings(file: sqlite3.Connection, identity: QuestionId) -> list[list[list[str]]]:
     query = "SELECT tiers FROM ranking WHERE question = ? ORDER BY number"
-    return [_ranking.decode(data) for (data,) in file.execute(query, (_key(identity),)).fetchall()]
-
-
-def _key(identity: QuestionId) -> str:
-    return hash_of(identity)
+    return [_ranking.decode(data) for (data,) in file.execute(query, (hash_of(identity),)).fetchall()]
 
 
 _identity = msgspec.msgpack.Decoder(QuestionId)

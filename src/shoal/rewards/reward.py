@@ -1,14 +1,12 @@
-"""What gives a reward, beside a verifier: anything with the members of `Reward`.
+"""What a reward is: anything with the members of `Reward`. The easiest way to one of your own:
 
-    class Short:                                    # a reward of one's own
-        failures = Counter()
-        def score(self, items):
-            return [[1 / (1 + len(text)) for text in texts] for _, texts in items]
-        def close(self): ...
+    class Short(Pointwise):
+        def _score(self, pairs):
+            return [1 / (1 + len(text)) for question, text in pairs]
 
-A reward sees the question as this node made it and the answers' texts, which strangers may have written. It returns in
-[0, 1], or None where it has nothing to say of an answer. Whoever fails because of what stands in an answer gives 0 and
-counts it: were it None, an answer that breaks the function would be spared its judgement.
+A reward sees questions as this node made them, and the texts of answers, which strangers may have written. It returns
+values in [0, 1], or None where it does not apply. If it fails because of what an answer contains, it returns 0 and
+counts the failure. With None, an answer that breaks a reward would escape it.
 """
 
 from __future__ import annotations
@@ -21,41 +19,52 @@ from typing import Protocol
 
 from shoal.protocols import Verifier
 from shoal.rollout import Question, QuestionId
+from shoal.untrusted import encodable
 
 Items = Sequence[tuple[Question, Sequence[str]]]
 """Questions, each with the texts of answers to it."""
 Pair = tuple[Question, str]
 """A question with one answer."""
 Values = list[list[float | None]]
-"""A reward, or none, for each answer to each question."""
+"""A reward, or None, for each answer to each question."""
 
 CACHED = 65_536
 """Values that are remembered: several nodes of one process score the same shared rollouts."""
 
 
 class Reward(Protocol):
-    """Scores answers, guarded: whatever stands in them, it returns. Threads may share it."""
+    """Scores answers and returns whatever they contain. Threads may share it."""
 
     failures: Counter[str]
-    """Answers that got 0, or were judged in part, for another reason than being bad, by the reason."""
+    """Answers that got 0, or were judged only in part, for another reason than being bad, by reason."""
+
+    @property
+    def trouble(self) -> str:
+        """The first failure and how many there were, in one line; empty if there was none."""
+        ...
 
     def score(self, items: Items) -> Values:
         """For each answer a reward in [0, 1], or None where it does not apply, in the order given."""
         ...
 
     def close(self) -> None:
-        """End what runs beside."""
+        """End the processes that it started."""
         ...
 
 
 class Pointwise:
-    """The base of rewards of a single answer: each distinct text of a question is scored once, all in one batch, and
-    remembered. `_score` is all that is left to write."""
+    """The base of rewards that look at one answer at a time. It scores each distinct text of a question once, all in
+    one batch, and remembers the values. Subclasses implement `_score`."""
 
     def __init__(self) -> None:
         self.failures: Counter[str] = Counter()
         self._known: OrderedDict[tuple[QuestionId, str], float | None] = OrderedDict()
         self._lock = threading.Lock()
+
+    @property
+    def trouble(self) -> str:
+        """All failures by number; subclasses that know more say more."""
+        return ", ".join(f"{count} x {reason}" for reason, count in self.failures.items() if count)
 
     def score(self, items: Items) -> Values:
         texts = [(question, [encodable(text) for text in answers]) for question, answers in items]
@@ -68,7 +77,7 @@ class Pointwise:
         return [[found[question.id, text] for text in answers] for question, answers in texts]
 
     def close(self) -> None:
-        """Nothing runs beside, unless a subclass says so."""
+        """Nothing to end, unless a subclass says so."""
 
     def _score(self, pairs: list[Pair]) -> list[float | None]:
         raise NotImplementedError
@@ -82,27 +91,26 @@ class Pointwise:
 
 
 class Verified:
-    """A verifier as one reward among several. It is closed by whoever made it."""
+    """A verifier as one reward among several. Whoever made the verifier closes it."""
 
     def __init__(self, verifier: Verifier) -> None:
         self.verifier = verifier
         self.failures: Counter[str] = Counter()
         """Empty: the verifier counts its own."""
 
+    @property
+    def trouble(self) -> str:
+        return self.verifier.trouble
+
     def score(self, items: Items) -> Values:
         return [list(values) for values in self.verifier.score([(question.id, texts) for question, texts in items])]
 
     def close(self) -> None:
-        """Not here."""
+        """Nothing to end."""
 
 
 def unit(value: float, low: float = 0.0, high: float = 1.0) -> float:
-    """`value` on the scale from `low` (0) to `high` (1), cut to it. Raises `ValueError` for NaN."""
+    """`value` on the scale from `low` (0) to `high` (1), clipped. Raises `ValueError` for NaN."""
     if math.isnan(value):
         raise ValueError("not a number")
     return min(1.0, max(0.0, (value - low) / (high - low)))
-
-
-def encodable(text: str) -> str:
-    """`text` with "?" for lone surrogates, which no encoding has."""
-    return text.encode("utf-8", "replace").decode()

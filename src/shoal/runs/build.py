@@ -18,7 +18,7 @@ from shoal.config.own_code import factory
 from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.errors import UserError
-from shoal.evaluation.judges import Panel
+from shoal.evaluation.judges import Judges
 from shoal.learn.optim import STATE_BYTES
 from shoal.node import Node
 from shoal.parallel.rank_zero import RankZeroPolicy, RankZeroVerifier
@@ -58,7 +58,7 @@ class Member:
     swarm: Swarm
     tell: Callable[[Mapping[str, Any], Sequence[Mapping[str, Any]]], None] | None = None
     """Called after each round with its metrics and the rows of `learned.parquet`: tells the swarm how it went."""
-    panel: Panel | None = None
+    judges: Judges | None = None
     """The judges that the node asks after each round."""
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
-from shoal.evaluation.judge_client import checked
-from shoal.evaluation.judges import Panel
+from shoal.evaluation.judge_client import parse_judge_address
+from shoal.evaluation.judges import Judges
 from shoal.identity.keys import Identity
 from shoal.rewards import Combined, ExaminedRewards
 from shoal.swarm import membership
@@ -40,15 +40,15 @@ class Joined(Membership):
             limits=limits,
             neighbours=neighbours,
         )
-        self.panel = Panel(config.evaluation.judges, identity, model=model or "", in_swarm=config.swarm.external > 0)
+        self.judges = Judges(config.evaluation.judges, identity, model=model or "", in_swarm=config.swarm.external > 0)
 
     def close(self) -> None:
         super().close()
-        self.panel.close()
+        self.judges.close()
 
 
 def check_network(config: Config) -> None:
     """Raises `UserError` for settings of network and judges that cannot be used, before anything is loaded."""
     membership.check_network(config)
     for address in config.evaluation.judges:
-        checked(address)
+        parse_judge_address(address)

@@ -54,7 +54,8 @@ class Record:
     def note(self, results: Sequence[RoundResult]) -> None:
         """Says what is not as it should be."""
         member = self.nodes.member
-        notes = [member.panel.trouble] if member and member.panel and member.panel.trouble else []
+        notes = [trouble] if (trouble := self.nodes.scoring.trouble) else []
+        notes += [member.judges.trouble] if member and member.judges and member.judges.trouble else []
         notes += [f"{n.name} gives fewer rollouts: {trouble}" for n in self.nodes if (trouble := n.policy.trouble)]
         pairs = zip(self.nodes, results, strict=True)
         short = [node.J for node, result in pairs if node.learner and len(result.foreign) < node.J]

@@ -72,10 +72,10 @@ class Run:
         every = config.evaluation.every
         if nodes.round == config.rounds or (every and nodes.round % every == 0):
             rows = [row | figures for row, figures in zip(rows, self._evaluate(), strict=True)]
-        if nodes.member and nodes.member.panel:
+        if nodes.member and nodes.member.judges:
             [node] = nodes
             seed = seed_of(config.seed, node.name, node.round, "judge")
-            rows = [rows[0] | nodes.member.panel.examine(node.policy, node.round, seed)]
+            rows = [rows[0] | nodes.member.judges.ask(node.policy, node.round, seed)]
         self.record.note(results)
         self.record.write(rows, results)
 

@@ -138,7 +138,7 @@ def _join(
         closing(StatusReporter(watcher, place, folder.path, config.swarm.external, describe))
     )
     swarm = RankZeroSwarm(place.link, ranks) if ranks.size > 1 else place.link
-    member = Member(identity.name, swarm, place.tell, place.panel)
+    member = Member(identity.name, swarm, place.tell, place.judges)
     nodes = stack.enter_context(closing(Nodes(config, reporter.status, checkpoint, ranks, member, rewards)))
     place.admission.control = ControlText(nodes.control_strings())
     gc.collect()  # a later full collection would walk over all that was imported, and delay what comes in

@@ -1,1 +1,1 @@
-"""Where strangers' text is scored: a process that can do nothing else."""
+"""Scores strangers' text, in a process that can do nothing else."""

@@ -1,11 +1,11 @@
-"""What strangers say is examined in a process that they cannot hold up.
+"""Examines strangers' rollouts in a process that they cannot hold up.
 
     with Examiner(config) as examiner:
         verdict = examiner.examine(Candidate(question, hash, (swarm, key, round), slot, texts), seconds=0.1)
     verdict.reason or verdict.rewards
 
-The process does all that a stranger can make expensive: it makes the question again, checks that it is the one that the
-stranger's key gives, and scores the texts. After `seconds` of processor time it is replaced.
+The process does everything that a stranger can make expensive: it makes the question again, checks that it is the one
+that the stranger's key gives, and scores the texts. After `seconds` of processor time it is replaced.
 """
 
 from __future__ import annotations
@@ -18,36 +18,37 @@ from shoal.config.tasks import TasksConfig
 from shoal.protocols import DrawnTasks
 from shoal.protocols import Verifier as AnyVerifier
 from shoal.sandbox.messages import Candidate, Made, Verdict
-from shoal.sandbox.process import WorkerProcess
-from shoal.sandbox.verifier import encodable
+from shoal.sandbox.process import COMMAND, GuardedProcess
+from shoal.tasks.validation import InvalidRollout, validate
+from shoal.untrusted import encodable
 
-__all__ = ["Candidate", "Examiner", "LocalExaminer", "Verdict", "checked"]
+__all__ = ["Candidate", "Examiner", "LocalExaminer", "Verdict", "check"]
 
 
 class Examiner:
-    """Examines candidates in a process of its own. One thread may use it: each has its own. Close it, or use it as a
-    context manager."""
+    """Examines candidates in its own process. For one thread. Close it, or use it as a context manager."""
 
     def __init__(self, config: TasksConfig) -> None:
-        self._worker = WorkerProcess(config)
+        self._worker = GuardedProcess(COMMAND, config.model_dump(mode="json"))
 
     def start(self) -> None:
-        """Have the process ready, which takes a second or two, before there is a candidate that would wait for it.
-        Raises `UserError` if it cannot be started, as `examine` does."""
+        """Start the process, which takes a second or two, before a candidate waits for it. Raises `UserError` if it
+        cannot be started, as `examine` does."""
         self._worker.start()
 
     def examine(self, candidate: Candidate, seconds: float) -> Verdict:
-        """The verdict within about `seconds` of processor time. A busy machine makes nobody slow."""
-        texts = tuple(encodable(text) for text in candidate.texts)
+        """The verdict within about `seconds` of processor time. A busy machine does not make anybody slow."""
+        candidate = msgspec.structs.replace(candidate, texts=tuple(map(encodable, candidate.texts)))
         self._worker.start()
         begun = self._worker.processor_seconds
         made = False
         try:
-            self._worker.submit(msgspec.structs.replace(candidate, texts=texts))
-            reply = self._worker.result(seconds)
+            self._worker.send(candidate)
+            reply = _replies.decode(self._worker.receive(seconds))
             if isinstance(reply, Made):
                 made = True
-                reply = self._worker.result(seconds - (self._worker.processor_seconds - begun))
+                left = seconds - (self._worker.processor_seconds - begun)
+                reply = _replies.decode(self._worker.receive(left))
         except TimeoutError:
             return Verdict("slow" if made else "slow question", seconds=seconds)
         except EOFError:
@@ -79,32 +80,29 @@ class LocalExaminer:
     def examine(self, candidate: Candidate, seconds: float) -> Verdict:
         """The verdict, however long it takes."""
         begun = time.process_time()
-        verdict = checked(self._tasks, candidate)
+        verdict = check(self._tasks, candidate)
         if not verdict.reason:
             [rewards] = self._verifier.score([(candidate.question, candidate.texts)])
             verdict = msgspec.structs.replace(verdict, rewards=tuple(rewards))
         return msgspec.structs.replace(verdict, seconds=time.process_time() - begun)
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Nothing to close."""
 
     def __enter__(self) -> LocalExaminer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        """Nothing to close."""
 
 
-def checked(tasks: DrawnTasks, candidate: Candidate) -> Verdict:
-    """The question of a candidate, made again, or the reason why the candidate is none."""
+def check(tasks: DrawnTasks, candidate: Candidate) -> Verdict:
+    """A verdict with the candidate's question, made again, or with the reason to refuse it. Nothing is scored yet."""
+    claim, drawn = candidate, (candidate.key, candidate.slot)
     try:
-        if not tasks.is_drawn(candidate.question, candidate.slot, *candidate.key):
-            return Verdict("seed")
-        question = tasks.question(candidate.question)
-    except Exception:  # unknown tasks and numbers; and a generator may raise anything for what nobody draws
-        return Verdict("task")
-    if candidate.question_hash != question.hash:
-        return Verdict("question")
-    if tasks.is_held_out(question):
-        return Verdict("held out")
-    return Verdict(question=question)
+        return Verdict(question=validate(tasks, claim.question, claim.question_hash, len(claim.texts), drawn))
+    except InvalidRollout as invalid:
+        return Verdict(invalid.reason)
+
+
+_replies: msgspec.msgpack.Decoder[Made | Verdict] = msgspec.msgpack.Decoder(Made | Verdict)

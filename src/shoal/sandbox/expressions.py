@@ -1,8 +1,8 @@
-"""What stands in for `eval` and sympy's `parse_expr` while answers are scored: interpreters of a small language.
+"""Interpreters of a small language, in place of `eval` and sympy's `parse_expr` while answers are scored.
 
 reasoning-gym 0.1.25 calls `eval(answer)` in binary_matrix, spiral_matrix, string_insertion and n_queens, and sympy's
-`parse_expr(answer)`, which evaluates too, in five more. Here an answer is parsed, and then walked: literals, lists and
-arithmetic, within bounds of each number and of the work of all of it. No name is looked up, nothing is called, no
+`parse_expr(answer)`, which evaluates too, in five more tasks. Here an answer is parsed and then walked: literals, lists
+and arithmetic, with limits on each number and on the work of all of it. No name is looked up, nothing is called, no
 attribute is read.
 """
 
@@ -21,9 +21,9 @@ MAX_TEXT = 50_000
 MAX_BITS = 4096
 """Of an integer or a fraction, before and after each operation. bitwise_arithmetic needs 800 for its own questions."""
 MAX_WORK = 100_000
-"""Bits of all operands and results of an expression together: each step may be cheap and all of them not."""
+"""Bits of all operands and results of an expression together: many cheap steps are not cheap."""
 MAX_EXPONENT = 100
-"""sympy would multiply (x + 1)**999 out."""
+"""sympy would expand (x + 1)**999."""
 MAX_NODES = 150
 """Numbers, names, operations and calls of a symbolic expression. Right answers have 60 at most."""
 MAX_CALLS = 12
@@ -64,13 +64,13 @@ _FUNCTIONS = {
 
 
 class _Work:
-    """What the arithmetic of one expression may still cost. Raises `ValueError` where it is too much."""
+    """What the arithmetic of one expression may still cost."""
 
     def __init__(self) -> None:
         self.left = MAX_WORK
 
     def spend(self, *values: Any) -> None:
-        """For numbers that an operation takes or gives."""
+        """Pay for the operands or results of an operation. Raises `ValueError` if that is too much."""
         for value in values:
             size = bits(value)
             self.left -= size
@@ -79,7 +79,7 @@ class _Work:
 
 
 def bits(value: Any) -> int:
-    """The size of an exact number, of Python or sympy; 0 of all else, whose size is fixed."""
+    """The bits of an exact number of Python or sympy; 0 for everything else, whose size is fixed."""
     if isinstance(value, int):
         return value.bit_length()
     if isinstance(value, sympy.Rational):
@@ -88,21 +88,21 @@ def bits(value: Any) -> int:
 
 
 def safe_eval(text: str) -> Any:
-    """The value of a literal: numbers with arithmetic, strings, lists, tuples. Raises `ValueError` for all else."""
+    """The value of a literal: numbers with arithmetic, strings, lists, tuples. Raises `ValueError` otherwise."""
     return _value(_parse(text), _Work())
 
 
 def safe_parse_expr(text: str, local_dict: Mapping[str, Any] | None = None, **_options: Any) -> Any:
     """The sympy expression that `text` writes: numbers, symbols, + - * / ** and common functions.
 
-    It has the signature of `sympy.parse_expr`, whose other options change nothing here. Raises `ValueError` for all
-    else, the notations that sympy adds to Python's (3!, 2x) among it, and for what is too large to work on.
+    It has the signature of `sympy.parse_expr`, whose other options have no effect here. Raises `ValueError` for
+    anything else, including sympy's additions to Python's notation (3!, 2x), and for what is too large.
     """
     return _symbolic(_small(_parse(text)), local_dict or {}, _Work())
 
 
 def safe_parse_number(text: str, **_options: Any) -> Any:
-    """The same without symbols, for scorers that make a number of it."""
+    """The same without symbols, for scorers that expect a number."""
     tree = _small(_parse(text))
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
@@ -112,13 +112,13 @@ def safe_parse_number(text: str, **_options: Any) -> Any:
 
 
 def is_surely_not_zero(expression: Any) -> bool:
-    """Whether a sympy expression is far from zero where two points are tried: a thousandth of `simplify`'s work."""
+    """Whether a sympy expression is far from zero at two points: a thousandth of `simplify`'s work."""
     symbols = sorted(expression.free_symbols, key=str)
     for point in _POINTS:
         values = {symbol: point + number for number, symbol in enumerate(symbols)}
         try:
             value = complex(expression.evalf(15, subs=values, maxn=60))
-        except Exception:  # sympy may raise anything, and then nothing is sure
+        except Exception:  # sympy may raise anything, and then it is not sure
             return False
         if not (math.isfinite(abs(value)) and abs(value) > 1e-3):
             return False
@@ -161,7 +161,7 @@ def _number(node: ast.expr, work: _Work) -> Any:
 
 
 def _apply(op: ast.operator, left: Any, right: Any, work: _Work) -> Any:
-    """`left op right`, refused before it is computed where it would cost too much."""
+    """`left op right`. Raises `ValueError` before computing what would cost too much."""
     work.spend(left, right)
     if isinstance(op, ast.LShift):
         if not isinstance(right, int) or right > MAX_BITS:

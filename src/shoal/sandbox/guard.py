@@ -1,8 +1,8 @@
-"""The walls around scoring, in the worker's process. `install` once; `armed` while a stranger's text is scored.
+"""Protects a worker's process while it scores a stranger's text: `install` once, `armed` around each scoring.
 
-First wall: no `eval` of reasoning-gym or sympy sees a text (`expressions.py`). Second: an audit hook, which cannot be
-taken out again, refuses what a scorer has no business to do. Third: limits of the operating system. They are for what a
-scorer does by mistake with a text made to provoke it; a task's own code is trusted as any import is.
+First, no `eval` of reasoning-gym or sympy sees a text (`expressions.py`). Second, an audit hook, which cannot be
+removed, refuses what a scorer has no reason to do. Third, the operating system sets limits. All three are for what a
+scorer does by mistake with a text made to provoke it. The code of a task itself is trusted, as any import is.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 MEMORY = 2 * 2**30
-"""Bytes of address space that scoring may take beyond what the worker has when it is ready."""
+"""Bytes of address space that scoring may use beyond what the worker has when it is ready."""
 
 _REFUSED_PREFIXES = (
     *("os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.startfile", "os.system", "os.kill", "subprocess."),
@@ -28,12 +28,12 @@ _armed = False
 _refusals = 0
 
 
-class Refused(PermissionError):  # noqa: N818 (said of an attempt, not of a fault)
-    """A scorer tried what scorers may not do."""
+class Refused(PermissionError):  # noqa: N818 (an attempt, not a fault)
+    """A scorer tried something forbidden."""
 
 
 def install() -> None:
-    """Put up all walls. To be called when everything that scoring needs has been imported."""
+    """Install all of it. Call it when everything that scoring needs has been imported."""
     _replace_eval()
     limit()
     sys.dont_write_bytecode = True  # a module may still be imported late
@@ -42,7 +42,7 @@ def install() -> None:
 
 @contextlib.contextmanager
 def armed() -> Iterator[None]:
-    """Scoring: the audit hook refuses. Raises `Refused` at the end if it did and the scorer made nothing of it."""
+    """While scoring, the audit hook refuses. Raises `Refused` at the end if the scorer swallowed a refusal."""
     global _armed, _refusals
     _armed, _refusals = True, 0
     try:
@@ -50,7 +50,7 @@ def armed() -> Iterator[None]:
     finally:
         _armed = False
     if _refusals:
-        raise Refused("a scorer tried what scorers may not do")
+        raise Refused("a scorer tried something forbidden")
 
 
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -73,7 +73,7 @@ def _is_refused(event: str, arguments: tuple[Any, ...]) -> bool:
 
 
 def _generated() -> bool:
-    """Whether the program compiles a text of its own: sympy for monomials, a dataclass while its module is imported."""
+    """Whether the program compiles its own text: sympy for monomials, a dataclass while its module is imported."""
     frame = sys._getframe(3)  # of who calls exec, above this, _is_refused and _hook
     if frame.f_globals.get("__name__") == "sympy.polys.monomials":
         return True
@@ -86,9 +86,9 @@ def _generated() -> bool:
 
 
 def _replace_eval() -> None:
-    """In every module of reasoning-gym that is loaded, and in sympy: each of its parsers ends in `parse_expr`.
+    """Replaces `eval` in all loaded modules of reasoning-gym, and sympy's `parse_expr`, which all its parsers call.
 
-    `simplify` too, which two scorers ask whether something is zero: a wrong answer may take it minutes."""
+    It replaces `simplify` too, which two scorers ask whether something is zero: a wrong answer may take it minutes."""
     if "reasoning_gym" not in sys.modules:
         return
     import sympy
@@ -118,8 +118,8 @@ def _no_eval(*_arguments: Any) -> Any:
 
 
 def limit(memory: int = MEMORY) -> None:
-    """Limits where the system has them: on Linux `memory` bytes beyond what the process has; no file may grow, and no
-    core is dumped."""
+    """Sets limits where the system has them: no file grows, no core is dumped; on Linux at most `memory` bytes more
+    than the process has now."""
     if sys.platform == "win32":
         return
     import resource

@@ -1,4 +1,4 @@
-"""What the verifier and its worker say to each other: MessagePack, each message after its length in four bytes."""
+"""What a process and its guarded worker say to each other: MessagePack, each message after its length in four bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shoal.rollout import Question, QuestionId
 
 _LENGTH = struct.Struct(">I")
 ORDER = struct.Struct(">II")
-"""To a process that forks: the number of the fork to end, and of the one to make for the connection that comes along;
+"""To a process that forks: the number of the fork to end, and that of the fork to make for the connection sent with it.
 0: none."""
 
 
@@ -23,7 +23,7 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """What a stranger says: these texts answer the question that its key, its round and this slot give."""
+    """A stranger's claim: these texts answer the question that its key, its round and this slot give."""
 
     question: QuestionId
     question_hash: str
@@ -37,7 +37,7 @@ Request = list[Job] | Candidate
 
 
 class Made(msgspec.Struct, frozen=True, tag=True):
-    """The question of what comes next is made: from here on time goes into scoring."""
+    """The question is made: from here on time is spent on scoring."""
 
 
 class Result(msgspec.Struct, frozen=True, tag=True):
@@ -45,15 +45,18 @@ class Result(msgspec.Struct, frozen=True, tag=True):
 
     score: float = 0.0
     failure: str = ""
+    detail: str = ""
+    """The error's type and message, in one line. Empty for an error of reasoning-gym's scorers: many raise for an
+    answer that is simply not a number."""
 
 
 class Verdict(msgspec.Struct, frozen=True, tag=True):
     """What an examiner finds."""
 
     reason: str = ""
-    """Empty: the texts are scored. "task", "seed", "question", "held out": the candidate says what is not so. "slow
-    question": the time ran out while the question was made, for which nobody is to blame. "slow", "crash": it ran
-    out, or the process died, while a text was scored."""
+    """Empty: the texts are scored. A reason of `shoal.tasks.validation`: the claim is false. "slow question": the time
+    ran out while the question was made, which is nobody's fault. "slow", "crash": the time ran out, or the process
+    died, while a text was scored."""
     question: Question | None = None
     rewards: tuple[float, ...] = ()
     """In [0, 1], one for each text, as `Verifier` gives them."""
@@ -62,12 +65,12 @@ class Verdict(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """A worker has made its tasks, or what is wrong with them."""
+    """A worker is ready, or what keeps it from getting ready."""
 
     error: str = ""
     pid: int = 0
     forks: bool = False
-    """It answers no requests itself: a fork of it does, for each connection that it is sent (`ORDER`)."""
+    """It answers no requests itself: it forks a process for each connection that it is sent (`ORDER`)."""
 
 
 def send(stream: IO[bytes], message: object) -> None:

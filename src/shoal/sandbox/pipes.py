@@ -1,7 +1,7 @@
-"""The other end of `sources.py` and `process.py`: what a process does that works on strangers' text.
+"""A guarded process, seen from inside; `process.py` and `sources.py` are the other end.
 
-It reads what it is for, gets ready, and says so. On Linux it then forks a process for each connection that it is sent,
-ends them when it is told to, and never sees a text itself.
+It reads its first message, gets ready, and reports that. On Linux it then forks a process for each connection that it
+is sent, ends forks when asked to, and never sees a text itself.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from shoal.errors import UserError
 from shoal.sandbox.messages import ORDER, Ready, receive, send
 
 Handler = Callable[[bytes], Iterable[object]]
-"""The replies to a request. Each is sent as soon as it is there."""
+"""Gives the replies to a request. Each is sent at once."""
 
 
 def serve(prepare: Callable[[bytes], Handler]) -> None:
-    """Serve until the other end is closed. `prepare` makes the handler of the first message, or raises `UserError`."""
+    """Serve until the other end is closed. `prepare` makes a handler from the first message, or raises `UserError`."""
     requests, replies = own_pipes()
     stop_watching = die_with_parent()
     try:
@@ -39,7 +39,7 @@ def serve(prepare: Callable[[bytes], Handler]) -> None:
     if not forks:
         die_with_parent()
     send(replies, Ready(pid=os.getpid(), forks=forks))
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # from here on only answers could make it speak
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # from here on only answers could make it write there
     if forks:
         with requests, replies:
             control = socket.socket(fileno=os.dup(requests.fileno()))
@@ -49,7 +49,7 @@ def serve(prepare: Callable[[bytes], Handler]) -> None:
 
 
 def _is_single_threaded() -> bool:
-    """Whether there is this thread alone. One that has ended may stay for a moment."""
+    """Whether this is the only thread. One that has ended may still be listed for a moment."""
     for _ in range(100):
         if len(os.listdir("/proc/self/task")) == 1:
             return True
@@ -58,7 +58,7 @@ def _is_single_threaded() -> bool:
 
 
 def own_pipes() -> tuple[BinaryIO, BinaryIO]:
-    """The pipes to the parent, out of the reach of a task that reads standard input or prints."""
+    """The pipes to the parent, out of reach of a task that reads standard input or prints."""
     requests = os.fdopen(os.dup(0), "rb")
     replies = os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -68,7 +68,7 @@ def own_pipes() -> tuple[BinaryIO, BinaryIO]:
 
 
 def die_with_parent() -> Callable[[], None]:
-    """End when the parent is gone, even in the midst of an endless scorer. Returns what stops the watch."""
+    """End when the parent is gone, even during an endless scorer. Returns a function that stops watching."""
     parent = os.getppid()
     stopped = threading.Event()
 
@@ -97,7 +97,7 @@ def _answer(requests: BinaryIO, replies: BinaryIO, handle: Handler) -> None:
 
 
 def _fork(control: socket.socket, handle: Handler) -> NoReturn:
-    """A child for each connection that comes by `control`. Ends with `control` or the parent."""
+    """Fork a child for each connection sent over `control`. Ends with `control` or the parent."""
     parent = os.getppid()
     children: dict[int, int] = {}
     gc.collect()
@@ -119,8 +119,8 @@ def _fork(control: socket.socket, handle: Handler) -> NoReturn:
 
 
 def _child(control: socket.socket, connection: int, handle: Handler) -> int:
-    """The id of a new process that answers at `connection`; 0 if the system has none left, which the parent sees by
-    the end of the connection."""
+    """The id of a new process that answers on `connection`; 0 if the system has no process left, which the parent
+    notices by the end of the connection."""
     above = os.getpid()
     try:
         pid = os.fork()
@@ -130,7 +130,7 @@ def _child(control: socket.socket, connection: int, handle: Handler) -> int:
         return pid
     try:
         control.close()
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # even in the midst of an endless scorer
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # even during an endless scorer
         if os.getppid() == above:
             with socket.socket(fileno=connection) as link:
                 requests, replies = link.makefile("rb"), link.makefile("wb")

@@ -1,4 +1,11 @@
-"""This end of a process in which strangers' text is worked on: start it, talk to it, replace it."""
+"""A guarded process, seen from outside: start it, send it requests, replace it.
+
+    process = GuardedProcess((sys.executable, "-P", "-m", "shoal.sandbox.worker"), start)
+    process.send(request)
+    reply = process.receive(seconds=2.0)        # bytes in MessagePack
+
+`shoal.sandbox.pipes` is the other end. The verifier, reward functions and the window's reader of tables use it.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +14,22 @@ import queue
 import sys
 import time
 from collections.abc import Sequence
+from typing import Final
 
-import msgspec
-
-from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
-from shoal.sandbox.messages import Made, Request, Result, Verdict
 from shoal.sandbox.sources import Channel, Source, acquire, announced, release
 
-STARTS = 3
-"""Times in a row that a process is started before its user is told that it cannot be."""
-POLL = 0.005
+STARTS: Final = 3
+"""Times in a row that a process is started before its user gets an error."""
+POLL: Final = 0.005
 """Seconds at least between two looks at the processor time of a process."""
-
-COMMAND = (sys.executable, "-P", "-m", "shoal.sandbox.worker")
+COMMAND: Final = (sys.executable, "-P", "-m", "shoal.sandbox.worker")
+"""Starts what scores answers to tasks."""
 
 
 class GuardedProcess:
-    """A process that is told what it is for and then answers requests. It starts with the first request. One thread at
-    a time may use it. Close it."""
+    """Runs a command that gets one first message and then answers requests. It starts with the first request. One
+    thread at a time may use it. Close it."""
 
     def __init__(self, command: Sequence[str], start: object) -> None:
         """`start`: the first message to each process of `command`."""
@@ -39,11 +43,11 @@ class GuardedProcess:
         """Of the process that works, once it has said that it is ready."""
 
     def start(self) -> None:
-        """Have it ready. Raises `UserError` with what it lacks, or if it does not come up in some tries."""
+        """Start it and wait until it is ready. Raises `UserError` with what it lacks, or if it fails several times."""
         self._ready()
 
     def renew(self) -> None:
-        """End what works, whatever it does: after an interrupt, its replies would be taken for the next request's."""
+        """Replace the process, whatever it does: after an interrupt its replies would answer the wrong request."""
         if self._source is None or not self._source.forks:
             self.close()
         else:
@@ -61,7 +65,7 @@ class GuardedProcess:
 
     @property
     def processor_seconds(self) -> float:
-        """Processor time of the process that works, since it started; 0 where it cannot be known."""
+        """Processor time of the process since it started; 0 where it cannot be known."""
         if sys.platform != "linux" or self._pid is None:
             return 0.0
         try:
@@ -69,14 +73,16 @@ class GuardedProcess:
         except OSError:  # it is dead, as its pipe will tell
             return 0.0
 
-    def _send(self, message: object) -> None:
+    def send(self, message: object) -> None:
+        """Send a request. Raises `UserError` as `start` does."""
         self._ready().send(message)
 
-    def _receive(self, seconds: float, wall: float | None = None) -> bytes:
+    def receive(self, seconds: float, wall: float | None = None) -> bytes:
         """The next message. Raises `TimeoutError` once the process has worked for `seconds` on it, however busy the
-        machine is, and `EOFError` if it dies; the next request then finds a fresh one.
+        machine is, and `EOFError` if it dies; the next request then finds a fresh process.
 
-        `wall`: seconds after which one that only waits is given up; by default long enough for a busy machine.
+        `wall`: seconds by the clock after which a process that only waits counts as too late; by default enough for a
+        busy machine.
         """
         assert self._channel is not None
         try:
@@ -114,26 +120,8 @@ class GuardedProcess:
         raise UserError(f"a process did not start in {STARTS} tries: {' '.join(self._command)}")
 
     def _fork(self, source: Source) -> None:
-        """Have `source` end its fork for this and make another. Waits for nothing."""
+        """Have `source` replace the fork. Waits for nothing."""
         if self._channel is not None:
             self._channel.close()
         self._pid = None
         self._number, self._channel = source.fork(self._number)
-
-
-class WorkerProcess(GuardedProcess):
-    """One process of `shoal.sandbox.worker`: it scores answers."""
-
-    def __init__(self, config: TasksConfig) -> None:
-        super().__init__(COMMAND, config.model_dump(mode="json"))
-
-    def submit(self, request: Request) -> None:
-        """Have jobs scored, or a stranger's candidate examined. Read its replies with `result`."""
-        self._send(request)
-
-    def result(self, seconds: float) -> Made | Result | Verdict:
-        """The next reply. Raises `TimeoutError` once it took `seconds` of processor time, `EOFError` if it died."""
-        return _replies.decode(self._receive(seconds))
-
-
-_replies: msgspec.msgpack.Decoder[Made | Result | Verdict] = msgspec.msgpack.Decoder(Made | Result | Verdict)

@@ -1,9 +1,9 @@
-"""Processes that are ready to work on strangers' text.
+"""Starts guarded processes, and on Linux forks them from one that is ready.
 
-On Linux a source, a process that has imported everything and made its tasks, stays out of reach of strangers and forks
-the processes that work, so that a fresh one is there in some 20 ms after a kill. All that are for the same tasks share
-one source. Elsewhere, and where a task or a reward function has started threads (which forks lack), each is its own
-source, and a fresh one starts from nothing. `serving.py` is the other end.
+On Linux a source is a process that has imported everything and made its tasks. It never sees a stranger's text; it
+forks the processes that do, so that a fresh one is ready some 20 ms after a kill. All users of the same tasks share one
+source. Elsewhere, and where a task or a reward function has started threads (which forks lack), each process is its own
+source, and a fresh one starts from nothing. `pipes.py` is the other end.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ START_TIMEOUT = 120.0
 
 
 class Source:
-    """A process of a command that is ready. Raises `UserError`, `TimeoutError` or `EOFError` if it does not get so."""
+    """A process of a command that is ready. Raises `UserError`, `TimeoutError` or `EOFError` if it never is."""
 
     def __init__(self, command: Sequence[str], start: object) -> None:
-        # It can import what this process can. Its linear algebra gets no threads: their stacks would count as memory.
+        # It can import what this process can. Linear algebra gets one thread: stacks of more would count as memory.
         path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
         environment = {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         self.users = 0
@@ -58,11 +58,11 @@ class Source:
             raise
 
     def fork(self, instead_of: int = 0) -> tuple[int, Channel]:
-        """The number of a new fork, and the channel to it. Ends the other."""
+        """The number of a new fork and the channel to it. Ends the fork `instead_of`."""
         assert self._control is not None
         number = next(self._numbers)
         ours, theirs = socket.socketpair()
-        with theirs, contextlib.suppress(OSError), self._lock:  # if nobody is there, the end of the channel tells
+        with theirs, contextlib.suppress(OSError), self._lock:  # a dead source shows as the end of the channel
             socket.send_fds(self._control, [ORDER.pack(instead_of, number)], [theirs.fileno()])
         return number, Channel(ours.makefile("wb"), ours.makefile("rb"), ours)
 
@@ -89,7 +89,7 @@ _lock = threading.Lock()
 
 
 def acquire(command: Sequence[str], start: object) -> Source:
-    """A source of `command` that has been told `start`: one that others use too, if there is one that forks."""
+    """A source of `command` with the first message `start`: a shared one, if it forks."""
     key = (tuple(command), msgspec.msgpack.encode(start), tuple(sys.path), os.getcwd())
     with _lock:
         source = _sources.get(key)
@@ -123,7 +123,7 @@ def announced(channel: Channel) -> Ready:
 
 
 class Channel:
-    """Messages to a process and from it. A thread reads, since not every system can wait on a pipe."""
+    """Messages to and from a process. A thread reads, since not every system can wait on a pipe."""
 
     def __init__(self, requests: IO[bytes], replies: IO[bytes], connection: socket.socket | None = None) -> None:
         self._requests = requests
@@ -132,11 +132,11 @@ class Channel:
         threading.Thread(target=self._read, args=(replies,), daemon=True).start()
 
     def send(self, message: object) -> None:
-        with contextlib.suppress(OSError):  # a dead process shows when its answer is waited for
+        with contextlib.suppress(OSError):  # a dead process shows as a missing answer
             send(self._requests, message)
 
     def next(self, timeout: float) -> bytes:
-        """Raises `queue.Empty` after `timeout` seconds, `EOFError` if nothing more can come."""
+        """The next message. Raises `queue.Empty` after `timeout` seconds, `EOFError` if nothing more can come."""
         message = self._messages.get(timeout=timeout)
         if message is None:
             raise EOFError

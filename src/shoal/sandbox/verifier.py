@@ -1,11 +1,11 @@
-"""Scoring completions that strangers may have written: in a process of its own, which may die of them.
+"""Scores completions that strangers may have written: in another process, which a completion may crash.
 
     with Verifier(TasksConfig(suite="pond")) as verifier:
         [[right, wrong]] = verifier.score([(question.id, ["4", "5"])])
     verifier.failures   # Counter({"timeout": 1})
 
-A completion whose scoring takes too long, raises, or takes the process with it scores 0 and is counted by the reason;
-the others are not affected.
+A completion whose scoring takes too long, raises or kills the process scores 0 and is counted by the reason. Others are
+not affected.
 """
 
 from __future__ import annotations
@@ -16,15 +16,19 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 
+import msgspec
+
 from shoal.config.tasks import TasksConfig
 from shoal.rollout import QuestionId
-from shoal.sandbox.messages import Job, Result
-from shoal.sandbox.process import WorkerProcess
+from shoal.sandbox.messages import Job, Made, Result
+from shoal.sandbox.process import COMMAND, GuardedProcess
+from shoal.sandbox.trouble import Trouble
+from shoal.untrusted import encodable
 
 MAX_TEXT = 100_000
 """Characters of a completion; a longer one scores 0 unread."""
 QUESTION_TIMEOUT = 60.0
-"""Seconds of processor time that making a question again may take. No answer is blamed for it."""
+"""Seconds of processor time for making a question again. No answer is blamed for it."""
 CACHED = 65_536
 """Scores that are remembered: several nodes of one process score the same shared rollouts."""
 
@@ -37,9 +41,16 @@ class Verifier:
         self.failures: Counter[str] = Counter()
         """Texts that got 0 for another reason than being wrong: timeout, crash, error, refused, unknown, too long,
         slow question."""
-        self._worker = WorkerProcess(config)
+        self._trouble = Trouble()
+        self._worker = GuardedProcess(COMMAND, config.model_dump(mode="json"))
         self._known: OrderedDict[Job, float] = OrderedDict()
         self._lock = threading.Lock()
+
+    @property
+    def trouble(self) -> str:
+        """The first failure of a scorer, its task and how many there were, in one line; empty if there was none. For
+        example "task 'mine': ZeroDivisionError: division by zero (64 of 64 answers failed)"."""
+        return str(self._trouble)
 
     def score(self, items: Sequence[tuple[QuestionId, Sequence[str]]]) -> list[list[float]]:
         """Rewards in [0, 1] of the completions' texts of each question, in the order given.
@@ -68,47 +79,49 @@ class Verifier:
     def _score(self, jobs: list[Job]) -> dict[Job, float]:
         results = {job: Result(failure="too long") for job in jobs if len(job.text) > MAX_TEXT}
         pending = [job for job in jobs if job not in results]
+        self._trouble.count(len(pending))
         while pending:
             done = self._run(pending)
-            results |= zip(pending, done, strict=False)
+            for job, result in zip(pending, done, strict=False):
+                results[job] = result
+                if result.failure and (result.detail or result.failure != "error"):
+                    self._trouble.add(f"task {job.question.task!r}", result.detail or result.failure)
             pending = pending[len(done) :]
         self.failures.update(result.failure for result in results.values() if result.failure)
         return {job: reward(result, self.config.partial_credit) for job, result in results.items()}
 
     def _run(self, jobs: list[Job]) -> list[Result]:
-        """Results of the first of `jobs`, at least one: of all, or up to what the worker did not survive."""
+        """Results of the first of `jobs`, at least one: of all, or up to the one that the worker did not survive."""
         results: list[Result] = []
         made = None
         try:
-            self._worker.submit(jobs)
+            self._worker.send(jobs)
             for job in jobs:
                 if job.question != made:
-                    self._worker.result(QUESTION_TIMEOUT)
+                    self._worker.receive(QUESTION_TIMEOUT)
                     made = job.question
-                result = self._worker.result(self.config.score_timeout)
+                result = _replies.decode(self._worker.receive(self.config.score_timeout))
                 assert isinstance(result, Result)
                 results.append(result)
-        except TimeoutError:
-            return results + self._lost(jobs[len(results) :], "timeout", made)
-        except EOFError:
-            return results + self._lost(jobs[len(results) :], "crash", made)
+        except (TimeoutError, EOFError) as error:
+            failure = "timeout" if isinstance(error, TimeoutError) else "crash"
+            return results + self._lost(jobs[len(results) :], failure, made)
         except BaseException:
             self._worker.renew()
             raise
         return results
 
     def _lost(self, jobs: list[Job], failure: str, made: QuestionId | None) -> list[Result]:
-        """What the first of `jobs` gets; all answers to its question, if that was not even `made`."""
-        if jobs[0].question == made:
+        """The result of the first of `jobs`; if its question was not even `made`, of all answers to that question."""
+        question = jobs[0].question
+        if question == made:
             return [Result(failure=failure)]
-        return [
-            Result(failure="slow question")
-            for _ in itertools.takewhile(lambda job: job.question == jobs[0].question, jobs)
-        ]
+        same = itertools.takewhile(lambda job: job.question == question, jobs)
+        return [Result(failure="slow question") for _ in same]
 
     def _remember(self, rewards: dict[Job, float]) -> None:
-        for job, reward in rewards.items():
-            self._known[job] = reward
+        for job, value in rewards.items():
+            self._known[job] = value
             self._known.move_to_end(job)
         while len(self._known) > CACHED:
             self._known.popitem(last=False)
@@ -123,6 +136,4 @@ def reward(result: Result, partial_credit: bool) -> float:
     return 1.0 if result.score >= 1.0 else 0.0
 
 
-def encodable(text: str) -> str:
-    """`text` with "?" for lone surrogates, which no encoding has."""
-    return text.encode("utf-8", "replace").decode()
+_replies: msgspec.msgpack.Decoder[Made | Result] = msgspec.msgpack.Decoder(Made | Result)

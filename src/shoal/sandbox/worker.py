@@ -1,8 +1,8 @@
 """The process in which answers are scored: `python -m shoal.sandbox.worker`, started by `Verifier` and `Examiner`.
 
-It answers lists of jobs with one result for each, in order and as soon as each is known, so that the verifier can tell
-which one it died of; and a stranger's candidate with one verdict. Before answers to a question are scored it says that
-the question is made, so that each is given its own time.
+It answers a list of jobs with one result each, in order and as soon as each is known, so that the verifier can tell
+which job killed it; and a stranger's candidate with one verdict. It announces when a question is made and scoring
+begins, so that each gets its own time.
 """
 
 from __future__ import annotations
@@ -16,19 +16,16 @@ import msgspec
 from shoal.config.tasks import TasksConfig
 from shoal.rollout import QuestionId
 from shoal.sandbox import guard
-from shoal.sandbox.examiner import checked
+from shoal.sandbox.examiner import check
 from shoal.sandbox.messages import Candidate, Job, Made, Request, Result, Verdict
 from shoal.sandbox.pipes import Handler, serve
+from shoal.sandbox.trouble import describe
 from shoal.sandbox.verifier import MAX_TEXT, reward
 from shoal.tasks.draw import Tasks, UnknownQuestion
 
 
-def main() -> None:
-    serve(prepare)
-
-
 def prepare(start: bytes) -> Handler:
-    """What answers requests about the tasks that `start` configures."""
+    """A handler of requests about the tasks that `start` configures."""
     warnings.simplefilter("ignore")  # the compiler has much to say about the answers of young models
     tasks = Tasks(TasksConfig.model_validate(msgspec.msgpack.decode(start)))
     guard.install()
@@ -42,67 +39,66 @@ def prepare(start: bytes) -> Handler:
 
 
 def scored(tasks: Tasks, jobs: list[Job]) -> Iterator[Made | Result]:
-    """A result for each job, after word that its question is made where that is another than before."""
+    """A result for each job, with `Made` before the first job of each question."""
     before = None
     for job in jobs:
         if job.question != before:
-            made = make(tasks, job.question)
+            failed = make(tasks, job.question)
             before = job.question
             yield Made()
-        yield made or score(tasks, job.question, job.text)
+        yield failed or score(tasks, job.question, job.text)
 
 
 def examined(tasks: Tasks, candidate: Candidate) -> Iterator[Made | Verdict]:
-    """The verdict on a candidate, after word that its question is made, if it is the right one."""
+    """The verdict on a candidate, with `Made` before it if its question is the right one."""
     begun = time.process_time()
-    verdict = checked(tasks, candidate)
-    if verdict.reason:
-        yield msgspec.structs.replace(verdict, seconds=time.process_time() - begun)
-        return
-    make(tasks, candidate.question)
-    yield Made()
-    partial = tasks.config.partial_credit
-    rewards = {
-        text: reward(score(tasks, candidate.question, text), partial) if len(text) <= MAX_TEXT else 0.0
-        for text in dict.fromkeys(candidate.texts)
-    }
-    yield msgspec.structs.replace(
-        verdict, rewards=tuple(rewards[text] for text in candidate.texts), seconds=time.process_time() - begun
-    )
+    verdict = check(tasks, candidate)
+    if not verdict.reason:
+        make(tasks, candidate.question)
+        yield Made()
+        partial = tasks.config.partial_credit
+        rewards = {
+            text: reward(score(tasks, candidate.question, text), partial) if len(text) <= MAX_TEXT else 0.0
+            for text in dict.fromkeys(candidate.texts)
+        }
+        verdict = msgspec.structs.replace(verdict, rewards=tuple(rewards[text] for text in candidate.texts))
+    yield msgspec.structs.replace(verdict, seconds=time.process_time() - begun)
 
 
 def make(tasks: Tasks, question: QuestionId) -> Result | None:
     """Has the task make what it scores answers by, before the guard is armed: a generator may do more than a scorer.
-    The result of all answers if it cannot."""
+    Returns the result of all answers if it cannot."""
     try:
         tasks.lookup(question)[0].question(question.seed, question.index)
     except UnknownQuestion:
         return Result(failure="unknown")
-    except Exception:  # any kind of error in a generator
-        return Result(failure="error")
+    except Exception as error:  # any kind of error in a generator
+        return Result(failure="error", detail=describe(error))
     return None
 
 
 def score(tasks: Tasks, question: QuestionId, text: str) -> Result:
     """The raw score of one completion's text. Whatever a scorer raises is a result too."""
+    own_code = False
     try:
         task, spec = tasks.lookup(question)
+        own_code = ":" in spec.name
         answer = extract(text, spec.answer)
         if answer is None:
             return Result(0.0)
         with guard.armed():
             (value,) = task.score(question, [answer])
         return Result(float(value))
-    except guard.Refused:
-        return Result(failure="refused")
-    except Exception:  # any kind of error in a scorer is that answer's score
-        return Result(failure="error")
+    except guard.Refused as refusal:
+        return Result(failure="refused", detail=describe(refusal))
+    except Exception as error:  # any kind of error in a scorer is that answer's score
+        return Result(failure="error", detail=describe(error) if own_code else "")
 
 
 def extract(text: str, how: str) -> str | None:
-    """The answer in a completion: all of it, or what stands in the last <answer> </answer>; None if there is none.
+    """The answer in a completion: all of it, or the content of the last <answer> </answer>; None if there is none.
 
-    By searching from the end, in linear time: a regular expression takes quadratic time for a text made for it.
+    It searches from the end, in linear time: a regular expression takes quadratic time for a text made for it.
     """
     if how == "whole":
         return text.strip()
@@ -114,4 +110,4 @@ def extract(text: str, how: str) -> str | None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(prepare)

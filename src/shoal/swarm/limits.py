@@ -26,6 +26,11 @@ class Bucket:
         self._tokens -= number
         return True
 
+    def wait(self, now: float) -> float:
+        """Seconds until one may pass."""
+        missing = 1.0 - self._tokens - self.rate * max(0.0, now - self._at)
+        return max(0.0, missing / self.rate)
+
 
 class Recent(Generic[K, V]):
     """A mapping of the `size` keys that were used last; it makes the values itself."""

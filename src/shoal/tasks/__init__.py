@@ -1,13 +1,14 @@
-"""Where questions come from.
+"""Sources of questions.
 
-    tasks = Tasks(config)                           # draws, regenerates and splits questions
+    tasks = Tasks(config)                           # draws questions, makes them again, holds some out
     [question] = tasks.draw(1, "any key")
 
 See docs/tasks.md.
 """
 
+from shoal.tasks.create import create_task
 from shoal.tasks.draw import Tasks, UnknownQuestion, slot_seed
 from shoal.tasks.suites import SUITES, suite
-from shoal.tasks.task import Task, create_task
+from shoal.tasks.task import Task
 
 __all__ = ["SUITES", "Task", "Tasks", "UnknownQuestion", "create_task", "slot_seed", "suite"]

@@ -1,7 +1,7 @@
-"""Answers that would take their scorer too long: they score 0 unread. No right answer is among them.
+"""Refuses answers that would hold up their scorer: they score 0 unread. No right answer is among them.
 
-A scorer that takes more than linear time is slow for a text made for it. Those of reasoning-gym that a few characters
-can hold up for seconds are bounded here, by an estimate in linear time of the steps that they would take.
+A scorer that takes more than linear time is slow for a text made for it. For the scorers of reasoning-gym that a few
+characters can hold up for seconds, the number of steps is estimated here, in linear time.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 MAX_STEPS = 1000
-"""Of a car (rush_hour) or turns of a cube (rubiks_cube). Solutions have 200 at most."""
+"""Steps of a car (rush_hour) or turns of a cube (rubiks_cube). Solutions have 200 at most."""
 MAX_DIGITS = 3
-"""Of an exponent: a coin's probability has none, and 1e1000 is a number of a thousand digits."""
+"""Digits of an exponent: a coin's probability has none, and 1e1000 is a number of a thousand digits."""
 MAX_READ = 5000
-"""Steps of reading a formula (propositional_logic), or of trying it, where the question itself does not need more."""
+"""Steps of reading or trying a formula (propositional_logic), unless the question itself needs more."""
 
 
 def is_too_much(task: str, answer: str, entry: Mapping[str, Any]) -> bool:
@@ -41,8 +41,8 @@ def _coin_flip(answer: str, _: Mapping[str, Any]) -> bool:
 
 
 def _propositional_logic(answer: str, metadata: Mapping[str, Any]) -> bool:
-    """It reads the rest of a text again at each of its signs, and tries all assignments to the variables of premises
-    and answer, whatever these are called."""
+    """Its scorer reads the rest of a text again at each sign, and tries all assignments to the variables of premises
+    and answer, whatever their names."""
     own = metadata["premises"]
     longest = max(own, key=len)
     return any(
@@ -61,12 +61,12 @@ def _trying_steps(formulas: list[str]) -> int:
 
 
 def _parts(formula: str) -> list[str]:
-    """What stands between the signs."""
+    """The texts between the signs."""
     return re.split("[∧∨¬→↔()]", formula)
 
 
 def _total(numbers: list[str]) -> int:
-    """Of numbers in digits, any of which may be long."""
+    """The sum of numbers in digits, any of which may be long."""
     return sum(int(number) if len(number) <= 9 else MAX_STEPS + 1 for number in numbers)
 
 

@@ -1,8 +1,8 @@
-"""Which questions a node asks, and on which side of the split a question lies.
+"""Draws a node's questions, makes questions again from their ids, and holds some out for evaluation.
 
     tasks = Tasks(TasksConfig(suite="pond"))
     questions = tasks.draw(4, "node key", 17)       # the same four whenever it is called so
-    tasks.held_out(per_task=16, seed=0)             # never among what `draw` gives
+    tasks.held_out(per_task=16, seed=0)             # never among those that `draw` gives
 
 A draw has no state: a node that resumes asks what it would have asked.
 """
@@ -18,24 +18,22 @@ import msgspec
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
 from shoal.rollout import Message, Question, QuestionId, canonical, hash_of, seed_of
+from shoal.tasks.create import create_task
 from shoal.tasks.suites import specs_of
-from shoal.tasks.task import MAX_INDEX, Task, create_task
+from shoal.tasks.task import MAX_INDEX, Task
 
 
 class UnknownQuestion(ValueError):  # noqa: N818 (it is a fact about a question, not a fault)
-    """A question id that these tasks cannot have made: of another task, version, parameters or range."""
+    """A question id that these tasks cannot have made: another task, version or parameters, or out of range."""
 
 
 def slot_seed(key: tuple[str | int, ...], slot: int, task: str) -> int:
-    """The seed of the question in `slot` of the draw with `key`: a hash, so that no two series of questions overlap."""
+    """The seed of the question in `slot` of the draw with `key`: a hash, so that no two draws overlap."""
     return seed_of(*key, slot, task)
 
 
 class Tasks:
-    """The tasks of a run, by weight. Draws have no state: a question is a function of the key it is drawn with.
-
-    Raises `UserError` if a task cannot be made or if two are the same.
-    """
+    """The tasks of a run, with weights. Raises `UserError` if a task cannot be made or if two are the same."""
 
     def __init__(self, config: TasksConfig) -> None:
         self.config = config
@@ -57,7 +55,7 @@ class Tasks:
         return [self._draw(slot, key) for slot in range(n)]
 
     def held_out(self, per_task: int, seed: int) -> dict[str, list[Question]]:
-        """`per_task` held-out questions of each task (by label), different in text; fewer where it has fewer."""
+        """`per_task` held-out questions of each task (by label) with different texts; fewer if the task has fewer."""
         found: dict[str, list[Question]] = {}
         for label, task in zip(self.labels, self.tasks, strict=True):
             texts: dict[str, Question] = {}
@@ -65,8 +63,8 @@ class Tasks:
             for number in range(scan):
                 if len(texts) == per_task:
                     break
-                series = seed_of("held out", seed, task.name, number // MAX_INDEX)
-                question = self._question(task, series, number % MAX_INDEX)
+                group = seed_of("held out", seed, task.name, number // MAX_INDEX)
+                question = self._question(task, group, number % MAX_INDEX)
                 if self.is_held_out(question):
                     texts.setdefault(canonical(question.text), question)
             found[label] = list(texts.values())
@@ -87,11 +85,11 @@ class Tasks:
             raise UnknownQuestion(f"not one of these tasks: {identity}") from None
 
     def is_held_out(self, question: Question) -> bool:
-        """Whether the question is kept for evaluation: by its text alone, so that all nodes and tasks agree."""
+        """Whether the question is kept for evaluation. Its text alone decides, so that all nodes and tasks agree."""
         return int(hash_of(("side", canonical(question.text)))[:16], 16) / 2**64 < self.config.held_out
 
     def is_drawn(self, identity: QuestionId, slot: int, *key: str | int) -> bool:
-        """Whether the draw with `key` gives this in `slot`, if that is of its task: the first training question there.
+        """Whether the draw with `key` gives this question in `slot`: it must be the first training question there.
 
         Raises `UnknownQuestion` if it is none of these tasks'.
         """

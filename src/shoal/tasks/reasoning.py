@@ -1,8 +1,8 @@
-"""The tasks of reasoning-gym (https://github.com/open-thought/reasoning-gym), any of them.
+"""The tasks of reasoning-gym (https://github.com/open-thought/reasoning-gym).
 
 The question `(seed, index)` is `reasoning_gym.create_dataset(name, seed=seed, **parameters)[index]`. Most datasets make
-item `index` from `Random(seed + index)` and from nothing else, so that one dataset made with seed 0 gives them all; the
-few that do not are named in `PER_SEED`, and have a dataset for each seed.
+item `index` from `Random(seed + index)` alone, so that one dataset made with seed 0 gives all items. The few that do
+not are in `PER_SEED` and have one dataset for each seed.
 """
 
 from __future__ import annotations
@@ -17,25 +17,22 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import reasoning_gym
-from reasoning_gym.dataset import ProceduralDataset
 from reasoning_gym.factory import DATASETS
 
-from shoal.errors import UserError
+from shoal.errors import UserError, nearest
 from shoal.rollout import Message, Question, QuestionId, hash_of
 from shoal.tasks.bounds import is_too_much
-from shoal.tasks.partial import partial_credit_of
-from shoal.tasks.task import MAX_INDEX, nearest
+from shoal.tasks.task import MAX_INDEX
 
 ADAPTER_VERSION = 1
 VERSION = f"{importlib.metadata.version('reasoning-gym')}+{ADAPTER_VERSION}"
 
 PER_SEED = frozenset({"acre", "gsm_symbolic", "list_functions", "pool_matrix", "word_ladder"})
 """Tasks whose items depend on more than seed + index (a choice at construction, a size, numpy's 32-bit seed).
-
 Their seed is taken modulo 2**32 - MAX_INDEX, so that seed + index has 32 bits."""
 
 HASHED = frozenset({"isomorphic_strings", "polynomial_multiplication", "ransom_note"})
-"""Tasks that go through sets of strings: their questions differ between processes, unless PYTHONHASHSEED is 0."""
+"""Tasks that iterate over sets of strings: their questions differ between processes unless PYTHONHASHSEED is 0."""
 
 NOT_TASKS = frozenset({"composite"})
 
@@ -62,15 +59,12 @@ class ReasoningTask:
             raise UserError(f"task {name!r} refuses its parameters: {error}") from error
         resolved = dataclasses.asdict(self._dataset.config)
         self.config = hash_of({key: value for key, value in resolved.items() if key in allowed})
-        self.partial_credit = partial_credit_of(
-            name, inherited=type(self._dataset).score_answer is ProceduralDataset.score_answer
-        )
-        # Answers to one question come one after another: its entry is made once. Bound to the instance, not the class.
+        # Answers to one question come one after another, so its entry is made once. Cached by instance, not by class.
         self.entry = functools.lru_cache(maxsize=64)(self._entry)
-        self._series = functools.lru_cache(maxsize=8)(self._make)
+        self._per_seed = functools.lru_cache(maxsize=8)(self._make)
 
     def question(self, seed: int, index: int) -> Question:
-        """Question `index` of the series `seed`."""
+        """Question `index` under `seed`."""
         identity = QuestionId(self.name, self.version, self.config, seed, index)
         return Question(identity, (Message("user", self.entry(seed, index)["question"]),))
 
@@ -94,7 +88,7 @@ class ReasoningTask:
         with _own_decimals():
             if self.name not in PER_SEED:
                 return dict(self._dataset[seed + index])
-            return dict(self._series(seed % (2**32 - MAX_INDEX))[index])
+            return dict(self._per_seed(seed % (2**32 - MAX_INDEX))[index])
 
     def _make(self, seed: int) -> Any:
         with _own_decimals():

@@ -315,7 +315,7 @@ print(create_task(TaskSpec(name="mine:Mine")).name)
 """
 MINE = """
 class Mine:
-    name, version, config, partial_credit = "mine", "1", "0", ""
+    name, version, config = "mine", "1", "0"
     def question(self, seed, index): ...
     def score(self, question, answers): ...
 """

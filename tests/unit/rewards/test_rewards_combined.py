@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +14,15 @@ from fakes import Exact, Parrot, Sayings, question, rollout
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from pydantic import ValidationError
 
+from shoal.config.load import make_config
+from shoal.config.rewards import (
+    FunctionRewardSpec,
+    GenerativeRewardSpec,
+    ModelRewardSpec,
+    RankingsRewardSpec,
+    VerifierRewardSpec,
+)
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.evaluation.pass_at_k import evaluate
@@ -34,6 +42,7 @@ class Given:
         self.values = list(values)
         self.failures: Counter[str] = Counter()
         self.closed = False
+        self.trouble = ""
 
     def score(self, items: Sequence[tuple[Any, Sequence[str]]]) -> list[list[float | None]]:
         return [self.values[: len(texts)] for _, texts in items]
@@ -65,9 +74,7 @@ def test_a_missing_one_is_left_out_and_the_rest_count_in_its_place() -> None:
 def test_an_answer_without_any_gets_the_mean_and_nothing_is_learned_from_it() -> None:
     values = combined([1.0, None, 0.0], [None, None, None])
     assert values == [1.0, 0.5, 0.0]
-    rewards = Combined([Entry("a", Given(None, None))])
-    assert rewards.score([(Q, ["a", "b"])]) == [[0.0, 0.0]]
-    assert rewards.unrewarded == 2
+    assert Combined([Entry("a", Given(None, None))]).score([(Q, ["a", "b"])]) == [[0.0, 0.0]]
 
 
 def test_normalised_each_counts_by_its_weight_and_not_by_its_scale() -> None:
@@ -108,8 +115,11 @@ def test_a_group_is_live_if_any_of_its_rewards_differs() -> None:
 def test_failures_are_named_and_all_are_closed() -> None:
     one, two = Given(1.0), Given(1.0)
     one.failures.update({"nan": 2, "error": 0})
+    one.trouble = "2 x nan"
     with Combined([Entry("style", one), Entry("form", two)]) as rewards:
         assert rewards.failures == {"style/nan": 2}
+        assert rewards.trouble == "reward 'style': 2 x nan"
+        assert RewardVerifier(Sayings(), rewards).trouble == rewards.trouble
         assert rewards.parts([(Q, ["x"])]) == {"style": [[1.0]], "form": [[1.0]]}
     assert one.closed
     assert two.closed
@@ -195,14 +205,14 @@ def made(*specs: RewardSpec) -> Combined | None:
 
 def test_the_default_is_the_verifier_itself() -> None:
     assert made() is None
-    assert made(RewardSpec()) is None
+    assert made(VerifierRewardSpec()) is None
 
 
 def test_rewards_are_made_from_their_settings(tmp_path: Path) -> None:
     rewards = made(
-        RewardSpec(),
-        RewardSpec(kind="rankings", file=str(tmp_path / "r"), weight=2),
-        RewardSpec(kind="function", name="short", function="test_rewards_functions:few", weight=1),
+        VerifierRewardSpec(),
+        RankingsRewardSpec(file=str(tmp_path / "r"), weight=2),
+        FunctionRewardSpec(name="short", function="test_rewards_functions:few", weight=1),
     )
     assert rewards is not None
     with rewards:
@@ -216,12 +226,56 @@ def test_rewards_are_made_from_their_settings(tmp_path: Path) -> None:
         assert rewards.parts([])["rankings"] == []
 
 
-def test_settings_that_do_not_agree_are_refused(tmp_path: Path) -> None:
-    for settings in ({"kind": "model"}, {"kind": "function"}, {"kind": "function", "function": "f"}, {"low": 1.0}):
-        with pytest.raises(ValidationError):
-            RewardSpec(**settings)  # type: ignore[arg-type]
-    twice = RewardSpec(kind="rankings", file=str(tmp_path / "r"))
+def test_rewards_that_cannot_be_made_are_refused(tmp_path: Path) -> None:
+    twice = RankingsRewardSpec(file=str(tmp_path / "r"))
     with pytest.raises(UserError, match="two rewards are called 'rankings'"):
         made(twice, twice)
     with pytest.raises(UserError, match="cannot import"):
-        made(RewardSpec(kind="function", function="no_such_module:f"))
+        made(FunctionRewardSpec(function="no_such_module:f"))
+
+
+KINDS = "verifier, model, generative, function, rankings"
+
+
+@pytest.mark.parametrize(
+    ("reward", "message"),
+    [
+        (3, f"rewards.0 = 3: write [[rewards]] with a kind, one of {KINDS}"),
+        ({"kind": 3}, "rewards.0.kind = '3': there is no such kind of reward"),
+        ({"vote": 3}, "there is no setting 'rewards.0.vote' for a reward of kind 'verifier'; did you mean 'gate'?"),
+        ({"kind": "modle"}, "rewards.0.kind = 'modle': there is no such kind of reward; did you mean 'model'?"),
+        ({"kind": "model"}, "rewards.0: a reward of kind 'model' needs 'model'"),
+        ({"kind": "model", "model": ""}, "rewards.0: a reward of kind 'model' needs 'model'"),
+        ({"kind": "function"}, "rewards.0: a reward of kind 'function' needs 'function'"),
+        ({"kind": "function", "function": "f"}, "rewards.0.function = 'f': write module:attribute"),
+        ({"kind": "function", "function": "a:b", "low": 1.0}, "low = 1.0 must be less than high = 1.0"),
+        (
+            {"kind": "model", "model": "m", "votes": 3},
+            "there is no setting 'rewards.0.votes' for a reward of kind 'model': it is for kind 'generative'",
+        ),
+        (
+            {"kind": "rankings", "file": "f", "methud": "x"},
+            "there is no setting 'rewards.0.methud' for a reward of kind 'rankings'; did you mean 'method'?",
+        ),
+        ({"kind": "model", "model": "m", "label": -1}, "rewards.0.label = -1: input should be greater than"),
+    ],
+)
+def test_wrong_settings_get_one_line_that_says_what_would_be_right(reward: Any, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        make_config({"rewards": [reward]}, "file", allow_code=True)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_every_kind_comes_back_from_a_file_as_it_went_in() -> None:
+    specs = [
+        VerifierRewardSpec(gate=True),
+        ModelRewardSpec(model="m", scale="linear", low=-1.0),
+        GenerativeRewardSpec(model="m", votes=2),
+        FunctionRewardSpec(function="a:b", columns={"truth": "answer"}),
+        RankingsRewardSpec(file="f", method="bradley_terry"),
+    ]
+    config = make_config({"rewards": [spec.model_dump() for spec in specs]}, "file", allow_code=True)
+    assert config.rewards == specs
+    assert make_config(tomllib.loads(config.to_toml()), "file", allow_code=True) == config
+    assert config.code == ["a:b"]

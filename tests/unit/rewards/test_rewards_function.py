@@ -108,6 +108,22 @@ def test_unguarded_it_may(question: Question, tmp_path: Path) -> None:
     assert (tmp_path / "file").exists()
 
 
+def test_the_first_failure_is_told_with_the_function_and_their_number(question: Question) -> None:
+    with reward_of("naughty", conversational=False, timeout=0.5) as reward:
+        reward.score([(question, ["fine"])])
+        assert reward.trouble == ""
+        reward.score([(question, ["fine too", "raise it", "nan", "exit"])])
+        assert reward.trouble.startswith(f"function '{HERE}:naughty': ")
+        assert "Error" in reward.trouble
+        assert reward.trouble.endswith(" (3 of 5 answers failed)")
+
+
+def test_a_column_that_no_task_has_is_told_at_the_start() -> None:
+    columns = {"ground_truth": "anser"}
+    with reward_of("ground_truth_func", columns=columns) as reward, pytest.raises(UserError, match="mean 'answer'"):
+        reward.start()
+
+
 def test_none_is_no_reward(naughty: FunctionReward, question: Question) -> None:
     assert naughty.score([(question, ["none", "fine"])]) == [[None, 1.0]]
 

@@ -19,17 +19,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from injections import INJECTIONS, in_tags
 from tiny import CPU, add_marker, make_lm, make_question, make_tokenizer
 
 from shoal.errors import UserError
 from shoal.policy.loading import LanguageModel
 from shoal.policy.plain import PlainText
+from shoal.rewards.escaped import plain
 from shoal.rewards.generative import FLOOR, GenerativeReward, _above, verdict_ids
-from shoal.rewards.inert import plain
-from shoal.rewards.injections import INJECTIONS, in_tags
 from shoal.rewards.prompts import wordings
-from shoal.rewards.reward import encodable
 from shoal.rollout import Question
+from shoal.untrusted import encodable
 
 QUESTION = make_question("What is 2 + 2?")
 RIGHT, WRONG = "4", "5"

@@ -246,7 +246,7 @@ def test_an_interrupted_call_leaves_nothing_behind(
 
     assert echo.score([(identity, ["before 0"])]) == [[1.0]]
     with monkeypatch.context() as patch:
-        patch.setattr("shoal.sandbox.process.WorkerProcess.result", interrupt)
+        patch.setattr("shoal.sandbox.process.GuardedProcess.receive", interrupt)
         with pytest.raises(KeyboardInterrupt):
             echo.score([(identity, ["wrong", "wrong too"])])
     assert echo.score([(identity, ["after 0", "and 0"])]) == [[1.0, 1.0]]
@@ -256,6 +256,23 @@ def test_unknown_question(identity: QuestionId) -> None:
     with Verifier(ECHO) as verifier:
         assert verifier.score([(QuestionId("chain_sum", "0", "0", 1, 0), ["4"]), (identity, ["0"])]) == [[0.0], [1.0]]
         assert verifier.failures == {"unknown": 1}
+
+
+def test_the_first_failure_is_told_with_its_task_and_their_number(identity: QuestionId) -> None:
+    with Verifier(ECHO) as verifier:
+        assert verifier.score([(identity, ["0", "wrong"])]) == [[1.0, 0.0]]
+        assert verifier.trouble == ""
+        verifier.score([(identity, ["raise it is\x1b[2J broken", "raise again", "allocate", "x" * 100_001])])
+        assert verifier.trouble == "task 'echo': RuntimeError: it is?[2J broken (3 of 5 answers failed)"
+        verifier.score([(identity, ["exit 1"])])
+        assert verifier.trouble.endswith("(4 of 6 answers failed)")
+
+
+def test_an_answer_that_reasoning_gym_cannot_read_is_no_trouble() -> None:
+    config = own("prime_factorization")
+    with Verifier(config) as verifier:
+        assert verifier.score([(Tasks(config).draw(1, "key")[0].id, ["not a number"])]) == [[0.0]]
+        assert (verifier.failures, verifier.trouble) == ({"error": 1}, "")
 
 
 def test_starting_takes_no_completion_s_time(identity: QuestionId) -> None:

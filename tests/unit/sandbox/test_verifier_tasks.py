@@ -16,7 +16,7 @@ from shoal.rollout import Message, Question, QuestionId, hash_of
 class Echo:
     """Asks for its own index. Scores 1 for it, and does what an answer of the form "verb argument" asks for."""
 
-    name, version, partial_credit = "echo", "1", "0.25 for a number"
+    name, version = "echo", "1"
 
     def __init__(self, salt: str = "") -> None:
         self.config = hash_of({"salt": salt})
@@ -109,7 +109,7 @@ class Threaded(Echo):
 class Broken:
     """Cannot be made in the worker, only here."""
 
-    name, version, config, partial_credit = "broken", "1", "0", ""
+    name, version, config = "broken", "1", "0"
     question = Echo.question
     score = Echo.score
 

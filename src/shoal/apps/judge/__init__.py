@@ -1,13 +1,11 @@
-"""`shoal judge`: held-out questions asked by a third party (docs/judge.md). A node's side is `shoal.evaluation`.
+"""`shoal judge`: a third party that asks nodes held-out questions (docs/judge.md). Nodes use `shoal.evaluation`.
 
-From the outside in:
-command      `shoal judge`: its flags, and reports as tables
-server       uvicorn until it is told to stop;  `shoal.apps.serving`: how many connections there may be, and how slow
-addresses    what an address may do, before anything is read
-web          HTTP: routes, bodies, refusals
-service      the course of a question, from an Ask to its score
-rules        who may ask and answer what, and when: no I/O, a clock from outside;  sessions: the nodes in memory
-questions    which question comes next: a keyed hash of the judge's secret, the node and a number
-scoring      answers are scored off the event loop, suspicious ones apart;  lanes: addresses take turns by time
-records      what is kept, append-only, in SQLite;  reports: leaderboard, curves, comparisons, exports
+command         the flags of `shoal judge`; prints reports
+server, web     uvicorn and the HTTP routes, on `shoal.apps.serving`
+address_limits  what one address may do, before anything it sends is read
+service         the course of a question, from an Ask to its score
+rules, sessions who may ask and answer what, and when, without I/O; the nodes in memory
+questions       draws the next question: a keyed hash of the judge's secret, the node and a number
+scoring         scores answers off the event loop;  fair_queue: addresses take turns by time
+records         append-only tables in SQLite;  reports: leaderboard, curves, comparisons, exports
 """

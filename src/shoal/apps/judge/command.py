@@ -1,10 +1,4 @@
-"""`shoal judge`: serves, or reports on what a judge has kept.
-
-shoal judge --suite pond --data judge                   # anybody asks it on port 7460
-shoal judge --report judge                              # the leaderboard as a table
-shoal judge --report judge --what rows --format csv     # one row a question
-shoal judge --report judge --report other               # whether two judges agree
-"""
+"""`shoal judge`: serves, or reports on a judge's records."""
 
 from __future__ import annotations
 
@@ -21,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal.config.load import make_config
-from shoal.config.settings import Config
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 
@@ -29,23 +22,23 @@ if TYPE_CHECKING:
     from shoal.apps.judge.service import Service
 
 HELP = """Asks nodes held-out questions after their rounds, one answer each, and keeps the scores: pass@1 by a third
-party. Or reports on what a judge has kept (--report).
+party. Or reports on a judge's records (--report).
 
-  shoal judge --suite pond --data judge               anybody asks it on port 7460
+  shoal judge --suite pond --data judge               anybody can ask it on port 7460
   shoal judge --report judge                          the leaderboard
   shoal judge --report judge --what rows --format csv > rows.csv
   shoal judge --report judge --report other           whether two judges agree
 
-Nodes name it by --judges http://HOST:7460#KEY. The folder holds its key, its secret and its records: keep all three to
-itself, and back them up together. It speaks plain HTTP; statements are signed, and for the rest put a proxy before it
-(docs/judge.md)."""
+Nodes name it by --judges http://HOST:7460#KEY. The folder holds its key, its secret and its records: keep the key and
+the secret private, and back all three up together. It speaks plain HTTP; statements are signed, and for privacy put a
+proxy before it (docs/judge.md)."""
 LISTEN = "0.0.0.0:7460"
 WHAT = ("leaderboard", "rows", "curve")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `shoal judge`."""
-    from shoal.apps.judge.addresses import Rates
+    from shoal.apps.judge.address_limits import Rates
     from shoal.apps.judge.rules import Terms
 
     terms, rates = Terms(), Rates()
@@ -54,28 +47,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     serve.add_argument("--data", type=Path, metavar="DIR", help="its folder: key, secret and records; made if absent")
     serve.add_argument("--suite", default="pond", metavar="NAME", help="the suite of tasks to ask from (default pond)")
     serve.add_argument("--task", action="append", default=[], metavar="NAME", help="only this task of it; repeatable")
-    serve.add_argument(
-        "--held-out", type=float, default=0.2, metavar="X", help="share of held-out questions, as nodes have it"
-    )
-    serve.add_argument("--limit", type=float, default=terms.limit, metavar="S", help="seconds for an answer")
-    serve.add_argument("--interval", type=float, default=terms.interval, metavar="S", help="between a node's questions")
-    serve.add_argument("--work", type=int, default=terms.work, metavar="BITS", help="of work for a new key, 0 to 20")
-    serve.add_argument("--newcomers", type=float, default=terms.newcomers, metavar="N", help="new keys a minute")
-    serve.add_argument("--max-open", type=int, default=terms.sessions, metavar="N", help="questions under way")
-    serve.add_argument("--connections", type=int, default=5000, metavar="N", help="at a time, of all addresses")
-    serve.add_argument(
-        "--address-connections", type=int, default=rates.connections, metavar="N", help="of one; 0: no bounds (a proxy)"
-    )
-    serve.add_argument("--address-requests", type=float, default=rates.requests, metavar="N", help="of one, a second")
-    serve.add_argument("--address-newcomers", type=float, default=rates.newcomers, metavar="N", help="of one, a minute")
-    serve.add_argument("--every", type=float, default=60.0, metavar="S", help="between status lines (default 60)")
+    numbers: list[tuple[str, float, str, str]] = [
+        ("held-out", 0.2, "X", "share of held-out questions, as the nodes have it"),
+        ("limit", terms.limit, "S", "seconds for an answer"),
+        ("interval", terms.interval, "S", "seconds between a node's questions"),
+        ("work", terms.work, "BITS", "bits of work for a new key, 0 to 20"),
+        ("newcomers", terms.newcomers, "N", "new keys a minute"),
+        ("max-open", terms.sessions, "N", "open questions at a time"),
+        ("connections", 5000, "N", "connections at a time"),
+        ("address-connections", rates.connections, "N", "connections of one address; 0: no limits (behind a proxy)"),
+        ("address-requests", rates.requests, "N", "requests of one address each second"),
+        ("address-newcomers", rates.newcomers, "N", "new keys of one address each minute"),
+        ("every", 60.0, "S", "seconds between status lines"),
+    ]
+    for name, default, unit, text in numbers:
+        help = f"{text} (default {default:g})"
+        serve.add_argument(f"--{name}", type=type(default), default=default, metavar=unit, help=help)
     report = parser.add_argument_group("reporting")
     report.add_argument(
-        "--report", action="append", type=Path, default=[], metavar="DIR", help="of this judge; of two: do they agree?"
+        "--report", action="append", type=Path, default=[], metavar="DIR", help="this judge's; two: whether they agree"
     )
     report.add_argument("--what", choices=WHAT, default="leaderboard", help="what to report (default leaderboard)")
     report.add_argument("--format", choices=("table", "csv", "json"), default="table", help="json is one row a line")
-    report.add_argument("--window", type=int, default=25, metavar="ROUNDS", help="of a curve (default 25)")
+    report.add_argument(
+        "--window", type=int, default=25, metavar="ROUNDS", help="rounds to a point of a curve (default 25)"
+    )
 
 
 def command(args: argparse.Namespace) -> int:
@@ -96,7 +92,7 @@ def _report(args: argparse.Namespace) -> int:
     paths = [folder / FILE for folder in args.report]
     if len(paths) > 2 or args.window < 1:
         raise UserError("--report takes one folder, or two to compare; --window is at least 1")
-    found: Iterator[dict[str, Any]] | list[dict[str, Any]]
+    found: Iterator[reports.Report] | list[reports.Report]
     if len(paths) == 2:
         found = reports.compare(*paths)
     elif args.what == "rows":
@@ -135,15 +131,14 @@ def _serve(args: argparse.Namespace) -> int:
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise UserError(f"--listen {args.listen}: give HOST:PORT")
     if args.data is None:
-        raise UserError("--data DIR is needed: where the judge's key, secret and records are to be")
-    positive = ("limit", "interval", "newcomers", "max_open", "connections", "address_requests", "every")
-    for name in positive:
+        raise UserError("--data DIR is needed: the folder for the judge's key, secret and records")
+    for name in ("limit", "interval", "newcomers", "max_open", "connections", "address_requests", "every"):
         if not getattr(args, name) > 0:
             raise UserError(f"--{name.replace('_', '-')} must be above 0")
     if not 0 <= args.work <= 20 or args.address_connections < 0 or not args.address_newcomers > 0:
         raise UserError("--work is 0 to 20, --address-connections at least 0 and --address-newcomers above 0")
     settings = {"suite": args.suite, "only": args.task, "held_out": args.held_out}
-    config: Config = make_config({"tasks": settings}, "the command line")
+    config = make_config({"tasks": settings}, "the command line")
     try:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
@@ -157,8 +152,8 @@ def _serve(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _service(args: argparse.Namespace, tasks: TasksConfig) -> Iterator[Service]:
-    """A service with all that belongs to it, which is closed in the end."""
-    from shoal.apps.judge.addresses import Addresses, Rates
+    """A service with everything it needs, which is closed at the end."""
+    from shoal.apps.judge.address_limits import AddressLimits, Rates
     from shoal.apps.judge.questions import Questions, read_secret
     from shoal.apps.judge.records import Records
     from shoal.apps.judge.rules import Terms
@@ -180,5 +175,4 @@ def _service(args: argparse.Namespace, tasks: TasksConfig) -> Iterator[Service]:
         _, trial = questions.draw(b"trial", 0)
         scoring = Scoring(lambda: Verifier(tasks), trial.id, lambda text: print(f"shoal: {text}", file=sys.stderr))
         stack.callback(scoring.close)
-        addresses = Addresses(rates, clock)
-        yield Service(identity, questions, records, scoring, terms, addresses, clock)
+        yield Service(identity, questions, records, scoring, terms, AddressLimits(rates, clock), clock)

@@ -1,10 +1,8 @@
-"""Which question comes next: it depends on the judge's secret, the node's key and how many it had before.
+"""Draws a node's next question from the judge's secret, the node's key and the number of its questions so far.
 
-It depends on nothing that the node can choose, neither the round, the model's name nor the time: who asks again, or
-under another pretext, gets no other choice. It is on the held-out side of the split, on which no honest node trains,
-and the secret makes it one that nobody can know beforehand. The task is drawn by the weights of the suite, each time
-anew: scores are then independent draws from one mixture, which Wilson's interval is for, and a node cannot know which
-task is next.
+A node can influence none of these, so asking again gives it no other choice. The question is held out: no honest node
+trains on it. The secret makes it unpredictable. The task is drawn by the weights of the suite, independently each time:
+scores are then independent draws from one mixture, as Wilson's interval requires, and no node knows its next task.
 """
 
 from __future__ import annotations
@@ -23,23 +21,23 @@ from shoal.tasks.task import MAX_INDEX
 
 SECRET = "secret"
 ATTEMPTS = 16
-"""Series of `MAX_INDEX` questions in which a held-out one is looked for."""
+"""Seeds with `MAX_INDEX` questions each, among which a held-out one is looked for."""
 
 
 class Questions:
-    """Draws questions. Used by one thread. Raises `UserError` if a task has no held-out questions within reach."""
+    """Draws questions. For one thread. Raises `UserError` if a task has no held-out questions within reach."""
 
     def __init__(self, tasks: Tasks, secret: bytes) -> None:
         if len(secret) < 32:
             raise UserError(f"the judge's secret has {len(secret)} bytes, and 32 are the least: put a copy back")
         self.tasks = tasks
-        self._secret = secret[:64]  # of what is longer, BLAKE2b takes no more
+        self._secret = secret[:64]  # BLAKE2b takes no more
         for label, found in tasks.held_out(1, self._number("trial") >> 1).items():
             if not found:
                 raise UserError(f"task {label!r} has no held-out question within reach: too few differ")
 
     def draw(self, key: bytes, number: int) -> tuple[str, Question]:
-        """Question `number` of the node with `key`, and its task's label. The same ones whenever it is called so."""
+        """The task's label and question `number` of the node with `key`: always the same ones."""
         weights = [spec.weight for spec in self.tasks.specs]
         [place] = Random(self._number("task", key.hex(), number)).choices(range(len(weights)), weights)
         task = self.tasks.tasks[place]
@@ -52,14 +50,14 @@ class Questions:
         raise UserError(f"task {task.name!r} has no held-out question in {ATTEMPTS * MAX_INDEX} tries")
 
     def _number(self, *parts: str | int) -> int:
-        """64 bits that nobody can know who does not know the secret."""
+        """64 bits that only the holder of the secret can compute."""
         data = "\0".join(map(str, parts)).encode()
         digest = hashlib.blake2b(data, digest_size=8, key=self._secret, person=b"shoal judge draw").digest()
         return int.from_bytes(digest, "big")
 
 
 def read_secret(folder: Path) -> bytes:
-    """The secret in a judge's folder, which is made if there is none. Raises `UserError`."""
+    """The secret in a judge's folder; it is made if there is none. Raises `UserError`."""
     path = folder / SECRET
     if not path.exists():
         with contextlib.suppress(FileExistsError):  # another process was faster

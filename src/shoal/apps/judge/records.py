@@ -1,19 +1,18 @@
-"""What a judge keeps: append-only tables in SQLite, from which it goes on after any kind of end.
+"""What a judge stores: append-only tables in SQLite, from which it continues after any kind of end.
 
     nodes      every key that was granted a question
-    asks       every question that went out, before it went out, with the signed Ask
-    answers    every answer that came in time, before it was scored, with the signed Answer
-    outcomes   the one end of each: scored, lapsed, void
-    restarts   which questions were under way when the judge came back
+    asks       every question, before it goes out, with the signed Ask
+    answers    every answer that came in time, before it is scored, with the signed Answer
+    outcomes   the one end of each question: scored, lapsed, void
+    restarts   which questions were open when the judge came back
 
-Rows are never changed or deleted (triggers refuse it), and unique keys refuse a second outcome,
-answer, number or round.
+Triggers refuse to change or delete rows, and unique keys refuse a second outcome, answer, number or round.
 
-WAL with `synchronous=FULL`: nothing is acknowledged before it is on disk, so that a loss of power takes no more than a
-SIGKILL does, which is nothing. (`NORMAL` would survive the kill, and lose the last transactions with the power: a
-score that a node holds a signed verdict for, or worse an Ask, whose node could then have another question.) What FULL
-costs is one fsync for each transaction; one thread writes, and takes along all that came during the last fsync, so
-that a disk with 100 fsyncs a second carries any number of nodes, each 10 ms later.
+WAL with `synchronous=FULL`: nothing is acknowledged before it is on disk, so a power failure loses no more than SIGKILL
+does, which is nothing. (`NORMAL` could lose the last transactions with the power: a score for which a node holds a
+signed verdict, or an Ask whose node could then have another question.) FULL costs one fsync for each transaction. One
+thread writes, and commits together whatever arrived during the last fsync, so that a disk with 100 fsyncs a second
+serves any number of nodes, each 10 ms later.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ except ImportError:  # Windows
 
 FILE = "records.sqlite"
 BATCH = 512
-"""Appends of one transaction."""
+"""Appends in one transaction at most."""
 LONGEST = 1 << 20
-"""Bytes of a value that is read from a file; a question and an answer have fewer."""
+"""Bytes of a value that is read from a file; a question or an answer has fewer."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS nodes (id INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, first REAL NOT NULL);
@@ -62,19 +61,21 @@ CREATE TABLE IF NOT EXISTS restarts (ask INTEGER NOT NULL REFERENCES asks, time 
 KEPT = ("nodes", "asks", "answers", "outcomes", "restarts")
 FORMAT = 1
 SESSIONS = """
-SELECT a.id, n.key, a.number, a.round, a.model, a.in_swarm, a.asked, a.expires, a.label, a.task, a.version, a.config,
-  a.seed, a.place, a.hash, a.posed, w.hash, o.outcome, o.score, o.time, w.statement
+SELECT a.id, n.key, a.number, a.round, a.model, a.in_swarm, a.hash, a.asked, a.expires, a.expires, a.label, a.posed,
+  coalesce(w.hash, x''), coalesce(o.score, 0.0), coalesce(o.time, 0.0), o.outcome, w.statement,
+  a.task, a.version, a.config, a.seed, a.place
 FROM asks a JOIN nodes n ON n.id = a.node LEFT JOIN answers w ON w.ask = a.id LEFT JOIN outcomes o ON o.ask = a.id
 """
 Row = tuple[str, tuple[Any, ...]]
+"""A statement of SQL with its values."""
 
 
 class Records:
-    """The writer, and what `Rules` reads. Close it."""
+    """Writes the records, and reads what `Rules` needs. Close it."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises `UserError` if the folder cannot be made or written into, if it holds no records that can be read, or
-        if another judge has them open."""
+        """Raises `UserError` if the folder cannot be made or written to, if its records cannot be read, or if another
+        judge has them open."""
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
@@ -92,22 +93,20 @@ class Records:
         self._thread.start()
 
     def append(self, *rows: Row) -> Future[None]:
-        """Writes all of `rows` or none; done when they are on disk. It fails by `sqlite3.Error`."""
+        """Writes all of `rows` or none; done when they are on disk. It fails with `sqlite3.Error`."""
         future: Future[None] = Future()
         self._queue.put((rows, future))
         return future
 
     def last(self, key: bytes) -> Session | None:
-        """The last question that the node with `key` had."""
-        found = self._reader.execute(
-            f"{SESSIONS} WHERE a.node = (SELECT id FROM nodes WHERE key = ?) ORDER BY a.number DESC LIMIT 1", (key,)
-        ).fetchone()
-        return session_of(found) if found else None
+        """The last question of the node with `key`."""
+        where = "WHERE a.node = (SELECT id FROM nodes WHERE key = ?) ORDER BY a.number DESC LIMIT 1"
+        found = self._reader.execute(f"{SESSIONS} {where}", (key,)).fetchone()
+        return _session(found)[0] if found else None
 
     def unsettled(self) -> Iterator[tuple[Session, bytes]]:
-        """The questions without an outcome, each with the statement of its answer, if there is one; in order."""
-        for row in self._reader.execute(f"{SESSIONS} WHERE o.ask IS NULL ORDER BY a.id"):
-            yield session_of(row), row[-1] or b""
+        """The questions without an outcome in order, each with the statement of its answer or nothing."""
+        return map(_session, self._reader.execute(f"{SESSIONS} WHERE o.ask IS NULL ORDER BY a.id"))
 
     def next_id(self) -> int:
         [found] = self._reader.execute("SELECT coalesce(max(id), 0) + 1 FROM asks").fetchone()
@@ -131,7 +130,7 @@ class Records:
         self._writer.execute("INSERT OR IGNORE INTO meta VALUES ('format', ?)", (FORMAT,))
         [found] = self._writer.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
         if found != FORMAT:
-            raise UserError(f"{self.path} is of the format {found}, and this program reads {FORMAT}")
+            raise UserError(f"{self.path} has format {found}, and this program reads {FORMAT}")
 
     def _write(self) -> None:
         ending = False
@@ -144,13 +143,12 @@ class Records:
         self._writer.close()
 
     def _commit(self, batch: list[tuple[Sequence[Row], Future[None]]]) -> None:
-        # Nobody can take his future back from here on; who has done so is written all the same.
+        # From here on no future can be cancelled; the rows of those that were are written all the same.
         waited = [future.set_running_or_notify_cancel() for _, future in batch]
         faults: list[sqlite3.Error | None] = []
         try:
             self._writer.execute("BEGIN IMMEDIATE")
-            for rows, _ in batch:
-                faults.append(self._one(rows))
+            faults += [self._one(rows) for rows, _ in batch]
             self._writer.execute("COMMIT")
         except sqlite3.Error as error:  # a full disk, mostly
             with contextlib.suppress(sqlite3.Error):
@@ -163,7 +161,7 @@ class Records:
                 future.set_exception(fault)
 
     def _one(self, rows: Sequence[Row]) -> sqlite3.Error | None:
-        """Executes `rows` or none of them. What is their own fault is returned: the others of the batch go on."""
+        """Executes `rows` or none of them. Returns an error that is their own: the rest of the batch goes on."""
         self._writer.execute("SAVEPOINT one")
         fault: sqlite3.Error | None = None
         try:
@@ -180,8 +178,7 @@ class Records:
 
 
 def lock(folder: Path) -> int:
-    """An open file that says that these records have their judge; the system forgets it with the process. Raises
-    `UserError`."""
+    """An open file that marks these records as taken; the system releases it with the process. Raises `UserError`."""
     try:
         handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
@@ -206,35 +203,32 @@ def connect(path: Path, read_only: bool = False) -> sqlite3.Connection:
             connection.execute("PRAGMA trusted_schema=OFF")
         else:
             connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=FULL")
-            connection.execute("PRAGMA foreign_keys=ON")
+            for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+                connection.execute(f"PRAGMA {pragma}")
     except sqlite3.Error as error:
         raise UserError(f"cannot open {path}: {error}") from error
     return connection
 
 
-def session_of(row: Sequence[Any]) -> Session:
-    id, key, number, round, model, in_swarm, asked, expires, label, *rest = row
-    task, version, config, seed, place, hash, posed, answer, outcome, score, time = rest[:11]
+def _session(row: Sequence[Any]) -> tuple[Session, bytes]:
+    """A row of SESSIONS: a question, and the statement of its answer or nothing."""
+    id, key, number, round, model, in_swarm, ask, asked, expires, deadline, label, posed, answer, *rest = row
+    score, settled, outcome, statement, *question = rest
     stage = Stage(outcome) if outcome else Stage.answered if answer else Stage.open
-    question = QuestionId(task, version, config, seed, place)
-    values = (hash, asked, expires, expires, stage, label, question, posed, answer or b"", score or 0.0, time or 0.0)
-    return Session(id, key, number, round, model, bool(in_swarm), *values)
+    head = (id, key, number, round, model, bool(in_swarm), ask, asked, expires, deadline)
+    return Session(*head, stage, label, QuestionId(*question), posed, answer, score, settled), statement or b""
 
 
 def ask_rows(session: Session, statement: bytes, signature: bytes) -> list[Row]:
-    """What is kept of a question before it goes out."""
+    """What is stored of a question before it goes out."""
     s, q = session, session.question
     assert q is not None, "not drawn yet"
     values = (s.number, s.round, s.model, s.in_swarm, s.asked, s.expires, s.task, q.task, q.version, q.config, q.seed)
     rest = (q.index, s.ask, s.posed, statement, signature)
+    insert = f"INSERT INTO asks VALUES (?, (SELECT id FROM nodes WHERE key = ?){', ?' * 16})"
     return [
         ("INSERT OR IGNORE INTO nodes (key, first) VALUES (?, ?)", (s.key, s.asked)),
-        (
-            f"INSERT INTO asks VALUES (?, (SELECT id FROM nodes WHERE key = ?){', ?' * 16})",
-            (s.id, s.key, *values, *rest),
-        ),
+        (insert, (s.id, s.key, *values, *rest)),
     ]
 
 

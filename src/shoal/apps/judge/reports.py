@@ -1,11 +1,11 @@
-"""What follows from a judge's records: who stands where, how it went over the rounds, whether two judges agree.
+"""What a judge's records say: a leaderboard, curves over the rounds, whether two judges agree.
 
-pass@1 is the share of right answers among the questions that were asked: one that lapsed is wrong, one that is void is
-left out. Intervals are Wilson's. They are of one node, whose questions are independent draws; they say nothing about
-swarms, whose nodes learn from each other.
+pass@1 is the share of right answers among the questions: lapsed ones are wrong, void ones are left out. Intervals are
+Wilson's, for one node, whose questions are independent draws. They say nothing about swarms, whose nodes learn from
+each other.
 
-The leaderboard's order is that of the lower end of the interval: who has had many keys and shows the luckiest stands
-below who has answered more questions as well.
+The leaderboard is ordered by the lower end of the interval: whoever makes many keys and shows the luckiest stands below
+a node that has answered more questions equally well.
 """
 
 from __future__ import annotations
@@ -25,38 +25,35 @@ from shoal.apps.judge.records import connect
 from shoal.evaluation.pass_at_k import wilson
 from shoal.identity.keys import name_of
 
-COLUMNS = ("node", "key", "model", "in_swarm", "round", "number", "task", "score", "outcome", "failure", "time")
-ROWS = """
+Report = dict[str, Any]
+COLUMNS = ("model", "in_swarm", "round", "number", "task", "score", "outcome", "failure", "time")
+RIGHT = "sum(o.outcome = 'scored' AND o.score >= 1)"
+FROM = "FROM asks a JOIN nodes n ON n.id = a.node JOIN outcomes o ON o.ask = a.id"
+ROWS = f"""
 SELECT n.key, a.model, a.in_swarm, a.round, a.number, a.label, o.score, o.outcome, o.failure, a.asked
-FROM asks a JOIN nodes n ON n.id = a.node JOIN outcomes o ON o.ask = a.id ORDER BY a.id
+{FROM} ORDER BY a.id
 """
-BOARD = """
-SELECT n.key, a.model, min(a.in_swarm), max(a.in_swarm), count(*), sum(o.outcome != 'void'),
-  sum(o.outcome = 'scored' AND o.score >= 1), sum(o.outcome = 'lapsed'), max(a.round), max(a.asked)
-FROM asks a JOIN nodes n ON n.id = a.node JOIN outcomes o ON o.ask = a.id GROUP BY n.key, a.model
+BOARD = f"""
+SELECT n.key, a.model, min(a.in_swarm), max(a.in_swarm), count(*), sum(o.outcome != 'void'), {RIGHT},
+  sum(o.outcome = 'lapsed'), max(a.round), max(a.asked) {FROM} GROUP BY n.key, a.model
 """
-CURVE = """
-SELECT a.round / ?, a.in_swarm, a.model, sum(o.outcome = 'scored' AND o.score >= 1), count(*),
-  count(DISTINCT a.node)
-FROM asks a JOIN outcomes o ON o.ask = a.id WHERE o.outcome != 'void'
+CURVE = f"""
+SELECT a.round / ?, a.in_swarm, a.model, {RIGHT}, count(*), count(DISTINCT a.node) {FROM} WHERE o.outcome != 'void'
 GROUP BY 1, 2, 3 ORDER BY 3, 2, 1
 """
-TOTALS = """
-SELECT n.key, sum(o.outcome = 'scored' AND o.score >= 1), count(*)
-FROM asks a JOIN nodes n ON n.id = a.node JOIN outcomes o ON o.ask = a.id WHERE o.outcome != 'void' GROUP BY n.key
-"""
+TOTALS = f"SELECT n.key, {RIGHT}, count(*) {FROM} WHERE o.outcome != 'void' GROUP BY n.key"
 
 
-def rows(path: Path) -> Iterator[dict[str, Any]]:
-    """One for each question that has come to an end, in order: for statistics over an open swarm. Rounds are the
-    node's own count, `in_swarm` and `model` what it declares, `time` when it asked."""
+def rows(path: Path) -> Iterator[Report]:
+    """One for each settled question, in order: for statistics over an open swarm. Rounds are the node's own count,
+    `in_swarm` and `model` are its declarations, `time` is when it asked."""
     with contextlib.closing(connect(path, read_only=True)) as records:
-        for key, model, in_swarm, round, number, task, score, outcome, failure, time in records.execute(ROWS):
-            values = (model, bool(in_swarm), round, number, task, score, outcome, failure, time)
-            yield dict(zip(COLUMNS, (name_of(key), key.hex(), *values), strict=True))
+        for key, *values in records.execute(ROWS):
+            values[1] = bool(values[1])
+            yield {"node": name_of(key), "key": key.hex(), **dict(zip(COLUMNS, values, strict=True))}
 
 
-def leaderboard_of(path: Path, most: int | None = None, patience: float | None = None) -> list[dict[str, Any]]:
+def leaderboard_of(path: Path, most: int | None = None, patience: float | None = None) -> list[Report]:
     """A row for each node and model, the best first. `most` rows; after `patience` seconds it raises
     `sqlite3.OperationalError`."""
     with contextlib.closing(connect(path, read_only=True)) as records:
@@ -71,40 +68,23 @@ def leaderboard_of(path: Path, most: int | None = None, patience: float | None =
     return [{"rank": rank, **row} for rank, row in enumerate(found, 1)]
 
 
-def _standing(
-    key: bytes,
-    model: str,
-    low_in: int,
-    high_in: int,
-    asked: int,
-    n: int,
-    right: int,
-    lapsed: int,
-    round: int,
-    time: float,
-) -> dict[str, Any]:
+def _standing(key: bytes, model: str, low_in: int, high_in: int, asked: int, n: int, right: int, *rest: Any) -> Report:
+    lapsed, round, time = rest
+    in_swarm = bool(low_in) if low_in == high_in else None
+    head = {"node": name_of(key), "key": key.hex(), "model": model, "in_swarm": in_swarm}
+    return {**head, **_pass_at_1(right, n), "lapsed": lapsed, "void": asked - n, "round": round, "time": time}
+
+
+def _pass_at_1(right: int, n: int) -> Report:
     low, high = wilson(right / n, n) if n else (0.0, 1.0)
-    return {
-        "node": name_of(key),
-        "key": key.hex(),
-        "model": model,
-        "in_swarm": bool(low_in) if low_in == high_in else None,
-        "pass@1": right / n if n else None,
-        "low": low,
-        "high": high,
-        "questions": n,
-        "lapsed": lapsed,
-        "void": asked - n,
-        "round": round,
-        "time": time,
-    }
+    return {"pass@1": right / n if n else None, "low": low, "high": high, "questions": n}
 
 
-def _place(row: dict[str, Any]) -> tuple[float, str, str]:
+def _place(row: Report) -> tuple[float, str, str]:
     return -row["low"], row["key"], row["model"]
 
 
-def curve(path: Path, window: int = 25) -> list[dict[str, Any]]:
+def curve(path: Path, window: int = 25) -> list[Report]:
     """pass@1 by windows of rounds, for each model inside and outside of swarms: all questions of all such nodes. The
     interval takes them as independent; nodes of one swarm are not."""
     if window < 1:
@@ -112,22 +92,21 @@ def curve(path: Path, window: int = 25) -> list[dict[str, Any]]:
     found = []
     with contextlib.closing(connect(path, read_only=True)) as records:
         for place, in_swarm, model, right, n, nodes in records.execute(CURVE, (window,)):
-            low, high = wilson(right / n, n)
             first = place * window
             head = {"model": model, "in_swarm": bool(in_swarm), "first": first, "last": first + window - 1}
-            found.append({**head, "pass@1": right / n, "low": low, "high": high, "questions": n, "nodes": nodes})
+            found.append({**head, **_pass_at_1(right, n), "nodes": nodes})
     return found
 
 
-def compare(one: Path, other: Path) -> list[dict[str, Any]]:
-    """What two judges say of the nodes that both have asked, the least likely first.
+def compare(one: Path, other: Path) -> list[Report]:
+    """What two judges say about the nodes that both have asked, the least likely agreement first.
 
-    `p` is that of the two-sided z-test for two proportions with a pooled variance; `holm` is it after Holm's step-down
+    `p` is that of the two-sided z-test for two proportions with a pooled variance; `holm` is `p` after Holm's step-down
     correction over all nodes (Scandinavian Journal of Statistics 6, 1979). A small one says that the judges' scorers,
     suites or honesty differ, or that the node answers them differently.
     """
     first, second = _totals(one), _totals(other)
-    found: list[dict[str, Any]] = []
+    found: list[Report] = []
     for key in sorted(first.keys() & second.keys()):
         (a, n), (b, m) = first[key], second[key]
         pooled = (a + b) / (n + m)
@@ -142,8 +121,8 @@ def compare(one: Path, other: Path) -> list[dict[str, Any]]:
     return found
 
 
-def write(found: list[dict[str, Any]] | Iterator[dict[str, Any]], form: str, file: IO[str]) -> None:
-    """As CSV, or as JSON Lines."""
+def write(found: list[Report] | Iterator[Report], form: str, file: IO[str]) -> None:
+    """Writes CSV, or JSON Lines."""
     if form == "json":
         for row in found:
             file.write(json.dumps(row) + "\n")
@@ -153,11 +132,11 @@ def write(found: list[dict[str, Any]] | Iterator[dict[str, Any]], form: str, fil
         if writer is None:
             writer = csv.DictWriter(file, list(row), lineterminator="\n")
             writer.writeheader()
-        writer.writerow(row | {"model": _tame(row["model"])} if "model" in row else row)
+        writer.writerow(row | {"model": _no_formula(row["model"])} if "model" in row else row)
 
 
-def _tame(name: str) -> str:
-    """A stranger's text as a spreadsheet may have it: no formula."""
+def _no_formula(name: str) -> str:
+    """A stranger's text that a spreadsheet does not take for a formula."""
     return f"'{name}" if name[:1] in ("=", "+", "-", "@", "\t", "\r") else name
 
 

@@ -1,10 +1,10 @@
-"""Scores answers off the event loop, each in a guarded `Verifier`, the suspicious apart from the others.
+"""Scores answers off the event loop, each in a guarded `Verifier`, apart for trusted and other nodes.
 
-An answer made to hang a scorer costs its verifier the time limit and a new worker, some seconds. So there are two
-lanes, each a thread with a verifier of its own: nodes whose last answers were no trouble go through one, new and
-troublesome nodes through the other. In each lane addresses take turns by the time that their answers took (`Lane`), so
-that whoever gives slow answers holds up himself. Answers are scored one at a time, which costs a fraction of a
-millisecond over a batch, so that a trouble is known to be that answer's and nobody else's.
+An answer made to hang a scorer costs its verifier the time limit and a new worker, several seconds. So there are two
+queues, each with a verifier of its own: one for nodes whose last answers were no trouble, one for new and troublesome
+nodes. Within a queue, addresses take turns by the time that their answers took (`FairQueue`), so that slow answers
+delay their own sender. Answers are scored one at a time, which costs a fraction of a millisecond more than in a batch,
+so that it is certain which answer caused the trouble.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from typing import NamedTuple
 
-from shoal.apps.judge.lanes import Lane
+from shoal.apps.judge.fair_queue import FairQueue
 from shoal.errors import UserError
 from shoal.rollout import QuestionId
 from shoal.sandbox.verifier import Verifier
 
 TROUBLES = ("timeout", "crash")
-"""Failures of a verifier that cost it its worker."""
+"""Failures that cost a verifier its worker."""
 PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)
-"""Seconds before the next try where no worker can be started. The answers are on disk meanwhile."""
+"""Seconds before the next try if no worker can be started. The answers are on disk meanwhile."""
 
 
 class Scored(NamedTuple):
-    """A score, and why the answer got none, if that is not for being wrong."""
+    """A score, and why the answer got none if it was not simply wrong."""
 
     score: float
     failure: str
 
 
 class Scoring:
-    """The lanes. Close it; what is not scored then never is by this one, and is on disk."""
+    """The two queues. Close it; answers that are not scored then are on disk."""
 
     def __init__(
         self,
@@ -42,27 +42,28 @@ class Scoring:
         trial: QuestionId | None = None,
         note: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`trial`: a question to start the workers with, before there is an answer that would wait for them."""
+        """`trial`: a question to start the workers with, before an answer waits for them. `note`: called with what its
+        owner should know."""
         self._note, self._trial = note, trial
         self._trials = 0
         self._closed = threading.Event()
-        self._lanes = [(Lane(name), make()) for name in ("trusted", "others")]
-        for lane, scorer in self._lanes:
-            lane.submit("", lambda scorer=scorer: self._try(scorer))  # type: ignore[misc]
+        self._queues = [(FairQueue(name), make()) for name in ("trusted", "others")]
+        for queue, scorer in self._queues:
+            queue.submit("", lambda scorer=scorer: self._try(scorer))  # type: ignore[misc]
 
     def submit(self, question: QuestionId, text: str, trusted: bool, party: str) -> Future[Scored]:
-        """The score that is to come. `party`: whose turn it takes, as a rule its sender's address."""
-        lane, scorer = self._lanes[0 if trusted else 1]
-        return lane.submit(party, lambda: self._score(scorer, question, text))
+        """The future score of `text`. `party`: whose turn it uses, usually its sender's address."""
+        queue, scorer = self._queues[0 if trusted else 1]
+        return queue.submit(party, lambda: self._score(scorer, question, text))
 
     def waiting(self, party: str) -> int:
-        """Answers of `party` that wait to be scored."""
-        return sum(lane.waiting(party) for lane, _ in self._lanes)
+        """How many answers of `party` wait for their scores."""
+        return sum(queue.waiting(party) for queue, _ in self._queues)
 
     def close(self) -> None:
         self._closed.set()
-        for lane, scorer in self._lanes:
-            lane.close()
+        for queue, scorer in self._queues:
+            queue.close()
             scorer.close()
 
     def _score(self, scorer: Verifier, question: QuestionId, text: str) -> Scored:
@@ -78,7 +79,7 @@ class Scoring:
                 continue
             failures = [name for name, count in scorer.failures.items() if count > before.get(name, 0)]
             if any(name in TROUBLES for name in failures):
-                self._try(scorer)  # the new worker starts in the time of who cost the last one
+                self._try(scorer)  # whoever cost the last worker pays for the start of the new one
             return Scored(score, failures[0] if failures else "")
         raise CancelledError
 

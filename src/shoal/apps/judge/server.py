@@ -1,4 +1,4 @@
-"""Has uvicorn serve a judge until it is told to stop."""
+"""Has uvicorn serve a judge until it is stopped."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from shoal.apps.serving.connections import Connections
 from shoal.errors import UserError
 
 SWITCH = 0.001
-"""Seconds after which a thread gives way: a question in the making must not hold up the loop for five times as long."""
+"""Seconds after which a thread yields: by default, making a question would hold up the loop five times as long."""
 HEADERS = 8192
 """Bytes of a request's headers."""
 SPARE = 128
-"""Open files beside connections."""
+"""Open files besides connections."""
 
 
 class Server(server.Server):
-    """Says where it is, and now and then how it stands."""
+    """Prints its address, and its state now and then."""
 
     def __init__(self, config: uvicorn.Config, web: Web, console: Console, every: float) -> None:
         super().__init__(config)
         self._web, self._console, self._every = web, console, every
-        self._started = self._told = time.monotonic()
+        self._started = self._printed = time.monotonic()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        yield  # `serve` has them. uvicorn would end with a traceback at a second one
+        yield  # `serve` handles them. uvicorn would end with a traceback at a second one
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -51,12 +51,12 @@ class Server(server.Server):
 
     async def on_tick(self, counter: int) -> bool:
         now = time.monotonic()
-        if now - self._told >= self._every:
-            self._told = now
-            self.tell()
+        if now - self._printed >= self._every:
+            self._printed = now
+            self.print_state()
         return await super().on_tick(counter)
 
-    def tell(self) -> None:
+    def print_state(self) -> None:
         state, up = self._web.state(), timedelta(seconds=int(time.monotonic() - self._started))
         refused = sum(state["refused"].values())
         words = [f"{state[name]} {name}" for name in ("asked", "scored", "lapsed", "under_way", "connections", "cut")]
@@ -65,8 +65,8 @@ class Server(server.Server):
 
 
 def serve(service: Service, listening: socket.socket, every: float, most: int) -> int:
-    """Serves on the socket until SIGINT or SIGTERM; the exit code. `most`: connections at a time."""
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # it would write a line for each fool's request
+    """Serves on the socket until SIGINT or SIGTERM. Returns the exit code. `most`: connections at a time."""
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # it would write a line for each malformed request
     addresses = service.addresses
     connections = Connections(most, addresses.rates.connections, addresses.may_enter, addresses.offend)
     web = Web(service, connections)
@@ -86,11 +86,11 @@ def serve(service: Service, listening: socket.socket, every: float, most: int) -
 
     sys.setswitchinterval(SWITCH)
     gc.collect()
-    gc.freeze()  # a full collection over all that sympy and reasoning-gym make stops the loop for 50 to 100 ms
+    gc.freeze()  # a full collection over everything of sympy and reasoning-gym stops the loop for 50 to 100 ms
     previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         serving.run(sockets=[listening])
-        serving.tell()
+        serving.print_state()
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
@@ -98,7 +98,7 @@ def serve(service: Service, listening: socket.socket, every: float, most: int) -
 
 
 def most_connections(wanted: int) -> int:
-    """`wanted`, or what this process may have open, after asking for as much as it can get."""
+    """`wanted`, or as many as the system allows this process to have open."""
     try:
         import resource
     except ImportError:  # Windows
@@ -111,8 +111,8 @@ def most_connections(wanted: int) -> int:
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A socket that listens: who comes before the judge is ready waits. Raises `UserError` for an address that cannot
-    be had."""
+    """A socket that listens: clients that come before the judge is ready wait. Raises `UserError` for an address that
+    is not available."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -123,7 +123,7 @@ def bound(host: str, port: int) -> socket.socket:
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(address)
-        made.listen(2048)
+        made.listen(server.QUEUE)
     except OSError as error:
         made.close()
         raise UserError(f"cannot listen on {host}:{port}: {error.strerror}; choose another by --listen") from error

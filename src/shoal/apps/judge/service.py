@@ -1,9 +1,9 @@
-"""The course of a question, from an Ask to its score: the `Rules` with all that takes time around them.
+"""The course of a question, from an Ask to its score: the `Rules`, with everything around them that takes time.
 
-The event loop only parses, checks signatures and keeps the rules. Questions are made in one thread, rows written by
-another, answers scored in two more with processes of their own. Where addresses share a thread they take turns by the
-time that their work took: nobody's slow question or answer is everybody's wait. What one request began goes on when its
-line breaks, and whoever says the same again waits for the same.
+The event loop only parses, checks signatures and applies the rules. One thread makes questions, another writes rows,
+two more score answers in processes of their own. Where addresses share a thread they take turns by the time that their
+work took, so that one's slow question or answer does not delay everybody. What a request has started continues if its
+connection breaks, and whoever sends the same request again waits for the same result.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from shoal.apps.judge.addresses import Addresses
-from shoal.apps.judge.lanes import Lane
+from shoal.apps.judge.address_limits import AddressLimits
+from shoal.apps.judge.fair_queue import FairQueue
 from shoal.apps.judge.questions import Questions
 from shoal.apps.judge.records import Records, answer_row, ask_rows, outcome_row, restart_row
 from shoal.apps.judge.rules import Reason, Refused, Rules, Terms
@@ -44,15 +44,15 @@ from shoal.identity.keys import Identity
 
 T = TypeVar("T")
 SCORE_SECONDS = 1.0
-"""That a node waits for its score before it gets a receipt."""
+"""Seconds that a node waits for its score before it gets a receipt."""
 WAITING = 256
-"""Answers of one address that may wait for their scores, before it gets no more questions."""
+"""Unscored answers of one address, beyond which it gets no more questions."""
 LEAST_FREE = 256 * 2**20
-"""Bytes of the disk that must be free for new questions. Answers to those that are out are kept to the last."""
+"""Bytes of the disk that must be free for new questions. Answers to earlier ones are stored to the last."""
 
 
 class SteadyClock:
-    """Seconds since 1970 that never leap: the system's at the start, and what has passed since."""
+    """Seconds since 1970 that never jump: the system's at the start, plus what has passed since."""
 
     def __init__(self) -> None:
         self._offset = time.time() - time.monotonic()
@@ -62,7 +62,7 @@ class SteadyClock:
 
 
 class Service:
-    """A judge at work, while it is `running`. Used by one event loop."""
+    """A judge at work, while it is `running`. For one event loop."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Service:
         records: Records,
         scoring: Scoring,
         terms: Terms,
-        addresses: Addresses,
+        addresses: AddressLimits,
         clock: Callable[[], float],
     ) -> None:
         self.identity, self.questions, self.records, self.scoring = identity, questions, records, scoring
@@ -79,11 +79,13 @@ class Service:
         self.rules = Rules(identity.public, terms, clock, records.last, records.next_id())
         self.refused: Counter[str] = Counter()
         self._counts = {"asked": 0, "scored": 0, "lapsed": 0, "void": 0}
-        self._drawer = Lane("draw")
+        self._drawer = FairQueue("draw")
         self._posing: dict[int, asyncio.Task[Envelope]] = {}
+        """Questions that are drawn and stored, by session."""
         self._keeping: dict[int, asyncio.Task[None]] = {}
+        """Answers that are stored."""
         self._ending: dict[int, asyncio.Task[None]] = {}
-        """Being scored, or written down as lapsed."""
+        """Questions that are scored, or written down as lapsed."""
         self._full = False
 
     async def ask(self, data: bytes, address: str) -> Envelope:
@@ -92,7 +94,7 @@ class Service:
         if self._full:
             raise Refused(Reason.full, "the judge's disk is full", 60.0)
         is_new = self.rules.screen(ask)
-        _check(envelope, ask.key)
+        _check_signature(envelope, ask.key)
         if is_new and not self.addresses.newcomer(address):
             raise Refused(Reason.newcomers, "too many new keys from your address", 60.0)
         party = self._party(address, ask.key)
@@ -100,7 +102,7 @@ class Service:
             raise Refused(Reason.busy, f"{WAITING} answers from your address wait for their scores", 10.0)
         session = self.rules.open(ask, envelope.hash, not self.addresses.is_known(address))
         if is_new:
-            self.addresses.let_in(address)
+            self.addresses.accept(address)
         if session.stage == Stage.open:
             return await self._posed(session, party)
         posing = self._posing.get(session.id) or _start(self._posing, session, self._pose(session, envelope, party))
@@ -110,7 +112,7 @@ class Service:
         """The Verdict in reply to an Answer, or a Receipt. Raises `Malformed` and `Refused`."""
         answer, envelope = open_envelope(data, Answer)
         session = self.rules.answer(answer, envelope.hash)
-        _check(envelope, answer.key)
+        _check_signature(envelope, answer.key)
         if session.stage == Stage.open:
             self.rules.take(session, envelope.hash)
             _start(self._keeping, session, self._keep(session, envelope, answer.text, address))
@@ -118,14 +120,12 @@ class Service:
             await asyncio.shield(keeping)
         if ending := self._ending.get(session.id):
             await asyncio.wait({ending}, timeout=SCORE_SECONDS)
+        head: dict[str, Any] = {"judge": self.identity.public, "key": session.key, "answer": session.answer}
         if session.stage != Stage.scored or (ending and not ending.done()):  # no score yet, or it is not on disk
-            receipt = Receipt(judge=self.identity.public, key=session.key, answer=session.answer, time=self.clock())
-            return seal(receipt, self.identity)
+            return seal(Receipt(**head, time=self.clock()), self.identity)
         assert session.question is not None
         verdict = Verdict(
-            judge=self.identity.public,
-            key=session.key,
-            answer=session.answer,
+            **head,
             number=session.number,
             round=session.round,
             model=session.model,
@@ -136,15 +136,13 @@ class Service:
         return seal(verdict, self.identity)
 
     def card(self) -> Card:
-        """What it says of itself."""
-        tasks, terms = self.questions.tasks, self.terms
-        key, name, now = self.identity.id, self.identity.name, self.clock()
-        return Card(
-            key, name, VERSION, now, tasks.labels, tasks.config.held_out, terms.limit, terms.interval, terms.work
-        )
+        """What it says about itself."""
+        key, name, terms = self.identity.id, self.identity.name, self.terms
+        labels, held_out = self.questions.tasks.labels, self.questions.tasks.config.held_out
+        return Card(key, name, VERSION, self.clock(), labels, held_out, terms.limit, terms.interval, terms.work)
 
     def state(self) -> dict[str, Any]:
-        """How it stands, as plain data."""
+        """Its state as plain data."""
         return {
             **self._counts,
             "under_way": len(self.rules),
@@ -155,7 +153,7 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Takes up what was under way; in the end, waits a little for what is."""
+        """Continues what the records say is open. At the end it waits a little for what is going on."""
         await self._restore()
         ticker = asyncio.ensure_future(self._tick())
         try:
@@ -167,18 +165,21 @@ class Service:
             self._drawer.close()
 
     def _party(self, address: str, key: bytes) -> str:
-        """Who takes a turn: an address, or a key where addresses say nothing (behind a proxy, after a restart)."""
+        """Who uses a turn: an address, or a key where addresses say nothing (behind a proxy, after a restart)."""
         return address if address and self.addresses.rates.connections else key.hex()
+
+    async def _write(self, *rows: tuple[str, tuple[Any, ...]]) -> None:
+        await asyncio.wrap_future(self.records.append(*rows))
 
     async def _pose(self, session: Session, ask: Envelope, party: str) -> Envelope:
         try:
             envelope = await self._posed(session, party)
             session.posed = envelope.hash
-            await asyncio.wrap_future(self.records.append(*ask_rows(session, ask.statement, ask.signature)))
+            await self._write(*ask_rows(session, ask.statement, ask.signature))
         except BaseException as error:
             self.rules.withdraw(session)
             if isinstance(error, sqlite3.Error | UserError):
-                raise Refused(Reason.busy, f"no question could be made and kept: {error}", 10.0) from None
+                raise Refused(Reason.busy, f"no question could be made and stored: {error}", 10.0) from None
             raise
         self.rules.pose(session)
         self._counts["asked"] += 1
@@ -203,13 +204,12 @@ class Service:
         return seal(posed, self.identity)
 
     async def _keep(self, session: Session, answer: Envelope, text: str, address: str) -> None:
-        row = answer_row(session, self.clock(), answer.statement, answer.signature)
         try:
-            await asyncio.wrap_future(self.records.append(row))
+            await self._write(answer_row(session, self.clock(), answer.statement, answer.signature))
         except BaseException as error:
             self.rules.give_back(session)
             if isinstance(error, sqlite3.Error):
-                raise Refused(Reason.busy, f"the answer could not be kept: {error}", 2.0) from None
+                raise Refused(Reason.busy, f"the answer could not be stored: {error}", 2.0) from None
             raise
         _start(self._ending, session, self._score(session, text, address))
 
@@ -222,11 +222,11 @@ class Service:
         await self._settle(session, found.failure)
 
     async def _settle(self, session: Session, failure: str = "") -> None:
-        """Writes how it ended, as often as it takes."""
+        """Writes its outcome, as many times as it takes."""
         pause = 1.0
         while True:
             try:
-                await asyncio.wrap_future(self.records.append(outcome_row(session, failure)))
+                await self._write(outcome_row(session, failure))
                 break
             except sqlite3.IntegrityError:
                 break  # it is there
@@ -239,14 +239,14 @@ class Service:
         found = list(self.records.unsettled())
         self.rules.restore(session for session, _ in found)
         if rows := [restart_row(session, self.clock()) for session, answer in found if not answer]:
-            await asyncio.wrap_future(self.records.append(*rows))
+            await self._write(*rows)
         for session, answer in found:
             if answer:
                 text = msgspec.msgpack.decode(answer, type=Answer).text
                 _start(self._ending, session, self._score(session, text))
 
     async def _tick(self) -> None:
-        """Every second: whose time ran out, and whether there is room on the disk."""
+        """Every second: settles questions whose time is over, and looks for room on the disk."""
         while True:
             for session in self.rules.lapse():
                 _start(self._ending, session, self._settle(session))
@@ -255,14 +255,14 @@ class Service:
             await asyncio.sleep(1.0)
 
 
-def _check(envelope: Envelope, key: bytes) -> None:
+def _check_signature(envelope: Envelope, key: bytes) -> None:
     if not is_signed(envelope, key):
         raise Refused(Reason.signature, "this is not signed by the key in it")
 
 
-def _start(book: dict[int, asyncio.Task[T]], session: Session, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """`work` on a session as a task, which is in `book` until it is done."""
+def _start(running: dict[int, asyncio.Task[T]], session: Session, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """`work` on a session as a task, which is in `running` until it is done."""
     task = asyncio.ensure_future(work)
-    book[session.id] = task
-    task.add_done_callback(lambda done: (book.pop(session.id, None), done.cancelled() or done.exception()))
+    running[session.id] = task
+    task.add_done_callback(lambda done: (running.pop(session.id, None), done.cancelled() or done.exception()))
     return task

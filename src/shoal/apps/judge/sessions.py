@@ -1,4 +1,4 @@
-"""The nodes and their questions, as a judge has them in memory: bounded, whatever strangers do."""
+"""The nodes and their questions in a judge's memory: bounded, whatever strangers do."""
 
 from __future__ import annotations
 
@@ -7,28 +7,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from shoal.apps.judge.addresses import Meter
 from shoal.rollout import QuestionId
+from shoal.swarm.limits import Bucket
 
 PENALTY = 8
-"""Answers that were no trouble to score, for each time more, after which a troublesome node's are scored with the
-others' again."""
+"""A node whose n-th answer was trouble to score (slow or fatal) is trusted again after PENALTY**n answers without."""
 
 
 class Stage(StrEnum):
     """How far a question is."""
 
     drawing = "drawing"
-    """It was granted, and is not yet on disk."""
+    """Granted, and not yet on disk."""
     open = "open"
-    """It is on disk, and may have reached the node."""
+    """On disk; the node may have it."""
     answered = "answered"
-    """Its answer has come in time."""
+    """The answer came in time."""
     scored = "scored"
     lapsed = "lapsed"
-    """No answer came in time. It counts as wrong: else who does not like a question would wait for the next."""
+    """No answer came in time. It counts as wrong: otherwise a node could wait for a question that it likes."""
     void = "void"
-    """No answer came, and the judge was down meanwhile. It does not count, and is kept."""
+    """No answer came, and the judge was down meanwhile. It is kept and does not count."""
 
 
 DONE = {Stage.scored, Stage.lapsed, Stage.void}
@@ -36,7 +35,7 @@ DONE = {Stage.scored, Stage.lapsed, Stage.void}
 
 @dataclass(slots=True)
 class Session:
-    """One question that one node was granted."""
+    """One question that was granted to one node."""
 
     id: int
     key: bytes
@@ -48,9 +47,9 @@ class Session:
     """Hash of the Ask."""
     asked: float
     expires: float
-    """As it was told to the node."""
+    """As the node knows it."""
     deadline: float
-    """As it is held to; later than `expires` if the judge was down."""
+    """As the judge enforces it: later than `expires` if the judge was down."""
     stage: Stage = Stage.drawing
     task: str = ""
     question: QuestionId | None = None
@@ -60,24 +59,24 @@ class Session:
     """Hash of the Answer."""
     score: float = 0.0
     settled: float = 0.0
-    """When it was scored, lapsed or void."""
+    """When it was scored, lapsed or became void."""
     interrupted: bool = False
 
 
 @dataclass(slots=True)
 class Node:
-    """What a judge knows of one key."""
+    """What a judge knows about one key."""
 
     key: bytes
-    pace: Meter
+    pace: Bucket
     questions: int = 0
-    """It had so far."""
+    """Its questions so far."""
     round: int = -1
-    """The last one after which it asked."""
+    """The last round after which it asked."""
     session: Session | None = None
     """Its last question."""
     clean: int = 0
-    """Answers in a row that were no trouble to score; below 0 while it is not trusted."""
+    """Answers in a row that were no trouble to score; 0 or less while the node is not trusted."""
     troubles: int = 0
 
     @property
@@ -86,10 +85,11 @@ class Node:
 
     @property
     def trusted(self) -> bool:
-        """Whether its answers are scored together with those of others that never were any trouble."""
+        """Whether its answers are scored together with those of other nodes that are no trouble."""
         return self.clean > 0
 
     def scored(self, trouble: bool) -> None:
+        """One more answer has been scored. `trouble`: that took too long, or killed the scorer."""
         if trouble:
             self.troubles = min(self.troubles + 1, 6)
             self.clean = 1 - PENALTY**self.troubles
@@ -98,7 +98,7 @@ class Node:
 
 
 class Nodes:
-    """The nodes that were heard of last, above what is on disk of all. Those with a question under way stay."""
+    """The nodes that asked last, out of all nodes on disk. Those with an open question stay."""
 
     def __init__(self, size: int, load: Callable[[bytes], Node | None]) -> None:
         self.size, self._load = size, load
@@ -117,15 +117,15 @@ class Nodes:
 
     def put(self, node: Node) -> None:
         self._nodes[node.key] = node
-        looked = 0
-        while len(self._nodes) > self.size and looked < 64:
+        for _ in range(64):
+            if len(self._nodes) <= self.size:
+                return
             key, oldest = self._nodes.popitem(last=False)
-            looked += 1
             if oldest.busy:
                 self._nodes[key] = oldest
 
     def drop(self, key: bytes) -> None:
-        """Forgets it, so that the next look is at the disk."""
+        """Forgets a node, so that it is read from disk next time."""
         self._nodes.pop(key, None)
 
     def __len__(self) -> int:

@@ -1,7 +1,7 @@
-"""What a judge says over HTTP: a Starlette application before a `Service`.
+"""The judge's HTTP interface: a Starlette application around a `Service`.
 
 POST /ask      an Ask     -> a Posed
-POST /answer   an Answer  -> a Verdict, or a Receipt where scoring takes longer
+POST /answer   an Answer  -> a Verdict, or a Receipt if scoring takes longer
 GET  /         the judge's card      GET /leaderboard      GET /health      (JSON)
 """
 
@@ -30,7 +30,7 @@ from shoal.swarm.addresses import address_of
 Handler = Callable[[Request], Awaitable[Response]]
 BOARD_ROWS = 1000
 BOARD_SECONDS = 10.0
-"""For which a leaderboard is good."""
+"""Seconds for which a leaderboard is good."""
 
 
 class Web:
@@ -43,11 +43,11 @@ class Web:
         self._board_lock = asyncio.Lock()
         self.app = Starlette(
             routes=[
-                Route("/", self._bounded(self.card)),
-                Route("/health", self._bounded(self.health)),
-                Route("/leaderboard", self._bounded(self.leaderboard)),
-                Route("/ask", self._bounded(self.ask), methods=["POST"]),
-                Route("/answer", self._bounded(self.answer), methods=["POST"]),
+                Route("/", self._limited(self.card)),
+                Route("/health", self._limited(self.health)),
+                Route("/leaderboard", self._limited(self.leaderboard)),
+                Route("/ask", self._limited(self._statement(service.ask)), methods=["POST"]),
+                Route("/answer", self._limited(self._statement(service.answer)), methods=["POST"]),
             ],
             exception_handlers={
                 Refused: self._refused,
@@ -60,16 +60,6 @@ class Web:
             lifespan=lambda _: service.running(),
         )
 
-    async def ask(self, request: Request) -> Response:
-        envelope = await self.service.ask(await read_body(request, MAX_BYTES), _address(request))
-        proven(request.scope)
-        return _reply(envelope)
-
-    async def answer(self, request: Request) -> Response:
-        envelope = await self.service.answer(await read_body(request, MAX_BYTES), _address(request))
-        proven(request.scope)
-        return _reply(envelope)
-
     async def card(self, _: Request) -> Response:
         return Response(msgspec.json.encode(self.service.card()), media_type="application/json")
 
@@ -77,7 +67,7 @@ class Web:
         return JSONResponse(self.state())
 
     async def leaderboard(self, _: Request) -> Response:
-        """However long it takes, it is made a twentieth of the time at most; meanwhile the old one does."""
+        """Making it takes at most a twentieth of the time, however long it takes; meanwhile the old one is sent."""
         if not (self._board and self._board_lock.locked()):
             async with self._board_lock:
                 if (began := time.monotonic()) >= self._board_due:
@@ -88,12 +78,22 @@ class Web:
         return JSONResponse(self._board)
 
     def state(self) -> dict[str, Any]:
-        """How the judge and its connections stand, as plain data."""
+        """The state of the judge and its connections, as plain data."""
         connections = self.connections
         return {**self.service.state(), "connections": len(connections), "cut": connections.cuts}
 
-    def _bounded(self, handler: Handler) -> Handler:
-        """`handler` behind the bound on requests of an address."""
+    def _statement(self, reply: Callable[[bytes, str], Awaitable[Envelope]]) -> Handler:
+        """A handler that has `reply` answer a node's statement, and keeps the connection."""
+
+        async def handle(request: Request) -> Response:
+            envelope = await reply(await read_body(request, MAX_BYTES), _address(request))
+            proven(request.scope)
+            return Response(encode(envelope), media_type="application/msgpack")
+
+        return handle
+
+    def _limited(self, handler: Handler) -> Handler:
+        """`handler` behind the limit on requests of an address."""
 
         async def handle(request: Request) -> Response:
             addresses = self.service.addresses
@@ -127,14 +127,10 @@ class Web:
         return Response(status_code=400)  # which nobody reads
 
     async def _missing(self, request: Request, error: Exception) -> Response:
-        """What no honest program asks for."""
+        """No honest program requests this."""
         self.service.addresses.offend(_address(request))
         assert isinstance(error, HTTPException)
         return Response(status_code=error.status_code, headers={"connection": "close"})
-
-
-def _reply(envelope: Envelope) -> Response:
-    return Response(encode(envelope), media_type="application/msgpack")
 
 
 def _address(request: Request) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from shoal.apps.lab.cells import DONE, run_cell
 from shoal.apps.lab.processes import Event
 from shoal.apps.lab.provenance import BASES
+from shoal.config.rewards import specs_with_models
 from shoal.config.settings import Config
 from shoal.errors import UserError
 
@@ -61,7 +62,7 @@ def _remote(config: Config, bases: str, models: Mapping[str, Files]) -> Files:
 
         config = config.model_copy(deep=True)
         config.policy.model = [here(model) for model in config.policy.model]
-        for spec in config.rewards:
+        for spec in specs_with_models(config.rewards):
             spec.model = here(spec.model)
         run_cell(config, Path(room) / "run", lambda round: None)
         return read_folder(Path(room) / "run")

@@ -246,6 +246,8 @@ class Network:
         completions = tuple(Completion.of(self._texts[n]) for n in answers)
         return Rollout(question.id, question.hash, completions, maker.identity.name, round, slot)
 
+    trouble = ""
+
     def score(self, items: Sequence[tuple[QuestionId, Sequence[str]]]) -> list[list[float]]:
         """The planted rewards."""
         return [[float(text.startswith("right")) for text in texts] for _, texts in items]

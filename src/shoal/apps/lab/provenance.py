@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from shoal.apps.lab.bases import BASE
 from shoal.config.load import make_config, read_config
+from shoal.config.rewards import specs_with_models
 from shoal.config.section import settings_of
 from shoal.config.settings import Config
 from shoal.errors import UserError
@@ -45,7 +46,7 @@ def _plain(config: Config) -> dict[str, Any]:
     """Every setting by its dotted name, models that the study made by theirs."""
     config = config.model_copy(deep=True)
     config.policy.model = [_base(model) for model in config.policy.model]
-    for spec in config.rewards:
+    for spec in specs_with_models(config.rewards):
         spec.model = _base(spec.model)
     nested = config.model_dump(mode="json")
     names = [name for name, _ in settings_of(Config)]

@@ -32,6 +32,7 @@ from shoal.apps.lab.provenance import BASES, differences
 from shoal.apps.lab.study import Cell, Study, read_study
 from shoal.config.load import merged, refuse_code
 from shoal.config.policy import GUPPY
+from shoal.config.rewards import specs_with_models
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.runs.folder import CONFIG, locked, write_atomically
@@ -218,7 +219,8 @@ def _make_bases(study: Study, folder: Path, jobs: int, bar: Progress) -> None:
     room = folder / BASES
     room.mkdir(parents=True, exist_ok=True)
     configs = [study.config(cell) for cell in study.cells()]
-    used = {model for c in configs for model in (*c.policy.model, *(spec.model for spec in c.rewards))}
+    used = {model for c in configs for model in c.policy.model}
+    used |= {spec.model for c in configs for spec in specs_with_models(c.rewards)}
     wanted = {name for name in study.bases if f"{BASE}{name}" in used}
     for turn in reversed(turns):  # and what those start from
         wanted |= {study.bases[name].start for name in turn if name in wanted}

@@ -43,6 +43,7 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 from shoal.apps.lab.bases import BASE, AnyRecipe
 from shoal.apps.lab.permutation import pairs_needed
 from shoal.config.load import make_config, merged, read_config
+from shoal.config.rewards import specs_with_models
 from shoal.config.section import Section
 from shoal.config.settings import Config
 from shoal.errors import UserError
@@ -199,7 +200,7 @@ class Study(Section):
                     f"{config.tasks.held_out:g}, so that it would be asked what it was trained on"
                 )
         config.policy.model = [self._model(model, "policy", where, folder) for model in config.policy.model]
-        for spec in config.rewards:
+        for spec in specs_with_models(config.rewards):
             spec.model = self._model(spec.model, "reward" if spec.kind == "model" else "policy", where, folder)
         return config.resolved()
 

@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from shoal.apps.watch.judge import ROWS, JudgeSource, judge_id, judge_summary
 from shoal.apps.watch.source import NAME, Data, Source
-from shoal.evaluation.judge_client import checked
+from shoal.evaluation.judge_client import parse_judge_address
 from shoal.identity.keys import name_of
 
 EVERY: Final = 15.0
@@ -58,7 +58,7 @@ class RemoteJudge(Source):
     live_for = JudgeSource.live_for
 
     def __init__(self, address: str) -> None:
-        self._url, _ = checked(address)
+        self._url, _ = parse_judge_address(address)
         host = urlsplit(self._url)
         self.title = f"judge: {host.netloc}"
         self.id = judge_id(self._url)

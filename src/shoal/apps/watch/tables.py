@@ -55,8 +55,8 @@ class Reader(GuardedProcess):
 
     def ask(self, query: str, values: Mapping[str, Any]) -> Answer:
         """Raises `TimeoutError` or `EOFError` if no answer comes, `UserError` if it cannot be started."""
-        self._send(Ask(query, dict(values)))
-        return _answers.decode(self._receive(2 * PATIENCE, wall=PATIENCE + 5.0))
+        self.send(Ask(query, dict(values)))
+        return _answers.decode(self.receive(2 * PATIENCE, wall=PATIENCE + 5.0))
 
     def kill(self) -> None:
         """Ends it from another thread: whoever waits for its answer gets an `EOFError`."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.apps.judge.addresses import Addresses, Rates
-from shoal.apps.judge.lanes import Lane
+from shoal.apps.judge.address_limits import AddressLimits, Rates
+from shoal.apps.judge.fair_queue import FairQueue
 from shoal.apps.judge.questions import Questions, read_secret
 from shoal.apps.judge.scoring import Scoring
 from shoal.config.tasks import TasksConfig
@@ -37,7 +37,7 @@ def tasks() -> Tasks:
 
 def test_who_asks_too_much_is_shut_out_longer_each_time() -> None:
     clock = Clock()
-    addresses = Addresses(Rates(requests=10, shut=5), clock)
+    addresses = AddressLimits(Rates(requests=10, shut=5), clock)
     assert sum(addresses.request("a") for _ in range(50)) == 40
     assert not addresses.may_enter("a")
     assert addresses.may_enter("b")
@@ -53,7 +53,7 @@ def test_who_asks_too_much_is_shut_out_longer_each_time() -> None:
 
 
 def test_an_offence_costs_as_much_as_ten_requests() -> None:
-    addresses = Addresses(Rates(requests=10), Clock())
+    addresses = AddressLimits(Rates(requests=10), Clock())
     for _ in range(4):
         assert addresses.request("a")
         addresses.offend("a")
@@ -61,24 +61,24 @@ def test_an_offence_costs_as_much_as_ten_requests() -> None:
 
 
 def test_behind_a_proxy_there_are_no_bounds() -> None:
-    addresses = Addresses(Rates(connections=0, requests=1, newcomers=1), Clock())
+    addresses = AddressLimits(Rates(connections=0, requests=1, newcomers=1), Clock())
     assert all(addresses.request("a") and addresses.newcomer("a") for _ in range(1000))
 
 
 def test_new_keys_of_one_address() -> None:
     clock = Clock()
-    addresses = Addresses(Rates(newcomers=6), clock)
+    addresses = AddressLimits(Rates(newcomers=6), clock)
     assert sum(addresses.newcomer("a") for _ in range(20)) == 6
     assert addresses.newcomer("b")
-    addresses.let_in("a")
+    addresses.accept("a")
     assert (addresses.is_known("a"), addresses.is_known("b")) == (True, False)
     clock.now = 10.0
     assert [addresses.newcomer("a") for _ in range(2)] == [True, False]
 
 
 def test_memory_of_addresses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.apps.judge.addresses.ADDRESSES", 100)
-    addresses = Addresses(Rates(), Clock())
+    monkeypatch.setattr("shoal.apps.judge.address_limits.ADDRESSES", 100)
+    addresses = AddressLimits(Rates(), Clock())
     for number in range(1000):
         if addresses.may_enter(str(number)):
             addresses.request(str(number))
@@ -210,7 +210,7 @@ class Work:
 @pytest.mark.parametrize("hostile", [1, 2, 8])
 def test_whoever_takes_long_waits_and_a_newcomer_does_not(hostile: int) -> None:
     work = Work()
-    lane = Lane("test", lambda: work.now)
+    lane = FairQueue("test", lambda: work.now)
     slow = [lane.submit(f"slow {number % hostile}", work.of("slow", 2.0)) for number in range(100)]
     quick = [lane.submit("quick", work.of("quick", 0.1)) for _ in range(50)]
     work.begin.set()
@@ -231,7 +231,7 @@ def test_whoever_takes_long_waits_and_a_newcomer_does_not(hostile: int) -> None:
 
 def test_nobody_saves_up_time_by_staying_away() -> None:
     work = Work()
-    lane = Lane("test", lambda: work.now)
+    lane = FairQueue("test", lambda: work.now)
     work.begin.set()
     lane.submit("away", work.of("away", 0.1)).result(10)
     for _ in range(20):
@@ -247,7 +247,7 @@ def test_nobody_saves_up_time_by_staying_away() -> None:
 
 
 def test_what_waits_is_cancelled_at_the_end_and_errors_are_told() -> None:
-    lane = Lane("test")
+    lane = FairQueue("test")
     assert lane.submit("a", lambda: 1).result(10) == 1
     with pytest.raises(ZeroDivisionError):
         lane.submit("a", lambda: 1 / 0).result(10)

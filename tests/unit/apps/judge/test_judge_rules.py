@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.apps.judge.addresses import Meter
 from shoal.apps.judge.rules import Reason, Refused, Rules, Terms
 from shoal.apps.judge.sessions import Node, Nodes, Session, Stage
 from shoal.evaluation.judge_messages import Answer, Ask, work_of
 from shoal.rollout import QuestionId
+from shoal.swarm.limits import Bucket
 
 JUDGE = b"j" * 32
 QUESTION = QuestionId("gcd", "1", "c", 5, 0)
@@ -305,14 +305,14 @@ def test_trust_is_earned_and_lost() -> None:
         assert trial.rules.trusts(session) == trusted
     trial.clock.now += 1
     assert trial.rules.trusts(trial.scored(A, 99))
-    assert Node(A, Meter(1, 1, 0), troubles=5, clean=1).trusted
+    assert Node(A, Bucket(1, 1, 0), troubles=5, clean=1).trusted
 
 
 def test_memory_is_bounded_and_the_busy_stay() -> None:
     nodes = Nodes(10, lambda _: None)
     busy = Trial().posed(A, 1)
     for number in range(100):
-        node = Node(number.to_bytes(32, "big"), Meter(1, 1, 0))
+        node = Node(number.to_bytes(32, "big"), Bucket(1, 1, 0))
         if number % 20 == 0:
             node.session = busy
         nodes.put(node)

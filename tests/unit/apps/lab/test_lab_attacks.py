@@ -155,7 +155,7 @@ def test_the_same_seed_gives_the_same_and_another_does_not() -> None:
 class Nameless:
     """A task that names no right answer."""
 
-    name, version, config, partial_credit = "nameless", "1", "", ""
+    name, version, config = "nameless", "1", ""
 
     def question(self, seed: int, index: int) -> Question:
         raise NotImplementedError

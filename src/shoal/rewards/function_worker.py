@@ -1,6 +1,6 @@
-"""The process in which a reward function runs: `python -m shoal.rewards.worker`, started by `FunctionReward`.
+"""The process in which a reward function runs: `python -m shoal.rewards.function_worker`, started by `FunctionReward`.
 
-It calls the function as TRL's GRPOTrainer does: with keywords only, all of them lists with an item for each completion.
+It calls the function as TRL's GRPOTrainer does: with keywords only, each a list with one item for each completion.
 """
 
 from __future__ import annotations
@@ -10,26 +10,51 @@ import contextlib
 import functools
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from shoal.config.own_code import reward_function
 from shoal.config.tasks import TasksConfig
-from shoal.errors import UserError
-from shoal.rewards.wire import Call, Returned, Start
+from shoal.errors import UserError, nearest
+from shoal.rollout import Message, QuestionId
 from shoal.sandbox import guard
 from shoal.sandbox.pipes import Handler, serve
+from shoal.sandbox.trouble import describe
 from shoal.tasks.draw import Tasks
 
 
-def main() -> None:
-    serve(prepare)
+class Start(msgspec.Struct, frozen=True):
+    """What the worker is to load."""
+
+    function: str
+    conversational: bool
+    columns: dict[str, str]
+    guarded: bool
+    tasks: dict[str, Any]
+    """Of `TasksConfig`: the worker makes the questions again, to know their answers."""
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A completion to reward."""
+
+    question: QuestionId
+    prompt: tuple[Message, ...]
+    text: str
+
+
+class Returned(msgspec.Struct, frozen=True):
+    """What the function returned for the calls of one list, or why it returned nothing."""
+
+    values: list[float | None] = []
+    failure: str = ""
+    detail: str = ""
+    """The error's type and message, in one line."""
 
 
 def prepare(start: bytes) -> Handler:
-    """What calls the function that `start` names."""
+    """A handler that calls the function that `start` names."""
     warnings.simplefilter("ignore")
     function = Function(msgspec.msgpack.decode(start, type=Start))
     if function.start.guarded:
@@ -43,21 +68,31 @@ def prepare(start: bytes) -> Handler:
 
 
 class Function:
-    """A reward function with what it is given. Raises `UserError` if it cannot be had, or wants what there is not."""
+    """A reward function with its arguments. Raises `UserError` if it is missing or wants an unknown argument."""
 
     def __init__(self, start: Start) -> None:
         self.start = start
         self.function = reward_function(start.function)
         self.tasks = Tasks(TasksConfig.model_validate(start.tasks))
-        given, variable = _parameters(self.function)
-        self.wanted = None if variable else given
-        have = {*_ALWAYS, *start.columns, "task", "question", *_known_columns(self.tasks)}
-        for name in given - have if not variable else _needed(self.function) - have:
-            raise UserError(
-                f"reward function {start.function!r} wants an argument {name!r}, which nothing gives; "
-                f'say in `columns` what it is (columns = {{ {name} = "answer" }}), or choose from '
-                f"{', '.join(sorted(have))}"
-            )
+        task_columns = {"task", "question", *_known_columns(self.tasks)}
+        for name, source in start.columns.items():
+            if source not in task_columns:
+                raise UserError(
+                    f"reward function {start.function!r}: columns = {{ {name} = {source!r} }}, and no task has a "
+                    f"column {source!r}; {nearest(source, task_columns)}"
+                )
+        parameters = inspect.signature(self.function).parameters.values()
+        takes_any = any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters)
+        named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        self.wanted = None if takes_any else {p.name for p in named}
+        have = {*_ALWAYS, *start.columns, *task_columns}
+        for parameter in named:
+            if parameter.name not in have and not (takes_any and parameter.default is not parameter.empty):
+                raise UserError(
+                    f"reward function {start.function!r} wants an argument {parameter.name!r}, which nothing gives; "
+                    f'map it to a column with `columns` (columns = {{ {parameter.name} = "question" }}), or '
+                    f"choose from {', '.join(sorted(have))}"
+                )
 
     def __call__(self, calls: Sequence[Call]) -> Returned:
         """Whatever it raises is a result too."""
@@ -70,12 +105,12 @@ class Function:
                     values = loop.run_until_complete(values)
                 return Returned([None if value is None else float(value) for value in values])
         except guard.Refused as refusal:
-            return Returned(failure="refused", detail=_line(refusal))
+            return Returned(failure="refused", detail=describe(refusal))
         except Exception as error:  # any kind of error is that call's result
-            return Returned(failure="error", detail=_line(error))
+            return Returned(failure="error", detail=describe(error))
 
     def arguments(self, calls: Sequence[Call]) -> dict[str, Any]:
-        """What TRL would give: prompts, completions, the dataset's columns, and hooks that do nothing here."""
+        """What TRL passes: prompts, completions, the dataset's columns, and hooks that do nothing here."""
         rows = [self._row(call) for call in calls]
         names = {name for row in rows for name in row}
         columns = {name: [row.get(name) for row in rows] for name in sorted(names)}
@@ -93,7 +128,7 @@ class Function:
 
     @functools.cached_property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """Made at the first call, so that a process has its own and not that of the one it was forked from."""
+        """Made at the first call, so that a forked process has its own."""
         return asyncio.new_event_loop()
 
     def _texts(self, call: Call) -> tuple[Any, Any]:
@@ -103,7 +138,7 @@ class Function:
         return prompt, [{"role": "assistant", "content": call.text}]
 
     def _row(self, call: Call) -> dict[str, Any]:
-        """The question's columns: its task, its text, and what the task knows besides, such as the answer."""
+        """The question's columns: its task, its text, and what else the task knows, such as the answer."""
         task, _ = self.tasks.lookup(call.question)
         entry = getattr(task, "entry", None)
         known = dict(entry(call.question.seed, call.question.index)) if entry else {}
@@ -114,34 +149,14 @@ class Function:
 _ALWAYS = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
 
 
-def _parameters(function: Callable[..., Any]) -> tuple[set[str], bool]:
-    """Names of the parameters, and whether any others are taken too."""
-    parameters = inspect.signature(function).parameters.values()
-    variable = any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters)
-    named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-    return named, variable
-
-
-def _needed(function: Callable[..., Any]) -> set[str]:
-    """Names of the parameters without a default."""
-    parameters = inspect.signature(function).parameters.values()
-    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {p.name for p in parameters if p.default is p.empty and p.kind in kinds}
-
-
 def _known_columns(tasks: Tasks) -> set[str]:
-    """The columns that all tasks give, and those that some do."""
+    """The columns that at least one task gives."""
     return {name for task in tasks.tasks if hasattr(task, "entry") for name in task.entry(0, 0)}
 
 
 def _nothing(*_arguments: object, **_options: object) -> None:
-    """In place of the trainer's hooks: nothing is logged."""
-
-
-def _line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
+    """In place of the trainer's logging hooks."""
 
 
 if __name__ == "__main__":
-    main()
+    serve(prepare)

@@ -14,7 +14,7 @@ import pytest
 from fakes import Parrot
 
 from shoal.errors import UserError
-from shoal.evaluation.judge_client import Judge, Unheard, checked
+from shoal.evaluation.judge_client import JudgeClient, JudgeUnavailable, parse_judge_address
 from shoal.evaluation.judge_messages import (
     VERSION,
     Answer,
@@ -31,7 +31,7 @@ from shoal.evaluation.judge_messages import (
     open_envelope,
     seal,
 )
-from shoal.evaluation.judges import Panel
+from shoal.evaluation.judges import Judges
 from shoal.identity.keys import Identity
 from shoal.rollout import Message, QuestionId
 
@@ -117,8 +117,8 @@ def fake() -> Iterator[FakeJudge]:
     server.server_close()
 
 
-def judge_of(fake: FakeJudge, pinned: bool = False, timeout: float = 10.0) -> Judge:
-    return Judge(fake.url + (f"#{fake.identity.id}" if pinned else ""), Identity.generate(), timeout)
+def judge_of(fake: FakeJudge, pinned: bool = False, timeout: float = 10.0) -> JudgeClient:
+    return JudgeClient(fake.url + (f"#{fake.identity.id}" if pinned else ""), Identity.generate(), timeout)
 
 
 def test_a_question_and_its_score(fake: FakeJudge) -> None:
@@ -166,7 +166,7 @@ def test_a_node_with_a_wrong_clock_goes_by_the_judges(fake: FakeJudge) -> None:
 )
 def test_a_question_that_is_not_ones_own(fake: FakeJudge, change: Any, said: str) -> None:
     fake.change = change
-    with pytest.raises(Unheard, match=said):
+    with pytest.raises(JudgeUnavailable, match=said):
         judge_of(fake).ask(7, "m", True)
 
 
@@ -174,7 +174,7 @@ def test_a_score_for_another_answer_is_none(fake: FakeJudge) -> None:
     judge = judge_of(fake)
     asked = judge.ask(1, "m", True)
     fake.change = lambda verdict: msgspec.structs.replace(verdict, answer=bytes(32))
-    with pytest.raises(Unheard, match="something else"):
+    with pytest.raises(JudgeUnavailable, match="something else"):
         judge.answer(asked, "2")
 
 
@@ -184,30 +184,30 @@ def test_another_judge_at_the_same_place(fake: FakeJudge) -> None:
     pinned.ask(1, "m", True)
     fake.signer = Identity.generate()
     for each in (judge, pinned):
-        with pytest.raises(Unheard, match="not signed"):
+        with pytest.raises(JudgeUnavailable, match="not signed"):
             each.ask(2, "m", True)
-    other = Judge(f"{fake.url}#{Identity.generate().id}", Identity.generate())
-    with pytest.raises(Unheard, match="another judge"):
+    other = JudgeClient(f"{fake.url}#{Identity.generate().id}", Identity.generate())
+    with pytest.raises(JudgeUnavailable, match="another judge"):
         other.ask(1, "m", True)
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"\xff\xff", b"x" * 300_000, json.dumps({"judge": "zz"}).encode()])
 def test_what_is_no_judge(fake: FakeJudge, data: bytes) -> None:
     fake.reply = lambda path, body: data
-    with pytest.raises(Unheard):
+    with pytest.raises(JudgeUnavailable):
         judge_of(fake).ask(1, "m", True)
 
 
 def test_a_judge_that_wants_too_much_work(fake: FakeJudge) -> None:
     fake.work = 60
-    with pytest.raises(Unheard, match="60 bits"):
+    with pytest.raises(JudgeUnavailable, match="60 bits"):
         judge_of(fake).ask(1, "m", True)
 
 
 def test_refusals_say_why(fake: FakeJudge) -> None:
     judge = judge_of(fake)
     fake.reply = lambda path, body: Refusal("rate", "slowly", 1.0, 3.5) if path == "/ask" else None
-    with pytest.raises(Unheard, match="rate: slowly") as caught:
+    with pytest.raises(JudgeUnavailable, match="rate: slowly") as caught:
         judge.ask(1, "m", True)
     assert (caught.value.reason, caught.value.retry_after) == ("rate", 3.5)
 
@@ -220,15 +220,15 @@ def test_a_silent_judge_costs_its_time_and_no_more(fake: FakeJudge) -> None:
 
     fake.reply = silent
     began = time.monotonic()
-    with pytest.raises(Unheard):
+    with pytest.raises(JudgeUnavailable):
         judge_of(fake, timeout=0.5).ask(1, "m", True)
     assert time.monotonic() - began < 5
     done.set()
 
 
 def test_nobody_there() -> None:
-    with pytest.raises(Unheard, match="cannot be reached"):
-        Judge("http://127.0.0.1:1", Identity.generate(), 2.0).ask(1, "m", True)
+    with pytest.raises(JudgeUnavailable, match="cannot be reached"):
+        JudgeClient("http://127.0.0.1:1", Identity.generate(), 2.0).ask(1, "m", True)
 
 
 @pytest.mark.parametrize(
@@ -246,12 +246,12 @@ def test_nobody_there() -> None:
 )
 def test_what_is_no_address(address: str) -> None:
     with pytest.raises(UserError, match="is no judge"):
-        checked(address)
+        parse_judge_address(address)
 
 
 def test_addresses() -> None:
-    assert checked("https://judge.example.org/") == ("https://judge.example.org", b"")
-    assert checked("http://h:1#" + "ab" * 32) == ("http://h:1", b"\xab" * 32)
+    assert parse_judge_address("https://judge.example.org/") == ("https://judge.example.org", b"")
+    assert parse_judge_address("http://h:1#" + "ab" * 32) == ("http://h:1", b"\xab" * 32)
 
 
 def test_answers_are_cut_and_encoded(fake: FakeJudge) -> None:
@@ -262,45 +262,45 @@ def test_answers_are_cut_and_encoded(fake: FakeJudge) -> None:
     assert fake.asks[0].model[:4] == "m?m?"
 
 
-def test_a_panel_asks_all_and_compares(fake: FakeJudge) -> None:
+def test_judges_asks_all_and_compares(fake: FakeJudge) -> None:
     second = FakeJudge()
     second.change = lambda s: msgspec.structs.replace(s, score=0.0) if isinstance(s, Verdict) else s
-    panel = Panel([fake.url, second.url, fake.url], Identity.generate(), "guppy", in_swarm=True, patience=10.0)
+    judges = Judges([fake.url, second.url, fake.url], Identity.generate(), "guppy", in_swarm=True, patience=10.0)
     policy = Parrot("2")
-    row = panel.examine(policy, 3, seed=9)
+    row = judges.ask(policy, 3, seed=9)
     assert row == {"judge/pass@1": 0.5, "judge/questions": 2, "judge/pass@1/1": 1.0, "judge/pass@1/2": 0.0}
-    assert panel.trouble == ""
+    assert judges.trouble == ""
     assert policy.seeds == [9]
-    panel.close()
+    judges.close()
     second.shutdown()
     second.server_close()
 
 
-def test_a_panel_goes_on_without_judges(fake: FakeJudge) -> None:
+def test_judges_goes_on_without_judges(fake: FakeJudge) -> None:
     now = [0.0]
     addresses = ["http://127.0.0.1:1", fake.url]
-    panel = Panel(addresses, Identity.generate(), patience=10.0, clock=lambda: now[0])
-    row = panel.examine(Parrot("2"), 1, 0)
+    judges = Judges(addresses, Identity.generate(), patience=10.0, clock=lambda: now[0])
+    row = judges.ask(Parrot("2"), 1, 0)
     assert (row["judge/pass@1"], row["judge/questions"], row["judge/pass@1/1"]) == (1.0, 1, None)
-    assert "cannot be reached" in panel.trouble
-    panel.examine(Parrot("2"), 2, 0)
-    assert "asked again in 20 s" in panel.trouble
+    assert "cannot be reached" in judges.trouble
+    judges.ask(Parrot("2"), 2, 0)
+    assert "asked again in 20 s" in judges.trouble
     now[0] = 21.0
-    panel.examine(Parrot("2"), 3, 0)
-    assert "cannot be reached" in panel.trouble
-    assert Panel([], Identity.generate()).examine(Parrot("2"), 1, 0) == {}
+    judges.ask(Parrot("2"), 3, 0)
+    assert "cannot be reached" in judges.trouble
+    assert Judges([], Identity.generate()).ask(Parrot("2"), 1, 0) == {}
 
 
-def test_a_panel_does_not_wait_for_a_judge_that_hangs(fake: FakeJudge) -> None:
+def test_judges_does_not_wait_for_a_judge_that_hangs(fake: FakeJudge) -> None:
     done = threading.Event()
     fake.reply = lambda path, body: done.wait(30) and None
-    panel = Panel([fake.url], Identity.generate(), patience=0.2)
+    judges = Judges([fake.url], Identity.generate(), patience=0.2)
     policy = Parrot("2")
     began = time.monotonic()
-    assert panel.examine(policy, 1, 0) == {"judge/pass@1": None, "judge/questions": 0}
+    assert judges.ask(policy, 1, 0) == {"judge/pass@1": None, "judge/questions": 0}
     assert time.monotonic() - began < 5
     assert policy.seeds == []
-    assert panel.trouble
+    assert judges.trouble
     done.set()
 
 
@@ -309,7 +309,7 @@ def test_a_policy_that_gives_nothing_is_wrong_and_said_so(fake: FakeJudge) -> No
         def generate(self, questions: Any, num_generations: int, seed: int) -> Any:
             return [() for _ in questions]
 
-    panel, policy = Panel([fake.url], Identity.generate(), patience=10.0), Mute("2")
+    judges, policy = Judges([fake.url], Identity.generate(), patience=10.0), Mute("2")
     policy.trouble = "the endpoint is down"
-    assert panel.examine(policy, 1, 0)["judge/pass@1"] == 0.0
-    assert "the endpoint is down" in panel.trouble
+    assert judges.ask(policy, 1, 0)["judge/pass@1"] == 0.0
+    assert "the endpoint is down" in judges.trouble

@@ -1,18 +1,22 @@
-"""Trying a judge: on tasks with known answers, and with what wants to be believed."""
+"""The benchmark of generative verifiers: on tasks with known answers, and with what wants to be believed."""
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from fakes import question
+from injections import INJECTIONS
 
 from shoal.config.tasks import TasksConfig
-from shoal.rewards.injections import INJECTIONS
-from shoal.rewards.trial import Case, cases_of, trial
 from shoal.rollout import Question
 from shoal.tasks import Tasks
+
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
+from generative_reward import Case, cases_of, trial
 
 CASES = [Case(question(1), "4", "5"), Case(question(2), "7", "8")]
 
@@ -22,6 +26,7 @@ class Believer:
 
     def __init__(self) -> None:
         self.failures: Counter[str] = Counter()
+        self.trouble = ""
 
     def score(self, items: Sequence[tuple[Question, Sequence[str]]]) -> list[list[float | None]]:
         return [[1.0 if "Yes" in text else 0.75 if text in "47" else None for text in texts] for _, texts in items]

@@ -1,23 +1,27 @@
-"""What a judge is worth, before anything is trained by it: does it tell right from wrong, and what moves it?
+"""What a generative verifier is worth before anything is trained by it: does it tell right from wrong, what moves it?
 
-    python -m shoal.rewards.trial Qwen/Qwen2.5-7B-Instruct --suite tide --questions 8
+    python benchmarks/generative_reward.py Qwen/Qwen2.5-7B-Instruct --suite tide --questions 8
 
-The tasks know their right answers; a wrong one is another question's right one. Each injection is added to the wrong
-answer, and what counts is how much it raises its score.
+The tasks know their right answers; a wrong one is another question's right one. Each injection is added to the
+wrong answer; what counts is how much it raises the reward.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 
 from shoal.config.tasks import TasksConfig
-from shoal.rewards.injections import INJECTIONS
 from shoal.rewards.reward import Reward
 from shoal.rollout import Question
 from shoal.tasks import Tasks
+
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
+from injections import INJECTIONS
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Trial:
-    """How a reward fared."""
+    """How a reward did."""
 
     right: float
     """Its mean for right answers."""
@@ -91,9 +95,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from shoal.policy.device import place  # torch, only now
     from shoal.rewards.generative import GenerativeReward
 
-    judge = GenerativeReward(args.model, place(args.device), args.votes, calibrated=not args.raw)
+    reward = GenerativeReward(args.model, place(args.device), args.votes, calibrated=not args.raw)
     cases = cases_of(Tasks(TasksConfig(suite=args.suite)), args.questions)
-    found = trial(judge, cases)
+    found = trial(reward, cases)
     print(f"{len(cases)} questions: right {found.right:.3f}, wrong {found.wrong:.3f}, told apart {found.accuracy:.0%}")
     print("\n lift  beats the right one  wrong answer with")
     for text in sorted(found.lifts, key=lambda text: -found.lifts[text]):

@@ -1,7 +1,7 @@
-"""Strangers' text in a model's own format: as characters and nothing else.
+"""Puts strangers' text into a model's prompt as characters and nothing else.
 
-A frame (a chat template's output, a judging prompt) is written with slots; what goes into them is tokenised apart from
-it, so that no boundary merges, no template reads it and nothing in it becomes one of the tokenizer's own tokens.
+A frame (a chat template's output, or a prompt) has slots. Their content is tokenised apart from the frame, so that no
+boundary merges, no template reads it and nothing in it becomes one of the tokenizer's special tokens.
 
     frame = Frame(tokenizer, {"user": SLOTS[0] + " = ?"}, "my-model")
     ids = frame.fill([PlainText(tokenizer).ids("2 + 2")])
@@ -17,22 +17,21 @@ from typing import Any
 from shoal.policy.template import chat_template
 
 SLOTS = ("qzslotaqz", "qzslotbqz", "qzslotcqz")
-"""What stands for a text in a frame. Frames are this program's own, so these need not be secret: they are sought in the
-frame before anything of others is in it."""
+"""Placeholders of texts in a frame. They need not be secret: they are looked up before strangers' text is filled in."""
 CONTEXT = 32_768
-"""Tokens that are taken to fit where a model does not say."""
+"""Tokens that a model reads if its configuration does not say."""
 LEAST = 8
-"""Tokens of a text below which there is nothing to judge."""
+"""Tokens of a text below which it cannot be judged."""
 VISIBLE = "\n\t"
-"""Control characters that stay."""
+"""Control characters that are kept."""
 
 
 class Frame:
-    """A chat, or plain text, with slots; its own tokens may be special, those of what fills it never are."""
+    """A chat or a plain text with slots. Its own tokens may be special; those of the texts that fill it never are."""
 
     def __init__(self, tokenizer: Any, content: str | Mapping[str, str], name: str) -> None:
-        """`content`: what each role says, for the chat template of the model `name`, or text. A chat that ends with the
-        user goes on to where the assistant's turn begins. Raises `UserError` for a template that refuses it."""
+        """`content`: what each role says, for the chat template of the model `name`; or plain text. If the user speaks
+        last, the beginning of the assistant's turn follows. Raises `UserError` for a template that refuses it."""
         text = content if isinstance(content, str) else _rendered(tokenizer, content, name)
         slots = "|".join(SLOTS)
         self._order = [SLOTS.index(slot) for slot in re.findall(slots, text)]
@@ -49,7 +48,7 @@ class Frame:
         return sum(map(len, self._pieces))
 
     def fill(self, texts: Sequence[Sequence[int]]) -> list[int]:
-        """The ids of the whole, with `texts` (of `PlainText.ids`) in the places of their slots."""
+        """The ids of the frame with `texts` (by `PlainText.ids`) in their slots."""
         ids = list(self._pieces[0])
         for slot, piece in zip(self._order, self._pieces[1:], strict=True):
             ids += texts[slot]
@@ -58,8 +57,8 @@ class Frame:
 
 
 def plain(text: str, limit: int) -> str:
-    """The first `limit` characters of `text` that a person would see: composed (NFC), without what is not displayed,
-    such as zero-width characters, changes of direction and the tag characters that spell hidden text."""
+    """The first `limit` visible characters of `text`, composed (NFC): without zero-width characters, changes of
+    direction and the tag characters that spell hidden text."""
     shown = (c for c in text[: 4 * limit] if c in VISIBLE or unicodedata.category(c)[0] != "C")
     return unicodedata.normalize("NFC", "".join(shown))[:limit]
 

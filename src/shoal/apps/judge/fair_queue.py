@@ -1,12 +1,11 @@
-"""Work that takes turns by who caused it, so that nobody's slow work is everybody's wait.
+"""A thread whose work takes turns by who caused it, so that nobody's slow work delays everybody.
 
-    lane = Lane("score")
-    lane.submit("192.0.2.7", work)      # a future of what `work()` gives
+    queue = FairQueue("score")
+    queue.submit("192.0.2.7", work)      # a future of what `work()` returns
 
-A lane is one thread. Next is always a party (an address) that has taken the least time so far; one that comes anew
-begins where the others are, with neither credit nor debt (start-time fair queueing). So of k parties that always have
-work, each has 1/k of the time however long its work takes, and a newcomer waits for the work under way and for at most
-one more of each party that came at the same time.
+Next is always the party (an address) that has used the least time so far. A new party starts where the others are, with
+neither credit nor debt (start-time fair queueing). So if k parties always have work, each gets 1/k of the time however
+long its work takes, and a newcomer waits for the current work and for at most one more of each party that came with it.
 """
 
 from __future__ import annotations
@@ -19,27 +18,27 @@ from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 PARTIES: Final = 65_536
-"""Whose time is remembered."""
+"""Parties whose time is remembered."""
 T = TypeVar("T")
 
 
-class Lane:
-    """Close it: what has not begun is cancelled then."""
+class FairQueue:
+    """Close it: what has not begun is then cancelled."""
 
     def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._waiting: dict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = {}
         self._spent: OrderedDict[str, float] = OrderedDict()
-        """Seconds of each party, from where it began."""
+        """Seconds used by each party, from where it started."""
         self._now = 0.0
-        """What the party had spent whose work is under way: where newcomers begin."""
+        """What the party had used whose work is running: where newcomers start."""
         self._closed = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name=f"shoal-judge-{name}", daemon=True)
         self._thread.start()
 
     def submit(self, party: str, work: Callable[[], T]) -> Future[T]:
-        """What `work` will give; cancelled where the lane is closed before."""
+        """The future result of `work`; cancelled if the queue is closed first."""
         future: Future[T] = Future()
         with self._changed:
             if self._closed:
@@ -53,12 +52,12 @@ class Lane:
         return future
 
     def waiting(self, party: str) -> int:
-        """Pieces of its work that have not begun."""
+        """How many pieces of its work have not begun."""
         with self._changed:
             return len(self._waiting.get(party, ()))
 
     def close(self) -> None:
-        """Ends after the work under way."""
+        """Ends after the current work."""
         with self._changed:
             self._closed = True
             for queue in self._waiting.values():
@@ -75,7 +74,7 @@ class Lane:
                     self._changed.wait()
                 if self._closed:
                     return
-                party = min(self._waiting, key=self._spent_by)  # of equals, the one that has waited for longest
+                party = min(self._waiting, key=self._spent_by)  # of equals, the one that has waited longest
                 self._now = max(self._now, self._spent_by(party))
                 future, work = self._waiting[party].popleft()
             began = self._clock()

@@ -1,8 +1,8 @@
-"""What people ranked comes back as rollouts to learn from.
+"""Brings ranked answers back as rollouts to learn from.
 
-A node that is rewarded by rankings alone would learn nothing from its fresh answers: nobody has ranked them yet. Once
-somebody has, the question with all its ranked answers is received, as if another node had sent it, and goes the way of
-all that is foreign: scored, into the pool, sampled among J.
+A node that is rewarded by rankings alone would learn nothing from its fresh answers, since nobody has ranked them yet.
+Once somebody has, the node receives the question with all its ranked answers as if another node had sent them. They are
+then scored, put into the pool and sampled among J like all foreign rollouts.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from pathlib import Path
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.protocols import Swarm, Tasks
 from shoal.rewards.rankings import Ranked, Rankings
-from shoal.rollout import Completion, Question, QuestionId, Rollout, Scored
+from shoal.rollout import Completion, Rollout, Scored
+from shoal.tasks.validation import InvalidRollout, validate
 
 MAKER = "people"
-"""What such rollouts name as their maker: their answers may be of several."""
+"""The maker that such rollouts name; their answers may come from several."""
 MOST = 64
 """Ranked questions that are taken in a round; the rest wait for the next."""
 FILE = "ranked.json"
 
 
 class RankedSwarm:
-    """A node's place in a swarm, with what people ranked as one more source."""
+    """A node's place in a swarm, with people's rankings as one more source of rollouts."""
 
     def __init__(self, swarm: Swarm, rankings: Sequence[Rankings], tasks: Tasks, ranks: Ranks = ALONE) -> None:
-        """`rankings`: none on all ranks but the leader."""
+        """`rankings`: empty on all ranks but rank zero."""
         self.swarm = swarm
         self.rankings = {str(one.path): one for one in rankings}
         self.tasks = tasks
@@ -47,20 +48,20 @@ class RankedSwarm:
         self.swarm.share(rollouts)
 
     def receive(self) -> list[Rollout | Scored]:
-        ranked = self.ranks.broadcast(
-            {path: one.ranked(self.seen.get(path, 0), MOST) for path, one in self.rankings.items()}
-        )
+        new = {path: one.ranked(self.seen.get(path, 0), MOST) for path, one in self.rankings.items()}
+        ranked = self.ranks.broadcast(new)
         self.seen |= {path: found[-1].number for path, found in ranked.items() if found}
-        found = [one for each in ranked.values() for one in each]
-        known = [(one, question) for one in found if (question := self._question(one.question))]
-        return [*self.swarm.receive(), *(_rollout(one, question) for one, question in known)]
+        made = (self._rollout(one) for found in ranked.values() for one in found)
+        return [*self.swarm.receive(), *(rollout for rollout in made if rollout is not None)]
 
-    def _question(self, identity: QuestionId) -> Question | None:
-        """The question made again, if it is one of these tasks': people may rank anything."""
+    def _rollout(self, ranked: Ranked) -> Rollout | None:
+        """None if its question is held out or not one of these tasks': people may rank anything."""
         try:
-            return self.tasks.question(identity)
-        except ValueError:
+            question = validate(self.tasks, ranked.question, None, len(ranked.answers))
+        except InvalidRollout:
             return None
+        completions = tuple(map(Completion.of, ranked.answers))
+        return Rollout(question.id, question.hash, completions, MAKER, ranked.number)
 
     def save(self, folder: Path) -> None:
         (folder / FILE).write_text(json.dumps(self.seen))
@@ -71,8 +72,3 @@ class RankedSwarm:
         if file.exists():  # a checkpoint of a run without rankings has none
             self.seen = json.loads(file.read_text())
         self.swarm.load(folder)
-
-
-def _rollout(ranked: Ranked, question: Question) -> Rollout:
-    completions = tuple(map(Completion.of, ranked.answers))
-    return Rollout(question.id, question.hash, completions, MAKER, ranked.number)

@@ -200,7 +200,7 @@ def test_what_works_dies_with_what_it_was_forked_from(tmp_path: Path) -> None:
 
 CRASHING = """
 import os, signal, sys
-from test_tasks_examiner import CONFIG, Examiner, candidate, processes
+from test_examiner import CONFIG, Examiner, candidate, processes
 examiner = Examiner(CONFIG)
 examiner.start()
 source, pid = processes(examiner)

@@ -1,0 +1,32 @@
+"""Makes a task from its specification.
+
+task = create_task(TaskSpec(name="chain_sum", parameters={"max_terms": 3}))
+question = task.question(seed=7, index=0)
+"""
+
+from __future__ import annotations
+
+from shoal.config.own_code import task_maker
+from shoal.config.tasks import TaskSpec
+from shoal.errors import UserError
+from shoal.tasks.task import Task
+
+
+def create_task(spec: TaskSpec) -> Task:
+    """The task that `spec` names: one of reasoning-gym's, or `module:attribute` called with the parameters.
+
+    Raises `UserError` if there is no such task or if it refuses its parameters.
+    """
+    if ":" not in spec.name:
+        # reasoning-gym takes more than a second to import: only what makes questions pays for it.
+        from shoal.tasks.reasoning import ReasoningTask
+
+        return ReasoningTask(spec.name, spec.parameters)
+    make = task_maker(spec.name)
+    try:
+        task = make(**spec.parameters)
+    except (TypeError, ValueError, AssertionError) as error:
+        raise UserError(f"task {spec.name!r}: {error}") from error
+    if not isinstance(task, Task):
+        raise UserError(f"task {spec.name!r} is not a task: see shoal.tasks.Task for what it must have")
+    return task
