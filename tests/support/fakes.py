@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from shoal.node import Node
+from shoal.protocols import UpdateResult
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import (
     Completion,
@@ -131,11 +132,11 @@ class Student:
         self.seeds: list[int] = []
         self.learned: Counter[str] = Counter()
 
-    def update(self, scored: Sequence[Scored], seed: int = 0) -> dict[str, float]:
+    def update(self, scored: Sequence[Scored], seed: int = 0) -> UpdateResult:
         self.lessons.append(list(scored))
         self.seeds.append(seed)
         self.learned.update(f"{s.rollout.node} {s.rollout.round} {s.question.text}" for s in scored)
-        return {"loss": 0.5, "learner/steps": 1.0}
+        return UpdateResult({"loss": 0.5, "learner/steps": 1.0})
 
     def save(self, folder: Path) -> None:
         (folder / "student.json").write_text(json.dumps(self.learned))

@@ -39,7 +39,7 @@ def test_a_round() -> None:
         assert lesson.learned == lesson.own
         assert all(s.foreign for s in lesson.foreign)
         assert not any(s.foreign for s in lesson.own)
-        assert lesson.update == {"loss": 0.5, "learner/steps": 1.0}
+        assert lesson.update.metrics == {"loss": 0.5, "learner/steps": 1.0}
         assert set(ada.seconds) == {"generate", "score", "learn"}
         bob.learn()
     assert len(ada.scorer.tasks.draw(2, 1)) == 2

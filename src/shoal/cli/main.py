@@ -145,7 +145,7 @@ def _parser(words: Sequence[str]) -> Parser:
     evaluate.add_argument("--json", action="store_true", help="print one JSON object")
     settings = ["seed", "threads", "tasks.suite", "tasks.held_out", "evaluation.questions", "evaluation.samples"]
     decoding = ["max_completion_length", "temperature", "top_p", "device", "dtype"]
-    decoding += ["engine", "endpoint_timeout", "endpoint_requests", "vllm_gpu_memory_utilization"]
+    decoding += ["engine", "endpoint_requests", "vllm_gpu_memory_utilization"]
     add_settings(evaluate, [*settings, *(f"policy.{name}" for name in decoding)])
     for name, module in PARTS.items():
         if name in words:

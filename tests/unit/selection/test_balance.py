@@ -10,12 +10,13 @@ from fakes import Student, join, make_node, question, rollout
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.config.learner import LearnerConfig
+from shoal.config.external import ExternalConfig
 from shoal.config.selection import SamplingConfig
 from shoal.config.settings import Config
 from shoal.config.swarm import SwarmConfig
 from shoal.errors import UserError
 from shoal.node import Node
+from shoal.protocols import UpdateResult
 from shoal.selection.balance import PAUSE, PERIOD, Balance, Sign, make_balance
 from shoal.swarm.memory import MemorySwarm
 
@@ -129,7 +130,7 @@ def test_settings() -> None:
         config = Config(
             swarm=SwarmConfig(**swarm),
             sampling=SamplingConfig(adapt=adapt),  # type: ignore[arg-type]
-            learner=LearnerConfig(external_weight="topr"),
+            external=ExternalConfig(weight="topr"),
         )
         assert (make_balance(config) is None) == (make_balance(config.resolved()) is None)
         return make_balance(config.resolved())
@@ -152,24 +153,19 @@ def test_settings() -> None:
 
 def test_without_weights_there_is_no_effective_sample_size() -> None:
     for adapt in ("ess", "both"):
-        with pytest.raises(UserError, match="external-weight topr"):
-            make_balance(Config(sampling=SamplingConfig(adapt=adapt), learner=LearnerConfig(external_weight="none")))
-        gated = LearnerConfig(external_weight="none", external_gate=1.0)
-        assert make_balance(Config(sampling=SamplingConfig(adapt=adapt), learner=gated)) is not None
+        with pytest.raises(UserError, match=r"external\.weight topr"):
+            make_balance(Config(sampling=SamplingConfig(adapt=adapt), external=ExternalConfig(weight="none")))
+        gated = ExternalConfig(weight="none", gate=1.0)
+        assert make_balance(Config(sampling=SamplingConfig(adapt=adapt), external=gated)) is not None
         assert make_balance(Config(sampling=SamplingConfig(adapt=adapt))) is not None  # by topr
     assert make_balance(Config(sampling=SamplingConfig(adapt="progress"))) is not None
-
-
-def test_shares_that_the_loss_keeps_do_not_move() -> None:
-    with pytest.raises(UserError, match="take one of the two"):
-        make_balance(Config(sampling=SamplingConfig(adapt="progress"), learner=LearnerConfig(balance="source")))
 
 
 class Measured(Student):
     """A learner whose external rollouts never count for much."""
 
     def update(self, scored, seed=0):  # type: ignore[no-untyped-def]
-        return super().update(scored, seed) | {"external/ess": 0.1}
+        return UpdateResult(super().update(scored, seed).metrics | {"external/ess": 0.1})
 
 
 def test_a_node_moves_and_is_resumed_where_it_was(tmp_path: Path) -> None:
