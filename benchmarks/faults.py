@@ -45,13 +45,13 @@ def noted(notes: Path, words: Sequence[str]) -> int:
 
     update = GRPOLearner.update
 
-    def noting(self: Any, scored: Sequence[Any], seed: int = 0) -> dict[str, float]:
-        metrics = update(self, scored, seed)
+    def noting(self: Any, scored: Sequence[Any], seed: int = 0) -> Any:
+        result = update(self, scored, seed)
         own = scored[0].rollout
         others = [[s.rollout.node, s.rollout.round, s.rollout.slot] for s in scored if s.rollout.node != own.node]
         with notes.open("a") as file:
             file.write(json.dumps({"life": os.getpid(), "round": own.round, "others": others}) + "\n")
-        return metrics
+        return result
 
     GRPOLearner.update = noting  # type: ignore[method-assign]
     return shoal(words)

@@ -23,6 +23,7 @@ from shoal.cli.display import QuietDisplay
 from shoal.config.load import make_config
 from shoal.learn.advantages import group_advantages
 from shoal.policy.language import LanguagePolicy
+from shoal.protocols import UpdateResult
 from shoal.rollout import Completion, Question, Scored
 from shoal.runs.folder import RunFolder
 from shoal.runs.run import Run
@@ -55,7 +56,7 @@ class PlainLearner:
         self.policy = policy
         self.optimizer = torch.optim.AdamW(policy.lm.model.parameters(), lr=learning_rate, weight_decay=0)
 
-    def update(self, scored: Sequence[Scored], seed: int = 0) -> dict[str, float]:
+    def update(self, scored: Sequence[Scored], seed: int = 0) -> UpdateResult:
         policy, rows, limits, advantages = self.policy, [], [], []
         for s in scored:
             prompt = policy.prompt_ids(s.question)
@@ -76,7 +77,7 @@ class PlainLearner:
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(policy.lm.model.parameters(), 1.0)
         self.optimizer.step()
-        return {"loss": loss.item(), "grad_norm": norm.item()}
+        return UpdateResult({"loss": loss.item(), "grad_norm": norm.item()})
 
 
 def main() -> None:

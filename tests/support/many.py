@@ -11,6 +11,7 @@ import torch
 from test_learner import rollouts
 from tiny import CPU, make_lm, make_question
 
+from shoal.config.external import ExternalConfig
 from shoal.config.learner import LearnerConfig
 from shoal.learn.learner import GRPOLearner
 from shoal.parallel.ranks import Ranks, joined, leave
@@ -19,14 +20,14 @@ from shoal.policy.draw import Sampling
 from shoal.policy.language import LanguagePolicy
 
 CASES: dict[str, dict[str, Any]] = {
-    "beta": {"beta": 0.1, "num_iterations": 2, "num_minibatches": 2},
-    "gae": {"advantage": "gae", "scale_rewards": "batch", "num_iterations": 2},
-    "checkpointed": {"gradient_checkpointing": True, "max_grad_norm": 1e-3},
+    "beta": {"beta": 0.1, "num_iterations": 4},
+    "batch": {"scale_rewards": "batch", "num_iterations": 2},
+    "checkpointed": {"checkpointing": True, "max_grad_norm": 1e-3},
 }
 """Settings of learners."""
-KINDS = {"beta": "gemma3", "gae": "llama", "checkpointed": "gpt2"}
+KINDS = {"beta": "gemma3", "batch": "llama", "checkpointed": "gpt2"}
 """Architectures; gemma3 and gpt2 have tied embeddings."""
-SHARDINGS = {"beta": ("", "-step"), "gae": ("", "-gather"), "checkpointed": ("-gather", "-step")}
+SHARDINGS = {"beta": ("", "-step"), "batch": ("", "-gather"), "checkpointed": ("-gather", "-step")}
 """How weights lie on two ranks: whole, or sharded and decoded with in one of two ways."""
 QUESTIONS = ["2 + 2 =", "the quick brown fox", "say nothing at all, or say it well", "yes", "no?"]
 """More on one rank than on the other."""
@@ -37,14 +38,16 @@ def make(case: str, ranks: Ranks, sharding: str = "") -> tuple[LanguagePolicy, G
     lm = make_lm(KINDS[case], double=True)
     sharded = Sharded(lm.model, ranks, CPU.device, torch.float32, sharding == "-gather") if sharding else None
     policy = LanguagePolicy(lm, Sampling(max_completion_length=12), CPU, ranks, sharded)
-    config = LearnerConfig(**{"tokens_per_micro_batch": 24, **CASES[case]})
-    return policy, GRPOLearner(policy, config, 1e-2, ranks, sharded)
+    options = {name: value for name, value in CASES[case].items() if name in ("checkpointing", "max_grad_norm")}
+    chosen = {name: value for name, value in CASES[case].items() if name not in options}
+    config = LearnerConfig(**{"tokens_per_micro_batch": 24, **chosen})
+    return policy, GRPOLearner(policy, config, ExternalConfig(), 1e-2, ranks, sharded, **options)
 
 
 def live(case: str, ranks: Ranks, sharding: str, folder: Path) -> dict[str, Any]:
     """Two updates, with a checkpoint and another learner in between, and answers after them."""
     policy, learner = make(case, ranks, sharding)
-    metrics = [learner.update(rollouts(), seed=1)]
+    metrics = [learner.update(rollouts(), seed=1).metrics]
     folder = folder / f"{case}{sharding}"
     if ranks.is_zero:
         folder.mkdir()
@@ -54,7 +57,7 @@ def live(case: str, ranks: Ranks, sharding: str, folder: Path) -> dict[str, Any]
     ranks.each(None)
     learner.skipped_steps = 7
     learner.load(folder)
-    metrics.append(learner.update(rollouts(), seed=2))
+    metrics.append(learner.update(rollouts(), seed=2).metrics)
     answers = policy.generate([make_question(text) for text in QUESTIONS], 3, seed=5)
     weights = learner.sharded.whole() if learner.sharded else dict(learner.model.named_parameters())
     return {

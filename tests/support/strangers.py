@@ -45,12 +45,12 @@ from shoal.cli.main import main
 from shoal.learn.learner import GRPOLearner
 update = GRPOLearner.update
 def noting(self, scored, seed=0):
-    metrics = update(self, scored, seed)
+    result = update(self, scored, seed)
     own = scored[0].rollout
     others = [[s.rollout.node, s.rollout.round, s.rollout.slot] for s in scored if s.rollout.node != own.node]
     with open(sys.argv[1], "a") as file:
         file.write(json.dumps({"life": os.getpid(), "round": own.round, "others": others}) + "\\n")
-    return metrics
+    return result
 GRPOLearner.update = noting
 sys.exit(main(sys.argv[2:]))
 """

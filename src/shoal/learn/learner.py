@@ -105,7 +105,7 @@ class GRPOLearner:
         groups = make_groups(batch, self.policy, self.config, self.external, seed)
         self.own_size = running_mean(self.own_size, mean_own_size(groups))
         rows = pack(groups, self.policy, self.config, self.external, self.own_size, self.token_budget)
-        sequences = sorted((s for row in rows for s in row.sequences), key=lambda s: s.slot)
+        sequences = [s for row in rows for s in row.sequences]
         fixed = self._fixed(rows, sequences, groups)
         sums = Sums()
         for _ in range(self.config.num_iterations if rows else 0):
@@ -261,10 +261,10 @@ class _Fixed:
 
 
 def gradient_shares(sequences: Sequence[Trained], weights: dict[int, float]) -> dict[str, float]:
-    """Each maker's share of an update's gradient (`UpdateResult.gradient_shares`). `sequences`: in the order of their
-    slots; `weights`: mean external weights by slot."""
+    """Each maker's share of an update's gradient (`UpdateResult.gradient_shares`). `weights`: mean external weights
+    by slot."""
     sizes: dict[str, float] = defaultdict(float)
-    for s in sequences:
+    for s in sorted(sequences, key=lambda s: s.slot):
         sizes[s.node] += abs(s.advantage) * s.weight * len(s.token_ids) * weights.get(s.slot, 1.0)
     total = sum(sizes.values())
     return {maker: size / total for maker, size in sizes.items()} if total else {}

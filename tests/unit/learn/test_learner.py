@@ -25,6 +25,7 @@ from tiny import (
 )
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from shoal.config.external import ExternalConfig
 from shoal.config.learner import LearnerConfig
 from shoal.learn.learner import GRPOLearner
 from shoal.policy.language import LanguagePolicy
@@ -66,19 +67,16 @@ class ByHand:
 
     def update(self, scored: Sequence[Scored], seed: int = 0) -> None:
         order = list(scored)
-        random.Random(seed).shuffle(order)  # which groups are in which minibatch is the learner's to say
-        shares = [order[i :: self.config.num_minibatches] for i in range(self.config.num_minibatches)]
+        random.Random(seed).shuffle(order)  # sums depend on it in their last digits
         with torch.no_grad():
-            old = [[self.logps(self.model, s, c) for s in share for c in s.rollout.completions] for share in shares]
-        self.tokens_per_step = sum(len(logp) for share in old for logp in share) / len(shares)
+            old = [self.logps(self.model, s, c) for s in order for c in s.rollout.completions]
         for _ in range(self.config.num_iterations):
-            for share, old_of_share in zip(shares, old, strict=True):
-                self.optimizer.zero_grad()
-                loss = self.loss(share, old_of_share)
-                if loss.requires_grad:
-                    loss.backward()
-                self.gradients.append(gradients(self.model))
-                self.optimizer.step()
+            self.optimizer.zero_grad()
+            loss = self.loss(order, old)
+            if loss.requires_grad:
+                loss.backward()
+            self.gradients.append(gradients(self.model))
+            self.optimizer.step()
 
     def logps(self, model: Any, scored: Scored, completion: Completion) -> torch.Tensor:
         ids = ids_of(self.policy, completion)
@@ -90,17 +88,14 @@ class ByHand:
     def advantages(self, scored: Scored) -> torch.Tensor:
         rewards = torch.tensor(scored.rewards, dtype=torch.float64)
         advantages = rewards - rewards.mean()
-        if self.config.advantage == "rloo":
-            others = [torch.cat([rewards[:i], rewards[i + 1 :]]).mean() for i in range(len(rewards))]
-            advantages = rewards - torch.stack(others)
         if self.config.scale_rewards == "group":
             advantages = advantages / (rewards.std(correction=1) + 1e-4)
         return advantages
 
-    def loss(self, share: list[Scored], old: list[torch.Tensor]) -> torch.Tensor:
+    def loss(self, order: list[Scored], old: list[torch.Tensor]) -> torch.Tensor:
         c, losses = self.config, []
         olds = iter(old)
-        for s in share:
+        for s in order:
             for completion, A in zip(s.rollout.completions, self.advantages(s), strict=True):
                 logp = self.logps(self.model, s, completion)
                 difference = logp - next(olds)
@@ -119,17 +114,28 @@ class ByHand:
             return torch.stack([loss.mean() for loss in losses if len(loss)]).sum() / N
         if c.loss_type == "dr_grpo":
             return torch.cat(losses).sum() / (N * longest)
-        if c.loss_type == "bnpo":
-            return torch.cat(losses).mean()
-        return torch.cat(losses).sum() / self.tokens_per_step
+        return torch.cat(losses).mean()
 
 
-def make_learner(policy: LanguagePolicy, lr: float = 1e-2, sgd: bool = False, **settings: Any) -> GRPOLearner:
-    """Others' rollouts count as own ones, unless `settings` say otherwise."""
-    plain = {"max_grad_norm": FAR, "external_weight": "none", "external_baseline_shift": 0.0, "external_limit": 0.0}
-    learner = GRPOLearner(policy, LearnerConfig(**plain | settings), lr)  # type: ignore[arg-type]
+PAPER: dict[str, Any] = {"weight": "none", "baseline_shift": 0.0, "limit": 0.0}
+"""Others' rollouts count as own ones."""
+
+
+def make_learner(
+    policy: LanguagePolicy,
+    lr: float = 1e-2,
+    sgd: bool = False,
+    external: dict[str, Any] | None = None,
+    max_grad_norm: float = FAR,
+    checkpointing: bool | None = None,
+    **settings: Any,
+) -> GRPOLearner:
+    """`external`: settings over those of the paper."""
+    weighing = ExternalConfig(**PAPER | (external or {}))
+    options: dict[str, Any] = {"max_grad_norm": max_grad_norm, "checkpointing": checkpointing}
+    learner = GRPOLearner(policy, LearnerConfig(**settings), weighing, lr, **options)
     if sgd:  # linear in the gradient, where Adam would make much of what is nought but for rounding
-        learner.optimizer = torch.optim.SGD(policy.lm.model.parameters(), lr=lr)  # type: ignore[assignment]
+        learner.optimizer = torch.optim.SGD(policy.lm.model.parameters(), lr=lr)
     return learner
 
 
@@ -155,9 +161,9 @@ def check_gradients(policy: LanguagePolicy, lr: float = 1e-2, **settings: Any) -
     by_hand = ByHand(policy, learner.config, torch.optim.SGD, lr)
     perturb(policy.lm.model, by_hand.model)  # away from the reference
     found = record(learner)
-    metrics = learner.update(rollouts(), seed=3)
+    metrics = learner.update(rollouts(), seed=3).metrics
     by_hand.update(rollouts(), seed=3)
-    assert len(found) == len(by_hand.gradients) == learner.config.num_iterations * learner.config.num_minibatches
+    assert len(found) == len(by_hand.gradients) == learner.config.num_iterations
     for actual, expected in zip(found, by_hand.gradients, strict=True):
         assert_same(actual, expected)
     assert_same(weights(learner.model), weights(by_hand.model))
@@ -183,11 +189,6 @@ def test_gradient_equals_that_by_hand(loss_type: str, scale_rewards: str, beta: 
     check_gradients(make_policy(double=True), **settings)
 
 
-@pytest.mark.parametrize("scale_rewards", ["none", "group"])
-def test_gradient_equals_that_by_hand_against_the_others_in_the_group(scale_rewards: str) -> None:
-    check_gradients(make_policy(double=True), advantage="rloo", scale_rewards=scale_rewards, num_minibatches=2)
-
-
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_gradient_equals_that_by_hand_in_every_architecture(architecture: str) -> None:
     check_gradients(make_policy(architecture, double=True, temperature=0.8), scale_rewards="group", beta=0.1)
@@ -197,7 +198,7 @@ def test_gradient_equals_that_by_hand_in_every_architecture(architecture: str) -
 @pytest.mark.parametrize("loss_type", LOSSES)
 def test_gradients_equal_those_by_hand_where_ratios_are_clipped(loss_type: str, beta: float) -> None:
     """With gpt2, all of whose arithmetic stays in float64, since large steps amplify what is lost in one."""
-    settings = {"loss_type": loss_type, **LOSSES[loss_type], "beta": beta, "num_iterations": 3, "num_minibatches": 2}
+    settings = {"loss_type": loss_type, **LOSSES[loss_type], "beta": beta, "num_iterations": 3}
     metrics = check_gradients(make_policy("gpt2", double=True), 0.1, **settings)
     assert (metrics["clip_ratio/low_mean"] > 0) == (loss_type != "cispo")  # which has no least ratio
     assert metrics["clip_ratio/high_mean"] > 0
@@ -205,20 +206,20 @@ def test_gradients_equal_those_by_hand_where_ratios_are_clipped(loss_type: str, 
 
 def test_gradient_equals_that_by_hand_without_truncated_completions() -> None:
     for loss_type, clip in LOSSES.items():
-        settings = {"loss_type": loss_type, **clip, "mask_truncated_completions": True, "num_minibatches": 2}
+        settings = {"loss_type": loss_type, **clip, "mask_truncated_completions": True}
         check_gradients(make_policy(double=True), **settings)
 
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"loss_type": "gspo", "epsilon": 0.02, "num_iterations": 2}, {"advantage": "gae", "scale_rewards": "batch"}],
+    [{}, {"loss_type": "gspo", "epsilon": 0.02, "num_iterations": 2}, {"scale_rewards": "batch"}],
 )
 @pytest.mark.parametrize("budget", [1, 25, 60])
 def test_the_token_budget_changes_nothing(budget: int, settings: dict[str, Any]) -> None:
     policy = make_policy("gpt2" if settings else "llama", double=True)
     found = []
     for tokens in (budget, 10_000):
-        each = {"beta": 0.1, "tokens_per_micro_batch": tokens, "num_minibatches": 2, **settings}
+        each = {"beta": 0.1, "tokens_per_micro_batch": tokens, **settings}
         learner = make_learner(clone(policy), **each)
         steps = record(learner)
         learner.update(rollouts())
@@ -232,7 +233,7 @@ def test_gradient_checkpointing_changes_nothing_but_what_is_kept(architecture: s
     policy = make_policy(architecture, double=True)
     found, calls = [], []
     for wanted in (True, False):
-        learner = make_learner(clone(policy), gradient_checkpointing=wanted)
+        learner = make_learner(clone(policy), checkpointing=wanted)
         count: list[int] = []
         last = [m for m in learner.model.modules() if isinstance(m, GradientCheckpointingLayer)][-1]
         norm = next(m for m in last.modules() if "norm" in type(m).__name__.lower())
@@ -289,7 +290,7 @@ def test_own_completions_are_trained_on_as_they_were_sampled() -> None:
     """Their text may be tokenised otherwise: the tokens are the truth about what was sampled."""
     policy = make_policy()
     learner = make_learner(policy)
-    metrics = learner.update([make_scored("q", [[50, 51, 52, 53, EOS], [8]], [1, 0])])
+    metrics = learner.update([make_scored("q", [[50, 51, 52, 53, EOS], [8]], [1, 0])]).metrics
     assert metrics["tokens/trained"] == 6
 
 
@@ -298,7 +299,7 @@ def test_the_end_is_trained_only_where_a_completion_ended() -> None:
     for reason, extra in ((FinishReason.stop, 1), (FinishReason.length, 0)):
         texts = [Completion.of("no", reason), Completion.of("yes", reason)]
         tokens = sum(len(policy.lm.tokenizer.encode(c.text)) + extra for c in texts)
-        assert make_learner(clone(policy)).update([make_scored("q", texts, [1, 0])])["tokens/trained"] == tokens
+        assert make_learner(clone(policy)).update([make_scored("q", texts, [1, 0])]).metrics["tokens/trained"] == tokens
 
 
 LIVE = make_scored("2 + 2 =", [[5, 9, EOS], [7, EOS]], [1, 0])
@@ -317,7 +318,7 @@ def test_groups_without_advantage_cost_nothing() -> None:
     policy = make_policy()
     learner = make_learner(policy)
     before, sizes = weights(policy.lm.model), count_tokens(policy)
-    metrics = learner.update([DEAD, DEAD])
+    metrics = learner.update([DEAD, DEAD]).metrics
     assert sizes == []
     assert metrics["learner/steps"] == 0
     assert_same(weights(policy.lm.model), before, 0)
@@ -343,7 +344,7 @@ def test_divergence_is_computed_for_groups_without_advantage_too() -> None:
     policy = make_policy()
     learner = make_learner(policy, beta=0.1)
     perturb(policy.lm.model)
-    metrics = learner.update([DEAD])
+    metrics = learner.update([DEAD]).metrics
     assert metrics["learner/steps"] == 1
     assert metrics["kl"] > 0
 
@@ -352,8 +353,8 @@ def test_divergence_is_computed_for_groups_without_advantage_too() -> None:
 @pytest.mark.parametrize("where", ["loss", "gradient"])
 def test_a_step_that_is_not_finite_is_skipped_and_leaves_no_trace(where: str, value: float) -> None:
     policy = make_policy()
-    learner = make_learner(policy, num_minibatches=2)
-    healthy = make_learner(clone(policy), num_minibatches=2)
+    learner = make_learner(policy)
+    healthy = make_learner(clone(policy))
     for each in (learner, healthy):
         each.update(rollouts())
     before, state = weights(policy.lm.model), copy.deepcopy(learner.optimizer.state_dict())
@@ -362,9 +363,9 @@ def test_a_step_that_is_not_finite_is_skipped_and_leaves_no_trace(where: str, va
         broken = model.lm_head.register_forward_hook(lambda _m, _i, logits: logits * value)
     else:
         broken = model.model.layers[0].mlp.up_proj.weight.register_hook(lambda g: torch.full_like(g, value))
-    metrics = learner.update(rollouts())
+    metrics = learner.update(rollouts()).metrics
     assert metrics["learner/steps"] == 0
-    assert metrics["learner/skipped_steps"] == learner.skipped_steps == 2
+    assert metrics["learner/skipped_steps"] == learner.skipped_steps == 1
     assert_same(weights(policy.lm.model), before, 0)
     torch.testing.assert_close(learner.optimizer.state_dict(), state, rtol=0, atol=0)
     broken.remove()
@@ -373,38 +374,22 @@ def test_a_step_that_is_not_finite_is_skipped_and_leaves_no_trace(where: str, va
     assert_same(weights(learner.model), weights(healthy.model), 0)
 
 
-def test_one_bad_minibatch_does_not_take_the_other_with_it() -> None:
-    policy = make_policy()
-    learner = make_learner(policy, num_minibatches=2)
-    scored = [LIVE, make_scored("bad", [[3, EOS], [4, EOS]], [math.inf, 0])]
-    metrics = learner.update(scored)
-    assert metrics["learner/steps"] == 1
-    assert metrics["learner/skipped_steps"] == 1
-    assert all(w.isfinite().all() for w in weights(policy.lm.model).values())
-
-
-@pytest.mark.parametrize("advantage", ["group", "rloo", "gae"])
 @pytest.mark.parametrize("loss_type", LOSSES)
-def test_an_update_with_nothing_in_it_does_nothing(loss_type: str, advantage: str) -> None:
+def test_an_update_with_nothing_in_it_does_nothing(loss_type: str) -> None:
     policy = make_policy()
-    settings = {"loss_type": loss_type, **LOSSES[loss_type], "advantage": advantage, "num_iterations": 2, "beta": 0.1}
+    settings = {"loss_type": loss_type, **LOSSES[loss_type], "num_iterations": 2, "beta": 0.1}
     learner = make_learner(policy, **settings)
     before = weights(policy.lm.model)
     empty = Completion.of("", "length")
     for scored in ([], [make_scored("q", [empty, empty], [1, 0])]):
-        assert learner.update(scored)["learner/steps"] == 0
+        assert learner.update(scored).metrics["learner/steps"] == 0
     assert_same(weights(policy.lm.model), before, 0)
 
 
-def test_more_minibatches_than_groups_are_as_many_as_there_are() -> None:
-    assert make_learner(make_policy(), num_minibatches=8).update([LIVE, LIVE])["learner/steps"] == 2
-
-
-@pytest.mark.parametrize("advantage", ["group", "gae"])
 @pytest.mark.parametrize("beta", [0.0, 0.2])
-def test_a_saved_learner_goes_on_exactly(tmp_path: Path, beta: float, advantage: str) -> None:
+def test_a_saved_learner_goes_on_exactly(tmp_path: Path, beta: float) -> None:
     policy = make_policy()
-    settings: dict[str, Any] = {"beta": beta, "num_minibatches": 2, "num_iterations": 2, "advantage": advantage}
+    settings: dict[str, Any] = {"beta": beta, "num_iterations": 2}
     learner = make_learner(policy, **settings)
     learner.update(rollouts(), seed=1)
     learner.skipped_steps = 3
@@ -421,12 +406,11 @@ def test_a_saved_learner_goes_on_exactly(tmp_path: Path, beta: float, advantage:
 def test_the_same_seed_gives_the_same_weights() -> None:
     policy = make_policy()
     results = []
-    for seed in (1, 1, 2):
-        learner = make_learner(clone(policy), num_minibatches=3)
-        learner.update(rollouts(), seed)
+    for _ in range(2):
+        learner = make_learner(clone(policy))
+        learner.update(rollouts(), seed=1)
         results.append(torch.cat([w.flatten() for w in weights(learner.model).values()]))
     assert torch.equal(results[0], results[1])
-    assert not torch.equal(results[0], results[2])
 
 
 def test_dropout_is_off_in_the_update() -> None:
@@ -468,7 +452,7 @@ def test_metrics_say_what_happened() -> None:
     learner = make_learner(policy, beta=0.1)
     reference = ByHand(policy, learner.config, torch.optim.SGD, 0.0)
     reference.update([LIVE, DEAD])
-    metrics = learner.update([LIVE, DEAD])
+    metrics = learner.update([LIVE, DEAD]).metrics
     assert metrics["kl"] == pytest.approx(0, abs=1e-9)
     assert metrics["tokens/trained"] == 10
     assert 0 < metrics["entropy"] < math.log(300)

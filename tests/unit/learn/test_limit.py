@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 from test_learner import make_learner, record
 from tiny import assert_same, clone, make_policy, make_scored
 
-from shoal.learn.limit import maker_scales, pull
+from shoal.learn.batch import Trained
+from shoal.learn.learner import GRPOLearner
+from shoal.learn.limit import gradient_size, maker_scales
+from shoal.learn.prepare import make_groups, pack
 from shoal.rollout import Scored
 
 EOS = 1
@@ -31,9 +34,9 @@ OWN = group([[5, 9, EOS], [7, EOS], [7, 8, 9, EOS]], [1, 0, 0])
 EVE = group(["the lazy dog", "the lazy fox"], [1, 0], "eve", "yes or no?")
 
 
-def test_pull_by_hand() -> None:
-    assert pull([0.75, -0.25, -0.5], [4, 8, 2], "dr_grpo") == 0.75 * 4 + 0.25 * 8 + 0.5 * 2
-    assert pull([0.75, -0.25, -0.5], [4, 8, 0], "gspo") == 1.0
+def test_size_by_hand() -> None:
+    assert gradient_size([0.75, -0.25, -0.5], [4, 8, 2], "dr_grpo") == 0.75 * 4 + 0.25 * 8 + 0.5 * 2
+    assert gradient_size([0.75, -0.25, -0.5], [4, 8, 0], "gspo") == 1.0
 
 
 def test_scales_by_hand() -> None:
@@ -62,21 +65,21 @@ def test_nothing_is_scaled_up_and_nobody_pulls_more_than_allowed(
 
 
 def test_a_maker_above_the_limit_is_scaled_down_to_it() -> None:
-    learner = make_learner(make_policy(double=True), external_limit=1.25)
+    learner = make_learner(make_policy(double=True), external={"limit": 1.25})
     length = len(learner.policy.completion_ids(EVE.rollout.completions[0]))
     eve = sum(0.5 * len(learner.policy.completion_ids(c)) for c in EVE.rollout.completions)
     assert eve > 1.25 * 4, length
-    metrics = learner.update([OWN, EVE])
-    assert metrics["gradient/from/eve"] == pytest.approx(1.25 / 2.25, rel=1e-12)
-    assert learner.own_pull == pytest.approx(4, rel=1e-12)
-    free = make_learner(make_policy(double=True), external_limit=0.0).update([OWN, EVE])
-    assert free["gradient/from/eve"] == pytest.approx(eve / (eve + 4), rel=1e-12)
+    result = learner.update([OWN, EVE])
+    assert result.gradient_shares["eve"] == pytest.approx(1.25 / 2.25, rel=1e-12)
+    assert learner.own_size == pytest.approx(4, rel=1e-12)
+    free = make_learner(make_policy(double=True), external={"limit": 0.0}).update([OWN, EVE])
+    assert free.gradient_shares["eve"] == pytest.approx(eve / (eve + 4), rel=1e-12)
 
 
 def test_the_gradient_is_ones_own_and_the_scaled_one() -> None:
     policy = make_policy(double=True)
     dead = msgspec.structs.replace(EVE, rewards=(0.0, 0.0))  # counts in the average
-    learners = [make_learner(clone(policy), sgd=True, external_limit=limit) for limit in (1.25, 0.0, 0.0)]
+    learners = [make_learner(clone(policy), sgd=True, external={"limit": limit}) for limit in (1.25, 0.0, 0.0)]
     found = [record(learner) for learner in learners]
     for learner, other in zip(learners, (EVE, EVE, dead), strict=True):
         learner.update([OWN, other])
@@ -89,39 +92,37 @@ def test_the_gradient_is_ones_own_and_the_scaled_one() -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"balance": "source"},
         {"loss_type": "grpo"},
         {"loss_type": "dapo"},
-        {"num_minibatches": 2},
-        {"advantage": "rloo"},
-        {"external_weight": "topr", "external_baseline_shift": -0.1},
+        {"num_iterations": 2},
+        {"external": {"weight": "topr", "baseline_shift": -0.1}},
     ],
     ids=str,
 )
 def test_no_kind_of_update_lets_a_maker_by(settings: dict[str, Any]) -> None:
     shares = []
     for limit in (0.0, 0.5):
-        learner = make_learner(make_policy(double=True), external_limit=limit, **settings)
-        shares.append(learner.update([OWN, EVE, OWN])["gradient/from/eve"])
+        external = {"limit": limit} | settings.get("external", {})
+        learner = make_learner(make_policy(double=True), **settings | {"external": external})
+        shares.append(learner.update([OWN, EVE, OWN]).gradient_shares["eve"])
     assert shares[1] < 0.75 * shares[0]
 
 
-def test_a_critic_goes_by_lengths() -> None:
-    learner = make_learner(make_policy(double=True), external_limit=1.0, advantage="gae")
-    rows = learner._minibatches([OWN, EVE], 0)[0]
-    weights = {s.node: s.weight for row in rows for s in row.sequences}
-    tokens = sum(len(s.token_ids) for row in rows for s in row.sequences if s.foreign)
-    assert weights["eve"] / weights["ada"] == pytest.approx(9 / tokens, rel=1e-12)
-
-
 def test_the_measure_of_ones_own_outlives_the_process(tmp_path: Path) -> None:
-    learner, again = (make_learner(make_policy(), external_limit=1.25) for _ in range(2))
+    learner, again = (make_learner(make_policy(), external={"limit": 1.25}) for _ in range(2))
     learner.update([OWN])
     learner.save(tmp_path)
     again.load(tmp_path)
-    assert again.own_pull == learner.own_pull == pytest.approx(4)
+    assert again.own_size == learner.own_size == pytest.approx(4)
     again.update([group([[5, EOS], [7, 8, EOS]], [0, 0])])
-    assert again.own_pull == pytest.approx(4), "dead groups say nothing"
+    assert again.own_size == pytest.approx(4), "dead groups say nothing"
+
+
+def trained(learner: GRPOLearner, scored: Sequence[Scored]) -> list[Trained]:
+    """All that an update on `scored` would train on."""
+    settings = learner.policy, learner.config, learner.external
+    rows = pack(make_groups(scored, *settings, 0), *settings, learner.own_size, learner.token_budget)
+    return [sequence for row in rows for sequence in row.sequences]
 
 
 # Longer than what can be trained on
@@ -132,7 +133,7 @@ LONG = " ".join(["the quick brown fox jumps over the lazy dog"] * 9)
 def test_answers_too_long_to_train_on_teach_nothing_by_their_reward() -> None:
     """What is right only beyond the longest completion does not make failures of the answers that were said."""
     learner = make_learner(make_policy(double=True))
-    metrics = learner.update([group([LONG, LONG, "no", "yes"], [1, 1, 0, 0], "eve")])
+    metrics = learner.update([group([LONG, LONG, "no", "yes"], [1, 1, 0, 0], "eve")]).metrics
     assert metrics["learner/steps"] == metrics["tokens/trained"] == 0
 
 
@@ -152,6 +153,5 @@ def test_no_path_trains_on_more_tokens_than_allowed() -> None:
     policy = make_policy(max_completion_length=12)
     for text in ("no", "the lazy dog", LONG, "\n" * 400, "🐟" * 30):
         for limit in (0.0, 1.25):
-            learner = make_learner(clone(policy), external_limit=limit)
-            rows = learner._minibatches([group([text, "yes"], [1, 0], "eve")], 0)
-            assert all(len(s.token_ids) <= 12 for rows_of_step in rows for row in rows_of_step for s in row.sequences)
+            learner = make_learner(clone(policy), external={"limit": limit})
+            assert all(len(s.token_ids) <= 12 for s in trained(learner, [group([text, "yes"], [1, 0], "eve")]))

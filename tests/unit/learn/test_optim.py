@@ -11,6 +11,7 @@ import pytest
 import torch
 from tiny import CPU, assert_same, make_policy, make_scored, weights
 
+from shoal.config.external import ExternalConfig
 from shoal.config.learner import LearnerConfig
 from shoal.errors import UserError
 from shoal.learn.learner import GRPOLearner
@@ -29,13 +30,12 @@ def rollouts() -> list[Scored]:
     return [make_scored("2 + 2 =", [[5, 9, 1], [7, 1], [30, 31, 32, 33]], [1, 0, 0.5])]
 
 
-def square(optim: str, device: torch.device, size: int, **settings: Any) -> tuple[torch.Tensor, torch.optim.Optimizer]:
+def square(optim: str, device: torch.device, size: int) -> tuple[torch.Tensor, torch.optim.Optimizer]:
     """A matrix to train, and what trains it."""
     torch.manual_seed(0)
     matrix = torch.nn.Parameter(torch.randn(size, size, device=device))
     frozen = torch.nn.Parameter(torch.ones(3, device=device), requires_grad=False)
-    config = LearnerConfig(optim=optim, **settings)
-    return matrix, make_optimizer([matrix, frozen], config, 1e-3, device)
+    return matrix, make_optimizer([matrix, frozen], optim, 1e-3, device)
 
 
 def step(matrix: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
@@ -71,28 +71,19 @@ def test_adamw_of_8_bits_on_a_gpu() -> None:
     check("adamw_8bit", CUDA)
 
 
-@pytest.mark.parametrize("optim", ON_CPU)
-def test_weight_decay_draws_weights_to_nought(optim: str) -> None:
-    plain, decayed = square(optim, CPU.device, 8), square(optim, CPU.device, 8, weight_decay=10.0)
-    before = plain[0].detach().clone()
-    for matrix, optimizer in (plain, decayed):
-        step(matrix, optimizer)
-    torch.testing.assert_close(plain[0] - decayed[0], before * 1e-2, rtol=1e-2, atol=1e-4)
-
-
 def check_resumed(optim: str, placement: Placement, folder: Path) -> None:
     policy = make_policy()
     policy.placement = placement
     policy.lm.model.to(placement.device)
     config = LearnerConfig(optim=optim)
-    learner = GRPOLearner(policy, config, 1e-2)
+    learner = GRPOLearner(policy, config, ExternalConfig(), 1e-2)
     start = weights(policy.lm.model)
     learner.update(rollouts(), seed=1)
     assert any(not torch.equal(start[name], now) for name, now in weights(policy.lm.model).items())
     policy.save(folder)
     learner.save(folder)
     resumed = LanguagePolicy(load(str(folder), placement.device), Sampling(max_completion_length=12), placement)
-    again = GRPOLearner(resumed, config, 1e-2)
+    again = GRPOLearner(resumed, config, ExternalConfig(), 1e-2)
     again.load(folder)
     assert learner.update(rollouts(), seed=2) == again.update(rollouts(), seed=2)
     assert_same(weights(resumed.lm.model), weights(policy.lm.model), 0)
@@ -118,7 +109,7 @@ def test_without_a_gpu_8_bits_are_refused_in_one_line() -> None:
 def test_without_bitsandbytes_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "bitsandbytes", None)
     with pytest.raises(UserError, match=r"pip install 'shoal\[8bit\]'$"):
-        make_optimizer([], LearnerConfig(optim="adamw_8bit"), 1e-3, CUDA)
+        make_optimizer([], "adamw_8bit", 1e-3, CUDA)
 
 
 def test_8_bits_are_those_of_bitsandbytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,5 +121,5 @@ def test_8_bits_are_those_of_bitsandbytes(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setitem(sys.modules, "bitsandbytes", SimpleNamespace(optim=SimpleNamespace(AdamW8bit=adamw)))
     trained, frozen = (torch.nn.Parameter(torch.ones(2), requires_grad=needed) for needed in (True, False))
-    make_optimizer([trained, frozen], LearnerConfig(optim="adamw_8bit", weight_decay=0.5), 1e-3, CUDA)
-    assert asked == {"lr": 1e-3, "weight_decay": 0.5, "parameters": [trained]}
+    make_optimizer([trained, frozen], "adamw_8bit", 1e-3, CUDA)
+    assert asked == {"lr": 1e-3, "weight_decay": 0.0, "parameters": [trained]}

@@ -1,6 +1,6 @@
 """The losses are those of TRL's GRPOTrainer: its own `_compute_loss` is called on the same batch.
 
-TRL is no dependency; where it is not installed these tests are skipped. Made with TRL 1.16.
+TRL is for these tests alone. Made with TRL 1.16.
 """
 
 from __future__ import annotations
@@ -33,17 +33,16 @@ def trl_loss(
     advantages_B: torch.Tensor,
     mask_BT: torch.Tensor,
     num_items: float,
-    steps: int,
 ) -> tuple[torch.Tensor, dict[str, list[float]]]:
-    """What GRPOTrainer would minimise in one of the `steps` optimiser steps of a batch of `num_items` tokens in all,
-    without accumulation of gradients, and the metrics it would log."""
+    """What GRPOTrainer would minimise in the optimiser step of a batch of `num_items` tokens, without accumulation of
+    gradients, and the metrics it would log."""
     trainer = grpo_trainer.GRPOTrainer.__new__(grpo_trainer.GRPOTrainer)
     trainer.__dict__.update(
         _get_per_token_logps_and_entropies=lambda *_, **__: (logps_BT, torch.zeros_like(logps_BT), None),
         _entropy_bonus_enabled=False,
         _metrics={"train": defaultdict(list)},
         accelerator=SimpleNamespace(num_processes=1, gather=lambda x: x, reduce=lambda x, reduction: x),
-        args=SimpleNamespace(delta=None, use_bias_correction_kl=False, steps_per_generation=steps),
+        args=SimpleNamespace(delta=None, use_bias_correction_kl=False, steps_per_generation=1),
         aux_loss_enabled=False,
         beta=config.beta,
         current_gradient_accumulation_steps=1,
@@ -79,7 +78,7 @@ def config_of(loss_type: str, beta: float, **settings: Any) -> LearnerConfig:
 @pytest.mark.parametrize("loss_type", LOSSES)
 @pytest.mark.parametrize("seed", range(5))
 def test_loss_and_slope_are_trls_on_any_log_probs(loss_type: str, beta: float, seed: int) -> None:
-    config, steps = config_of(loss_type, beta), 2
+    config = config_of(loss_type, beta)
     draw = torch.Generator().manual_seed(seed)
     lengths = torch.randint(1, LONGEST + 1, (16,), generator=draw)
     lengths[3] = 0  # as TRL's mask_truncated_completions leaves it
@@ -90,10 +89,10 @@ def test_loss_and_slope_are_trls_on_any_log_probs(loss_type: str, beta: float, s
 
     logps_BT = -normal(16, LONGEST).abs() - 0.1
     old_BT, ref_BT = logps_BT + 0.3 * normal(16, LONGEST), logps_BT + 0.5 * normal(16, LONGEST)
-    advantages_B, num_items = normal(16), 1.7 * float(lengths.sum())
+    advantages_B, num_items = normal(16), float(lengths.sum())
 
     theirs = logps_BT.clone().requires_grad_()
-    expected, metrics = trl_loss(config, theirs, old_BT, ref_BT, advantages_B, mask_BT, num_items, steps)
+    expected, metrics = trl_loss(config, theirs, old_BT, ref_BT, advantages_B, mask_BT, num_items)
     expected.backward()
 
     ours = logps_BT.clone().requires_grad_()
@@ -108,7 +107,7 @@ def test_loss_and_slope_are_trls_on_any_log_probs(loss_type: str, beta: float, s
         config.epsilon_high,
     )
     loss_T = loss_T + beta * kl_k3(ours[keep], ref_BT[keep])
-    weight_of = torch.tensor(token_weights(lengths.tolist(), loss_type, LONGEST, num_items / steps)).double()
+    weight_of = torch.tensor(token_weights(lengths.tolist(), loss_type, LONGEST)).double()
     loss = (loss_T * weight_of[sequences_BT[keep]]).sum()
     loss.backward()
     assert loss.item() == pytest.approx(expected.item(), rel=TOLERANCE, abs=TOLERANCE / 10)
@@ -125,14 +124,13 @@ def test_loss_and_slope_are_trls_on_any_log_probs(loss_type: str, beta: float, s
 class ByTRL(ByHand):
     """The update with TRL's loss of each step."""
 
-    def loss(self, share: list[Scored], old: list[torch.Tensor]) -> torch.Tensor:
-        logps = [self.logps(self.model, s, c) for s in share for c in s.rollout.completions]
+    def loss(self, order: list[Scored], old: list[torch.Tensor]) -> torch.Tensor:
+        logps = [self.logps(self.model, s, c) for s in order for c in s.rollout.completions]
         with torch.no_grad():
-            reference = [self.logps(self.reference, s, c) for s in share for c in s.rollout.completions]
-        steps = self.config.num_minibatches
-        advantages = torch.cat([self.advantages(s) for s in share])
+            reference = [self.logps(self.reference, s, c) for s in order for c in s.rollout.completions]
+        advantages = torch.cat([self.advantages(s) for s in order])
         mask = padded([torch.ones(len(logp), dtype=torch.long) for logp in logps])
-        rest = (padded(old), padded(reference), advantages, mask, self.tokens_per_step * steps, steps)
+        rest = (padded(old), padded(reference), advantages, mask, float(mask.sum()))
         return trl_loss(self.config, padded(logps), *rest)[0]
 
 
@@ -143,14 +141,14 @@ def padded(rows: Sequence[torch.Tensor]) -> torch.Tensor:
 @pytest.mark.parametrize("beta", [0.0, 0.3])
 @pytest.mark.parametrize("loss_type", LOSSES)
 def test_the_whole_update_is_that_of_trls_loss(loss_type: str, beta: float) -> None:
-    """Every gradient of three passes in two steps each, of a model whose arithmetic is all float64 (gpt2)."""
-    config = config_of(loss_type, beta, num_iterations=3, num_minibatches=2, scale_rewards="group")
+    """Every gradient of three steps, of a model whose arithmetic is all float64 (gpt2)."""
+    config = config_of(loss_type, beta, num_iterations=3, scale_rewards="group")
     policy = make_policy("gpt2", double=True, max_completion_length=LONGEST)
-    learner = make_learner(policy, 0.1, sgd=True, **config.model_dump(exclude={"learning_rate", "max_grad_norm"}))
+    learner = make_learner(policy, 0.1, sgd=True, **config.model_dump(exclude={"learning_rate"}))
     theirs = ByTRL(policy, config, torch.optim.SGD, 0.1)
     perturb(policy.lm.model, theirs.model)  # away from the reference
     found = record(learner)
-    metrics = learner.update(rollouts(), seed=3)
+    metrics = learner.update(rollouts(), seed=3).metrics
     theirs.update(rollouts(), seed=3)
     for actual, expected in zip(found, theirs.gradients, strict=True):
         assert_same(actual, expected, TOLERANCE)

@@ -107,7 +107,7 @@ def test_rows_are_dealt_so_that_all_have_about_the_same_to_do() -> None:
 
 
 def test_two_ranks_learn_and_answer_as_one_does(tmp_path: Path) -> None:
-    """In float64, with all that an update can have: a reference, several steps, a critic, checkpointing, clipping;
+    """In float64, with all that an update can have: a reference, several steps, checkpointing, clipping;
     with whole and with sharded weights; and on from a checkpoint that either has written."""
     import many
     from many import CASES, all_cases

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.parallel.workers import RemoteLearner, RemotePolicy, Workers
 from shoal.runs.folder import RunFolder, read_metrics
+from shoal.runs.models import make_nodes
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs signals")
 
@@ -61,7 +63,7 @@ def workers() -> Iterator[Workers]:
 
 def start(sources: dict[str, str], **settings: Any) -> Workers:
     config = make_config(SETTINGS | settings, "test").resolved()
-    return Workers(sources, 2, config, None, threads=1)
+    return Workers(partial(make_nodes, config, None, 1), sources, 2, threads=1)
 
 
 def test_a_run_with_workers_is_the_run_without(alone: Path, tmp_path: Path) -> None:
@@ -103,7 +105,7 @@ def test_errors_come_back_as_they_are(workers: Workers, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         RemoteLearner(workers, "node-1").load(tmp_path / "nowhere")
     with pytest.raises(RuntimeError, match=r"(?s)no attribute 'sing'.*in the worker of node-2"):
-        workers.company.together([lambda: policies[0].generate([], 2, 0), lambda: policies[1]._call("sing")])
+        workers.lockstep.run([lambda: policies[0].generate([], 2, 0), lambda: policies[1]._call("sing")])
     assert policies[2].generate([], 2, 0) == []  # the worker goes on
 
 
@@ -111,15 +113,15 @@ def test_a_worker_that_is_killed_is_told_of(workers: Workers) -> None:
     policies = [RemotePolicy(workers, name) for name in workers.nodes]
     killed = workers._workers[0].process
     killed.kill()
-    with pytest.raises(UserError, match=r"kept node-1, node-3 was ended by SIGKILL.*memory; --resume goes on"):
-        workers.company.together([lambda p=p: p.generate([], 2, 0) for p in policies])
+    with pytest.raises(UserError, match=r"worker process of node-1, node-3 was ended by SIGKILL.*; --resume continues"):
+        workers.lockstep.run([lambda p=p: p.generate([], 2, 0) for p in policies])
     assert policies[1].generate([], 2, 0) == []
 
 
 @pytest.mark.parametrize(
     "settings",
-    [{"stacked": True}, {"device": "meta"}, {"model": ["http://localhost:9/v1"]}],
-    ids=["stacked", "device", "endpoints"],
+    [{"device": "meta"}, {"model": ["http://localhost:9/v1"]}],
+    ids=["device", "endpoints"],
 )
 def test_where_workers_cannot_be_they_are_refused(settings: dict[str, Any]) -> None:
     from shoal.parallel.ranks import ALONE
@@ -127,12 +129,11 @@ def test_where_workers_cannot_be_they_are_refused(settings: dict[str, Any]) -> N
 
     learning = {} if "model" in settings else {"node-1": "guppy", "node-2": "guppy"}
     with pytest.raises(UserError, match=r"swarm\.workers needs"):
-        count_workers(with_workers(2, settings), learning, placed(settings.get("device", "cpu")), ALONE, False)
+        count_workers(with_workers(2), learning, placed(settings.get("device", "cpu")), ALONE, False)
 
 
-def with_workers(count: int | str, settings: dict[str, Any]) -> Config:
-    swarm = {"workers": count, "stacked": settings.get("stacked", "auto")}
-    return make_config({**SETTINGS, "swarm": swarm, "threads": 0}, "test").resolved()
+def with_workers(count: int | str) -> Config:
+    return make_config({**SETTINGS, "swarm": {"workers": count}, "threads": 0}, "test").resolved()
 
 
 def placed(device: str) -> Any:
@@ -152,7 +153,7 @@ def test_auto_is_for_several_small_nodes_on_a_processor(tmp_path: Path, monkeypa
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     large = tmp_path / "large"
     transformers.LlamaConfig(hidden_size=1024, num_hidden_layers=2, vocab_size=8192).save_pretrained(large)
-    auto, cpu = with_workers("auto", {}), placed("cpu")
+    auto, cpu = with_workers("auto"), placed("cpu")
 
     def count(sources: list[str], device: Any = cpu, joined: bool = False, **changes: Any) -> int:
         learning = {f"node-{number}": source for number, source in enumerate(sources)}
@@ -213,8 +214,8 @@ def test_how_a_run_and_its_workers_end(alone: Path, tmp_path: Path, how: str) ->
     if how == "worker":
         assert process.returncode == 2
         assert complaint.count("\n") == 1
-        assert "the worker process that kept node-" in complaint
-        assert "--resume goes on" in complaint
+        assert "the worker process of node-" in complaint
+        assert "--resume continues" in complaint
     with RunFolder.open(folder) as opened:
         latest = opened.latest()
     assert latest is not None

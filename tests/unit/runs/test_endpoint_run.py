@@ -17,6 +17,7 @@ from servers import Reply, Server, chat, free_url, good, serving
 from shoal.cli.main import main
 from shoal.evaluation.pass_at_k import evaluate
 from shoal.policy import chat as chat_module
+from shoal.protocols import UpdateResult
 from shoal.rollout import Completion, Question
 from shoal.runs.folder import read_metrics
 from shoal.runs.metrics import rollout_rows, round_metrics
@@ -50,7 +51,7 @@ def test_a_node_without_a_learner_contributes_and_takes_nothing(tmp_path: Path) 
         lesson = ada.learn()
         assert [s.rewards for s in lesson.own] == [(1.0, 0.0, 1.0, 0.0)] * 2
         assert lesson.foreign == []
-        assert lesson.update == {}
+        assert lesson.update == UpdateResult()
         assert len(ada.pool) == 0
         assert len(bob.learn().foreign) == 2
     row = round_metrics(ada, lesson)
