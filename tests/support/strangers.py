@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, Self
 
 import zenoh
+from shoal.runs.swarm_status import STATUS
 from test_network import free_port, until
 
-from shoal.cli.status import STATUS
 from shoal.config.settings import Config
 from shoal.identity.keys import Identity
 from shoal.rollout import Completion, Question, Rollout, Scored

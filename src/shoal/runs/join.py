@@ -17,7 +17,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from shoal.cli.status import STATUS, lines
 from shoal.config.policy import GUPPY, is_endpoint
 from shoal.config.settings import Config
 from shoal.errors import UserError
@@ -27,8 +26,9 @@ from shoal.identity.keys import Identity
 from shoal.identity.secret import OPEN, read_secret
 from shoal.rewards import Combined, ExaminedRewards
 from shoal.rollout import Rollout
-from shoal.runs.folder import clean, write_atomically
+from shoal.runs.atomic import write_atomically
 from shoal.runs.record import Watcher
+from shoal.runs.swarm_status import STATUS, lines
 from shoal.sandbox.examiner import Examiner
 from shoal.swarm.admission import Admission
 from shoal.swarm.neighbours import Neighbours, check_name
@@ -36,6 +36,7 @@ from shoal.swarm.network import NetworkLink
 from shoal.swarm.notices import notice_of, seal_notice
 from shoal.swarm.transport import TransportOptions
 from shoal.swarm.wire import SamplingSettings, seal
+from shoal.untrusted import json_safe
 
 EVERY = 2.0
 """Seconds between two such writings."""
@@ -157,7 +158,7 @@ class Lookout:
     def _show(self) -> None:
         status = self._place.status() | {"pool": self._pool}
         with contextlib.suppress(UserError):  # a full disk is the run's to tell
-            write_atomically(self._folder / STATUS, json.dumps(clean(status)).encode())
+            write_atomically(self._folder / STATUS, json.dumps(json_safe(status)).encode())
         self._display.panel(lines(status, self._share))
         self._display.note("; ".join(filter(None, (status["note"], self._note))))
 

@@ -22,9 +22,10 @@ from shoal.identity.keys import Identity
 from shoal.parallel.rank_zero import LedSwarm
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.control import ControlText
+from shoal.runs.atomic import write_atomically
 from shoal.runs.build import Member, Nodes, node_names
 from shoal.runs.curves import draw_curves
-from shoal.runs.folder import CONFIG, CURVES, RunFolder, run_metrics, write_atomically
+from shoal.runs.folder import CONFIG, CURVES, RunFolder, run_metrics
 from shoal.runs.record import Watcher
 from shoal.runs.run import Run
 

@@ -7,7 +7,7 @@ import contextlib
 import threading
 
 from shoal.apps.watch.tables import BusyError, Tables, parquet
-from shoal.runs.folder import ROLLOUTS
+from shoal.runs.tables import ROLLOUTS
 
 TEXT = 256 << 20
 """Bytes of text that are kept."""

@@ -33,9 +33,10 @@ from shoal.apps.watch.source import (
 )
 from shoal.apps.watch.standing import pulled, standing, swarm
 from shoal.apps.watch.tables import BusyError, Row, Tables, parquet
-from shoal.cli.status import STATUS
 from shoal.errors import UserError
-from shoal.runs.folder import CHECKPOINTS, CONFIG, LEARNED, METRICS, ROLLOUTS
+from shoal.runs.folder import CHECKPOINTS, CONFIG, METRICS
+from shoal.runs.swarm_status import STATUS
+from shoal.runs.tables import LEARNED, ROLLOUTS
 
 DEPTH, RUNS = 6, 500
 """How deep folders are looked through for runs, and how many are taken."""

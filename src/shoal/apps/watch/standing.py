@@ -7,7 +7,7 @@ from typing import Any
 
 from shoal.apps.watch.series import Metrics, Node
 from shoal.apps.watch.source import NAME, Data
-from shoal.cli.status import STALE
+from shoal.runs.swarm_status import STALE
 
 PEERS = 200
 """Peers of a joined node, and reasons, that are shown."""

@@ -28,7 +28,7 @@ import msgspec
 from shoal.apps.watch.files import opened, reason_of, state_of
 from shoal.apps.watch.reader import PATIENCE, Answer, Ask, Start
 from shoal.errors import UserError
-from shoal.runs.folder import TABLES
+from shoal.runs.tables import TABLES
 from shoal.sandbox.process import GuardedProcess
 
 COMMAND: Final = (sys.executable, "-P", "-m", "shoal.apps.watch.reader")

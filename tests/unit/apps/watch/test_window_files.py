@@ -31,7 +31,7 @@ from shoal.apps.watch.server import make_app
 from shoal.apps.watch.source import MissingError, RolloutQuery
 from shoal.apps.watch.tables import BusyError, Tables
 from shoal.errors import UserError
-from shoal.runs.folder import ROLLOUTS
+from shoal.runs.tables import ROLLOUTS
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs the files of a Unix")
 PART = f"{ROLLOUTS}/from-round-000001.parquet"
