@@ -31,7 +31,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.runs.folder import CONFIG, LEARNED, LEARNED_SCHEMA, METRICS, PART_BYTES, ROLLOUTS, SCHEMA
+from shoal.runs.folder import CONFIG, METRICS
+from shoal.runs.tables import LEARNED, LEARNED_SCHEMA, PART_BYTES, ROLLOUTS, SCHEMA
 
 NODES, COMPLETIONS, GROUP, TAKEN = 8, 64, 8, 4
 TASKS = ["chain_sum", "gcd", "lcm", "count_bits", "simple_equations"]

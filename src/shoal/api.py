@@ -51,7 +51,7 @@ class RunResult:
         """A row for each completion of the run's own nodes."""
         import pandas
 
-        from shoal.runs.folder import ROLLOUTS
+        from shoal.runs.tables import ROLLOUTS
 
         return pandas.read_parquet(self.folder / ROLLOUTS)
 
@@ -60,7 +60,7 @@ class RunResult:
         """A row for each rollout that a node learned from: who learned from whom."""
         import pandas
 
-        from shoal.runs.folder import LEARNED
+        from shoal.runs.tables import LEARNED
 
         return pandas.read_parquet(self.folder / LEARNED)
 
@@ -207,7 +207,7 @@ def _execute(
 
         from shoal.cli.display import make_display
 
-        return make_display(Console(), config.rounds, names, False, rows)
+        return make_display(Console(), config.rounds, names, rows)
 
     out, resume = (None if folder is None else Path(folder) for folder in (out, resume))
     outcome = execute(config, out, resume, identity, watch, stop)

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """Something the user asked for cannot be done. The message says what to do; the program exits with 2."""
+    """What the user asked for cannot be done. The message says what to do; the program exits with 2."""
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """A hint for who mistyped `name`: the nearest of `names`, or all of them if none is near and they are few."""
+    """A hint for a mistyped `name`: the nearest of `names`, else all of them if they are few."""
     known = sorted(names)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if near:

@@ -1,9 +1,9 @@
-"""Files and texts that somebody else may have written: read within bounds, and shown without harm.
+"""Files and texts that a stranger may have written: read within limits, and shown without harm.
 
-    data = read_plain(path, most=2**20)     # never a pipe, a device or gigabytes
-    print(harmless(text))                   # nothing in it moves a cursor, hides or goes on for pages
+    data = read_regular(path, max_bytes=2**20)     # never a pipe, a device or gigabytes
+    print(printable(text))                         # it cannot move the cursor, hide or fill pages
 
-JSON and TOML are parsed by `parse_json` and `parse_toml`, which raise `ValueError` alone, whatever the text is.
+`parse_json` and `parse_toml` raise `ValueError` and nothing else, whatever the text is.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ import os
 import stat
 import sys
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-DEEPEST: Final = 32
+MAX_DEPTH: Final = 32
 """Tables and arrays within each other."""
-DOTS: Final = 1000
-"""In a line of TOML: the parser takes quadratic time for a key of many parts."""
-LONGEST_MESSAGE: Final = 2000
-"""Characters of an error message that are shown."""
+MAX_DOTS: Final = 1000
+"""In a line of TOML: for a key of many parts the parser takes quadratic time."""
+MAX_SHOWN: Final = 2000
+"""Characters of a text that are shown."""
+TOO_DEEP: Final = "it is nested too deeply"
 
 
-def open_plain(path: Path) -> BinaryIO:
-    """`path` for reading. Raises `OSError` if it is not an ordinary file: a pipe or a device could block for ever."""
+def open_regular(path: Path) -> BinaryIO:
+    """Opens `path` for reading. Raises `OSError` if it is not an ordinary file: a pipe or a device may never end."""
     handle = os.open(path, os.O_RDONLY | (0 if sys.platform == "win32" else os.O_NONBLOCK))
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
@@ -35,50 +37,65 @@ def open_plain(path: Path) -> BinaryIO:
     return open(handle, "rb")
 
 
-def read_plain(path: Path, most: int) -> bytes:
-    """All of an ordinary file. Raises `OSError`, also if it has more than `most` bytes."""
-    with open_plain(path) as file:
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise OSError(errno.EFBIG, f"it has more than {most:,} bytes")
+def read_regular(path: Path, max_bytes: int) -> bytes:
+    """The content of an ordinary file. Raises `OSError`, also if it is longer than `max_bytes`."""
+    with open_regular(path) as file:
+        data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise OSError(errno.EFBIG, f"it has more than {max_bytes:,} bytes")
     return data
 
 
 def parse_json(data: bytes) -> Any:
-    """Strict JSON. Raises `ValueError` if it is none or is nested too deeply."""
+    """Parses strict JSON. Raises `ValueError`."""
     try:
         return json.loads(data, parse_constant=_refuse)
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError(TOO_DEEP) from None
 
 
 def parse_toml(data: bytes) -> dict[str, Any]:
-    """TOML as people write it. Raises `ValueError` for what is none, is nested too deeply, or has numbers beyond 64
-    bits or control characters."""
+    """Parses TOML as people write it. Raises `ValueError`, also for deep nesting, numbers beyond 64 bits and control
+    characters."""
     text = data.decode("utf-8")
-    if any(line.count(".") > DOTS for line in text.splitlines()):
-        raise ValueError(f"a line has more than {DOTS} dots")
+    if any(line.count(".") > MAX_DOTS for line in text.splitlines()):
+        raise ValueError(f"a line has more than {MAX_DOTS} dots")
     try:
         settings = tomllib.loads(text)
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError(TOO_DEEP) from None
     _check(settings)
     return settings
 
 
-def harmless(text: str, most: int = LONGEST_MESSAGE) -> str:
-    """`text` in one line of at most `most` characters, with ? in place of what a terminal obeys or does not show."""
-    cut = text if len(text) <= most else text[: most - 1] + "…"
-    return "".join(sign if sign.isprintable() else " " if sign in "\n\t" else "?" for sign in cut)
+def json_safe(value: Any) -> Any:
+    """`value` as strict JSON in UTF-8 can have it: null for NaN and infinities, ? for lone surrogates."""
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case str():
+            return value.encode("utf-8", "replace").decode()
+        case Mapping():
+            return {json_safe(key): json_safe(item) for key, item in value.items()}
+        case list() | tuple():
+            return [json_safe(item) for item in value]
+        case _:
+            return value
+
+
+def printable(text: str, max_length: int = MAX_SHOWN) -> str:
+    """`text` in one line of at most `max_length` characters, with ? for what would steer a terminal or be invisible."""
+    cut = text if len(text) <= max_length else text[: max_length - 1] + "…"
+    return "".join(char if char.isprintable() else " " if char in "\n\t" else "?" for char in cut)
 
 
 def _check(settings: dict[str, Any]) -> None:
-    """Without recursion: what is deep is what is looked for."""
+    """Raises `ValueError`. Not recursive, since deep nesting would end the recursion with another error."""
     waiting: list[tuple[Any, int]] = [(settings, 0)]
     while waiting:
         value, depth = waiting.pop()
-        if depth > DEEPEST:
-            raise ValueError("it is nested too deeply")
+        if depth > MAX_DEPTH:
+            raise ValueError(TOO_DEEP)
         match value:
             case dict():
                 waiting += [(item, depth + 1) for pair in value.items() for item in pair]
@@ -90,8 +107,8 @@ def _check(settings: dict[str, Any]) -> None:
                 raise ValueError("a number has more than 64 bits")
             case float() if not math.isfinite(value):
                 raise ValueError("a number is not finite")
-            case str() if any((ord(sign) < 32 and sign not in "\n\r\t") or 127 <= ord(sign) < 160 for sign in value):
-                raise ValueError(f"the text {harmless(value, 60)!r} has control characters")
+            case str() if any((ord(char) < 32 and char not in "\n\r\t") or 127 <= ord(char) < 160 for char in value):
+                raise ValueError(f"the text {printable(value, 60)!r} has control characters")
 
 
 def _refuse(constant: str) -> Any:

@@ -25,7 +25,7 @@ from watched import completion, metric, small_run, write_run
 pytest.importorskip("starlette")
 pytest.importorskip("duckdb")
 
-from shoal.runs.folder import SCHEMA
+from shoal.runs.tables import SCHEMA
 
 MORE = 1100
 """MB that the page and its readers may take beyond what they have with an honest run."""

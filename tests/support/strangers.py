@@ -26,11 +26,11 @@ from typing import Any, Self
 import zenoh
 from test_network import free_port, until
 
-from shoal.cli.status import STATUS
 from shoal.config.settings import Config
 from shoal.identity.keys import Identity
 from shoal.rollout import Completion, Question, Rollout, Scored
 from shoal.runs.join import Joined
+from shoal.runs.swarm_status import STATUS
 from shoal.swarm.admission_limits import AdmissionLimits
 from shoal.swarm.key_expressions import Keys
 from shoal.swarm.network import NetworkLink

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from shoal.runs.folder import LEARNED, ROLLOUTS, RunFolder
+from shoal.runs.folder import RunFolder
+from shoal.runs.tables import LEARNED, ROLLOUTS
 
 HOSTILE = [
     "<script>window.hacked=1</script>",

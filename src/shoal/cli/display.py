@@ -1,11 +1,11 @@
-"""What a run shows while it goes: a live table in a terminal, a line now and then in a pipe, or nothing.
+"""What a run shows while it goes: a live table in a terminal, or a line now and then in a file or a pipe.
 
-    with make_display(Console(), total_rounds=60, nodes=["ada", "bob"], quiet=False) as display:
+    with make_display(Console(), total_rounds=60, nodes=["ada", "bob"]) as display:
         display.status("loading models")
         display.update(rows, round)        # the metrics of all nodes in this round
         display.note("fewer than J live rollouts: 2 of 4")
 
-Only names, numbers and the program's own words are shown, and nothing is read as markup: names come from outside.
+Both are a `Watcher` (`runs.record`). Names may come from strangers, so nothing is read as markup.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from threading import RLock
-from typing import Any, Protocol, Self, TypeGuard
+from typing import Any, Self, TypeGuard
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
@@ -30,65 +30,27 @@ Row = Mapping[str, Any]
 HISTORY = 24
 """Rounds in a sparkline."""
 PAUSE = 5.0
-"""Seconds between the lines of `PlainDisplay`, at least."""
+"""Seconds between two lines of `PlainDisplay`, at least."""
 PANEL_PAUSE = 60.0
-"""Seconds between its accounts of the swarm, at least."""
-
-
-class Display(Protocol):
-    """Where a run shows how it goes."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *exception: object) -> None: ...
-
-    def status(self, text: str) -> None:
-        """Say what is being done, until the next `update`."""
-
-    def update(self, rows: Sequence[Row], round: int) -> None:
-        """Show the metrics of a round, one row for each node."""
-
-    def note(self, text: str) -> None:
-        """Say what the user should know, until there is another note; "" takes it back."""
-
-    def panel(self, lines: Sequence[str]) -> None:
-        """Show how the swarm stands, in place of what was shown of it before."""
+"""Seconds between two of its reports on the swarm, at least."""
+LEGEND = (
+    "live: rollouts whose rewards differ, so that there is something to learn; given: rollouts sent; "
+    "taken: others' rollouts learned from, of J; pool: others' rollouts kept"
+)
+LEGEND_LINES = 3
+"""Lines of the legend and the gap above it, in 80 columns."""
 
 
 def make_display(
-    console: Console, total_rounds: int, nodes: Sequence[str], quiet: bool, history: Sequence[Row] = ()
-) -> Display:
-    """The display that suits `console`. `history`: the metrics of earlier rounds, where a run is resumed."""
-    if quiet:
-        return QuietDisplay()
+    console: Console, total_rounds: int, nodes: Sequence[str], history: Sequence[Row] = ()
+) -> LiveDisplay | PlainDisplay:
+    """The display that fits `console`. `history`: the metrics of earlier rounds, if a run is resumed."""
     kind = LiveDisplay if console.is_interactive else PlainDisplay
     return kind(total_rounds, nodes, console, history)
 
 
-class QuietDisplay:
-    """Shows nothing."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        pass
-
-    def status(self, text: str) -> None:
-        pass
-
-    def update(self, rows: Sequence[Row], round: int) -> None:
-        pass
-
-    def note(self, text: str) -> None:
-        pass
-
-    def panel(self, lines: Sequence[str]) -> None:
-        pass
-
-
 class LiveDisplay:
-    """A table that is drawn again in place: a row for each node, and one for their mean."""
+    """A table that is redrawn in place: a row for each node, and one for their mean."""
 
     def __init__(self, total_rounds: int, nodes: Sequence[str], console: Console, history: Sequence[Row] = ()) -> None:
         self._progress = Progress(total_rounds, nodes, history)
@@ -125,8 +87,11 @@ class LiveDisplay:
         with self._lock:
             yield self._header()
             yield Text()
-            yield self._table(options.max_width, console.size.height - 8 - len(self._panel), options.ascii_only)
+            yield self._table(
+                options.max_width, console.size.height - 8 - LEGEND_LINES - len(self._panel), options.ascii_only
+            )
             yield Text()
+            yield Text(LEGEND, "dim")
             for line in self._panel:
                 yield plain(line, "dim")
             words = [(self._status, "cyan"), (self._note, "yellow")]
@@ -152,7 +117,9 @@ class LiveDisplay:
         table.add_column("reward", justify="right", no_wrap=True)
         table.add_column("", style="cyan", no_wrap=True, min_width=sparks)
         for name in ("   held-out", "live", "given", "taken", "pool", "tokens/s" if wide else "tok/s"):
-            table.add_column(name, justify="right", no_wrap=True, min_width=len(name))  # so that nothing jumps
+            table.add_column(
+                name, justify="right", no_wrap=True, min_width=len(name)
+            )  # so that columns keep their width
 
         highest = max((reward for past in progress.rewards.values() for reward in past), default=0.0)
 
@@ -175,13 +142,15 @@ class LiveDisplay:
 
 
 class PlainDisplay:
-    """Lines for a file or a pipe: the first and the last round, and one every few seconds between."""
+    """Lines for a file or a pipe: the first round, the last, and one every few seconds between them."""
 
     def __init__(self, total_rounds: int, nodes: Sequence[str], console: Console, history: Sequence[Row] = ()) -> None:
         self._progress = Progress(total_rounds, nodes, history)
         self._console = console
-        self._told: set[str] = set()
-        self._next = 0.0
+        self._notes: set[str] = set()
+        self._activity = ""
+        self._next = self._next_status = 0.0
+        self._began = False
         self._next_panel = time.monotonic() + PAUSE
 
     def __enter__(self) -> Self:
@@ -191,7 +160,10 @@ class PlainDisplay:
         pass
 
     def status(self, text: str) -> None:
-        self._print(text)
+        activity = text.partition(" (")[0]  # behind it is how far it has come
+        if activity != self._activity or time.monotonic() >= self._next_status:
+            self._activity, self._next_status = activity, time.monotonic() + PAUSE
+            self._print(text)
 
     def update(self, rows: Sequence[Row], round: int) -> None:
         progress = self._progress
@@ -199,14 +171,17 @@ class PlainDisplay:
         if time.monotonic() < self._next and round < progress.total:
             return
         self._next = time.monotonic() + PAUSE
+        if not self._began:
+            self._began = True
+            self._print(LEGEND)
         names = ("reward", "held-out", "live", "given", "taken", "pool", "tokens/s")
         values = cells(progress.mean_row(), progress.mean_held_out(), "->")
         figures = [f"{name} {value}" for name, value in zip(names, values, strict=True) if value]
         self._print("  ".join([progress.count(), *figures, progress.times()]))
 
     def note(self, text: str) -> None:
-        if text and text not in self._told:  # it may come and go with every round
-            self._told.add(text)
+        if text and text not in self._notes:  # it may come and go with every round
+            self._notes.add(text)
             self._print(text)
 
     def panel(self, lines: Sequence[str]) -> None:
@@ -220,7 +195,7 @@ class PlainDisplay:
 
 
 class Progress:
-    """What the displays know: the round, the time, and of each node its last metrics and how it came there."""
+    """What the displays show: the round, the time, and for each node its last metrics and its history."""
 
     def __init__(self, total_rounds: int, nodes: Iterable[str], history: Iterable[Row]) -> None:
         self.total = total_rounds
@@ -229,7 +204,7 @@ class Progress:
         self.last: dict[str, Row] = {}
         self.rewards: dict[str, list[float]] = {}
         self.held_out: dict[str, list[float]] = {}
-        """Held-out pass@1 of each node: the first and, once there is another, the last."""
+        """Held-out pass@1 of each node: the first and, if there are several, the last."""
         self._start = time.monotonic()
         self._first: tuple[int, float] | None = None
         for row in history:
@@ -253,13 +228,13 @@ class Progress:
             self.held_out[node] = [*self.held_out.get(node, [])[:1], held_out]
 
     def mean_row(self) -> dict[str, float]:
-        """The mean of each figure over the nodes that have it."""
+        """The mean of each figure, over the nodes that have it."""
         keys = {key for row in self.last.values() for key in row}
         values = {key: [row[key] for row in self.last.values() if is_number(row.get(key))] for key in keys}
         return {key: fmean(numbers) for key, numbers in values.items() if numbers}
 
     def mean_rewards(self) -> list[float]:
-        """The mean over the nodes in each of the last rounds."""
+        """The mean over the nodes, in each of the last rounds."""
         pasts = self.rewards.values()
         longest = max(map(len, pasts), default=0)
         return [fmean(past[-at] for past in pasts if len(past) >= at) for at in range(longest, 0, -1)]
@@ -270,11 +245,11 @@ class Progress:
         return [fmean(values[end] for values in known) for end in ends if known]
 
     def count(self) -> str:
-        """The round, and of how many if there is an end."""
+        """The round, and the number of rounds if there is an end."""
         return f"round {self.round}" + (f"/{self.total}" if self.total < ENDLESS else "")
 
     def times(self) -> str:
-        """How long it has taken and, by the pace since the first round seen, how long it will yet take."""
+        """The time since the start and, at the pace since the first round, the time that is left."""
         now = time.monotonic()
         elapsed = f"{clock(now - self._start)} elapsed"
         if self._first is None or not self._first[0] < self.round < self.total or self.total >= ENDLESS:
@@ -284,7 +259,7 @@ class Progress:
 
 
 def cells(row: Row, held_out: Sequence[float], arrow: str) -> list[str]:
-    """The figures of a row, as shown; "" for what it does not have."""
+    """The figures of a row, as shown; "" for those that it lacks."""
 
     def count(key: str) -> str:
         value = row.get(key)
@@ -306,7 +281,7 @@ def cells(row: Row, held_out: Sequence[float], arrow: str) -> list[str]:
 
 
 def spark(values: Sequence[float], highest: float) -> str:
-    """`values` as bars, from nothing at 0 to full at `highest`."""
+    """`values` as bars, from the lowest at 0 to the full height at `highest`."""
     bars = "▁▂▃▄▅▆▇█"
     scale = (len(bars) - 1) / highest if highest > 0 else 0.0
     return "".join(bars[round(max(0.0, value) * scale)] for value in values)
@@ -322,14 +297,14 @@ def short(number: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Seconds as minutes and seconds, and hours where there are any: 0:07, 12:34, 1:02:03."""
+    """Seconds as 0:07, 12:34 or 1:02:03."""
     minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
 
 
 def plain(text: str, style: str = "") -> Text:
-    """`text` as it is on one line, without what would steer a terminal."""
+    """`text` as it is, on one line, without characters that steer a terminal."""
     shown = "".join(char if char.isprintable() else "·" for char in text)
     return Text(shown, style, no_wrap=True, overflow="ellipsis")
 

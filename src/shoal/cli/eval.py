@@ -19,7 +19,7 @@ from shoal.evaluation.pass_at_k import Estimate, Evaluation, evaluate
 from shoal.parallel.rank_zero import RankZeroVerifier
 from shoal.parallel.ranks import joined
 from shoal.rollout import seed_of
-from shoal.runs.folder import clean
+from shoal.untrusted import json_safe
 
 HELP = """Asks a model held-out questions: pass@1 and pass@k for each task, with 95 % Wilson intervals.
 
@@ -76,7 +76,7 @@ def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: 
             raise UserError(lost)
         console.print(lost, soft_wrap=True, highlight=False, markup=False)
     if as_json:
-        print(json.dumps(clean(_evaluation_object(result, ks, model, config))))
+        print(json.dumps(json_safe(_evaluation_object(result, ks, model, config))))
     else:
         console.print(_evaluation_table(result, ks, model))
     return 0

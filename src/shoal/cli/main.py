@@ -11,7 +11,7 @@ from shoal import __version__
 from shoal.cli.flags import Parser
 from shoal.errors import UserError
 from shoal.parallel.ranks import is_rank_zero, leave
-from shoal.untrusted import harmless
+from shoal.untrusted import printable
 
 COMMANDS = {
     "run": ("shoal.cli.run", "train a swarm of models on this machine"),
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return leave(args.command(args))
     except UserError as error:
         if is_rank_zero():
-            print(f"shoal: {harmless(' '.join(str(error).splitlines()))}", file=sys.stderr)  # may quote strangers
+            print(f"shoal: {printable(' '.join(str(error).splitlines()))}", file=sys.stderr)  # may quote strangers
         return 2
     except KeyboardInterrupt:
         if is_rank_zero():

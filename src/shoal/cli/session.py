@@ -1,4 +1,4 @@
-"""A command from beginning to end: folder, display, Ctrl-C, and what is printed last."""
+"""`shoal run` and `shoal join` from beginning to end: display, Ctrl-C, and what is printed last."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from shoal.cli.display import Display, make_display
-from shoal.cli.status import lines
+from shoal.cli.display import make_display
 from shoal.config.settings import ENDLESS, Config
 from shoal.parallel.ranks import joined
-from shoal.runs.folder import CURVES, run_metrics
+from shoal.runs.folder import CONFIG, CURVES, checkpoints, run_metrics
 
 if TYPE_CHECKING:
+    from shoal.runs.record import Watcher
     from shoal.runs.session import Outcome
+
+MODEL_FILES = ("config.json", "adapter_config.json")
+"""One of them is in every model's folder. A node that answers by an endpoint has none."""
 
 
 def run_session(config: Config, out: Path | None, resume: Path | None, quiet: bool) -> int:
@@ -37,7 +40,7 @@ def join_session(config: Config, out: Path | None, resume: Path | None, quiet: b
 
 
 def _session(config: Config, out: Path | None, resume: Path | None, quiet: bool, joins: bool) -> int:
-    from shoal.runs.session import execute, follow  # torch, only now
+    from shoal.runs.session import Silent, execute, follow  # torch, only now
 
     with joined(config.policy.device) as ranks:
         if not ranks.is_zero:
@@ -45,38 +48,36 @@ def _session(config: Config, out: Path | None, resume: Path | None, quiet: bool,
                 return 0 if follow(config, ranks, stop, ranks.broadcast("") if joins else "").finished else 130
         from shoal.identity.keys import Identity, identity_path
 
-        console = Console()
+        console = Console(highlight=False, soft_wrap=True)
         identity = Identity.load_or_create(identity_path()) if joins else None
+        watchers: list[Watcher] = []
 
         @contextmanager
-        def watch(names: list[str], rows: Sequence[Mapping[str, Any]]) -> Iterator[Display]:
-            with make_display(console, config.rounds, names, quiet, rows) as display:
-                displays.append(display)
+        def watch(names: list[str], rows: Sequence[Mapping[str, Any]]) -> Iterator[Watcher]:
+            if quiet:
+                yield Silent()
+                return
+            with make_display(console, config.rounds, names, rows) as display:
+                watchers.append(display)
                 yield display
 
-        displays: list[Display] = []
-        with _stoppable(displays) as stop:
-            outcome = execute(config, out, resume, identity, watch, stop, ranks, lines)
-        _print_gains(console, outcome)
-        if not outcome.finished:
-            limit = f" of {config.rounds}" if config.rounds < ENDLESS else ""
-            console.print(f"stopped after round {outcome.round}{limit}; to go on:")
-            command = "join" if joins else "run"
-            console.print(f"  shoal {command} --resume {outcome.folder}", soft_wrap=True, highlight=False)
+        with _stoppable(watchers) as stop:
+            outcome = execute(config, out, resume, identity, watch, stop, ranks)
+        _print_result(console, outcome, config, "join" if joins else "run", quiet)
     return 0 if outcome.finished else 130
 
 
 @contextmanager
-def _stoppable(displays: Sequence[Display]) -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets; a second one interrupts. `displays`: those that there are by then."""
+def _stoppable(watchers: Sequence[Watcher]) -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C sets; the second raises `KeyboardInterrupt`. `watchers` get a note."""
     stop = threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
-        for display in displays:
-            display.note("stopping after this round; Ctrl-C again stops at once and loses it")
+        for watcher in watchers:
+            watcher.note("stopping after this round; Ctrl-C again stops at once and loses it")
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -86,9 +87,13 @@ def _stoppable(displays: Sequence[Display]) -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _print_gains(console: Console, outcome: Outcome) -> None:
-    """What the run gave, mean over its nodes."""
-    rows = run_metrics(outcome.folder)
+def _print_result(console: Console, outcome: Outcome, config: Config, command: str, quiet: bool) -> None:
+    """What the run gave (a mean over its nodes), where it is, and what to do next."""
+    folder, rows = outcome.folder, run_metrics(outcome.folder)
+
+    def say(text: str) -> None:
+        console.print(text, markup=False)
+
     evaluated = [row["round"] for row in rows if row.get("eval/pass@1") is not None]
     rounds = max((row["round"] for row in rows), default=0)
     if rounds and evaluated:
@@ -96,15 +101,41 @@ def _print_gains(console: Console, outcome: Outcome) -> None:
         times = f", {last / first:.1f} times" if first else ""
         tenth = max(1, rounds // 10)
         early, late = _means(rows, "reward/local", (1, tenth), (rounds - tenth + 1, rounds))
-        console.print(f"held-out pass@1  {first:.3f} -> {last:.3f}{times} (round {min(evaluated)} to {max(evaluated)})")
-        console.print(f"local reward     {early:.3f} -> {late:.3f} (first and last {tenth} rounds)")
-        console.print(f"{rounds} rounds on {outcome.device}")
-    console.print(f"folder  {outcome.folder}", soft_wrap=True, highlight=False)
-    console.print(f"curves  {outcome.folder / CURVES}", soft_wrap=True, highlight=False)
+        say(f"held-out pass@1  {first:.3f} -> {last:.3f}{times} (round {min(evaluated)} to {max(evaluated)})")
+        say(f"local reward     {early:.3f} -> {late:.3f} (first and last {tenth} rounds)")
+        say(f"{rounds} rounds on {outcome.device}")
+    say(f"folder  {folder}")
+    say(f"curves  {folder / CURVES}")
+    model = best_model(folder, rows)
+    if model:
+        say(f"model   {model}")
+    allow_code = " --allow-code" if config.code else ""
+    if not outcome.finished:
+        limit = f" of {config.rounds}" if config.rounds < ENDLESS else ""
+        say(f"stopped after round {outcome.round}{limit}; to go on:\n  shoal {command} --resume {folder}{allow_code}")
+    elif not quiet:
+        steps = {f"shoal watch {folder}": "charts, answers, who learned from whom"}
+        if model:
+            steps[f"shoal eval {model} --config {folder / CONFIG}{allow_code}"] = "measure the model, with intervals"
+        steps[f"shoal {command} --resume {folder} --rounds {2 * config.rounds}{allow_code}"] = "train on"
+        width = max(map(len, steps))
+        say("\nnext:")
+        for step, purpose in steps.items():
+            say(f"  {step:{width}}   {purpose}")
+
+
+def best_model(folder: Path, rows: Sequence[Mapping[str, Any]]) -> Path | None:
+    """The model in the last checkpoint whose node has the highest last held-out pass@1; None without checkpoints."""
+    latest = max(checkpoints(folder), default=None)
+    if latest is None:
+        return None
+    held_out = {row["node"]: row["eval/pass@1"] for row in rows if row.get("eval/pass@1") is not None}
+    models = [path for path in sorted(latest[1].iterdir()) if any((path / name).exists() for name in MODEL_FILES)]
+    return max(models, key=lambda path: held_out.get(path.name, -1.0), default=None)
 
 
 def _means(rows: Sequence[Mapping[str, Any]], key: str, *spans: tuple[int, int]) -> list[float]:
-    """The mean in each span of rounds, over the nodes that have a value in all: an endpoint that died has none."""
+    """The mean in each span of rounds, over the nodes that have a value in all of them."""
     known = [row for row in rows if row.get(key) is not None]
     within = [[row for row in known if first <= row["round"] <= last] for first, last in spans]
     nodes = set.intersection(*({row["node"] for row in span} for span in within))

@@ -15,7 +15,7 @@ from shoal.config.section import Section, settings_of
 from shoal.config.settings import CONFIG_VERSION, Config
 from shoal.config.tasks import TaskSpec
 from shoal.errors import UserError, nearest
-from shoal.untrusted import harmless, parse_toml, read_plain
+from shoal.untrusted import parse_toml, printable, read_regular
 
 MOST_BYTES: Final = 2**20
 """Of a file of settings."""
@@ -28,7 +28,7 @@ KINDS = {"int", "float", "bool"}
 def read_config(path: Path) -> dict[str, Any]:
     """The settings in a TOML file, not yet checked. Raises `UserError` if it cannot be read."""
     try:
-        return parse_toml(read_plain(path, MOST_BYTES))
+        return parse_toml(read_regular(path, MOST_BYTES))
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:
@@ -133,7 +133,7 @@ def _hint_for_kind(name: str, kind: str) -> str:
 
 def _shown(value: Any) -> str:
     """A value as a message shows it."""
-    return harmless(repr(value), SHOWN)
+    return printable(repr(value), SHOWN)
 
 
 def nearest_setting(where: list[str], section: type[Section]) -> str:

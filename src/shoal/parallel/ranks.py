@@ -22,7 +22,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shoal.errors import UserError
-from shoal.untrusted import harmless
+from shoal.untrusted import printable
 
 if TYPE_CHECKING:
     import torch
@@ -232,7 +232,7 @@ def _report(error: BaseException, ranks: Ranks) -> None:
     lost = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
     with contextlib.suppress(BrokenPipeError):
         if isinstance(error, UserError):
-            print(f"shoal: {where}{harmless(' '.join(str(error).splitlines()))}", file=sys.stderr)
+            print(f"shoal: {where}{printable(' '.join(str(error).splitlines()))}", file=sys.stderr)
         elif isinstance(error, KeyboardInterrupt):
             print("shoal: interrupted", file=sys.stderr)
         elif isinstance(error, RuntimeError) and any(sign in str(error) for sign in lost):

@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 from shoal.node import RoundResult
 from shoal.runs.build import Nodes
-from shoal.runs.folder import LEARNED, ROLLOUTS, RunFolder
+from shoal.runs.folder import RunFolder
 from shoal.runs.metrics import learned_rows, rollout_rows
+from shoal.runs.tables import LEARNED, ROLLOUTS
 
 
 class Watcher(Protocol):

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,12 @@ from typing import Any
 from shoal.evaluation.judges import BY_SELF
 from shoal.evaluation.pass_at_k import evaluate
 from shoal.node import Node, RoundResult
+from shoal.policy.language import LanguagePolicy
+from shoal.protocols import Policy
 from shoal.rollout import seed_of
+from shoal.runs.atomic import ensure_space
 from shoal.runs.build import Nodes
-from shoal.runs.folder import RunFolder, ensure_space
+from shoal.runs.folder import RunFolder
 from shoal.runs.metrics import round_metrics
 from shoal.runs.models import number, shards
 from shoal.runs.record import Record, Watcher
@@ -43,17 +48,15 @@ class Run:
             ensure_space(folder.path, nodes.checkpoint_bytes * (1 if checkpoint else 2))
 
     def go(self, stop: threading.Event) -> None:
-        """Runs the rounds that are left. Once `stop` is set it ends after the current round, with a checkpoint."""
+        """Runs the rounds that are left. Once `stop` is set it ends after the current round, with a checkpoint.
+
+        A held-out evaluation ends at once then. A resumed run begins with it, and gets the same figures.
+        """
         config, nodes = self.config, self.nodes
-        if nodes.round == 0 and self._checkpointed < 0:  # else the folder has the figures of round 0
-            self.record.watch.status("asking held-out questions")
-            now = time.time()
-            pairs = zip(nodes, self._evaluate(), strict=True)
-            self.record.write([{"round": 0, "node": n.name, "time": now, **figures} for n, figures in pairs], [])
-            if config.checkpoint_every:
-                self._checkpoint()
+        if nodes.ranks.any(self._lacks_evaluation()) and not self._make_up(stop):
+            return
         while nodes.round < config.rounds and not nodes.ranks.any(stop.is_set()):
-            self._round()
+            self._round(stop)
             if config.checkpoint_every and nodes.round % config.checkpoint_every == 0:
                 self._checkpoint()
         if config.checkpoint_every:
@@ -61,7 +64,7 @@ class Run:
         elif self.folder is not None:
             self.folder.flush()
 
-    def _round(self) -> None:
+    def _round(self, stop: threading.Event) -> None:
         nodes, config = self.nodes, self.config
         nodes.each([node.act for node in nodes])
         results = nodes.each([node.learn for node in nodes])
@@ -69,9 +72,9 @@ class Run:
             round_metrics(node, result) | self._reward_parts(result)
             for node, result in zip(nodes, results, strict=True)
         ]
-        every = config.evaluation.every
-        if nodes.round == config.rounds or (every and nodes.round % every == 0):
-            rows = [row | figures for row, figures in zip(rows, self._evaluate(), strict=True)]
+        if self._is_due():
+            figures = self._evaluate(stop) or [{} for _ in rows]
+            rows = [row | of_node for row, of_node in zip(rows, figures, strict=True)]
         if nodes.member and nodes.member.judges:
             [node] = nodes
             seed = seed_of(config.seed, node.name, node.round, "judge")
@@ -79,8 +82,62 @@ class Run:
         self.record.note(results)
         self.record.write(rows, results)
 
-    def _evaluate(self) -> list[dict[str, Any]]:
-        return self.nodes.each([partial(self._evaluate_node, node) for node in self.nodes])
+    def _is_due(self) -> bool:
+        """Whether this round ends with held-out questions."""
+        every, round = self.config.evaluation.every, self.nodes.round
+        return round in (0, self.config.rounds) or bool(every and round % every == 0)
+
+    def _lacks_evaluation(self) -> bool:
+        """Whether the current round's evaluation is due and not in the folder: in a new run, and in one that was
+        stopped while it asked."""
+        if self.folder is None or not self._is_due():
+            return False
+        rows = [row for row in self.folder.metrics() if row["round"] == self.nodes.round]
+        return not any("eval/pass@1" in row for row in rows)
+
+    def _make_up(self, stop: threading.Event) -> bool:
+        """Evaluates in the current round and writes it down. Returns False if it was stopped."""
+        nodes, now = self.nodes, time.time()
+        found = self._evaluate(stop)
+        if found is None:
+            return False
+        figures = {node.name: row for node, row in zip(nodes, found, strict=True)}
+        if self._checkpointed < 0:
+            self.record.write([{"round": 0, "node": name, "time": now, **row} for name, row in figures.items()], [])
+            if self.config.checkpoint_every:
+                self._checkpoint()
+        elif self.folder is not None:
+            rows = self.folder.metrics()
+            self.folder.rewrite_metrics(
+                [row | figures.get(row["node"], {}) if row["round"] == nodes.round else row for row in rows]
+            )
+        return True
+
+    def _evaluate(self, stop: threading.Event) -> list[dict[str, Any]] | None:
+        """Held-out figures of all nodes; None if `stop` was set meanwhile. Several ranks do not stop here, because
+        all would have to stop at the same token."""
+        count = len(self.nodes.nodes)
+        said = steps = 0
+
+        def ask(place: int, node: Node) -> dict[str, Any]:
+            def on_step(*_: Any) -> None:
+                nonlocal said, steps
+                steps += 1
+                if stop.is_set() and self.nodes.ranks.size == 1:
+                    raise _StoppedError
+                if (now := int(time.monotonic())) != said:
+                    said = now
+                    where = f"{count} nodes at once" if self.nodes.workers else f"node {place} of {count}, step {steps}"
+                    self.record.watch.status(f"asking held-out questions ({where})")
+
+            on_step()
+            with _each_step(node.policy, on_step):
+                return self._evaluate_node(node)
+
+        try:
+            return self.nodes.each([partial(ask, place, node) for place, node in enumerate(self.nodes, 1)])
+        except _StoppedError:
+            return None
 
     def _evaluate_node(self, node: Node) -> dict[str, Any]:
         """Held-out pass@1, in all and by task."""
@@ -109,3 +166,20 @@ class Run:
                 if node.learner:
                     node.learner.save(Path(os.devnull))
         self._checkpointed = nodes.round
+
+
+class _StoppedError(Exception):
+    """The evaluation was stopped."""
+
+
+@contextmanager
+def _each_step(policy: Policy, on_step: Callable[..., None]) -> Iterator[None]:
+    """Calls `on_step` before each pass through a language model of this process. What it raises ends the decoding."""
+    if not isinstance(policy, LanguagePolicy):
+        yield
+        return
+    hook = policy.lm.model.base_model.register_forward_pre_hook(on_step)
+    try:
+        yield
+    finally:
+        hook.remove()

@@ -23,15 +23,14 @@ from shoal.identity.lock import only_node
 from shoal.parallel.rank_zero import RankZeroSwarm
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.control import ControlText
+from shoal.runs.atomic import write_atomically
 from shoal.runs.build import Member, Nodes, node_names
 from shoal.runs.curves import draw_curves
-from shoal.runs.folder import CONFIG, CURVES, RunFolder, run_metrics, write_atomically
+from shoal.runs.folder import CONFIG, CURVES, RunFolder, run_metrics
 from shoal.runs.record import Watcher
 from shoal.runs.run import Run
 
 Rows = Sequence[Mapping[str, Any]]
-Describe = Callable[[Mapping[str, Any], float | None], Sequence[str]]
-"""Makes lines for people of a swarm's status and the others' share of the gradient."""
 
 
 @dataclass(frozen=True)
@@ -66,14 +65,12 @@ def execute(
     watch: Callable[[list[str], Rows], AbstractContextManager[Watcher]] = lambda names, rows: nullcontext(Silent()),
     stop: threading.Event | None = None,
     ranks: Ranks = ALONE,
-    describe: Describe = lambda status, share: [],
 ) -> Outcome:
     """Runs all rounds, or until `stop` is set. Only rank zero calls this; other ranks call `follow`.
 
     `out`: the folder of a new run (default: runs/DATE-TIME); `resume`: of a run to go on with. `identity`: of a node
     that joins a swarm over the network; None: all nodes are in this process. `watch`: makes the watcher, from the
-    nodes' names and the metrics so far; `describe`: the lines with which it shows the state of a swarm. Raises
-    `UserError`.
+    nodes' names and the metrics so far. Raises `UserError`.
     """
     stop = stop or threading.Event()
     folder = RunFolder.open(resume) if resume else RunFolder.create(out or new_folder(), config.resolved().to_toml())
@@ -95,7 +92,7 @@ def execute(
         if identity is None:
             nodes = stack.enter_context(closing(Nodes(config, watcher.status, checkpoint, ranks)))
         else:
-            nodes, watcher = _join(config, folder, watcher, checkpoint, ranks, identity, describe, stack)
+            nodes, watcher = _join(config, folder, watcher, checkpoint, ranks, identity, stack)
         Run(nodes, folder, watcher, checkpoint).go(stop)
         draw_curves(run_metrics(folder.path), folder.path / CURVES, title(config))
         device = f"{nodes.placement}" + (f", {ranks.size} ranks" if ranks.size > 1 else "")
@@ -118,7 +115,6 @@ def _join(
     checkpoint: Path | None,
     ranks: Ranks,
     identity: Identity,
-    describe: Describe,
     stack: ExitStack,
 ) -> tuple[Nodes, Watcher]:
     """One node with a place in a swarm over the network, and a watcher that also reports how the swarm stands."""
@@ -134,9 +130,7 @@ def _join(
     if rewards:
         stack.enter_context(rewards)
     place = stack.enter_context(closing(Joined(config, identity, rewards)))
-    reporter = stack.enter_context(
-        closing(StatusReporter(watcher, place, folder.path, config.swarm.external, describe))
-    )
+    reporter = stack.enter_context(closing(StatusReporter(watcher, place, folder.path, config.swarm.external)))
     swarm = RankZeroSwarm(place.link, ranks) if ranks.size > 1 else place.link
     member = Member(identity.name, swarm, place.tell, place.judges)
     nodes = stack.enter_context(closing(Nodes(config, reporter.status, checkpoint, ranks, member, rewards)))

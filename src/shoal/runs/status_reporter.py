@@ -5,29 +5,26 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from shoal.errors import UserError
-from shoal.runs.folder import STATUS, clean, write_atomically
+from shoal.runs.atomic import write_atomically
 from shoal.runs.record import Watcher
+from shoal.runs.swarm_status import STATUS, lines
 from shoal.swarm.membership import Membership
+from shoal.untrusted import json_safe
 
 INTERVAL = 2.0  # seconds between two reports while a round takes long
-
-
-Describe = Callable[[Mapping[str, Any], float | None], Sequence[str]]
-"""Makes lines for people of a status and the others' share of the gradient."""
 
 
 class StatusReporter:
     """Stands between a run and its watcher, and tells the link after each round what the pool needs. Close it."""
 
-    def __init__(self, watcher: Watcher, member: Membership, folder: Path, wanted: int, describe: Describe) -> None:
-        """`wanted`: J, the rollouts of others that an update can use. `describe`: makes lines for the watcher."""
+    def __init__(self, watcher: Watcher, member: Membership, folder: Path, wanted: int) -> None:
+        """`wanted`: J, the rollouts of others that an update can use."""
         self._watcher = watcher
-        self._describe = describe
         self._member = member
         self._folder = folder
         self._note = ""
@@ -66,6 +63,6 @@ class StatusReporter:
     def _report(self) -> None:
         status = self._member.status() | {"pool": self._pool}
         with contextlib.suppress(UserError):  # the run itself reports a full disk
-            write_atomically(self._folder / STATUS, json.dumps(clean(status)).encode())
-        self._watcher.panel(self._describe(status, self._share))
+            write_atomically(self._folder / STATUS, json.dumps(json_safe(status)).encode())
+        self._watcher.panel(lines(status, self._share))
         self._watcher.note("; ".join(filter(None, (status["note"], self._note))))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.untrusted import harmless
+from shoal.untrusted import printable
 
 SHOWN = 200
 """Characters of an error that are shown. It may quote a stranger's text."""
@@ -23,7 +23,7 @@ class Trouble:
         """`scorer` failed on one answer; `error`: its message, of which the first line counts."""
         self.failed += 1
         if not self.first:
-            self.first = f"{scorer}: {harmless(first_line(error), SHOWN)}"
+            self.first = f"{scorer}: {printable(first_line(error), SHOWN)}"
 
     def __str__(self) -> str:
         return f"{self.first} ({self.failed} of {self.scored} answers failed)" if self.first else ""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from shoal.cli import display as display_module
-from shoal.cli.display import LiveDisplay, PlainDisplay, QuietDisplay, clock, make_display, plain, short, spark
+from shoal.cli.display import LEGEND, LiveDisplay, PlainDisplay, clock, make_display, plain, short, spark
 
 
 def row(node: str, round: int, **other: Any) -> dict[str, Any]:
@@ -64,11 +64,12 @@ def test_the_table(width: int) -> None:
     assert "left" in text
     assert "fewer than J live rollouts: 1 of 4" in text
     assert max(map(len, text.splitlines())) <= width
+    assert LEGEND in " ".join(text.split())
 
 
 def test_a_resumed_run_knows_what_was_before() -> None:
     before = [row("ada", 0, **{"eval/pass@1": 0.1}), row("ada", 1), row("ada", 2)]
-    display = make_display(terminal(80), 10, ["ada"], quiet=False, history=before)
+    display = make_display(terminal(80), 10, ["ada"], history=before)
     assert isinstance(display, LiveDisplay)
     assert "round 2/10" in text_of(display, 80)
     display.update([row("ada", 3, **{"eval/pass@1": 0.4})], 3)
@@ -91,7 +92,7 @@ def test_many_nodes_fit_the_screen() -> None:
 def test_without_unicode() -> None:
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     console = Console(file=file, force_terminal=True, width=80, _environ={})
-    display = make_display(console, 3, ["ada"], quiet=False)
+    display = make_display(console, 3, ["ada"])
     with display:
         for round in range(4):
             display.update([row("ada", round, **{"eval/pass@1": 0.1 * round})], round)
@@ -120,7 +121,7 @@ def test_markup_is_shown_as_it_is() -> None:
 
 def test_it_is_drawn_in_a_terminal_and_left_there() -> None:
     console = terminal(80)
-    with make_display(console, 1, ["ada"], quiet=False) as display:
+    with make_display(console, 1, ["ada"]) as display:
         display.update([row("ada", 1)], 1)
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
@@ -132,7 +133,7 @@ def test_lines_for_a_pipe(monkeypatch: Any) -> None:
     now = 100.0
     monkeypatch.setattr(display_module.time, "monotonic", lambda: now)
     console = Console(file=io.StringIO(), width=80, _environ={})
-    with make_display(console, 20, ["ada"], quiet=False) as display:
+    with make_display(console, 20, ["ada"]) as display:
         assert isinstance(display, PlainDisplay)
         display.status("loading [models]")
         for round in range(21):
@@ -141,23 +142,25 @@ def test_lines_for_a_pipe(monkeypatch: Any) -> None:
             now += 1.0
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()
-    assert lines[:3] == ["loading [models]", "round 0/20  held-out 0.0%  0:00 elapsed", "fewer than J"]
-    assert [line.split()[1] for line in lines[3:]] == ["5/20", "10/20", "15/20", "20/20"]
-    assert lines[3] == (
+    assert lines[:4] == ["loading [models]", LEGEND, "round 0/20  held-out 0.0%  0:00 elapsed", "fewer than J"]
+    assert [line.split()[1] for line in lines[4:]] == ["5/20", "10/20", "15/20", "20/20"]
+    assert lines[4] == (
         "round 5/20  reward 0.50  held-out 0.0->5.0%  live 3  given 2  taken 1/4  pool 17  tokens/s 1.5k  "
         "0:05 elapsed, 0:15 left"
     )
 
 
-def test_quiet_shows_nothing() -> None:
-    console = terminal(80)
-    with make_display(console, 1, ["ada"], quiet=True) as display:
-        assert isinstance(display, QuietDisplay)
-        display.status("loading")
-        display.note("note")
-        display.update([row("ada", 1)], 1)
+def test_a_moving_count_gives_a_line_now_and_then(monkeypatch: Any) -> None:
+    now = 100.0
+    monkeypatch.setattr(display_module.time, "monotonic", lambda: now)
+    console = Console(file=io.StringIO(), width=80, _environ={})
+    with make_display(console, 20, ["ada"]) as display:
+        for step in range(12):
+            display.status(f"asking (step {step})")
+            now += 1.0
+        display.status("starting")
     assert isinstance(console.file, io.StringIO)
-    assert console.file.getvalue() == ""
+    assert console.file.getvalue().splitlines() == [*(f"asking (step {s})" for s in (0, 5, 10)), "starting"]
 
 
 def test_rows_without_figures() -> None:

@@ -17,7 +17,7 @@ from shoal.errors import UserError
 from shoal.rewards import Combined, Entry, RankedSwarm, RewardVerifier
 from shoal.rewards.rankings import MOST_ANSWERS, Rankings, bradley_terry, mean_rank
 from shoal.rewards.scorer import Scorer
-from shoal.runs.folder import LEARNED
+from shoal.runs.tables import LEARNED
 from shoal.swarm.memory import MemorySwarm
 from shoal.tasks import Tasks
 

@@ -7,6 +7,7 @@ import errno
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,8 +22,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.errors import UserError
-from shoal.runs import folder as folder_module
-from shoal.runs.folder import ROLLOUTS, RunFolder, ensure_space, read_metrics, write_atomically
+from shoal.runs import tables
+from shoal.runs.atomic import ensure_space, write_atomically
+from shoal.runs.folder import RunFolder, read_metrics
+from shoal.runs.tables import ROLLOUTS
 
 
 def completion(node: str = "ada", **other: Any) -> dict[str, Any]:
@@ -81,7 +84,7 @@ def test_a_run_and_its_resumption(tmp_path: Path) -> None:
 
 
 def test_rewind_cuts_a_part_in_two_and_removes_later_ones(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(folder_module, "PART_BYTES", 400)
+    monkeypatch.setattr(tables, "PART_BYTES", 400)
     with RunFolder.create(tmp_path / "run", "") as folder:
         play(folder, range(1, 10))
         parts = sorted(path.name for path in (folder.path / "rollouts.parquet").iterdir())
@@ -112,7 +115,7 @@ def test_rollouts_open_in_pandas_and_datasets(tmp_path: Path, monkeypatch: Any) 
         folder.checkpoint(2, state(""))
     room = tmp_path / "run" / "rollouts.parquet"
     frame = pandas.read_parquet(room)
-    assert list(frame.columns) == folder_module.SCHEMA.names
+    assert list(frame.columns) == tables.SCHEMA.names
     assert frame["completion"].tolist() == ["4", "? \x00 \u202e 鯖"]
     assert frame["seed"].tolist() == [2**62] * 2
     datasets = pytest.importorskip("datasets")
@@ -256,7 +259,8 @@ def test_a_disk_that_ends_in_the_middle_of_a_file(tmp_path: Path) -> None:
 import resource, signal, sys
 from pathlib import Path
 from shoal.errors import UserError
-from shoal.runs.folder import ROLLOUTS, RunFolder
+from shoal.runs.folder import RunFolder
+from shoal.runs.tables import ROLLOUTS
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 with RunFolder.create(Path(sys.argv[1]), "") as folder:
     folder.log([{"round": 1}])
@@ -321,8 +325,9 @@ def test_a_full_disk(tmp_path: Path) -> None:
 PLAYER = """
 import os, random, sys
 from pathlib import Path
-import shoal.runs.folder as module
-from shoal.runs.folder import ROLLOUTS, RunFolder
+import shoal.runs.tables as module
+from shoal.runs.folder import RunFolder
+from shoal.runs.tables import ROLLOUTS
 module.PART_BYTES = 20_000
 row = dict(node="ada", task="t", version="1", config="c", seed=1, index=1, question="q", finish_reason="stop",
            reward=0.0, live=False)
@@ -388,7 +393,11 @@ class Killed(BaseException):
     """The process has ended: from here on nothing reaches the disk."""
 
 
-STEPS = [(Path, name) for name in ("mkdir", "rename", "replace", "unlink", "open", "write_bytes", "write_text")]
+STEPS = [
+    *((Path, name) for name in ("mkdir", "rename", "replace", "unlink", "open", "write_bytes", "write_text")),
+    (os, "fsync"),
+    (shutil, "rmtree"),
+]
 
 
 def kill_at(step: int, monkeypatch: Any) -> None:
@@ -407,7 +416,7 @@ def kill_at(step: int, monkeypatch: Any) -> None:
 
         return act
 
-    for owner, name in [*STEPS, (folder_module, "_sync"), (folder_module.shutil, "rmtree")]:
+    for owner, name in STEPS:
         monkeypatch.setattr(owner, name, wrap(getattr(owner, name)))
 
 
@@ -449,10 +458,10 @@ def test_kills_at_every_step(tmp_path: Path, monkeypatch: Any) -> None:
 def test_write_atomically_replaces_or_leaves(tmp_path: Path, monkeypatch: Any) -> None:
     write_atomically(tmp_path / "file", b"old")
 
-    def full(_: Path) -> None:
+    def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(folder_module, "_sync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(UserError, match="the disk is full"):
         write_atomically(tmp_path / "file", b"new")
     assert (tmp_path / "file").read_bytes() == b"old"

@@ -29,7 +29,8 @@ from shoal.config.tasks import TaskSpec
 from shoal.identity.keys import name_of
 from shoal.protocols import Policy, Swarm
 from shoal.rollout import Rollout, Scored, seed_of
-from shoal.runs.folder import ROLLOUTS, run_metrics
+from shoal.runs.folder import run_metrics
+from shoal.runs.tables import ROLLOUTS
 from shoal.tasks import Tasks, suite
 
 MARKER: Final = "buy fish"

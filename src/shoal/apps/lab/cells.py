@@ -20,7 +20,8 @@ from shoal.apps.lab.provenance import SOURCES, differences
 from shoal.config.policy import GUPPY
 from shoal.config.settings import Config
 from shoal.config.tasks import TasksConfig
-from shoal.runs.folder import CHECKPOINTS, CONFIG, RunFolder, write_atomically
+from shoal.runs.atomic import write_atomically
+from shoal.runs.folder import CHECKPOINTS, CONFIG, RunFolder
 from shoal.sandbox.verifier import Verifier
 
 DONE: Final = "done.json"

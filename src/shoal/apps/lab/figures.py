@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from PIL import Image  # which matplotlib needs
 
 from shoal.apps.lab.intervals import iqm_interval
+from shoal.runs.atomic import write_atomically
 from shoal.runs.curves import INK, MUTED
-from shoal.runs.folder import write_atomically
 
 Array = NDArray[np.float64]
 DPI = 150

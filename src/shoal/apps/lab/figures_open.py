@@ -14,8 +14,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from shoal.apps.lab.figures import GRID, Picture, blank, draw_line, dress, legend, rounds_axis, save, style
 from shoal.apps.lab.open_swarm import OpenSwarm, Record, Step, compare_open, records_of
 from shoal.errors import UserError
+from shoal.runs.atomic import write_atomically
 from shoal.runs.curves import INK, MUTED
-from shoal.runs.folder import write_atomically
 
 SIDES = {"swarm": 1, "isolated": 0}
 ALPHA = 0.05

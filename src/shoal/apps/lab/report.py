@@ -25,7 +25,8 @@ from shoal.apps.lab.report_text import markdown
 from shoal.apps.lab.results import Figures, Results, RunResult, by_seed, cuts, known, read_results, scores
 from shoal.apps.lab.spread import first_live, followers, foreign_share, read_learned, taught
 from shoal.errors import UserError
-from shoal.runs.folder import clean, write_atomically
+from shoal.runs.atomic import write_atomically
+from shoal.untrusted import json_safe
 
 REPORT = "report"
 
@@ -47,9 +48,9 @@ def write_report(folder: Path, console: Console) -> Path:
     for picture in pictures(results, gains):
         save(picture, room)
         data["figures"].append({"name": picture.name, "regime": picture.regime, "caption": picture.caption})
-    write_atomically(room / "report.json", (json.dumps(clean(data), indent=1, ensure_ascii=False) + "\n").encode())
+    write_atomically(room / "report.json", (json.dumps(json_safe(data), indent=1, ensure_ascii=False) + "\n").encode())
     path = room / "report.md"
-    write_atomically(path, clean(markdown(data)).encode())
+    write_atomically(path, json_safe(markdown(data)).encode())
     for verdict in found:
         console.print(f"{verdict.title}: {verdict.outcome}", markup=False, highlight=False)
     if results.unfinished:

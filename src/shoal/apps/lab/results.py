@@ -23,7 +23,8 @@ from shoal.apps.lab.provenance import differences
 from shoal.apps.lab.study import Cell, Study, read_study
 from shoal.config.settings import Config
 from shoal.errors import UserError
-from shoal.runs.folder import LEARNED, run_metrics
+from shoal.runs.folder import run_metrics
+from shoal.runs.tables import LEARNED
 
 STUDY: Final = "study.toml"
 DONE: Final = "done.json"

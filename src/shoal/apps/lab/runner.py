@@ -35,7 +35,9 @@ from shoal.config.policy import GUPPY
 from shoal.config.rewards import specs_with_models
 from shoal.config.settings import Config
 from shoal.errors import UserError
-from shoal.runs.folder import CONFIG, locked, write_atomically
+from shoal.runs.atomic import write_atomically
+from shoal.runs.folder import CONFIG
+from shoal.runs.lock import locked
 
 STUDY: Final = "study.toml"
 RECIPE: Final = "recipe.json"

@@ -14,7 +14,7 @@ from typing import Any
 
 from shoal.apps.watch.source import NAME, PIECE, SHOWN, WHOLE, Data, MissingError, RolloutQuery, RowQuery, TextQuery
 from shoal.apps.watch.tables import Row, Tables, parquet
-from shoal.runs.folder import LEARNED, ROLLOUTS
+from shoal.runs.tables import LEARNED, ROLLOUTS
 
 SLICE = 0.2
 """Seconds after which a search that has not looked at everything answers."""

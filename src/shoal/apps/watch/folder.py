@@ -23,7 +23,9 @@ from shoal.apps.watch.source import (
     TaskQuery,
 )
 from shoal.apps.watch.tables import Row, Tables, parquet
-from shoal.runs.folder import CONFIG, LEARNED, METRICS, ROLLOUTS, STATUS
+from shoal.runs.folder import CONFIG, METRICS
+from shoal.runs.swarm_status import STATUS
+from shoal.runs.tables import LEARNED, ROLLOUTS
 from shoal.untrusted import parse_toml
 
 OPENING = 10.0

@@ -10,7 +10,7 @@ import numpy as np
 
 from shoal.apps.watch.metrics import Floats, Metrics, Node
 from shoal.apps.watch.source import NAME, Data
-from shoal.cli.status import STALE, Status
+from shoal.runs.swarm_status import STALE, Status
 
 SHOWN = 200
 """Peers of a joined node, and reasons of refusals, that are shown."""

@@ -14,7 +14,8 @@ from shoal.apps.watch.files import changed
 from shoal.apps.watch.folder import FolderSource
 from shoal.apps.watch.source import NAME, MissingError, Source
 from shoal.errors import UserError
-from shoal.runs.folder import CHECKPOINTS, CONFIG, METRICS, STATUS
+from shoal.runs.folder import CHECKPOINTS, CONFIG, METRICS
+from shoal.runs.swarm_status import STATUS
 
 DEPTH, RUNS, LOOKED = 6, 500, 20_000
 """Of a search for runs: how deep it goes, how many runs it takes, and how many entries of folders it looks at."""

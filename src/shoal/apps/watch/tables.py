@@ -29,7 +29,7 @@ from shoal.apps.watch.files import opened, state_of
 from shoal.apps.watch.reader import PATIENCE, Answer, Ask, Start
 from shoal.apps.watch.source import BusyError
 from shoal.errors import UserError
-from shoal.runs.folder import TABLES
+from shoal.runs.tables import TABLES
 from shoal.sandbox.process import GuardedProcess
 
 COMMAND: Final = (sys.executable, "-P", "-m", "shoal.apps.watch.reader")

@@ -31,7 +31,8 @@ from shoal.config.settings import Config
 from shoal.config.tasks import TasksConfig
 from shoal.identity.keys import Identity
 from shoal.rollout import Question, Rollout
-from shoal.runs.folder import ROLLOUTS, SCHEMA, RunFolder
+from shoal.runs.folder import RunFolder
+from shoal.runs.tables import ROLLOUTS, SCHEMA
 from shoal.sandbox.examiner import LocalExaminer
 from shoal.sandbox.verifier import Verifier
 from shoal.swarm.admission import Admission

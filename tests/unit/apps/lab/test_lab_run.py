@@ -261,7 +261,7 @@ def test_a_base_is_a_model_folder_and_a_function_of_its_recipe(tmp_path: Path) -
     assert json.loads((tmp_path / "one" / "recipe.json").read_text())["knows"] == ["gcd"]
 
 
-HOLD = "import sys, time; from shoal.runs.folder import locked; f = locked(__import__('pathlib').Path(sys.argv[1]))"
+HOLD = "import sys, time; from shoal.runs.lock import locked; f = locked(__import__('pathlib').Path(sys.argv[1]))"
 
 
 def test_one_process_at_a_time_runs_a_study(tmp_path: Path) -> None:

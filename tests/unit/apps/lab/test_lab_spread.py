@@ -19,7 +19,7 @@ from shoal.apps.lab.spread import (
     read_learned,
     taught,
 )
-from shoal.runs.folder import LEARNED_SCHEMA
+from shoal.runs.tables import LEARNED_SCHEMA
 
 
 def learned(*rows: tuple[int, str, str, str, bool]) -> pa.Table:

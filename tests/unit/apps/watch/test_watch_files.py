@@ -32,7 +32,7 @@ from shoal.apps.watch.source import BusyError, MissingError, RolloutQuery, RowQu
 from shoal.apps.watch.sources import Sources
 from shoal.apps.watch.tables import Tables
 from shoal.errors import UserError
-from shoal.runs.folder import ROLLOUTS
+from shoal.runs.tables import ROLLOUTS
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs the files of a Unix")
 PART = f"{ROLLOUTS}/from-round-000001.parquet"

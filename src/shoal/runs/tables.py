@@ -1,0 +1,126 @@
+"""The tables of a run: folders of parquet files, which `pandas.read_parquet(folder)` reads as one."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shoal.errors import UserError
+from shoal.runs.atomic import disk_errors, write_atomically
+from shoal.untrusted import json_safe, open_regular, printable
+
+ROLLOUTS, LEARNED = "rollouts.parquet", "learned.parquet"
+PART_BYTES = 16 << 20
+"""The size in memory at which a file is closed. Each checkpoint writes the open file again."""
+
+SCHEMA = pa.schema(
+    {
+        "round": pa.int64(),
+        "node": pa.string(),
+        "task": pa.string(),
+        "version": pa.string(),
+        "config": pa.string(),
+        "seed": pa.int64(),
+        "index": pa.int64(),
+        "question": pa.string(),
+        "completion": pa.string(),
+        "finish_reason": pa.string(),
+        "reward": pa.float64(),
+        "live": pa.bool_(),
+    }
+)
+"""The columns of the rollouts: a row for each completion."""
+
+LEARNED_SCHEMA = pa.schema(
+    {
+        "round": pa.int64(),
+        "node": pa.string(),
+        "maker": pa.string(),
+        "made": pa.int64(),
+        "slot": pa.int64(),
+        "task": pa.string(),
+        "config": pa.string(),
+        "seed": pa.int64(),
+        "index": pa.int64(),
+        "live": pa.bool_(),
+        "mean_reward": pa.float64(),
+        "foreign": pa.bool_(),
+        "gradient_share": pa.float64(),
+        "gated_share": pa.float64(),
+    }
+)
+"""The columns of what was learned from: a row for each rollout. `made`: the maker's round. `mean_reward`: by the
+learner's own verifier. For the shares see `metrics.learned_rows`."""
+
+TABLES = {ROLLOUTS: SCHEMA, LEARNED: LEARNED_SCHEMA}
+
+
+class Table:
+    """One table that a run writes."""
+
+    def __init__(self, folder: Path, schema: pa.Schema) -> None:
+        self.folder = folder
+        self.schema = schema
+        self._open: list[pa.Table] = []  # the rows of the last file
+        self._start = 0  # their first round
+
+    def add(self, round: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Takes rows of `round`, which `write` writes."""
+        if not rows:
+            return
+        if not self._open:
+            self._start = round
+        columns = {name: [json_safe(row[name]) for row in rows] for name in self.schema.names if name != "round"}
+        self._open.append(pa.table({"round": [round] * len(rows)} | columns, schema=self.schema))
+
+    def write(self) -> None:
+        """Writes the open file whole, and closes it if it is large."""
+        if not self._open:
+            return
+        self.folder.mkdir(exist_ok=True)
+        table = pa.concat_tables(self._open)
+        _write(self.folder / f"from-round-{self._start:06d}.parquet", table)
+        self._open = [] if table.nbytes > PART_BYTES else [table]
+
+    def rewind(self, round: int) -> None:
+        """Drops the rows of later rounds."""
+        self._open = []
+        for part in self.folder.glob("*.parquet"):
+            with disk_errors(part):
+                table = pq.read_table(part)
+                rounds = table["round"].to_numpy()
+                if rounds.min() > round:
+                    part.unlink()
+                elif rounds.max() > round:
+                    _write(part, table.filter(pa.array(rounds <= round)))
+
+
+def _write(path: Path, table: pa.Table) -> None:
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, compression="zstd")
+    write_atomically(path, buffer.getvalue())
+
+
+def read_gradient_shares(run: Path) -> dict[str, float]:
+    """Each maker's mean share of the gradient over the rounds in a run's folder, the largest first, without the nodes
+    of the run itself. Raises `UserError` for files that are no tables."""
+    columns = ["round", "maker", "foreign", "gradient_share"]
+    rounds: set[int] = set()
+    totals: dict[str, float] = {}
+    for part in sorted((run / LEARNED).glob("*.parquet")):
+        try:
+            with open_regular(part) as file:
+                table = pq.read_table(file, columns=columns).cast(pa.schema([LEARNED_SCHEMA.field(c) for c in columns]))
+        except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
+            raise UserError(f"cannot read {part}: {printable(str(error), 200)}") from error
+        rounds.update(table["round"].unique().to_pylist())
+        sums = table.filter(table["foreign"]).group_by("maker").aggregate([("gradient_share", "sum")])
+        for maker, total in zip(*(column.to_pylist() for column in sums.select([0, 1]).columns), strict=True):
+            totals[maker] = totals.get(maker, 0.0) + (total or 0.0)
+    shares = {maker: total / len(rounds) for maker, total in totals.items() if maker and total}
+    return dict(sorted(shares.items(), key=lambda item: -item[1]))
