@@ -77,9 +77,7 @@ PART_HELP = {
     "watch": "show runs in the browser, live",
     "human": "answer and rank as a person, or let a program do so",
 }
-EXPERIMENT = ("experiment.",)
-"""The section that is for `shoal lab` alone."""
-NETWORKED = ("network.", "admission.", *EXPERIMENT)
+NETWORKED = ("network.", "admission.")
 """Sections that are not for `shoal run`."""
 
 
@@ -125,7 +123,7 @@ def _parser(words: Sequence[str]) -> Parser:
     join.add_argument("--out", type=Path, metavar="DIR", help="the node's folder (default: runs/DATE-TIME)")
     add_allow_code(join)
     join.add_argument("--quiet", action="store_true", help="print the result alone")
-    add_settings(join, without=("swarm.nodes", "network.connect", *EXPERIMENT))
+    add_settings(join, without=("swarm.nodes", "network.connect"))
 
     status = commands.add_parser("status", help="tell how a joined node stands", description=STATUS_HELP)
     status.set_defaults(command=_status)

@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from shoal.config.experiment import ExperimentConfig
 from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.errors import UserError
@@ -98,8 +97,6 @@ class Run:
             raise
 
     def _build(self, config: Config, ranks: Ranks, checkpoint: Path | None, crew: Crew | None) -> None:
-        if type(self) is Run and config.experiment != ExperimentConfig():
-            raise UserError("the settings of [experiment] are for `shoal lab run`, and not for a run of its own")
         if config.evaluation.judges and (self.member is None or ranks.size > 1):
             raise UserError("evaluation.judges is for `shoal join` of one process: elsewhere nodes evaluate themselves")
         use_threads(config, ranks)
@@ -117,7 +114,7 @@ class Run:
         if self.folder is not None:  # for the old and the new
             ensure_space(self.folder.path, checkpoint_bytes(policies, config) * (1 if checkpoint else 2))
         self.company, policies = self._together(policies) if crew is None else (crew.company, policies)
-        self.nodes = [self._node(name, policy) for name, policy in zip(names, policies, strict=True)]
+        self.nodes = [self.make_node(name, policy) for name, policy in zip(names, policies, strict=True)]
         if checkpoint:
             self._restore(checkpoint)
             self._kept = self.round
@@ -189,7 +186,7 @@ class Run:
             self._checkpoint()  # unless the round has one
 
     def _evaluations(self) -> list[Callable[[], dict[str, Any]]]:
-        return [partial(self._evaluate, node) for node in self.nodes]
+        return [partial(self.evaluate_node, node) for node in self.nodes]
 
     def close(self) -> None:
         if not self._lent:
@@ -258,9 +255,14 @@ class Run:
         """What all of `calls` give: one after the other, or meeting in joint batches."""
         return self.company.together(list(calls)) if self.company else [call() for call in calls]
 
-    def _node(self, name: str, policy: AnyPolicy) -> Node:
+    def make_scorer(self, name: str) -> Scorer:
+        """What scores the rollouts that a node tries and receives."""
+        return Scorer(self.tasks, self.scoring)
+
+    def make_node(self, name: str, policy: AnyPolicy) -> Node:
+        """The node `name`, which answers with `policy`."""
         config = self.config
-        scorer = Scorer(self.tasks, self.scoring)
+        scorer = self.make_scorer(name)
         answers: Policy = policy
         learner: Learner | None = None
         if isinstance(policy, RemotePolicy):
@@ -296,7 +298,8 @@ class Run:
         rewards = [entry.reward for entry in self.rewards.entries] if self.rewards else []
         return RankedSwarm(swarm, [one for one in rewards if isinstance(one, Rankings)], scorer, self.ranks)
 
-    def _evaluate(self, node: Node) -> dict[str, Any]:
+    def evaluate_node(self, node: Node) -> dict[str, Any]:
+        """Held-out pass@1 of a node, as columns of its metrics."""
         result = evaluate(
             node.policy,
             self.verifier,

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from shoal.apps.lab.cells import DONE, run_cell
+from shoal.apps.lab.config import LabConfig
 from shoal.apps.lab.processes import Event
 from shoal.apps.lab.provenance import BASES
-from shoal.config.settings import Config
 from shoal.errors import UserError
 
 Files = dict[str, bytes]
 
 
-def run_on_ray(address: str, cells: Sequence[tuple[Config, Path]], bases: Path) -> Generator[Event, None, None]:
+def run_on_ray(address: str, cells: Sequence[tuple[LabConfig, Path]], bases: Path) -> Generator[Event, None, None]:
     """Runs all `cells` as tasks of the cluster at `address` ("auto": the one that this machine is in; "local": one of
     this machine alone, made for it). `bases`: the folder of models that the study made."""
     try:
@@ -48,7 +48,7 @@ def run_on_ray(address: str, cells: Sequence[tuple[Config, Path]], bases: Path) 
         ray.shutdown()
 
 
-def _remote(config: Config, bases: str, models: Mapping[str, Files]) -> Files:
+def _remote(config: LabConfig, bases: str, models: Mapping[str, Files]) -> Files:
     """One run on another machine: its folder as bytes."""
     with tempfile.TemporaryDirectory() as room:
 

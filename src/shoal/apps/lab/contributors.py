@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 from shoal.apps.lab.answers import Knowing, in_form, wrong_answer
-from shoal.config.experiment import ExperimentConfig
+from shoal.apps.lab.config import ExperimentConfig
 from shoal.config.tasks import TaskSpec
 from shoal.protocols import Policy
 from shoal.rewards.scorer import Scorer

@@ -1,6 +1,6 @@
-"""A run under an experimenter's hand: controls and attacks, as `[experiment]` of its configuration says.
+"""A run with controls and attacks, as `[experiment]` of its settings says.
 
-    run = Experiment(config, folder, watch)     # as `Run`; without such settings it is one
+    run = Experiment(config, folder, watch)     # without such settings the same as `Run`
 
 Each control changes one thing of a node: whom it hears, what it asks, how it scores, what answers, whether it learns.
 """
@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from shoal.apps.lab.attacks import Adversary, FreshKeys
+from shoal.apps.lab.config import ExperimentConfig, LabConfig
 from shoal.apps.lab.contributors import make_contributor
-from shoal.config.experiment import ExperimentConfig
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.node import Node
@@ -29,13 +29,19 @@ from shoal.runs.run import AnyPolicy, Run, node_names
 
 
 class Experiment(Run):
-    """Nodes of a run, some of them frozen, deaf, deceived, hostile, or there to give alone."""
+    """A run whose nodes may be frozen, deaf, deceived, hostile, or contributors that never learn."""
 
-    def _node(self, name: str, policy: AnyPolicy) -> Node:
-        node = super()._node(name, policy)
-        settings = self.config.experiment
-        if name not in self.rewarded:
-            node.scorer.verifier = self.verifier  # of what it receives, too: its end of the swarm has the same scorer
+    def __init__(self, config: LabConfig, *args: Any, **options: Any) -> None:
+        """As `Run`."""
+        self.experiment = config.experiment
+        super().__init__(config, *args, **options)
+
+    def make_scorer(self, name: str) -> Scorer:
+        return super().make_scorer(name) if name in self.rewarded else Scorer(self.tasks, self.verifier)
+
+    def make_node(self, name: str, policy: AnyPolicy) -> Node:
+        node = super().make_node(name, policy)
+        settings = self.experiment
         node.swarm = Controlled(node.swarm, node.scorer, settings, self.config.seed)
         if settings.shuffle == "all":
             node.scorer = ShufflingScorer(node.scorer, self.config.seed)
@@ -52,14 +58,14 @@ class Experiment(Run):
             node.questions, node.num_generations = settings.contributor_questions, settings.contributor_answers
         return node
 
-    def _evaluate(self, node: Node) -> dict[str, Any]:
-        """Nothing of contributors: they stay what they are, and a picker would generate many times as much for it."""
-        return {} if node.name in self.contributors else super()._evaluate(node)
+    def evaluate_node(self, node: Node) -> dict[str, Any]:
+        """Nothing for contributors: they never change, and a picker would generate many times as much."""
+        return {} if node.name in self.contributors else super().evaluate_node(node)
 
     def _adversary(self, policy: AnyPolicy) -> Adversary:
-        """What answers in the place of `policy`, as long as is allowed by the tokens of that."""
+        """Answers in place of `policy`, with completions as long as its tokenizer's count allows."""
         longest = number(self.config.policy.max_completion_length)
-        attack = self.config.experiment.attack
+        attack = self.experiment.attack
         if not isinstance(policy, LanguagePolicy):
             return Adversary(attack, self.tasks, longest, instead_of=policy)
 
@@ -71,22 +77,22 @@ class Experiment(Run):
     @property
     def frozen(self) -> list[str]:
         """The nodes that never learn."""
-        return last_nodes(self.config, self.config.experiment.frozen)
+        return last_nodes(self.config, self.experiment.frozen)
 
     @property
     def adversaries(self) -> list[str]:
-        return last_nodes(self.config, self.config.experiment.adversaries)
+        return last_nodes(self.config, self.experiment.adversaries)
 
     @property
     def contributors(self) -> list[str]:
-        return last_nodes(self.config, self.config.experiment.contributors)
+        return last_nodes(self.config, self.experiment.contributors)
 
     @property
     def rewarded(self) -> list[str]:
-        """The nodes that go by `[[rewards]]`. Raises `UserError` if some are to and there are none."""
-        count = self.config.experiment.rewarded
+        """The nodes that use `[[rewards]]`. Raises `UserError` if there are none to use."""
+        count = self.experiment.rewarded
         if count != "all" and not self.config.rewards:
-            raise UserError(f"experiment.rewarded = {count} nodes, and no [[rewards]] to reward them by")
+            raise UserError(f"experiment.rewarded = {count} nodes, and there are no [[rewards]]")
         return node_names(self.config) if count == "all" else last_nodes(self.config, count)
 
 
@@ -99,7 +105,7 @@ def last_nodes(config: Config, count: int) -> list[str]:
 
 
 class ShufflingScorer(Scorer):
-    """Gives a node's own completions the rewards of each other."""
+    """Shuffles the rewards of a node's own rollouts."""
 
     def __init__(self, scorer: Scorer, seed: int) -> None:
         super().__init__(scorer.tasks, scorer.verifier)
@@ -110,14 +116,14 @@ class ShufflingScorer(Scorer):
 
 
 def shuffled(scored: Scored, seed: int) -> Scored:
-    """The rollout with its rewards in random order: as many completions are right, and nobody knows which."""
+    """The rollout with its rewards in random order."""
     rollout, rewards = scored.rollout, list(scored.rewards)
     random.Random(seed_of(seed, "shuffle", rollout.node, rollout.round, rollout.slot)).shuffle(rewards)
     return msgspec.structs.replace(scored, rewards=tuple(rewards))
 
 
 class Controlled:
-    """A node's place in the swarm, under the controls of an experiment."""
+    """A node's place in the swarm, with the controls of an experiment."""
 
     def __init__(self, swarm: Swarm, scorer: Scorer, settings: ExperimentConfig, seed: int) -> None:
         self.swarm = swarm
@@ -129,7 +135,7 @@ class Controlled:
         self._replayed: list[Rollout] = []
 
     def share(self, rollouts: Sequence[Rollout]) -> None:
-        """What is replayed comes back a round later, as if from another node."""
+        """Replayed rollouts come back a round later, as if another node had sent them."""
         self._replayed, self._tried = self._tried, [rollout.public() for rollout in rollouts]
         self.swarm.share(rollouts)
 

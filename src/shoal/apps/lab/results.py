@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal.apps.lab.attacks import attack_measures
+from shoal.apps.lab.config import LabConfig
 from shoal.apps.lab.measures import PASS, held_out, summary, tokens_generated
 from shoal.apps.lab.provenance import differences
 from shoal.apps.lab.study import Cell, Study, read_study
-from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.runs.folder import LEARNED, run_metrics
 
@@ -97,7 +97,7 @@ def read_results(folder: Path) -> Results:
     runs: dict[str, dict[str, dict[int, RunResult]]] = {}
     unfinished = []
     attacked = any(study.config(cell).experiment.adversaries for cell in study.cells())
-    configs: dict[tuple[str, str], Config] = {}  # seeds differ in nothing that is asked of them here
+    configs: dict[tuple[str, str], LabConfig] = {}  # seeds differ in nothing that is asked of them here
     for cell in study.cells():
         config = configs.setdefault((cell.regime, cell.arm), study.config(cell))
         run = _read_run(folder, cell, config, study.arms[cell.arm].count, attacked)
@@ -116,7 +116,7 @@ def read_results(folder: Path) -> Results:
     return Results(folder, study, ordered, unfinished)
 
 
-def counted_nodes(config: Config) -> list[str]:
+def counted_nodes(config: LabConfig) -> list[str]:
     """Who counts: none that is hostile or contributes alone; of the others those that may learn, unless none may."""
     names = [f"node-{number}" for number in range(1, config.swarm.nodes + 1)]
     experiment = config.experiment
@@ -126,7 +126,7 @@ def counted_nodes(config: Config) -> list[str]:
     return honest[: max(0, len(names) - experiment.frozen)] or honest or names
 
 
-def honest_nodes(config: Config) -> list[str]:
+def honest_nodes(config: LabConfig) -> list[str]:
     """All but the hostile ones."""
     swarm = config.swarm
     return [f"node-{number}" for number in range(1, max(0, swarm.nodes - config.experiment.adversaries) + 1)]
@@ -183,7 +183,7 @@ def slug(text: str) -> str:
     return text.replace("/", "~").replace(" ", "_")
 
 
-def _read_run(folder: Path, cell: Cell, config: Config, counted: Sequence[str], attacked: bool) -> RunResult | None:
+def _read_run(folder: Path, cell: Cell, config: LabConfig, counted: Sequence[str], attacked: bool) -> RunResult | None:
     """None for one that is not finished, or cannot be read."""
     path = folder / cell.path
     try:

@@ -21,8 +21,8 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from shoal.apps.lab.answers import in_form, right_answer, wrong_answer
-from shoal.apps.lab.bases import QUALITY, RewardRecipe, batches
-from shoal.apps.lab.supervised import descend
+from shoal.apps.lab.recipes import QUALITY, RewardRecipe
+from shoal.apps.lab.supervised import batches, descend, save
 from shoal.config.settings import Config
 from shoal.policy.device import Placement
 from shoal.policy.draw import Sampling
@@ -70,7 +70,7 @@ def make_reward_model(recipe: RewardRecipe, start: str, out: Path, tell: Callabl
     _with_head(lm, recipe.seed, out)
     reward = ModelReward(str(out), CPU)
     learn(reward, shown, recipe, tell)
-    reward.model.half().save_pretrained(out)
+    save(out, reward.model.half(), lm.tokenizer)
     found = quality(ModelReward(str(out), CPU), tried)
     tell(", ".join(f"{name} {value:.3g}" for name, value in found.items()))
     (out / QUALITY).write_text(json.dumps(found) + "\n")
@@ -151,5 +151,4 @@ def _with_head(lm: LanguageModel, seed: int, out: Path) -> None:
     model.base_model.load_state_dict(lm.model.base_model.state_dict())
     tokenizer: Any = lm.tokenizer
     tokenizer.chat_template = TEMPLATE
-    model.save_pretrained(out)
-    tokenizer.save_pretrained(out)
+    save(out, model, tokenizer)

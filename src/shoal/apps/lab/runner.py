@@ -14,7 +14,7 @@ at a time runs a study, and what was made by other settings than the study's is 
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -24,21 +24,19 @@ from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from shoal.apps.lab.bases import BASE, QUALITY, AnyRecipe, in_order, make_base
-from shoal.apps.lab.cells import DONE, alike, run_cell, run_together
+from shoal.apps.lab.bases import make_base
+from shoal.apps.lab.cells import DONE, run_cell
 from shoal.apps.lab.cluster import run_on_ray
-from shoal.apps.lab.processes import Event, Job, run_jobs
+from shoal.apps.lab.processes import Job, run_jobs
 from shoal.apps.lab.provenance import BASES, differences
+from shoal.apps.lab.recipes import BASE, QUALITY, RECIPE, AnyRecipe, in_order
 from shoal.apps.lab.study import Cell, Study, read_study
 from shoal.config.load import merged, refuse_code
 from shoal.config.policy import GUPPY
-from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.runs.folder import CONFIG, locked, write_atomically
 
 STUDY: Final = "study.toml"
-RECIPE: Final = "recipe.json"
-"""What a model that the study made was made by, in its folder."""
 SAID: Final = 5
 """Folders that a message names."""
 ALIKE: Final = 3
@@ -110,69 +108,53 @@ def _overlap(given: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def run_study(
-    study: Study, folder: Path, console: Console, jobs: int = 0, together: int = 0, ray: str | None = None
-) -> list[str]:
-    """Runs what is left and returns what failed, a line each. `jobs`: processes, 0 for one a core. `together`: runs in
-    one batched program; 0 for 8 where there is a GPU and for one elsewhere; those of one that fails are then run one
-    after another. `ray`: the address of a cluster.
+def run_study(study: Study, folder: Path, console: Console, jobs: int = 0, ray: str | None = None) -> list[str]:
+    """Runs what is left of a study and returns the failures, a line each. `jobs`: processes, 0 for one a core. `ray`:
+    the address of a cluster.
 
     Raises `UserError` if another process runs the study, if finished runs or models have other settings than it says
-    now, if a model cannot be made, or if the first runs all fail for one reason.
+    now, if a model cannot be made, or if the first runs all fail for the same reason.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with closing(locked(folder)):
-        return _run_left(study, folder, console, jobs or os.cpu_count() or 1, together, ray)
+        return _run_left(study, folder, console, jobs or os.cpu_count() or 1, ray)
 
 
-def _run_left(study: Study, folder: Path, console: Console, jobs: int, together: int, ray: str | None) -> list[str]:
+def _run_left(study: Study, folder: Path, console: Console, jobs: int, ray: str | None) -> list[str]:
     cells = list(study.cells())
     left = [cell for cell in cells if not (folder / cell.path / DONE).exists()]
+    finished = begun = len(cells) - len(left)
     _refuse_others(study, folder, [cell for cell in cells if cell not in left])
     for cell in left:
         path = folder / cell.path
         if (path / CONFIG).exists() and (changed := differences(path, study.config(cell, folder))):
-            console.print(f"{cell}: was begun with other settings ({changed[0]}), and begins anew", markup=False)
-    failures: list[str] = []
+            console.print(f"{cell}: begun with other settings ({changed[0]}), so it starts again", markup=False)
     reasons: list[str] = []
+    failures: list[str] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[unit]}"))
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("left"), console=console) as bar:
         _make_bases(study, folder, jobs, bar)
         planned = [(study.config(cell, folder), folder / cell.path) for cell in left]
-        total = sum(config.rounds for config, _ in planned)
-        line = bar.add_task(f"{len(cells) - len(left)} of {len(cells)} runs done", total=total, unit="rounds")
         rounds = [0] * len(planned)
-        finished = begun = len(cells) - len(left)
-
-        def go(chosen: Sequence[int], together: int, jobs: int) -> list[int]:
-            """Runs these, and returns those of groups that failed."""
-            nonlocal finished
-            again: list[int] = []
-            events, groups = _events([planned[number] for number in chosen], folder, jobs, together, ray)
-            with closing(events):
-                for event in events:
-                    group = [chosen[place] for place in groups[event.job]]
-                    if event.kind == "progress":
-                        place, round = event.value if isinstance(event.value, tuple) else (0, event.value)
-                        rounds[group[place]] = round
-                    elif event.kind == "done":
-                        finished += len(group)
-                    elif len(group) > 1:
-                        again += group
-                        words = f"{len(group)} runs as one program failed, and are run singly: {event.value}"
-                        bar.console.print(words, style="yellow", markup=False)
-                    else:
-                        failures.append(f"{left[group[0]]}: {event.value}")
-                        bar.console.print(f"failed: {failures[-1]}", style="red", markup=False)
-                        reasons.append(event.value)
-                        if finished == begun and len(left) > ALIKE and reasons == [event.value] * ALIKE:
-                            raise UserError(f"the first {ALIKE} runs failed for one reason, and no other was begun")
-                    bar.update(line, completed=sum(rounds), description=f"{finished} of {len(cells)} runs done")
-            return again
-
-        again = go(range(len(planned)), together or (8 if _has_gpu() else 1), jobs)
-        if again:
-            go(again, 1, 1)  # a GPU has not room for many at once
+        total = sum(config.rounds for config, _ in planned)
+        line = bar.add_task(f"{finished} of {len(cells)} runs done", total=total, unit="rounds")
+        if ray:
+            events = run_on_ray(ray, planned, folder / BASES)
+        else:
+            events = run_jobs([(run_cell, cell) for cell in planned], min(jobs, max(len(planned), 1)), threads=1)
+        with closing(events):
+            for event in events:
+                if event.kind == "progress":
+                    rounds[event.job] = event.value
+                elif event.kind == "done":
+                    finished += 1
+                else:
+                    reasons.append(event.value)
+                    failures.append(f"{left[event.job]}: {event.value}")
+                    bar.console.print(f"failed: {failures[-1]}", style="red", markup=False)
+                    if finished == begun and len(left) > ALIKE and reasons == [event.value] * ALIKE:
+                        raise UserError(f"the first {ALIKE} runs failed for the same reason, so no other was started")
+                bar.update(line, completed=sum(rounds), description=f"{finished} of {len(cells)} runs done")
     return failures
 
 
@@ -186,27 +168,6 @@ def _refuse_others(study: Study, folder: Path, finished: Sequence[Cell]) -> None
             f"finished runs have other settings than the study now ({next(iter(others.values()))[0]}): delete "
             f"{', '.join(list(others)[:SAID])}{several}, and they are run again; or take another --out"
         )
-
-
-def _events(
-    planned: Sequence[tuple[Config, Path]], folder: Path, jobs: int, together: int, ray: str | None
-) -> tuple[Generator[Event, None, None], list[list[int]]]:
-    """What happens as all is run, and which runs each job has."""
-    singly = [[number] for number in range(len(planned))]
-    if ray:
-        return run_on_ray(ray, planned, folder / BASES), singly
-    if together == 1:
-        work: list[Job] = [(run_cell, (config, path)) for config, path in planned]
-        return run_jobs(work, min(jobs, max(len(work), 1)), 1), singly
-    groups = []
-    for group in alike([config for config, _ in planned]):
-        groups += [group[start : start + together] for start in range(0, len(group), together)]
-    work = [(_run_group, ([planned[number] for number in group],)) for group in groups]
-    return run_jobs(work, 1, os.cpu_count() or 1), groups
-
-
-def _run_group(cells: Sequence[tuple[Config, Path]], tell: Any) -> None:
-    run_together(cells, lambda number, round: tell((number, round)))
 
 
 def _make_bases(study: Study, folder: Path, jobs: int, bar: Progress) -> None:
@@ -258,8 +219,3 @@ def _refuse_other_recipe(recipe: AnyRecipe, path: Path) -> None:
             f"{path} was made by another recipe than the study has now ({RECIPE} there): delete it and the runs that "
             "began with it, or take another --out"
         )
-
-
-def _has_gpu() -> bool:
-    """Whether torch would find one, by its device file: torch takes seconds to import."""
-    return Path("/dev/nvidiactl").exists()

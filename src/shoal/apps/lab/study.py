@@ -40,11 +40,11 @@ from typing import Any, Literal, Self, TypeVar
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from shoal.apps.lab.bases import BASE, AnyRecipe
+from shoal.apps.lab.config import LabConfig, make_lab_config
 from shoal.apps.lab.permutation import pairs_needed
-from shoal.config.load import make_config, merged, read_config
+from shoal.apps.lab.recipes import BASE, AnyRecipe
+from shoal.config.load import merged, read_config
 from shoal.config.section import Section
-from shoal.config.settings import Config
 from shoal.errors import UserError
 
 ONLY = "main"
@@ -184,14 +184,14 @@ class Study(Section):
                     if not spec.regimes or regime in spec.regimes:
                         yield Cell(regime, arm, seed)
 
-    def config(self, cell: Cell, folder: Path | None = None) -> Config:
+    def config(self, cell: Cell, folder: Path | None = None) -> LabConfig:
         """The settings of a run. Raises `UserError` where they are wrong. `folder`: of the study, where its own models
         are."""
         regime = self.regimes.get(cell.regime, Regime())
         settings = merged(merged(self.base, regime.settings), self.arms[cell.arm].settings)
         settings = merged(settings, {"seed": cell.seed})
         where = f"{cell.regime}, {cell.arm}"
-        config = make_config(settings, where, allow_code=True)  # whoever runs it asks `code` before
+        config = make_lab_config(settings, where)
         for name in {model.removeprefix(BASE) for model in config.policy.model} & self.bases.keys():
             if (kept := self.bases[name].tasks.held_out) != config.tasks.held_out:
                 raise UserError(

@@ -26,7 +26,7 @@ from shoal.apps.lab.attacks import (
     planted,
     tagged_tasks,
 )
-from shoal.config.experiment import ExperimentConfig
+from shoal.apps.lab.config import ExperimentConfig
 from shoal.config.settings import Config
 from shoal.config.tasks import TasksConfig
 from shoal.identity.keys import Identity

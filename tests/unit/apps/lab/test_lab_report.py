@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from shoal.apps.lab.config import make_lab_config
 from shoal.apps.lab.report import write_report
 from shoal.apps.lab.report_contrasts import MET, NOT_MET, OPEN, UNASKED, relative_difference, verdicts
 from shoal.apps.lab.report_text import markdown, number
 from shoal.apps.lab.results import counted_nodes, cuts, read_results, scores
-from shoal.config.load import make_config
 from shoal.errors import UserError
 from studies import make_study
 
@@ -186,7 +186,7 @@ def test_areas_end_where_the_least_run_does(tmp_path: Path) -> None:
     ],
 )
 def test_nodes_that_count(settings: dict[str, Any], counted: int) -> None:
-    config = make_config({"swarm": {"nodes": 4}} | settings, "test").resolved()
+    config = make_lab_config({"swarm": {"nodes": 4}} | settings, "test").resolved()
     assert counted_nodes(config) == [f"node-{place}" for place in range(1, counted + 1)]
 
 
