@@ -45,7 +45,7 @@ def runs(config: LinearConfig, seeds: Sequence[int]) -> list[LinearResult]:
 def gain(above: Sequence[float], below: Sequence[float]) -> Interval:
     """Ratio of figures, seed by seed."""
     logs = [math.log(one / other) for one, other in zip(above, below, strict=True)]
-    interval = iqm_interval([logs])
+    interval = iqm_interval(logs)
     return Interval(*(math.exp(x) for x in (interval.value, interval.low, interval.high)))
 
 

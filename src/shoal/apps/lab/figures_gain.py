@@ -10,9 +10,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from shoal.apps.lab.figures import Picture, blank, dress, mark_empty
+from shoal.apps.lab import drawing
+from shoal.apps.lab.drawing import Picture
 from shoal.apps.lab.intervals import Interval, interquartile_mean
-from shoal.apps.lab.report_contrasts import relative_difference
+from shoal.apps.lab.report_contrasts import gain_of
 from shoal.apps.lab.results import Results, known, scores
 from shoal.apps.lab.study import Gain, Study
 from shoal.runs.curves import INK, MUTED
@@ -45,10 +46,7 @@ def points(results: Results, gain: Gain) -> list[Point]:
         x = _x(results.study, gain, regime, [known(each, "held_out/start") for each in figures.values()])
         if x is None or not both:
             continue
-        gains = {
-            name: relative_difference(known(figures[gain.treated], name), known(figures[gain.control], name))
-            for name in WHAT
-        }
+        gains = {name: gain_of(figures, name, gain.treated, gain.control) for name in WHAT}
         found.append(Point(regime, x, gains, len(both)))
     return sorted(found, key=lambda point: point.x)
 
@@ -62,7 +60,7 @@ def draw_gains(gains: Mapping[str, tuple[Gain, Sequence[Point]]]) -> Picture | N
     }
     if not drawn:
         return None
-    figure = blank(7.2 if len(drawn) == 1 else 4.8 * len(drawn), 5.6)
+    figure = drawing.blank(7.2 if len(drawn) == 1 else 4.8 * len(drawn), 5.6)
     panels = figure.subplots(2, len(drawn), sharex="col", squeeze=False)
     table: list[dict[str, Any]] = []
     missing: list[str] = []
@@ -92,7 +90,7 @@ def _column(panels: Sequence[Axes], gain: Gain, found: Sequence[Point]) -> list[
     times = max(value.value for value in values) > LARGE and min(value.low for value in values) > -1
     table: list[dict[str, Any]] = []
     for axes, (name, words), mark in zip(panels, WHAT.items(), "os", strict=True):
-        dress(axes, "", "", f"{words}, times {gain.control}" if times else f"gain in {words} (%)")
+        drawing.dress(axes, "", "", f"{words}, times {gain.control}" if times else f"gain in {words} (%)")
         for point in found:
             value = point.gains[name]
             table.append(
@@ -110,7 +108,7 @@ def _column(panels: Sequence[Axes], gain: Gain, found: Sequence[Point]) -> list[
                     f"{v:.3g}×" if times else f"{v:+.2g}", (where[point.regime], v), xytext=(7, 5),
                     textcoords="offset points", fontsize=8, color=INK, parse_math=False, annotation_clip=False,
                 )  # fmt: skip
-        mark_empty(axes)
+        drawing.mark_empty(axes)
         if times:
             _as_times(axes)
         axes.axhline(1 if times else 0, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from shoal.apps.lab import figures_held_out, figures_reward
 from shoal.apps.lab.cells import installed
-from shoal.apps.lab.figures import Picture, save
+from shoal.apps.lab.drawing import Picture, save
 from shoal.apps.lab.figures_gain import Point, draw_gains, points
 from shoal.apps.lab.intervals import Interval, iqm_interval
 from shoal.apps.lab.report_contrasts import Verdict, ratios, verdicts
@@ -65,7 +65,7 @@ def pictures(results: Results, gains: Mapping[str, Sequence[Point]]) -> Iterator
     for regime, runs in results.runs.items():
         drawn += [
             figures_held_out.curves(regime, runs, study),
-            figures_reward.by_node(regime, runs),
+            figures_reward.by_node(regime, runs, study),
             figures_reward.moving(regime, runs, study),
             figures_reward.against(regime, runs, study),
         ]
@@ -122,7 +122,7 @@ def _figure(figures: Mapping[int, Figures], name: str) -> dict[str, Any] | None:
     values = known(figures, name)
     if not values:
         return None
-    interval = _interval(iqm_interval([list(values.values())]))
+    interval = _interval(iqm_interval(list(values.values())))
     return {**interval, "missing": len(figures) - len(values), "seeds": by_seed(figures, name)}
 
 
@@ -162,6 +162,7 @@ def _contrast(verdict: Verdict) -> dict[str, Any]:
         "outcome": verdict.outcome,
         "sentence": verdict.sentence,
         "relative": _interval(verdict.relative),
+        "by_seed": verdict.scores,
     }
     if contrast is not None:
         said |= {key: value for key, value in asdict(contrast).items() if key not in said}

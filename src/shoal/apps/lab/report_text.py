@@ -210,8 +210,9 @@ def _reading(data: dict[str, Any]) -> str:
         "## How to read this\n\n"
         "The swarm run is the unit: nodes, tasks and rounds of one run depend on each other. What counts is held-out "
         "pass@1 and the reward of a node's own unfiltered rollouts. What could not be concluded is said so above, and "
-        "is not evidence that there is no effect. What was not measured is –. All figures by seed: `report.json`; all "
-        "numbers of a picture: the CSV beside it."
+        "is not evidence that there is no effect. What was not measured is –. The areas of a regime's table end where "
+        "its shortest run ends; those of a contrast end where the shorter of its two arms ends. Both by seed: "
+        "`report.json`. All numbers of a figure: the CSV beside it."
     )
 
 

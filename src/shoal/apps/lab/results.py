@@ -18,15 +18,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal.apps.lab.attacks import attack_measures
+from shoal.apps.lab.cells import DONE
 from shoal.apps.lab.config import LabConfig
 from shoal.apps.lab.measures import PASS, held_out, summary, tokens_generated
 from shoal.apps.lab.provenance import differences
-from shoal.apps.lab.study import Cell, Study, read_study
+from shoal.apps.lab.study import STUDY, Cell, Study, read_study
 from shoal.errors import UserError
 from shoal.runs.folder import LEARNED, run_metrics
 
-STUDY: Final = "study.toml"
-DONE: Final = "done.json"
 KEPT: Final = frozenset(
     "round node reward/local reward/trained_on rollouts/wanted rollouts/refused tokens/generated tokens/trained "
     "learner/steps gradient/external external/ess external/gated".split()
@@ -176,11 +175,6 @@ def by_seed(figures: Mapping[int, Figures], name: str) -> dict[int, float | None
 def known(figures: Mapping[int, Figures], name: str) -> dict[int, float]:
     """The same without the seeds for which it was not measured."""
     return {seed: value for seed, value in by_seed(figures, name).items() if value is not None and math.isfinite(value)}
-
-
-def slug(text: str) -> str:
-    """A regime's name as part of a file's; no two of a study are alike in it."""
-    return text.replace("/", "~").replace(" ", "_")
 
 
 def _read_run(folder: Path, cell: Cell, config: LabConfig, counted: Sequence[str], attacked: bool) -> RunResult | None:

@@ -30,13 +30,12 @@ from shoal.apps.lab.cluster import run_on_ray
 from shoal.apps.lab.processes import Job, run_jobs
 from shoal.apps.lab.provenance import BASES, differences
 from shoal.apps.lab.recipes import BASE, QUALITY, RECIPE, AnyRecipe, in_order
-from shoal.apps.lab.study import Cell, Study, read_study
+from shoal.apps.lab.study import STUDY, Cell, Study, read_study
 from shoal.config.load import merged, refuse_code
 from shoal.config.policy import GUPPY
 from shoal.errors import UserError
 from shoal.runs.folder import CONFIG, locked, write_atomically
 
-STUDY: Final = "study.toml"
 SAID: Final = 5
 """Folders that a message names."""
 ALIKE: Final = 3

@@ -47,12 +47,14 @@ from shoal.config.load import merged, read_config
 from shoal.config.section import Section
 from shoal.errors import UserError
 
+STUDY = "study.toml"
+"""The study's file in its folder."""
 ONLY = "main"
 """The regime of a study that names none."""
 
 
 class Settings(Section):
-    """Words of its own, and settings of runs."""
+    """Settings of runs, with words of its own."""
 
     model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
     about: str = ""
@@ -79,15 +81,20 @@ class Arm(Settings):
     """The nodes whose figures count; none: all that learn."""
 
 
-class ContrastSpec(Section):
-    """A comparison that is named before the run."""
+class Pair(Section):
+    """Two arms that are compared."""
 
     treated: str
     """An arm."""
     control: str
     """The arm it is compared with, seed by seed."""
     regimes: list[str] = []
-    """Those it is made in; none: all that have both arms."""
+    """Where they are compared; none: in all regimes that have both arms."""
+
+
+class ContrastSpec(Pair):
+    """A comparison that is named before the run."""
+
     figure: str = ""
     """A figure of `measures.summary`; none: the study's."""
     expect: Literal["above", "below", "equal", "unknown"] = "unknown"
@@ -96,17 +103,13 @@ class ContrastSpec(Section):
     """For expect = equal: differences up to this share of the control's figure count as none."""
 
 
-class Gain(Section):
-    """A figure of its own: what `treated` gains over `control`, regime by regime."""
+class Gain(Pair):
+    """A figure of what `treated` gains over `control`, regime by regime."""
 
-    treated: str
-    control: str
     along: Literal["start", "nodes", "x"] = "start"
     """The axis: held-out pass@1 at the start, the number of nodes, or the `x` of each regime."""
     label: str = ""
     """Of the axis."""
-    regimes: list[str] = []
-    """Those it is drawn for; none: all that have both arms."""
 
 
 T = TypeVar("T", Arm, ContrastSpec, Gain)
@@ -161,17 +164,14 @@ class Study(Section):
             if not re.fullmatch(r"[\w .,+=%/-]{1,60}", name) or ".." in name:
                 raise ValueError(f"{name!r} cannot be a name: take letters, digits, spaces and . , + = % / - _")
         for names in (self.regimes, self.arms):
-            if len({_slug(name) for name in names}) < len(names):
+            if len({slug(name) for name in names}) < len(names):
                 raise ValueError(f"two of {', '.join(names)} would have the same folder")
         regimes = self.regimes or {ONLY: Regime()}
         for name, arm in self.arms.items():
             _known(arm.regimes, regimes, f"arm {name}")
-        for name, contrast in self.contrasts.items():
-            _known([contrast.treated, contrast.control], self.arms, f"contrast {name}")
-            _known(contrast.regimes, regimes, f"contrast {name}")
-        for name, gain in self.gains.items():
-            _known([gain.treated, gain.control], self.arms, f"gain {name}")
-            _known(gain.regimes, regimes, f"gain {name}")
+        for name, pair in (*self.contrasts.items(), *self.gains.items()):
+            _known([pair.treated, pair.control], self.arms, name)
+            _known(pair.regimes, regimes, name)
         _known(self.quick.regimes, regimes, "quick")
         _known(self.quick.arms, self.arms, "quick")
         return self
@@ -221,7 +221,7 @@ class Study(Section):
             raise UserError(f"{where}: base {name!r} is of kind {self.bases[name].kind}, and this takes a {kind}")
         return model if folder is None else str((folder / "bases" / name).absolute())
 
-    def paired(self, contrast: ContrastSpec | Gain) -> list[str]:
+    def paired(self, contrast: Pair) -> list[str]:
         """The regimes in which two arms are compared."""
         arms = [self.arms[contrast.treated], self.arms[contrast.control]]
         every = contrast.regimes or list(self.regimes or {ONLY: Regime()})
@@ -280,7 +280,7 @@ class Cell:
     @property
     def path(self) -> str:
         """Its folder within the study's."""
-        return f"runs/{_slug(self.regime)}/{_slug(self.arm)}/seed-{self.seed}"
+        return f"runs/{slug(self.regime)}/{slug(self.arm)}/seed-{self.seed}"
 
     def __str__(self) -> str:
         return f"{self.regime} · {self.arm} · seed {self.seed}" if self.regime != ONLY else f"{self.arm} · {self.seed}"
@@ -306,6 +306,6 @@ def _known(names: list[str], among: dict[str, Any], where: str) -> None:
             raise ValueError(f"{where} names {name!r}, which is none of {', '.join(among)}")
 
 
-def _slug(name: str) -> str:
-    """A name as part of a path."""
+def slug(name: str) -> str:
+    """A name as part of a path; no two regimes or arms of a study share one."""
     return name.replace("/", "~").replace(" ", "_")
