@@ -1,14 +1,14 @@
-"""`shoal lab run`: all runs of a study that are not finished yet, on all cores, one GPU or a cluster.
+"""`shoal lab run`: all unfinished runs of a study, on all cores or a cluster.
 
 A study's folder:
 
-    study.toml          the study as it is run; `shoal lab run DIR` goes on with it
-    bases/NAME/         models that it made
-    runs/REGIME/ARM/seed-N/     the folder of each run; one with `done.json` is finished
-    report/             what `shoal lab report DIR` makes of them
+    study.toml                  the study; `shoal lab run DIR` goes on with it
+    bases/NAME/                 models that it made
+    runs/REGIME/ARM/seed-N/     the folder of each run; a finished one has `done.json`
+    report/                     what `shoal lab report DIR` writes
 
-What is finished is never run again. A run that was killed goes on from its last checkpoint, if it has any. One process
-at a time runs a study, and what was made by other settings than the study's is not mixed in.
+A finished run is never run again. A killed run goes on from its last checkpoint, if it has one. One process at a time
+runs a study. Runs and models that were made with other settings than the study has now are refused.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from shoal.errors import UserError
 from shoal.runs.folder import CONFIG, locked, write_atomically
 
 SAID: Final = 5
-"""Folders that a message names."""
+"""Most folders that a message names."""
 ALIKE: Final = 3
-"""Runs that fail for one reason before any comes to its end: the others would fail too, and are not begun."""
+"""If so many runs fail for the same reason before any finishes, the others are not started."""
 QUIET_LAB: Final[dict[str, Any]] = {"checkpoint_every": 0, "threads": 1, "swarm": {"workers": 0}}
-"""What a run of a study has, unless the study says otherwise: it is one of many, and short."""
+"""Settings of a run, unless the study says otherwise: it is one of many, and short."""
 
 
 def open_study(
     path: Path, out: Path | None, given: dict[str, Any], quick: bool, allow_code: bool = False
 ) -> tuple[Study, Path]:
-    """The study in a file or in a folder that was begun, with what is `given` over all its settings, and its folder.
+    """The study in a file or in its folder, with the `given` settings over its own, and its folder.
 
     Raises `UserError` if the folder has another study, or if the study names code and the user does not allow it.
     """
@@ -55,7 +55,7 @@ def open_study(
     study = read_study(file)
     if path.is_dir():
         if given or quick or (out and out != path):
-            raise UserError(f"{path} was begun with its own settings; leave other flags away, or take another --out")
+            raise UserError(f"{path} has its own settings: leave out other flags, or take another --out")
         if not allow_code:
             refuse_code(study.code, str(file))
         return study, path
@@ -70,15 +70,15 @@ def open_study(
     text = tomli_w.dumps(study.model_dump(mode="json", exclude_none=True, exclude_defaults=True))
     kept = folder / STUDY
     if kept.exists() and kept.read_text(encoding="utf-8") != text:
-        raise UserError(f"{folder} has another study, or this one with other settings; take another --out")
+        raise UserError(f"{folder} has another study, or this one with other settings: take another --out")
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(kept, text.encode())
     return study, folder
 
 
 def overruled(study: Study, given: dict[str, Any]) -> Study:
-    """The study with `given` settings over those of every run. Regimes whose models another model replaces are one
-    regime then: the first of them stays."""
+    """The study with `given` settings over those of every run. A given model makes regimes that differ by their models
+    one regime: the first of them stays."""
     if not given:
         return study
     study = study.model_copy(deep=True)
@@ -95,7 +95,7 @@ def overruled(study: Study, given: dict[str, Any]) -> Study:
 
 
 def _overlap(given: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-    """What of `given` would be hidden by `settings`."""
+    """The part of `given` that `settings` would override."""
     found: dict[str, Any] = {}
     for name, value in given.items():
         if name not in settings:
@@ -158,19 +158,19 @@ def _run_left(study: Study, folder: Path, console: Console, jobs: int, ray: str 
 
 
 def _refuse_others(study: Study, folder: Path, finished: Sequence[Cell]) -> None:
-    """Raises `UserError` if finished runs have other settings than the study now: the report would mix them."""
+    """Raises `UserError` if finished runs have other settings than the study now."""
     found = {str(folder / c.path): differences(folder / c.path, study.config(c, folder)) for c in finished}
     others = {path: changed for path, changed in found.items() if changed}
     if others:
         several = f" and {len(others) - SAID} more" if len(others) > SAID else ""
         raise UserError(
             f"finished runs have other settings than the study now ({next(iter(others.values()))[0]}): delete "
-            f"{', '.join(list(others)[:SAID])}{several}, and they are run again; or take another --out"
+            f"{', '.join(list(others)[:SAID])}{several} to run them again, or take another --out"
         )
 
 
 def _make_bases(study: Study, folder: Path, jobs: int, bar: Progress) -> None:
-    """The study's own models that are missing, those that need no other first."""
+    """Makes the study's own models that are missing, in the order in which they need each other."""
     try:
         turns = in_order(study.bases)
     except ValueError as error:
@@ -180,7 +180,7 @@ def _make_bases(study: Study, folder: Path, jobs: int, bar: Progress) -> None:
     configs = [study.config(cell) for cell in study.cells()]
     used = {model for c in configs for model in (*c.policy.model, *(spec.model for spec in c.rewards))}
     wanted = {name for name in study.bases if f"{BASE}{name}" in used}
-    for turn in reversed(turns):  # and what those start from
+    for turn in reversed(turns):  # and the bases that those start from
         wanted |= {study.bases[name].start for name in turn if name in wanted}
     for name in sorted(wanted & study.bases.keys()):
         _refuse_other_recipe(study.bases[name], room / name)
@@ -205,16 +205,16 @@ def _make_bases(study: Study, folder: Path, jobs: int, bar: Progress) -> None:
 
 
 def _refuse_other_recipe(recipe: AnyRecipe, path: Path) -> None:
-    """Raises `UserError` if the model in `path` was made by another recipe. Settings that came later, which its
-    recipe.json has not, have their defaults."""
+    """Raises `UserError` if the model in `path` was made by another recipe. Settings that its recipe.json lacks have
+    their defaults."""
     if not (path / RECIPE).exists():
         return
     try:
         was: AnyRecipe | None = TypeAdapter[AnyRecipe](AnyRecipe).validate_json((path / RECIPE).read_bytes())
     except ValidationError:
-        was = None  # of a shoal whose recipes were others
+        was = None  # of another version of shoal
     if was != recipe:
         raise UserError(
             f"{path} was made by another recipe than the study has now ({RECIPE} there): delete it and the runs that "
-            "began with it, or take another --out"
+            "started from it, or take another --out"
         )

@@ -1,4 +1,4 @@
-"""A study: arms and regimes over seeds, with what is expected of them, in one TOML file.
+"""A study file: arms and regimes over seeds, with what is expected of them.
 
     title = "Does sharing help?"
     expect = ["4/4 is above 8/0 where success is sparse."]
@@ -66,17 +66,14 @@ class Settings(Section):
 
 
 class Regime(Settings):
-    """Circumstances in which all arms are compared."""
-
-    x: float | None = None
-    """Where the regime stands on the axis of a gain."""
+    """Circumstances in which arms are compared."""
 
 
 class Arm(Settings):
     """What is compared."""
 
     regimes: list[str] = []
-    """Those it is run in; none: all."""
+    """The regimes it is run in; none: all."""
     count: list[str] = []
     """The nodes whose figures count; none: all that learn."""
 
@@ -106,26 +103,24 @@ class ContrastSpec(Pair):
 class Gain(Pair):
     """A figure of what `treated` gains over `control`, regime by regime."""
 
-    along: Literal["start", "nodes", "x"] = "start"
-    """The axis: held-out pass@1 at the start, the number of nodes, or the `x` of each regime."""
-    label: str = ""
-    """Of the axis."""
+    along: Literal["start", "nodes"] = "start"
+    """The x axis: held-out pass@1 at the start, or the number of nodes."""
 
 
 T = TypeVar("T", Arm, ContrastSpec, Gain)
 
 
 class Quick(Section):
-    """What is less with --quick."""
+    """The part of the study that --quick runs."""
 
     seeds: int = Field(2, ge=1)
-    """How many of the seeds."""
+    """How many seeds."""
     settings: dict[str, Any] = {}
-    """Over those of `base`."""
+    """They go over those of `base`."""
     regimes: list[str] = []
-    """Those that are run; none: all."""
+    """The ones that are run; none: all."""
     arms: list[str] = []
-    """Those that are run; none: all."""
+    """The ones that are run; none: all."""
 
 
 class Study(Section):
@@ -133,19 +128,19 @@ class Study(Section):
 
     model_config = ConfigDict(validate_assignment=False)  # its parts are checked against each other
     title: str
-    """What it asks, in a line."""
+    """Its question, in one line."""
     about: str = ""
     """Why, in a few sentences."""
     expect: list[str] = []
-    """What is expected, written before the run; the report repeats it beside what came out."""
+    """What is expected, written before the run; the report repeats it."""
     seeds: list[int] = Field(min_length=1)
-    """One run of each arm and regime for each."""
+    """Each seed is one run of each arm and regime."""
     figure: str = "held_out/area_per_update"
-    """What contrasts are about, unless they say otherwise (`shoal.apps.lab.measures.summary`)."""
+    """The figure of contrasts that name none (`shoal.apps.lab.measures.summary`)."""
     threshold: float = Field(0.1, gt=0, lt=1)
     """Held-out pass@1 of a task from which a node counts as having learned it."""
     alpha: float = Field(0.05, gt=0, lt=1)
-    """How improbable by chance a difference must be, after Holm's adjustment, to be called one."""
+    """Significance level, after Holm's adjustment."""
     base: dict[str, Any] = {}
     """Settings of every run."""
     bases: dict[str, AnyRecipe] = {}
@@ -177,7 +172,7 @@ class Study(Section):
         return self
 
     def cells(self) -> Iterator[Cell]:
-        """Every run of the study: by seed first, so that a study that is cut short has whole seeds."""
+        """Every run of the study, seed by seed, so that a study that is cut short has whole seeds."""
         for seed in self.seeds:
             for regime in self.regimes or {ONLY: Regime()}:
                 for arm, spec in self.arms.items():
@@ -185,8 +180,7 @@ class Study(Section):
                         yield Cell(regime, arm, seed)
 
     def config(self, cell: Cell, folder: Path | None = None) -> LabConfig:
-        """The settings of a run. Raises `UserError` where they are wrong. `folder`: of the study, where its own models
-        are."""
+        """The settings of a run. `folder`: the study's, with its own models. Raises `UserError` for wrong settings."""
         regime = self.regimes.get(cell.regime, Regime())
         settings = merged(merged(self.base, regime.settings), self.arms[cell.arm].settings)
         settings = merged(settings, {"seed": cell.seed})
@@ -205,7 +199,7 @@ class Study(Section):
 
     @property
     def code(self) -> list[str]:
-        """The code of one's own that the study names: to run it is to run that."""
+        """The code of the user that the study names and would run."""
         return [name for cell in self.cells() for name in self.config(cell).code] + [
             name for recipe in self.bases.values() for name in recipe.tasks.code
         ]
@@ -228,7 +222,7 @@ class Study(Section):
         return [r for r in every if all(not arm.regimes or r in arm.regimes for arm in arms)]
 
     def smaller(self) -> Study:
-        """The same with what `quick` leaves of it."""
+        """The part of the study that `quick` names."""
         study = self.model_copy(deep=True)
         quick = self.quick
         study.seeds = study.seeds[: quick.seeds]
@@ -239,7 +233,7 @@ class Study(Section):
         return study
 
     def keep_to_regimes(self) -> None:
-        """Leaves out what was for regimes of which none is left."""
+        """Drops arms, contrasts and gains whose regimes are all gone."""
 
         def left(specs: dict[str, T]) -> dict[str, T]:
             kept = {}
@@ -256,7 +250,7 @@ class Study(Section):
         self.gains = {n: g for n, g in self.gains.items() if {g.treated, g.control} <= names}
 
     def hopeless(self) -> list[str]:
-        """What the contrasts cannot conclude, whatever comes out: there are too few seeds for so many of them."""
+        """Warnings about contrasts that have too few seeds to conclude anything."""
         found = []
         for equal, what in ((False, "a difference"), (True, "equality")):
             count = sum(len(self.paired(c)) for c in self.contrasts.values() if (c.expect == "equal") is equal)

@@ -116,7 +116,7 @@ def test_a_person_says_the_same_again_and_nothing_where_nothing_is_right() -> No
 
     nobody = Person(Bare(TASKS), 0.5, Parrot())
     assert nobody.generate(questions[:1], 3, 1) == [()]
-    assert "nobody says what is right" in nobody.trouble
+    assert "no right answer is known" in nobody.trouble
 
 
 class Longer:
