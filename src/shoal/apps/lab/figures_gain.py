@@ -92,14 +92,8 @@ def _column(panels: Sequence[Axes], gain: Gain, found: Sequence[Point]) -> list[
     times = max(value.value for value in values) > LARGE and min(value.low for value in values) > -1
     table: list[dict[str, Any]] = []
     for axes, (name, words), mark in zip(panels, WHAT.items(), "os", strict=True):
-        drawing.dress(
-            axes,
-            "",
-            "",
-            f"{words}:\n{gain.treated} as a multiple of {gain.control}"
-            if times
-            else f"{words}:\ngain of {gain.treated} over {gain.control}, %",
-        )
+        ratio = f"{gain.treated} as a multiple of {gain.control}" if times else f"{gain.treated} over {gain.control}, %"
+        drawing.dress(axes, "", "", f"{words}:\n{ratio}")
         for point in found:
             value = point.gains[name]
             table.append(
