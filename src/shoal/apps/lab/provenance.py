@@ -1,4 +1,4 @@
-"""By what a run was made: the code, and the settings beside those of its study now."""
+"""What made a run: its code, and its settings beside those of its study now."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shoal.errors import UserError
 from shoal.runs.folder import CONFIG
 
 BASES: Final = "bases"
-"""The folder of a study's own models, in the study's."""
+"""The folder of a study's own models, in the folder of the study."""
 
 
 def _hash_of_sources() -> str:
@@ -27,12 +27,12 @@ def _hash_of_sources() -> str:
 
 
 SOURCES: Final = _hash_of_sources()
-"""Of the package's .py files as the process began: later changes of the files are not what it runs."""
+"""Hash of the package's .py files when the process started."""
 
 
 def differences(path: Path, config: LabConfig) -> list[str]:
-    """What of the settings of the run in `path` is not as in `config`: a line for each. Settings that its config.toml
-    has not, since they are newer, have their defaults there; where the study's own models lie does not matter."""
+    """The settings of the run in `path` that differ from `config`, a line for each. Settings that its config.toml lacks
+    have their defaults; the place of the study's own models does not matter."""
     try:
         was = make_lab_config(read_config(path / CONFIG), str(path / CONFIG)).resolved()  # nothing is run
     except UserError as error:
@@ -42,7 +42,7 @@ def differences(path: Path, config: LabConfig) -> list[str]:
 
 
 def _plain(config: LabConfig) -> dict[str, Any]:
-    """Every setting by its dotted name, models that the study made by theirs."""
+    """Every setting by its dotted name; models that the study made by their names."""
     config = config.model_copy(deep=True)
     config.policy.model = [_base(model) for model in config.policy.model]
     for spec in config.rewards:
@@ -53,6 +53,6 @@ def _plain(config: LabConfig) -> dict[str, Any]:
 
 
 def _base(model: str) -> str:
-    """`base:NAME` for the folder of a model that a study made: it lies elsewhere once the study's folder is moved."""
+    """`base:NAME` for the folder of a model that a study made, since that folder can be moved."""
     path = Path(model)
     return BASE + path.name if path.is_absolute() and path.parent.name == BASES else model

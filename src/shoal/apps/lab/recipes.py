@@ -30,21 +30,21 @@ QUALITY: Final = "quality.json"
 
 
 class Recipe(Section):
-    """How a policy is made."""
+    """How to make a policy."""
 
     kind: Literal["policy"] = "policy"
     start: str = ""
-    """The base it goes on from, or guppy; nothing: from scratch, with a vocabulary of its own."""
+    """The base it starts from, or guppy; none: from scratch, with its own vocabulary."""
     tasks: TasksConfig = TasksConfig()
     """What it is asked."""
     knows: list[str] = []
-    """The tasks of which it gets right answers, in form or not; none named: all. Of the others it gets useless ones."""
+    """The tasks whose right answers it is shown; none named: all. For others it is shown useless answers."""
     right: float = Field(0.1, ge=0, le=1)
     """The share of right answers in form."""
     refused: float = Field(0.3, ge=0, le=1)
     """The share of right answers in a form that the verifier refuses."""
     forms: list[str] = Field(["{}"], min_length=1)
-    """What a right answer in form looks like, {} being the answer; drawn in turn."""
+    """What a right answer in form looks like; {} is the answer. One is drawn at random for each example."""
     steps: int = Field(1500, ge=0)
     """Batches."""
     batch: int = Field(96, ge=1)
@@ -70,17 +70,17 @@ class Recipe(Section):
 
 
 class RewardRecipe(Section):
-    """How a reward model is made: by showing a policy right and wrong answers, its own among them."""
+    """How to make a reward model: a policy is shown right and wrong answers, its own among them."""
 
     kind: Literal["reward"]
     start: str = Field(min_length=1)
-    """The base that it goes on from, or guppy: it is shown what that says."""
+    """The base it starts from, or guppy. Its answers are shown too."""
     tasks: TasksConfig = TasksConfig()
     """What is asked."""
     questions: int = Field(1000, ge=1)
-    """Questions of the training side of which it is shown answers. The fewer, the less it knows of others."""
+    """Questions of the training side. The fewer, the less it knows about others."""
     samples: int = Field(4, ge=1)
-    """Answers to each that `start` gives, and as many that are made up and wrong. The right one is shown too."""
+    """Answers of `start` to each question, and as many made-up wrong ones. The right one is shown too."""
     steps: int = Field(300, ge=1)
     """Batches."""
     batch: int = Field(96, ge=2)
@@ -103,8 +103,8 @@ AnyRecipe = Annotated[
 
 
 def in_order(bases: Mapping[str, Recipe | RewardRecipe]) -> list[list[str]]:
-    """The bases in turns: those of a turn need none but earlier ones. Raises `ValueError` for one that nobody makes;
-    nothing is made from a reward model."""
+    """The bases in turns: each needs only bases of earlier turns. Raises `ValueError` for a base that nothing can make;
+    nothing starts from a reward model."""
     turns: list[list[str]] = []
     made: set[str] = {"", GUPPY}
     left = dict(bases)
