@@ -1,4 +1,4 @@
-"""Trends of the linear model (`shoal.apps.lab.linear`): tables on the screen, CSV, JSON and a picture in a folder.
+"""Trends of the linear model (`linear_swarm.swarm`): tables on the screen, CSV, JSON and a picture in a folder.
 
     OMP_NUM_THREADS=1 python benchmarks/linear.py trends arms null scale --out docs/studies/linear
 
@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from linear_swarm.swarm import LinearConfig, LinearResult, run
 
 from shoal.apps.lab.contrasts import compare
 from shoal.apps.lab.intervals import Interval, iqm_interval
-from shoal.apps.lab.linear import LinearConfig, LinearResult, run
 
 P0 = (0.0005, 0.002, 0.01, 0.05)
 NODES = (2, 4, 8, 16, 32, 128, 1024)
@@ -45,7 +45,7 @@ def runs(config: LinearConfig, seeds: Sequence[int]) -> list[LinearResult]:
 def gain(above: Sequence[float], below: Sequence[float]) -> Interval:
     """Ratio of figures, seed by seed."""
     logs = [math.log(one / other) for one, other in zip(above, below, strict=True)]
-    interval = iqm_interval([logs])
+    interval = iqm_interval(logs)
     return Interval(*(math.exp(x) for x in (interval.value, interval.low, interval.high)))
 
 

@@ -5,7 +5,7 @@
 Prints the figures against the number of nodes, and of 512 nodes with more loss, more churn and longer delays, one at a
 time, and through a cut of the network; writes them to `network.csv`, `sweeps.csv`, `cut.csv`, `network.json` (all, with
 the settings) and `network.png`. Half of the time is warm-up. Small networks are repeated with other seeds. See
-`shoal.apps.lab.netsim` for what is real and what stands in, and docs/studies/network for what came out.
+`simnet.network` for what is real and what stands in, and docs/studies/network for what came out.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from statistics import fmean
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-
-from shoal.apps.lab.netsim import START, NetConfig, Network
-from shoal.apps.lab.netsim_measures import SLICE
+from simnet.config import NetConfig
+from simnet.figures import figures
+from simnet.network import START, Network
+from simnet.tally import SLICE
 
 NODES = (8, 64, 512, 4096, 10_000)
 SWEPT = 512
@@ -46,7 +47,7 @@ def simulate(config: NetConfig, seeds: int = 1) -> tuple[Row, Network]:
         counts = net.tally.counts
         if counts["sent"] != sum(counts[n] for n in ("received", "lost", "left", "overrun")) + net.unread:
             raise RuntimeError(f"messages do not add up: {dict(counts)}, {net.unread} unread")
-        rows.append(net.tally.row(net))
+        rows.append(figures(net))
         gc.collect()
     names = dict.fromkeys(name for row in rows for name in row)
     mean = {name: fmean(row.get(name, 0.0) for row in rows) for name in names}

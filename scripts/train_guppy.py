@@ -16,7 +16,8 @@ import json
 import shutil
 from pathlib import Path
 
-from shoal.apps.lab.bases import Recipe, make_base
+from shoal.apps.lab.bases import make_base
+from shoal.apps.lab.recipes import Recipe
 
 CARD = """\
 ---

@@ -36,9 +36,14 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def make_config(
-    settings: dict[str, Any], source: str, allow_code: bool = False, typed_endpoints: bool = False
+    settings: dict[str, Any],
+    source: str,
+    allow_code: bool = False,
+    typed_endpoints: bool = False,
+    kind: type[Config] = Config,
 ) -> Config:
-    """A `Config` of nested settings. Raises `UserError` with the first thing that is wrong and what would be right.
+    """A `Config` (or a `kind` of it) of nested settings. Raises `UserError` with the first thing that is wrong and what
+    would be right.
 
     What comes from a file is not trusted. `allow_code`: the user allows this source to name code that is run.
     `typed_endpoints`: the user typed the addresses of endpoints, so that they may receive his key.
@@ -50,11 +55,11 @@ def make_config(
             "take the shoal that wrote it, or write the settings anew"
         )
     try:
-        config = Config.model_validate(settings)
+        config = kind.model_validate(settings)
     except ValidationError as error:
         errors = error.errors()
         unknown = [fault for fault in errors if fault["type"] == "extra_forbidden"]  # it may be missed as well
-        raise UserError(f"{source}: {_explain((unknown or errors)[0])}") from error
+        raise UserError(f"{source}: {_explain((unknown or errors)[0], kind)}") from error
     if not allow_code:
         refuse_code(config.code, source)
     config.policy._from_file = not typed_endpoints and any(map(is_endpoint, config.policy.model))
@@ -90,11 +95,11 @@ def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _explain(error: Any) -> str:
+def _explain(error: Any, config: type[Config]) -> str:
     """One line about the first thing that is wrong."""
     where = [str(part) for part in error["loc"]]
     kind = ""
-    section: Any = Config
+    section: Any = config
     if where[0] == "rewards" and len(where) > 2:
         kind = where.pop(2)  # pydantic says which kind it read, which no file has in that place
     name = ".".join(part for part in where if not part.startswith(("literal[", "constrained-")) and part not in KINDS)

@@ -6,13 +6,12 @@ for short. Where TRL has a name for a thing, it is TRL's.
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 import tomli_w
 from pydantic import Field
 
 from shoal.config.evaluation import EvaluationConfig
-from shoal.config.experiment import ExperimentConfig
 from shoal.config.external import ExternalConfig
 from shoal.config.learner import LearnerConfig
 from shoal.config.policy import PolicyConfig, default_learning_rate, is_endpoint
@@ -52,9 +51,8 @@ class Config(Section):
     network: NetworkConfig = NetworkConfig()
     admission: AdmissionConfig = AdmissionConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
-    experiment: ExperimentConfig = ExperimentConfig()
 
-    def resolved(self) -> Config:
+    def resolved(self) -> Self:
         """The same with every `auto` that does not depend on the machine made explicit."""
         config = self.model_copy(deep=True)
         pond = config.tasks.suite in EASY and not config.tasks.tasks
@@ -79,5 +77,7 @@ class Config(Section):
         functions = [spec.function for spec in self.rewards if isinstance(spec, FunctionRewardSpec)]
         return self.tasks.code + functions + [name for name in factories if name]
 
-    def to_toml(self) -> str:
-        return "# A run of shoal; `shoal run --config THIS_FILE` repeats it.\n" + tomli_w.dumps(self.model_dump())
+    def to_toml(self, without: set[str] | None = None) -> str:
+        """The settings as a TOML file, less the sections in `without`."""
+        settings = self.model_dump(exclude=without)
+        return "# A run of shoal; `shoal run --config THIS_FILE` repeats it.\n" + tomli_w.dumps(settings)

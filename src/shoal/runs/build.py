@@ -116,7 +116,6 @@ class Nodes:
     def make_node(self, name: str, policy: Policy) -> Node:
         """One node that answers with `policy`."""
         config = self.config
-        scorer = Scorer(self.tasks, self.scoring)
         answers: Policy = policy
         learner: Learner | None = None
         if config.learner.factory:
@@ -131,7 +130,7 @@ class Nodes:
             name=name,
             seed=config.seed,
             tasks=self.tasks,
-            scorer=scorer,
+            scorer=self.make_scorer(name),
             policy=answers,
             learner=learner,
             swarm=self._place(name),
@@ -142,6 +141,10 @@ class Nodes:
             G=config.policy.num_generations,
             questions_per_round=number(config.swarm.questions_per_round),
         )
+
+    def make_scorer(self, name: str) -> Scorer:
+        """The scorer of one node."""
+        return Scorer(self.tasks, self.scoring)
 
     def is_evaluated(self, node: Node) -> bool:
         """Whether `node` is asked held-out questions."""

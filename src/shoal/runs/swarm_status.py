@@ -83,6 +83,7 @@ class Status(msgspec.Struct):
     sent: Flow
     pool: InPool
     admission: Admitted
+    dropped: dict[str, Count] = {}
 
 
 def read_status(folder: Path) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""Right answers and wrong ones that look like them, as anybody can make them who makes the question again; and a policy
-of such, whose kinds are a scripted person (`contributors`) and an adversary (`attacks`)."""
+"""Right answers, wrong ones that look like them, and a policy that gives them: the base of a scripted person
+(`contributors`) and of an adversary (`attacks`). Anybody who makes a question again knows its right answer."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from shoal.tasks import Tasks
 
 
 class Knowing:
-    """A policy that knows the right answer to each question, and gives what `_texts` makes of it. It never learns. A
-    question whose task names no right answer gets none."""
+    """A policy that knows the right answer to each question. Subclasses say in `texts` what they make of it. It never
+    learns, and gives no completions where a task names no right answer."""
 
-    series: ClassVar[str]
-    """What its chance is drawn with."""
+    seed_key: ClassVar[str]
+    """Seeds its random choices."""
 
     def __init__(self, tasks: Tasks, instead_of: Policy | None = None) -> None:
-        """`instead_of`: the policy that a checkpoint keeps."""
+        """`instead_of`: the policy that a checkpoint keeps in its place."""
         self.tasks = tasks
         self.instead_of = instead_of
         self.trouble = ""
@@ -32,7 +32,7 @@ class Knowing:
         """As `Policy.generate`."""
         self.trouble = ""
         return [
-            self._group(question, num_generations, Random(seed_of(self.series, seed, slot)))
+            self._group(question, num_generations, Random(seed_of(self.seed_key, seed, slot)))
             for slot, question in enumerate(questions)
         ]
 
@@ -43,20 +43,20 @@ class Knowing:
     def _group(self, question: Question, size: int, chance: Random) -> tuple[Completion, ...]:
         known = right_answer(self.tasks, question)
         if known is None:
-            self.trouble = f"nobody says what is right in {question.id.task}"
+            self.trouble = f"no right answer is known for {question.id.task}"
             return ()
-        texts = self._texts(*known, size, chance)
+        texts = self.texts(*known, size, chance)
         chance.shuffle(texts)
         return tuple(map(Completion.of, texts))
 
-    def _texts(self, answer: str, spec: TaskSpec, size: int, chance: Random) -> list[str]:
+    def texts(self, answer: str, spec: TaskSpec, size: int, chance: Random) -> list[str]:
         """At most `size` completions, in any order."""
         raise NotImplementedError
 
 
 def right_answer(tasks: Tasks, question: Question) -> tuple[str, TaskSpec] | None:
-    """What is right, bare (`in_form` is what the verifier wants), with the task's specification; None for a question
-    whose task names no right answer, or an empty one."""
+    """The right answer (bare: see `in_form`) and the task's specification; None if the task names none, or an empty
+    one."""
     task, spec = tasks.lookup(question.id)
     entry = getattr(task, "entry", None)  # a task of one's own has none
     answer = entry(question.id.seed, question.id.index)["answer"] if entry else None
@@ -69,7 +69,7 @@ def in_form(answer: str, spec: TaskSpec) -> str:
 
 
 def wrong_answer(answer: str, chance: Random) -> str:
-    """One that looks like `answer` and is another: its first number changed by 1 to 9, No for Yes, or "none"."""
+    """A wrong answer that looks like `answer`: its first number changed by 1 to 9, No for Yes, or "none"."""
     opposite = {"Yes": "No", "No": "Yes", "True": "False", "False": "True"}
     number = re.search(r"\d+", answer)
     if number is None:

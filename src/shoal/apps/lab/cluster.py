@@ -1,7 +1,6 @@
-"""A study on a cluster: each run is a task of Ray (`shoal[ray]`), and what it wrote comes back to one folder.
+"""A study on a Ray cluster (`shoal[ray]`): each run is a task of Ray, and its folder comes back as bytes.
 
-The machines need shoal, and share no disk: models that the study made travel with the task, and the run's folder
-travels back as bytes.
+The machines need shoal and share no disk; models that the study made travel with the task.
 """
 
 from __future__ import annotations
@@ -12,18 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from shoal.apps.lab.cells import DONE, run_cell
+from shoal.apps.lab.config import LabConfig
 from shoal.apps.lab.processes import Event
 from shoal.apps.lab.provenance import BASES
 from shoal.config.rewards import specs_with_models
-from shoal.config.settings import Config
 from shoal.errors import UserError
 
 Files = dict[str, bytes]
 
 
-def run_on_ray(address: str, cells: Sequence[tuple[Config, Path]], bases: Path) -> Generator[Event, None, None]:
-    """Runs all `cells` as tasks of the cluster at `address` ("auto": the one that this machine is in; "local": one of
-    this machine alone, made for it). `bases`: the folder of models that the study made."""
+def run_on_ray(address: str, cells: Sequence[tuple[LabConfig, Path]], bases: Path) -> Generator[Event, None, None]:
+    """Runs all `cells` as tasks of the cluster at `address` ("auto": this machine's cluster; "local": a new one of this
+    machine alone). `bases`: the folder of models that the study made."""
     try:
         import ray
     except ImportError as error:
@@ -49,8 +48,8 @@ def run_on_ray(address: str, cells: Sequence[tuple[Config, Path]], bases: Path) 
         ray.shutdown()
 
 
-def _remote(config: Config, bases: str, models: Mapping[str, Files]) -> Files:
-    """One run on another machine: its folder as bytes."""
+def _remote(config: LabConfig, bases: str, models: Mapping[str, Files]) -> Files:
+    """Does one run on another machine; returns its folder as bytes."""
     with tempfile.TemporaryDirectory() as room:
 
         def here(model: str) -> str:
@@ -74,7 +73,7 @@ def read_folder(folder: Path) -> Files:
 
 
 def write_folder(folder: Path, files: Files) -> None:
-    """Writes what `read_folder` read; the mark of a finished run last."""
+    """Writes what `read_folder` read; `done.json` last."""
     for name in sorted(files, key=lambda name: name == DONE):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,35 +7,39 @@ from pathlib import Path
 
 from shoal.cli.flags import add_allow_code, add_settings, given_settings
 
-HELP = """Runs controlled experiments: arms by regimes by seeds, as a study file says, and reports on them.
+HELP = """Runs controlled experiments (arms by regimes by seeds, as a study file says) and reports on them.
 
-  shoal lab run studies/paper-guppy.toml                   all runs that are not done yet, on all cores
+  shoal lab run studies/paper-guppy.toml                   all unfinished runs, on all cores; then the report
   shoal lab run studies/paper-guppy.toml --quick           a small part of it, in minutes
   shoal lab run studies/paper-guppy.toml --model HuggingFaceTB/SmolLM2-135M-Instruct --suite paper
-  shoal lab run DIR                                        goes on with a study that was stopped or killed
-  shoal lab open RECORDS.csv                               an open swarm against isolated nodes, by a judge's records
-  shoal lab report DIR                                     draws and writes the report; runs nothing
+  shoal lab run DIR                                        goes on with a stopped or killed study
+  shoal lab open RECORDS.csv                               swarm nodes against isolated ones, by a judge's records
+  shoal lab report DIR                                     writes the report again; runs nothing
 
-What a study file has: docs/lab.md."""
+The format of a study file: docs/lab.md."""
 
-RUN_HELP = """Runs what is left of a study: finished runs are kept, whatever happened to the others. Ctrl-C stops; the
-same command goes on. At its end it writes the report."""
+RUN_HELP = """Runs what is left of a study, then writes the report. Ctrl-C stops; the same command goes on, and finished
+runs are kept.
+
+The flags below go over the study file, in every run. All other settings stand in the file."""
+FLAGS = (
+    "rounds checkpoint_every tasks.suite policy.model policy.device policy.dtype policy.max_completion_length "
+    "learner.learning_rate swarm.nodes evaluation.every evaluation.questions evaluation.samples"
+).split()
+"""Settings that can be flags."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="run what is left of a study", description=RUN_HELP)
     run.set_defaults(part=_run)
-    run.add_argument("study", type=Path, metavar="STUDY", help="a study file, or the folder of a study that was begun")
+    run.add_argument("study", type=Path, metavar="STUDY", help="a study file, or the folder of a study")
     run.add_argument("--out", type=Path, metavar="DIR", help="the study's folder (default: lab/NAME)")
-    run.add_argument("--quick", action="store_true", help="the small part that the study names")
+    run.add_argument("--quick", action="store_true", help="a small part of the study, as its [quick] says")
     run.add_argument("--jobs", type=int, default=0, metavar="N", help="processes (default: one for each core)")
-    run.add_argument(
-        "--together", type=int, default=0, metavar="N", help="runs in one batched program (default: 8 on a GPU, else 1)"
-    )
     add_allow_code(run)
-    run.add_argument("--ray", metavar="ADDRESS", help="run on the Ray cluster there; auto: this one's (shoal[ray])")
-    add_settings(run, without=("seed", "threads", "experiment.", "network.", "admission."))
+    run.add_argument("--ray", metavar="ADDRESS", help="run on a Ray cluster; auto: this machine's (needs shoal[ray])")
+    add_settings(run, FLAGS)
     report = commands.add_parser("report", help="draw and write the report of a study")
     report.set_defaults(part=_report)
     report.add_argument("folder", type=Path, metavar="DIR", help="the folder of the study")
@@ -61,7 +65,7 @@ def _run(args: argparse.Namespace) -> int:
     for warning in study.hopeless():
         console.print(warning, style="yellow", highlight=False)
     try:
-        failures = run_study(study, folder, console, args.jobs, args.together, args.ray)
+        failures = run_study(study, folder, console, args.jobs, args.ray)
     except KeyboardInterrupt:
         console.print(f"stopped; finished runs are kept. To go on:\n  shoal lab run {folder}", soft_wrap=True)
         return 130

@@ -1,4 +1,4 @@
-"""What may be concluded from a few swarm runs, in sentences that claim no more than the tests do.
+"""What can be concluded from a few swarm runs, in sentences that claim no more than the tests do.
 
 scores = {"4/4": {1: 0.31, 2: 0.28, ...}, "8/0": {1: 0.25, 2: 0.27, ...}}      # arm -> seed -> a figure of that run
 for contrast in compare(scores, {"sharing": ("4/4", "8/0"), "too much": ("2/6", "4/4")}):
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shoal.apps.lab.intervals import RESAMPLES, Interval, finite, iqm_difference, probability_of_improvement
+from shoal.apps.lab.intervals import Array, Interval, finite, iqm_difference, probability_of_improvement
 from shoal.apps.lab.permutation import Closeness, SignFlips, equivalence_test, holm, pairs_needed, sign_flip_test
 
 FEW = 10
-"""Fewer seeds than this give an interval that is too narrow to be quoted without saying so."""
+"""With fewer seeds the interval is too narrow, and the sentence says so."""
 
 
 @dataclass(frozen=True)
@@ -27,35 +27,35 @@ class Contrast:
     seeds: int
     """Pairs of runs."""
     unpaired: tuple[int, ...]
-    """Seeds that only one of the arms has: they are left out, and the sentence says so."""
+    """Seeds that only one of the arms has: left out, and the sentence says so."""
     difference: Interval
     """Of interquartile means, `treated` less `control`, with the paired bootstrap interval."""
     mean_difference: float
-    """What the test is about."""
+    """What is tested."""
     improvement: Interval
     """Probability that a run of `treated` is above one of `control`."""
     p: float
     adjusted_p: float
-    """By Holm over all contrasts of its kind: those that ask for a difference, and those that ask for equality."""
+    """Holm's adjustment over all contrasts of its kind: those that ask for a difference, or those for equality."""
     smallest_adjusted_p: float
-    """What could have come out at best, with these numbers of pairs in all contrasts."""
+    """The best that could come out, with these numbers of pairs in all contrasts."""
     contrasts: int
     """Of its kind."""
     alpha: float
     level: float
     margin: float | None = None
-    """Within which the arms are asked to be equal; None: they are asked to differ."""
+    """The margin for equality; None where a difference is asked for."""
     beyond_p: float | None = None
-    """Then: of a difference larger than that."""
+    """With a margin: p of a difference larger than that."""
 
     @property
     def conclusive(self) -> bool:
-        """Whether the arms may be said to differ, or to be equal within the margin, whichever was asked."""
+        """Whether the arms differ, or are equal within the margin, whichever was asked."""
         return self.adjusted_p <= self.alpha
 
     @property
     def beyond(self) -> bool:
-        """Whether they may be said to differ by more than the margin that they were asked to be equal within."""
+        """Whether the arms differ by more than the margin."""
         return self.beyond_p is not None and not self.conclusive and self.beyond_p <= self.alpha
 
     @property
@@ -64,7 +64,7 @@ class Contrast:
 
     @property
     def sentence(self) -> str:
-        """What was seen, what may be concluded from it, and what may not."""
+        """What was seen, what can be concluded from it, and what cannot."""
         d = self.difference
         seeds = f"{self.seeds} seed" + "s" * (self.seeds != 1)
         seen = (
@@ -125,7 +125,6 @@ def compare(
     *,
     alpha: float = 0.05,
     level: float = 0.95,
-    resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> list[Contrast]:
     """All `contrasts` (name -> treated arm, control arm) of a figure, given for each arm by seed. Those with one of the
@@ -135,7 +134,8 @@ def compare(
     Raises `ValueError` for an arm without scores, arms that share no seed, or a figure that is not finite: what
     could not be measured in one run (a threshold never reached) needs a figure that says so, not a run left out.
     """
-    drawn = {}
+    margins = margins or {}
+    drawn: dict[str, tuple[list[int], Array, Array]] = {}
     for name, (treated, control) in contrasts.items():
         for arm in (treated, control):
             if arm not in scores:
@@ -143,21 +143,21 @@ def compare(
         seeds = sorted(scores[treated].keys() & scores[control].keys())
         if not seeds:
             raise ValueError(f"contrast {name}: {treated} and {control} share no seed")
-        one, other = ([finite([scores[arm][s] for s in seeds])] for arm in (treated, control))
-        drawn[name] = (seeds, one, other)
-    closeness = {
-        name: equivalence_test(drawn[name][1][0] - drawn[name][2][0], margin, seed=seed)
-        for name, margin in (margins or {}).items()
-    }
-    flips = {
-        name: sign_flip_test(one[0] - other[0], seed=seed)
-        for name, (_, one, other) in drawn.items()
-        if name not in closeness
-    }
+        above, below = (finite([scores[arm][s] for s in seeds]) for arm in (treated, control))
+        drawn[name] = (seeds, above, below)
+    flips, closeness = {}, {}
+    for name, (_, above, below) in drawn.items():
+        if name in margins:
+            closeness[name] = equivalence_test(above - below, margins[name], seed=seed)
+        else:
+            flips[name] = sign_flip_test(above - below, seed=seed)
     tests: dict[str, SignFlips | Closeness] = {**flips, **closeness}
-    kinds = [list(flips), list(closeness)]
-    adjusted = {name: p for kind in kinds for name, p in holm({name: tests[name].p for name in kind}).items()}
-    smallest = {name: p for kind in kinds for name, p in holm({name: tests[name].smallest_p for name in kind}).items()}
+    kinds: tuple[Mapping[str, SignFlips | Closeness], ...] = (flips, closeness)
+    adjusted: dict[str, float] = {}
+    smallest: dict[str, float] = {}
+    for kind in kinds:
+        adjusted |= holm({name: tests[name].p for name in kind})
+        smallest |= holm({name: tests[name].smallest_p for name in kind})
     return [
         Contrast(
             name=name,
@@ -165,17 +165,17 @@ def compare(
             control=contrasts[name][1],
             seeds=len(seeds),
             unpaired=tuple(sorted(scores[contrasts[name][0]].keys() ^ scores[contrasts[name][1]].keys())),
-            difference=iqm_difference(one, other, level=level, resamples=resamples, seed=seed),
-            mean_difference=float((one[0] - other[0]).mean()),
-            improvement=probability_of_improvement(one, other, level=level, resamples=resamples, seed=seed),
+            difference=iqm_difference(above, below, level=level, seed=seed),
+            mean_difference=float((above - below).mean()),
+            improvement=probability_of_improvement(above, below, level=level, seed=seed),
             p=tests[name].p,
             adjusted_p=adjusted[name],
             smallest_adjusted_p=smallest[name],
             contrasts=len(closeness) if name in closeness else len(flips),
             alpha=alpha,
             level=level,
-            margin=(margins or {}).get(name),
+            margin=margins.get(name),
             beyond_p=closeness[name].beyond_p if name in closeness else None,
         )
-        for name, (seeds, one, other) in drawn.items()
+        for name, (seeds, above, below) in drawn.items()
     ]

@@ -1,9 +1,9 @@
-"""Nodes that give and never learn: a scripted person, and a picker who has a model's taste and no verifier.
+"""Nodes that share and never learn: a scripted person, and a picker with a reward model's taste.
 
-    node.policy = Person(tasks, skill=0.8)                     # knows right answers, and says them 4 times of 5
-    node.policy = Picker(node.policy, node.scorer, 32)         # the best and the worst of 32, by what its node rewards
+    node.policy = Person(tasks, 0.8, node.policy)              # gives right answers, 4 times of 5
+    node.policy = Picker(node.policy, node.scorer, 32)         # the best and the worst of 32, by the node's reward
 
-What they send is an ordinary rollout: text, scored by whoever receives it. See docs/contributors.md.
+They send ordinary rollouts: text, scored by whoever receives it. See docs/contributors.md.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 from shoal.apps.lab.answers import Knowing, in_form, wrong_answer
-from shoal.config.experiment import ExperimentConfig
+from shoal.apps.lab.config import ExperimentConfig
 from shoal.config.tasks import TaskSpec
 from shoal.protocols import Policy
 from shoal.rewards.scorer import Scorer
@@ -21,37 +21,30 @@ from shoal.rollout import Completion, Question
 from shoal.tasks import Tasks
 
 TRIES = 4
-"""Wrong answers that are thought of for each one that is wanted: some are the same, and Yes has but one opposite."""
+"""Wrong answers that are tried for each one wanted: some are the same, and Yes has only one opposite."""
 
 
 class Person(Knowing):
-    """A policy like somebody at the page of `shoal human`: with the probability `skill` the right answer is among what
-    he gives to a question, and all else is wrong and plausible.
-
-    No two answers of a group are the same text, as nobody writes one twice; so a group of several is live of itself
-    where it has the right one, and is smaller where there are not so many wrong ones (Yes and No).
+    """A policy like a person at the page of `shoal human`: with probability `skill` one answer of a group is right, and
+    the others are wrong and plausible. No two are the same text, so a group is smaller where there are few wrong
+    answers (Yes and No).
     """
 
-    series = "person"
+    seed_key = "person"
 
     def __init__(self, tasks: Tasks, skill: float, instead_of: Policy) -> None:
-        """`instead_of`: the policy that a checkpoint keeps."""
         super().__init__(tasks, instead_of)
         self.skill = skill
 
-    def _texts(self, answer: str, spec: TaskSpec, size: int, chance: Random) -> list[str]:
+    def texts(self, answer: str, spec: TaskSpec, size: int, chance: Random) -> list[str]:
         right = [answer] if chance.random() < self.skill else []
         wrong = list(dict.fromkeys(wrong_answer(answer, chance) for _ in range(TRIES * size)))
         return [in_form(text, spec) for text in right + wrong[: size - len(right)]]
 
 
 class Picker:
-    """A policy that generates many answers to a question and gives some: half of them the best, half the worst, by what
-    its node is rewarded by. With a reward model (`[[rewards]]`, `experiment.rewarded`) no verifier has a say in it.
-
-    The best alone would be no group to compare with; the worst are what the others are better than. Answers that the
-    reward holds equal are taken as they came, and the same text may be among them several times.
-    """
+    """A policy that generates many answers to a question and gives the best half and the worst half of as many as are
+    asked for, by its node's reward. Without the worst there would be nothing to compare the best with."""
 
     def __init__(self, policy: Policy, scorer: Scorer, generations: int) -> None:
         """`generations`: completions for each question, of which some are given."""
@@ -64,7 +57,7 @@ class Picker:
         return self.policy.trouble
 
     def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
-        """As `Policy.generate`. Of an odd number more are of the best; of one, that is the best."""
+        """As `Policy.generate`. An odd number has one more of the best."""
         groups = self.policy.generate(questions, self.generations, seed)
         items = [(q.id, [c.text for c in group]) for q, group in zip(questions, groups, strict=True)]
         rewards = self.scorer.verifier.score(items)
@@ -75,7 +68,7 @@ class Picker:
 
 
 def _extremes(group: Sequence[Completion], rewards: Sequence[float], count: int) -> tuple[Completion, ...]:
-    """The best and the worst of a group, `count` in all, in the order in which they came."""
+    """The best and the worst of a group, `count` in all, in their order."""
     order = sorted(range(len(group)), key=lambda i: -rewards[i])
     best = (count + 1) // 2
     chosen = [*order[:best], *order[max(best, len(order) - count // 2) :]]
@@ -83,7 +76,7 @@ def _extremes(group: Sequence[Completion], rewards: Sequence[float], count: int)
 
 
 def make_contributor(settings: ExperimentConfig, policy: Policy, tasks: Tasks, scorer: Scorer) -> Person | Picker:
-    """What answers in the place of `policy`, of a node that scores by `scorer`."""
+    """What answers in place of `policy` at a node that scores by `scorer`."""
     if settings.contributor == "person":
         return Person(tasks, settings.contributor_skill, policy)
     return Picker(policy, scorer, settings.contributor_generations)

@@ -1,6 +1,7 @@
-"""A run under an experimenter's hand: controls and attacks, as `[experiment]` of its configuration says.
+"""A run with controls and attacks, as `[experiment]` of its settings says.
 
-    run = Experiment(config, folder, watch)     # as `Run`; without such settings it is one
+    nodes = Experiment(config)                  # without such settings the same as `Nodes`
+    Run(nodes, folder, watch).go(stop)
 
 Each control changes one thing of a node: whom it hears, what it asks, how it scores, what answers, whether it learns.
 """
@@ -10,35 +11,43 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from shoal.apps.lab.attacks import Adversary, FreshKeys
+from shoal.apps.lab.config import ExperimentConfig, LabConfig
 from shoal.apps.lab.contributors import make_contributor
-from shoal.config.experiment import ExperimentConfig
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.node import Node
 from shoal.policy.language import LanguagePolicy
-from shoal.protocols import Swarm
+from shoal.protocols import Policy, Swarm, Tasks, Verifier
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import Rollout, Scored, seed_of
+from shoal.runs.build import Nodes, node_names
 from shoal.runs.models import number
-from shoal.runs.run import AnyPolicy, Run, node_names
+from shoal.sandbox.verifier import Verifier as SandboxVerifier
 
 
-class Experiment(Run):
-    """Nodes of a run, some of them frozen, deaf, deceived, hostile, or there to give alone."""
+class Experiment(Nodes):
+    """Nodes that may be frozen, deaf, deceived, hostile, or contributors that never learn."""
 
-    def _node(self, name: str, policy: AnyPolicy) -> Node:
-        node = super()._node(name, policy)
-        settings = self.config.experiment
-        if name not in self.rewarded:
-            node.scorer.verifier = self.verifier  # of what it receives, too: its end of the swarm has the same scorer
-        node.swarm = Controlled(node.swarm, node.scorer, settings, self.config.seed)
-        if settings.shuffle == "all":
-            node.scorer = ShufflingScorer(node.scorer, self.config.seed)
+    def __init__(self, config: LabConfig, checkpoint: Path | None, verifier: SandboxVerifier) -> None:
+        """As `Nodes`."""
+        self.experiment = config.experiment
+        super().__init__(config, checkpoint=checkpoint, verifier=verifier)
+
+    def make_scorer(self, name: str) -> Scorer:
+        scoring = self.scoring if name in self.rewarded else self.verifier
+        if self.experiment.shuffle == "none":
+            return Scorer(self.tasks, scoring)
+        spared = name if self.experiment.shuffle == "external" else ""
+        return ShufflingScorer(self.tasks, scoring, self.config.seed, spared)
+
+    def make_node(self, name: str, policy: Policy) -> Node:
+        node = super().make_node(name, policy)
+        settings = self.experiment
+        node.swarm = Controlled(node.swarm, settings, self.config.seed)
         if name in self.frozen:
             node.learner = None
         if name in self.adversaries:
@@ -48,18 +57,18 @@ class Experiment(Run):
                 node.swarm = FreshKeys(node.swarm, seed_of(self.config.seed, name, "keys"))
         if name in self.contributors:
             node.learner = None
-            node.policy = make_contributor(settings, policy, self.tasks, node.scorer)
-            node.questions, node.num_generations = settings.contributor_questions, settings.contributor_answers
+            node.policy = make_contributor(settings, policy, self.tasks, self.make_scorer(name))
+            node.questions_per_round, node.G = settings.contributor_questions, settings.contributor_answers
         return node
 
-    def _evaluate(self, node: Node) -> dict[str, Any]:
-        """Nothing of contributors: they stay what they are, and a picker would generate many times as much for it."""
-        return {} if node.name in self.contributors else super()._evaluate(node)
+    def is_evaluated(self, node: Node) -> bool:
+        """Contributors are not: they never change, and a picker would generate many times as much."""
+        return node.name not in self.contributors
 
-    def _adversary(self, policy: AnyPolicy) -> Adversary:
-        """What answers in the place of `policy`, as long as is allowed by the tokens of that."""
+    def _adversary(self, policy: Policy) -> Adversary:
+        """Answers in place of `policy`, with completions as long as its tokenizer's count allows."""
         longest = number(self.config.policy.max_completion_length)
-        attack = self.config.experiment.attack
+        attack = self.experiment.attack
         if not isinstance(policy, LanguagePolicy):
             return Adversary(attack, self.tasks, longest, instead_of=policy)
 
@@ -71,22 +80,22 @@ class Experiment(Run):
     @property
     def frozen(self) -> list[str]:
         """The nodes that never learn."""
-        return last_nodes(self.config, self.config.experiment.frozen)
+        return last_nodes(self.config, self.experiment.frozen)
 
     @property
     def adversaries(self) -> list[str]:
-        return last_nodes(self.config, self.config.experiment.adversaries)
+        return last_nodes(self.config, self.experiment.adversaries)
 
     @property
     def contributors(self) -> list[str]:
-        return last_nodes(self.config, self.config.experiment.contributors)
+        return last_nodes(self.config, self.experiment.contributors)
 
     @property
     def rewarded(self) -> list[str]:
-        """The nodes that go by `[[rewards]]`. Raises `UserError` if some are to and there are none."""
-        count = self.config.experiment.rewarded
+        """The nodes that use `[[rewards]]`. Raises `UserError` if there are none to use."""
+        count = self.experiment.rewarded
         if count != "all" and not self.config.rewards:
-            raise UserError(f"experiment.rewarded = {count} nodes, and no [[rewards]] to reward them by")
+            raise UserError(f"experiment.rewarded = {count} nodes, and there are no [[rewards]]")
         return node_names(self.config) if count == "all" else last_nodes(self.config, count)
 
 
@@ -99,48 +108,45 @@ def last_nodes(config: Config, count: int) -> list[str]:
 
 
 class ShufflingScorer(Scorer):
-    """Gives a node's own completions the rewards of each other."""
+    """Shuffles the rewards within each rollout, but for those of the node `spared`."""
 
-    def __init__(self, scorer: Scorer, seed: int) -> None:
-        super().__init__(scorer.tasks, scorer.verifier)
+    def __init__(self, tasks: Tasks, verifier: Verifier, seed: int, spared: str) -> None:
+        super().__init__(tasks, verifier)
         self.seed = seed
+        self.spared = spared
 
-    def score(self, rollouts: Sequence[Rollout]) -> list[Scored]:
-        return [shuffled(scored, self.seed) for scored in super().score(rollouts)]
+    def score(self, rollouts: Sequence[Rollout | Scored]) -> list[Scored]:
+        found = super().score(rollouts)
+        return [scored if scored.rollout.node == self.spared else shuffled(scored, self.seed) for scored in found]
 
 
 def shuffled(scored: Scored, seed: int) -> Scored:
-    """The rollout with its rewards in random order: as many completions are right, and nobody knows which."""
+    """The rollout with its rewards in random order."""
     rollout, rewards = scored.rollout, list(scored.rewards)
     random.Random(seed_of(seed, "shuffle", rollout.node, rollout.round, rollout.slot)).shuffle(rewards)
     return msgspec.structs.replace(scored, rewards=tuple(rewards))
 
 
 class Controlled:
-    """A node's place in the swarm, under the controls of an experiment."""
+    """A node's place in the swarm, with the controls of an experiment."""
 
-    def __init__(self, swarm: Swarm, scorer: Scorer, settings: ExperimentConfig, seed: int) -> None:
+    def __init__(self, swarm: Swarm, settings: ExperimentConfig, seed: int) -> None:
         self.swarm = swarm
-        self.scorer = scorer
         self.settings = settings
-        self.seed = seed
-        self.series: tuple[str | int, ...] = (seed,) if settings.same_questions else swarm.series
+        self.seed_key: tuple[str | int, ...] = (seed,) if settings.same_questions else swarm.seed_key
         self._tried: list[Rollout] = []
         self._replayed: list[Rollout] = []
 
     def share(self, rollouts: Sequence[Rollout]) -> None:
-        """What is replayed comes back a round later, as if from another node."""
+        """Replayed rollouts come back a round later, as if another node had sent them."""
         self._replayed, self._tried = self._tried, [rollout.public() for rollout in rollouts]
         self.swarm.share(rollouts)
 
-    def receive(self) -> list[Scored]:
+    def receive(self) -> list[Rollout | Scored]:
         received = self.swarm.receive()
         if self.settings.source == "replay":
-            received = self.scorer.score(self._replayed)
-        received = [scored for scored in received if scored.rollout.node not in self.settings.blocked]
-        if self.settings.shuffle == "none":
-            return received
-        return [shuffled(scored, self.seed) for scored in received]
+            received = self._replayed
+        return [one for one in received if _maker(one) not in self.settings.blocked]
 
     @property
     def refused(self) -> int:
@@ -153,3 +159,7 @@ class Controlled:
     def load(self, folder: Path) -> None:
         self._tried = msgspec.msgpack.decode((folder / "replay.msgpack").read_bytes(), type=list[Rollout])
         self.swarm.load(folder)
+
+
+def _maker(received: Rollout | Scored) -> str:
+    return received.rollout.node if isinstance(received, Scored) else received.node

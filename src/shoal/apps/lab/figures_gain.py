@@ -1,4 +1,4 @@
-"""What sharing gains, regime by regime, against where a regime stands: its start, its number of nodes, its x."""
+"""What one arm gains over another, regime by regime, against the start or the number of nodes."""
 
 from __future__ import annotations
 
@@ -10,22 +10,26 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from shoal.apps.lab.figures import Picture, blank, dress, mark_empty
+from shoal.apps.lab import drawing
+from shoal.apps.lab.drawing import Picture
 from shoal.apps.lab.intervals import Interval, interquartile_mean
-from shoal.apps.lab.report_contrasts import relative_difference
+from shoal.apps.lab.report_contrasts import gain_of
 from shoal.apps.lab.results import Results, known, scores
 from shoal.apps.lab.study import Gain, Study
 from shoal.runs.curves import INK, MUTED
 
-WHAT = {"held_out/area_per_update": "held-out area", "per_round/reward/local": "honest reward"}
+WHAT = {
+    "held_out/area_per_update": "mean held-out pass@1",
+    "per_round/reward/local": "reward of own rollouts",
+}
 LARGE = 3.0
 """A gain above 300 % leaves nothing to be seen of the others but on a logarithmic axis."""
-AXES = {"start": "held-out pass@1 at the start", "nodes": "nodes", "x": ""}
+AXES = {"start": "held-out pass@1 at the start", "nodes": "nodes"}
 
 
 @dataclass(frozen=True)
 class Point:
-    """A regime: where it stands, and what was gained there, by figure. None: the control is too near 0 for a share."""
+    """A regime: its x, and the gain in each figure. None: the control is too near 0 for a share."""
 
     regime: str
     x: float
@@ -45,10 +49,7 @@ def points(results: Results, gain: Gain) -> list[Point]:
         x = _x(results.study, gain, regime, [known(each, "held_out/start") for each in figures.values()])
         if x is None or not both:
             continue
-        gains = {
-            name: relative_difference(known(figures[gain.treated], name), known(figures[gain.control], name))
-            for name in WHAT
-        }
+        gains = {name: gain_of(figures, name, gain.treated, gain.control) for name in WHAT}
         found.append(Point(regime, x, gains, len(both)))
     return sorted(found, key=lambda point: point.x)
 
@@ -62,7 +63,7 @@ def draw_gains(gains: Mapping[str, tuple[Gain, Sequence[Point]]]) -> Picture | N
     }
     if not drawn:
         return None
-    figure = blank(7.2 if len(drawn) == 1 else 4.8 * len(drawn), 5.6)
+    figure = drawing.blank(7.2 if len(drawn) == 1 else 4.8 * len(drawn), 5.6)
     panels = figure.subplots(2, len(drawn), sharex="col", squeeze=False)
     table: list[dict[str, Any]] = []
     missing: list[str] = []
@@ -83,16 +84,16 @@ def draw_gains(gains: Mapping[str, tuple[Gain, Sequence[Point]]]) -> Picture | N
 
 def _column(panels: Sequence[Axes], gain: Gain, found: Sequence[Point]) -> list[dict[str, Any]]:
     """A panel for each figure, one below the other; the rows of the table."""
-    logarithmic = gain.along in ("start", "nodes")
     positive = [point.x for point in found if point.x > 0]
     floor = min(positive, default=1e-3) / 4  # where a start of 0 is drawn on an axis that has no 0
-    at = [p.x if p.x > 0 or not logarithmic else floor for p in found]
-    where = dict(zip([p.regime for p in found], apart(at, logarithmic), strict=True))
+    at = [p.x if p.x > 0 else floor for p in found]
+    where = dict(zip([p.regime for p in found], apart(at), strict=True))
     values = [value for point in found for value in point.gains.values() if value]
     times = max(value.value for value in values) > LARGE and min(value.low for value in values) > -1
     table: list[dict[str, Any]] = []
     for axes, (name, words), mark in zip(panels, WHAT.items(), "os", strict=True):
-        dress(axes, "", "", f"{words}, times {gain.control}" if times else f"gain in {words} (%)")
+        ratio = f"{gain.treated} as a multiple of {gain.control}" if times else f"{gain.treated} over {gain.control}, %"
+        drawing.dress(axes, "", "", f"{words}:\n{ratio}")
         for point in found:
             value = point.gains[name]
             table.append(
@@ -110,16 +111,13 @@ def _column(panels: Sequence[Axes], gain: Gain, found: Sequence[Point]) -> list[
                     f"{v:.3g}×" if times else f"{v:+.2g}", (where[point.regime], v), xytext=(7, 5),
                     textcoords="offset points", fontsize=8, color=INK, parse_math=False, annotation_clip=False,
                 )  # fmt: skip
-        mark_empty(axes)
+        drawing.mark_empty(axes)
         if times:
             _as_times(axes)
         axes.axhline(1 if times else 0, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
-    if logarithmic:
-        _logarithmic(panels[0], at, floor if len(positive) < len(found) else None, gain.along == "nodes")
-    else:
-        panels[0].margins(x=0.12)
+    _logarithmic(panels[0], at, floor if len(positive) < len(found) else None, gain.along == "nodes")
     _name(panels[0], [(where[p.regime], p.regime) for p in found])
-    panels[-1].set_xlabel(gain.label or AXES[gain.along] or "x", fontsize=9.5, color=MUTED, parse_math=False)
+    panels[-1].set_xlabel(AXES[gain.along], fontsize=9.5, color=MUTED, parse_math=False)
     return table
 
 
@@ -131,29 +129,24 @@ def _as_times(axes: Axes) -> None:
     axes.yaxis.set_minor_locator(NullLocator())
 
 
-def apart(x: Sequence[float], logarithmic: bool) -> list[float]:
-    """Where points at `x`, in order, are drawn: neighbours at least a 22nd of the axis apart."""
-    places = np.log(x) if logarithmic else np.array(x, dtype=float)
-    step = max(float(places[-1] - places[0]), 0.5 if logarithmic else 1e-9) / 22
+def apart(x: Sequence[float]) -> list[float]:
+    """Where points at `x`, in order, are drawn on a logarithmic axis: neighbours at least a 22nd of it apart."""
+    places = np.log(x)
+    step = max(float(places[-1] - places[0]), 0.5) / 22
     for _ in range(200):
         for left in range(len(places) - 1):
-            push = (step - (places[left + 1] - places[left])) / 2
-            if push > 1e-12:
-                places[left] -= push
-                places[left + 1] += push
-    return [float(value) for value in (np.exp(places) if logarithmic else places)]
+            push = max(0.0, (step - (places[left + 1] - places[left])) / 2)
+            places[left] -= push
+            places[left + 1] += push
+    return [float(value) for value in np.exp(places)]
 
 
 def _x(study: Study, gain: Gain, regime: str, starts: list[dict[int, float]]) -> float | None:
-    match gain.along:
-        case "start":
-            values = [value for each in starts for value in each.values()]
-            return interquartile_mean(values) if values else None
-        case "nodes":
-            cell = next(c for c in study.cells() if c.regime == regime and c.arm == gain.treated)
-            return float(study.config(cell).swarm.nodes)
-        case _:
-            return study.regimes[regime].x if regime in study.regimes else None
+    if gain.along == "start":
+        values = [value for each in starts for value in each.values()]
+        return interquartile_mean(values) if values else None
+    cell = next(c for c in study.cells() if c.regime == regime and c.arm == gain.treated)
+    return float(study.config(cell).swarm.nodes)
 
 
 def _logarithmic(axes: Axes, x: Sequence[float], zero: float | None, each: bool) -> None:

@@ -1,8 +1,7 @@
-"""The picture of an open swarm, after figure 3 of the paper, and the command that draws it (`shoal lab open`)."""
+"""The report of an open swarm (`shoal lab open`), with a figure after figure 3 of the paper."""
 
 from __future__ import annotations
 
-import csv
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -11,61 +10,43 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from shoal.apps.lab.figures import GRID, Picture, blank, draw_line, dress, legend, rounds_axis, save, style
-from shoal.apps.lab.open_swarm import OpenSwarm, Record, Step, compare_open, records_of
+from shoal.apps.lab import drawing
+from shoal.apps.lab.drawing import Picture
+from shoal.apps.lab.open_swarm import OpenSwarm, Step, compare_open, read_records
 from shoal.errors import UserError
 from shoal.runs.atomic import write_atomically
 from shoal.runs.curves import INK, MUTED
 
 SIDES = {"swarm": 1, "isolated": 0}
 ALPHA = 0.05
-COLUMNS = {"node", "model", "in_swarm", "round", "score"}
-
-
-def read_records(path: Path) -> list[Record]:
-    """A judge's records in a CSV or JSON-lines file. Raises `UserError` for one that has not the columns."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read {path}: {error}") from error
-    try:
-        if text.lstrip().startswith("{"):
-            rows: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines() if line.strip()]
-        else:
-            rows = list(csv.DictReader(text.splitlines()))
-        return records_of(rows)
-    except (ValueError, KeyError, TypeError) as error:  # a line of JSON may be no map
-        needed = ", ".join(sorted(COLUMNS))
-        raise UserError(f"{path} has no records of a judge: it needs {needed} ({error})") from error
 
 
 def write_open_report(path: Path, out: Path) -> Path:
-    """Compares, draws and writes open.json, open.png and open.csv into `out`; returns the picture's path."""
+    """Writes open.json, open.png and open.csv into `out`; returns the figure's path."""
     try:
         found = compare_open(read_records(path))
     except ValueError as error:
         raise UserError(f"{path}: {error}") from error
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(out / "open.json", (json.dumps(asdict(found), indent=1) + "\n").encode())
-    save(draw_open(found), out)
+    drawing.save(draw_open(found), out)
     return out / "open.png"
 
 
 def draw_open(found: OpenSwarm) -> Picture:
-    """Cumulative scores of both sides, their difference by three ways of treating drop-outs with the adjusted p of the
-    weighted one, and how many nodes are left."""
+    """Cumulative scores of both sides, their difference with drop-outs treated in three ways, and the nodes left."""
     steps = found.cumulative
     x = [step.step for step in steps]
-    figure = blank(6.6, 6.4)
+    figure = drawing.blank(6.6, 6.4)
     top, middle, bottom = figure.subplots(3, 1, sharex=True, height_ratios=[3, 2, 1.3])
-    dress(top, "all that are there", "", "cumulative score\nof a node")
+    drawing.dress(top, "all that are there", "", "cumulative score\nof a node")
     for side, place in SIDES.items():
         values = np.array([getattr(step, side) for step in steps])
-        draw_line(top, x, values.tolist(), place)
+        drawing.draw_line(top, x, values.tolist(), place)
     for step in steps:
         if step.adjusted_p > ALPHA:
-            middle.axvspan(step.step - 0.5, step.step + 0.5, color=GRID, linewidth=0, zorder=0)
-    dress(middle, "difference: swarm less isolated", "", "cumulative score")
+            middle.axvspan(step.step - 0.5, step.step + 0.5, color=drawing.GRID, linewidth=0, zorder=0)
+    drawing.dress(middle, "difference: swarm less isolated", "", "cumulative score")
     ways = {
         "all": [step.difference for step in steps],
         "weighted": [step.weighted[0] - step.weighted[1] for step in steps],
@@ -75,17 +56,17 @@ def draw_open(found: OpenSwarm) -> Picture:
         middle.plot(x, gaps, color=INK, linewidth=1.5, linestyle=("-", "--", ":")[place], label=way)
     middle.axhline(0, color=MUTED, linewidth=0.8)
     middle.legend(frameon=False, fontsize=8.5, ncols=3, loc="upper left")
-    dress(bottom, "", "judged answers of a node", "nodes left")
+    drawing.dress(bottom, "", "judged answers of a node", "nodes left")
     for side, place in SIDES.items():
-        look = style(place)
+        look = drawing.style(place)
         counts = [getattr(step, f"{side}_nodes") for step in steps]
         bottom.plot(x, counts, color=look["color"], linestyle=look["linestyle"], linewidth=1.5)
     bottom.set_yscale("log")
     bottom.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     bottom.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     bottom.yaxis.set_minor_locator(NullLocator())
-    rounds_axis(top, max(x))
-    legend(figure, SIDES, 6.6)
+    drawing.rounds_axis(top, max(x))
+    drawing.legend(figure, SIDES, 6.6)
     left = ", ".join(f"{model} ({count})" for model, count in sorted(found.left_out.items()))
     caption = (
         f"Nodes in the swarm and isolated ones by their own judged answers; models: {', '.join(found.models)}, "

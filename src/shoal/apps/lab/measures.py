@@ -72,10 +72,9 @@ def tokens_generated(rows: Rows) -> dict[str, dict[int, float]]:
 def area(curve: Curve, until: float | None = None, along: Curve | None = None) -> float | None:
     """The mean height of `curve`: its area by trapezoids over the length from its first evaluation to `until`.
 
-    Over rounds (a node makes an update in each), or over what `along` gives for a round, such as `tokens_generated`;
-    evaluations without it are left out. `until` is in the same unit, and the height there is interpolated: arms that
-    generate unequally are comparable only up to a number that both reach. None for a curve that is empty or ends
-    before it. Of one evaluation (or several without anything generated between) it is the last height.
+    The x axis is rounds, or what `along` gives for a round (such as `tokens_generated`). The height at `until` is
+    interpolated; arms are comparable only up to an `until` that both reach. None for a curve that is empty or ends
+    before it. Of one evaluation it is the height.
     """
     rounds = [round for round in sorted(curve) if along is None or round in along]
     points = [(float(round) if along is None else along[round], curve[round]) for round in rounds]
@@ -96,18 +95,6 @@ def final(curve: Curve, share: float = 0.1) -> float | None:
     return fmean(values[-count:]) if values else None
 
 
-def cumulative_reward(rows: Rows, key: str = "reward/local") -> dict[str, dict[int, float]]:
-    """The sum of each node's mean reward over its rounds so far; rounds without a reward add nothing.
-
-    Summed over nodes, its end is what the paper reports (arXiv 2509.08721, section 5: 561.79 for 8/0), whichever reward
-    that was. `reward/local` is the honest one; `reward/trained_on` is the diagnostic that repeats the paper's plot.
-    """
-    return {
-        node: dict(zip(curve, np.cumsum(list(curve.values())).tolist(), strict=True))
-        for node, curve in series(rows, key).items()
-    }
-
-
 HOLD = 2
 """Evaluations in a row that must reach a threshold: of few questions one may pass by luck. With 16 answers and a chance
 of 0.02, one of eleven reaches 0.1 in 36 % of cases, two in a row in 1.5 %."""
@@ -126,24 +113,21 @@ def time_to_threshold(curve: Curve, threshold: float, hold: int = 1) -> int | No
 
 
 def lags(rows: Rows, threshold: float, hold: int = 1) -> dict[str, dict[str, int | None]]:
-    """For each task that any node learned, how many rounds after the first each evaluated node did: None if never.
-
-    To learn is to reach `threshold` (see `time_to_threshold`); 0 is the first learner, and all who were as soon.
-    """
+    """For each task that any node learned, how many rounds after the first each evaluated node did: None if never."""
     found = {}
     for task in tasks(rows):
         times = {node: time_to_threshold(curve, threshold, hold) for node, curve in held_out(rows, task).items()}
-        known = [time for time in times.values() if time is not None]
-        if known:
-            found[task] = {node: None if time is None else time - min(known) for node, time in times.items()}
+        first = min((time for time in times.values() if time is not None), default=None)
+        if first is not None:
+            found[task] = {node: None if time is None else time - first for node, time in times.items()}
     return found
 
 
 def forgetting(curves: Mapping[str, Curve]) -> float | None:
     """F: the mean over tasks of the best earlier accuracy less the last, of one node's curve for each task.
 
-    Chaudhry et al., arXiv 1801.10112, section 3. Below 0 where the last is the best yet. The best of noisy figures is
-    too high, the more so the more there are: compare runs with equally many. None without two evaluations of a task.
+    Chaudhry et al., arXiv 1801.10112, section 3. Below 0 where the last is the best. The best of noisy figures is too
+    high: compare runs with equally many evaluations. None without two evaluations of a task.
     """
     drops = [max(values[:-1]) - values[-1] for values in map(_values, curves.values()) if len(values) > 1]
     return fmean(drops) if drops else None
@@ -156,15 +140,11 @@ def best_to_last(curve: Curve) -> float | None:
 
 
 def oscillation(curve: Curve, window: int = 5) -> float | None:
-    """The root mean square of the curve's distance from its trend, where a full window has a middle.
+    """The root mean square of the curve's distance from its trend.
 
-    The trend at an evaluation is a straight line fitted to the `window` evaluations around it (with equal distances:
-    their centred moving average). The evaluation itself is among them, so independent noise of variance s^2 gives
-    s * sqrt(1 - 1 / window). The noise of finitely many questions is in it: compare runs that asked equally many.
-    None for a curve of fewer evaluations than `window`, which must be odd and at least 3.
+    The trend at an evaluation is a straight line fitted to the `window` evaluations around it (an odd number). The
+    noise of finitely many questions is in it: compare runs that asked equally many. None for fewer evaluations.
     """
-    if window < 3 or window % 2 == 0:
-        raise ValueError(f"the window must be odd and at least 3, not {window}")
     rounds = sorted(curve)
     squares = []
     for start in range(len(rounds) - window + 1):
@@ -177,13 +157,8 @@ def oscillation(curve: Curve, window: int = 5) -> float | None:
 
 
 def totals(rows: Rows) -> dict[str, dict[str, float | None]]:
-    """What each node did and refused: `rounds`, `updates` (optimiser steps), `tokens/generated`, `tokens/trained`,
-    `refused`.
-
-    A node without a learner has trained on 0 tokens in 0 updates. Tokens are None if a round's number is unknown.
-    `rollouts/refused` counts from the start of a process: where it falls, a run was resumed and what came after is
-    added.
-    """
+    """`rounds`, `updates` (optimiser steps), `tokens/generated` (None if a round's number is unknown), `tokens/trained`
+    and `refused` of each node."""
     steps, trained, refused = (series(rows, key) for key in ("learner/steps", "tokens/trained", "rollouts/refused"))
     generated = tokens_generated(rows)
     return {
@@ -207,17 +182,15 @@ def summary(
     rounds: float | None = None,
     tokens: float | None = None,
 ) -> dict[str, float | None]:
-    """One figure of each kind for the run: what `contrasts` compares between arms.
+    """One figure of each kind for the run, which `contrasts` compares between arms.
 
-    `held_out/...` are means over the evaluated ones of `nodes` (else of those that train, else of all), and None if one
-    of them lacks the figure: no node is left out in silence. `rounds` and `tokens` (of one node) end the areas;
-    that along tokens takes four evaluations.
-    `threshold/reached` is the share of nodes and tasks that reached `threshold`; `threshold/rounds` and `threshold/lag`
-    (of all but a task's first learner) are restricted means: who never learns counts with the round of the last
-    evaluation (Royston and Parmar, BMC Medical Research Methodology 13:152, 2013). `cumulative/...` are sums over
-    those nodes, `mean/...` means over their rounds and `per_node/...` means over them; `total/...` are sums over all
-    nodes: a contributor's tokens are a cost too. `held_out/gain` is the end less the start, which is round 0.
-    `task/NAME/...` are of one task.
+    - `held_out/...`: means over those of `nodes` that are evaluated (default: the learners, else all); None if one of
+      them lacks the figure. `rounds` and `tokens` (of one node) end the areas. `task/NAME/...`: of one task.
+    - `threshold/reached`: the share of nodes and tasks that reached `threshold`. `threshold/rounds`, `threshold/lag`
+      (behind a task's first learner): a node that never learns counts with the round of its last evaluation (Royston
+      and Parmar, BMC Medical Research Methodology 13:152, 2013).
+    - `cumulative/...`: sums over those nodes. `mean/...`: means over their rounds. `per_node/...`: means over them.
+    - `total/...`: sums over all nodes, since a contributor's tokens are a cost too.
     """
     chosen = set(nodes if nodes is not None else learners(rows) or _rounds(rows))
     own = [row for row in rows if row["node"] in chosen]

@@ -2,8 +2,8 @@
 
     for event in run_jobs([(function, arguments), ...], count=2, threads=1): ...
 
-A process that dies, or a job that fails, costs that job alone: the next has a fresh process. Nothing is left running
-when the caller is gone.
+A process that dies, or a job that fails, costs that job alone: the next gets a fresh process. (The executors of
+concurrent.futures fail all jobs when one process dies.) Nothing is left running when the caller is gone.
 """
 
 from __future__ import annotations
@@ -25,16 +25,15 @@ from shoal.errors import UserError
 from shoal.sandbox.pipes import die_with_parent
 
 Job = tuple[Callable[..., None], tuple[Any, ...]]
-"""A function of a module and its arguments. It is called with them and with a function to tell of its progress."""
-
+"""A function of a module and its arguments. It gets one more argument: a function that reports progress."""
 
 GRACE = 5.0
-"""Seconds that idle processes have to end by themselves."""
+"""Seconds that idle processes have to end."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """What is heard of a job."""
+    """News of a job."""
 
     job: int
     kind: str
@@ -50,8 +49,8 @@ class _Slot:
 
 
 def run_jobs(jobs: Sequence[Job], count: int, threads: int) -> Generator[Event, None, None]:
-    """Does all `jobs` in up to `count` processes, each with so many `threads`, and tells what happens. Closing the
-    iterator ends them: those that are at a job at once."""
+    """Runs all `jobs` in up to `count` processes with `threads` each, and yields what happens. Closing the iterator
+    ends the processes, busy ones at once."""
     context = multiprocessing.get_context("spawn")
     waiting = deque(enumerate(jobs))
     slots: list[_Slot] = []

@@ -1,4 +1,4 @@
-"""By what a run was made: the code, and the settings beside those of its study now."""
+"""What made a run: its code, and its settings beside those of its study now."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
-from shoal.apps.lab.bases import BASE
-from shoal.config.load import make_config, read_config
+from shoal.apps.lab.config import LabConfig, make_lab_config
+from shoal.apps.lab.recipes import BASE
+from shoal.config.load import read_config
 from shoal.config.rewards import specs_with_models
 from shoal.config.section import settings_of
-from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.runs.folder import CONFIG
 
 BASES: Final = "bases"
-"""The folder of a study's own models, in the study's."""
+"""The folder of a study's own models, in the folder of the study."""
 
 
 def _hash_of_sources() -> str:
@@ -28,32 +28,32 @@ def _hash_of_sources() -> str:
 
 
 SOURCES: Final = _hash_of_sources()
-"""Of the package's .py files as the process began: later changes of the files are not what it runs."""
+"""Hash of the package's .py files when the process started."""
 
 
-def differences(path: Path, config: Config) -> list[str]:
-    """What of the settings of the run in `path` is not as in `config`: a line for each. Settings that its config.toml
-    has not, since they are newer, have their defaults there; where the study's own models lie does not matter."""
+def differences(path: Path, config: LabConfig) -> list[str]:
+    """The settings of the run in `path` that differ from `config`, a line for each. Settings that its config.toml lacks
+    have their defaults; the place of the study's own models does not matter."""
     try:
-        was = make_config(read_config(path / CONFIG), str(path / CONFIG), allow_code=True).resolved()  # nothing is run
+        was = make_lab_config(read_config(path / CONFIG), str(path / CONFIG)).resolved()  # nothing is run
     except UserError as error:
         return [str(error)]
     before, now = _plain(was), _plain(config.resolved())
     return [f"{name} was {before[name]!r}, and is {now[name]!r}" for name in now if before[name] != now[name]]
 
 
-def _plain(config: Config) -> dict[str, Any]:
-    """Every setting by its dotted name, models that the study made by theirs."""
+def _plain(config: LabConfig) -> dict[str, Any]:
+    """Every setting by its dotted name; models that the study made by their names."""
     config = config.model_copy(deep=True)
     config.policy.model = [_base(model) for model in config.policy.model]
     for spec in specs_with_models(config.rewards):
         spec.model = _base(spec.model)
     nested = config.model_dump(mode="json")
-    names = [name for name, _ in settings_of(Config)]
+    names = [name for name, _ in settings_of(LabConfig)]
     return {name: reduce(lambda section, part: section[part], name.split("."), nested) for name in names}
 
 
 def _base(model: str) -> str:
-    """`base:NAME` for the folder of a model that a study made: it lies elsewhere once the study's folder is moved."""
+    """`base:NAME` for the folder of a model that a study made, since that folder can be moved."""
     path = Path(model)
     return BASE + path.name if path.is_absolute() and path.parent.name == BASES else model

@@ -1,8 +1,8 @@
-"""The report of a study, from what its runs wrote: `report.md`, `report.json`, and figures with their numbers.
+"""The report of a study: `report.md`, `report.json`, and figures with their numbers.
 
     write_report(Path("studies/sharing"), console)       # -> studies/sharing/report/report.md
 
-Nothing is run again, and the same folder gives the same report.
+Nothing is run again; the same folder gives the same report.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rich.console import Console
 
 from shoal.apps.lab import figures_held_out, figures_reward
 from shoal.apps.lab.cells import installed
-from shoal.apps.lab.figures import Picture, save
+from shoal.apps.lab.drawing import Picture, save
 from shoal.apps.lab.figures_gain import Point, draw_gains, points
 from shoal.apps.lab.intervals import Interval, iqm_interval
 from shoal.apps.lab.report_contrasts import Verdict, ratios, verdicts
@@ -40,7 +40,7 @@ def write_report(folder: Path, console: Console) -> Path:
     room = folder / REPORT
     try:
         room.mkdir(exist_ok=True)
-        for old in (*room.glob("*.png"), *room.glob("*.csv")):  # of a time when the study had other arms
+        for old in (*room.glob("*.png"), *room.glob("*.csv")):  # the study may have had other arms
             old.unlink()
     except OSError as error:
         raise UserError(f"cannot write {room}: {error.strerror or error}") from error
@@ -54,19 +54,19 @@ def write_report(folder: Path, console: Console) -> Path:
     for verdict in found:
         console.print(f"{verdict.title}: {verdict.outcome}", markup=False, highlight=False)
     if results.unfinished:
-        console.print(f"not finished, and left out: {len(results.unfinished)} of the runs", highlight=False)
+        console.print(f"unfinished runs, left out: {len(results.unfinished)}", highlight=False)
     return path
 
 
 def pictures(results: Results, gains: Mapping[str, Sequence[Point]]) -> Iterator[Picture]:
-    """Those about all regimes first."""
+    """All figures, those about all regimes first."""
     study = results.study
     drawn = [draw_gains({name: (study.gains[name], found) for name, found in gains.items()})]
     drawn.append(figures_held_out.spread(results))
     for regime, runs in results.runs.items():
         drawn += [
             figures_held_out.curves(regime, runs, study),
-            figures_reward.by_node(regime, runs),
+            figures_reward.by_node(regime, runs, study),
             figures_reward.moving(regime, runs, study),
             figures_reward.against(regime, runs, study),
         ]
@@ -74,7 +74,7 @@ def pictures(results: Results, gains: Mapping[str, Sequence[Point]]) -> Iterator
 
 
 def gather(results: Results, found: Sequence[Verdict], gains: Mapping[str, Sequence[Point]]) -> dict[str, Any]:
-    """All that the report says, as plain data: `report.json`."""
+    """The content of the report as plain data: `report.json`."""
     study = results.study
     seconds = [run.seconds for run in results.finished if run.seconds is not None]
     return {
@@ -123,7 +123,7 @@ def _figure(figures: Mapping[int, Figures], name: str) -> dict[str, Any] | None:
     values = known(figures, name)
     if not values:
         return None
-    interval = _interval(iqm_interval([list(values.values())]))
+    interval = _interval(iqm_interval(list(values.values())))
     return {**interval, "missing": len(figures) - len(values), "seeds": by_seed(figures, name)}
 
 
@@ -163,6 +163,7 @@ def _contrast(verdict: Verdict) -> dict[str, Any]:
         "outcome": verdict.outcome,
         "sentence": verdict.sentence,
         "relative": _interval(verdict.relative),
+        "by_seed": verdict.scores,
     }
     if contrast is not None:
         said |= {key: value for key, value in asdict(contrast).items() if key not in said}
@@ -174,7 +175,7 @@ def _interval(interval: Interval | None) -> Any:
 
 
 def _versions(runs: list[RunResult]) -> dict[str, str]:
-    """Of the software that ran, where all runs agree; several otherwise."""
+    """Versions of the software of all runs."""
     found: dict[str, set[str]] = {}
     for run in runs:
         for name, version in run.versions.items():

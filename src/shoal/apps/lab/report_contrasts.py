@@ -1,21 +1,19 @@
 """What was expected of a study, beside what came out.
 
     for verdict in verdicts(results):
-        print(verdict.name, verdict.regime, verdict.expect, verdict.outcome, verdict.sentence)
+        print(verdict.title, verdict.spec.expect, verdict.outcome, verdict.sentence)
 
 Holm's adjustment is over all contrasts of the study that could be made, in all regimes and of all figures together:
-those that ask for a difference, and apart from them those that ask for equality.
+once for those that ask for a difference, once for those that ask for equality.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import dataclass, field, replace
 
 from shoal.apps.lab.contrasts import Contrast, compare
-from shoal.apps.lab.intervals import RESAMPLES, Interval, interquartile_mean
+from shoal.apps.lab.intervals import Interval, interquartile_mean, relative_difference
 from shoal.apps.lab.results import Figures, Results, Runs, by_seed, cuts, known, scores
 from shoal.apps.lab.study import ONLY, ContrastSpec
 
@@ -23,6 +21,7 @@ EQUAL = "equal within the margin"
 MET, NOT_MET, OPEN, UNASKED = "met", "not met", "cannot be concluded", "nothing was expected"
 PAPER = {"6/2": 1.52, "4/4": 1.95, "2/6": 1.68}
 """Cumulative reward over that of 8/0 (arXiv 2509.08721, section 5), over the training set as it seems."""
+BySeed = dict[int, float]
 
 
 @dataclass(frozen=True)
@@ -33,18 +32,39 @@ class Verdict:
     regime: str
     spec: ContrastSpec
     figure: str
-    contrast: Contrast | None
-    """None where it could not be made: `sentence` says why."""
-    relative: Interval | None
-    """The difference as a share of the control's interquartile mean; None where that is 0 or may be."""
-    found: str
-    outcome: str
-    """One of the four above."""
     sentence: str
+    contrast: Contrast | None = None
+    """None where it could not be made: `sentence` says why."""
+    relative: Interval | None = None
+    """The difference as a share of the control's interquartile mean; None where that is 0 or may be."""
+    scores: dict[str, BySeed] = field(default_factory=dict)
+    """The figure of both arms by seed. Areas end where the shorter of the two arms does."""
 
     @property
     def title(self) -> str:
         return titled(self.name, self.regime)
+
+    @property
+    def found(self) -> str:
+        """above, below, `EQUAL` or `OPEN`."""
+        contrast = self.contrast
+        if contrast is None:
+            return OPEN
+        if contrast.margin is None:
+            return contrast.side if contrast.conclusive else OPEN
+        if contrast.conclusive:
+            return EQUAL
+        return contrast.side if contrast.beyond else OPEN
+
+    @property
+    def outcome(self) -> str:
+        """`MET`, `NOT_MET`, `OPEN` or `UNASKED`."""
+        expect = self.spec.expect
+        if expect == "unknown":
+            return UNASKED
+        if self.found == OPEN:
+            return OPEN
+        return MET if self.found == (EQUAL if expect == "equal" else expect) else NOT_MET
 
 
 def titled(name: str, regime: str) -> str:
@@ -52,107 +72,44 @@ def titled(name: str, regime: str) -> str:
     return name if regime == ONLY or name.endswith(regime) else f"{name}, {regime}"
 
 
-@dataclass(frozen=True)
-class Ratio:
-    """An arm over the first one, by the reward that was trained on and by the honest one."""
-
-    arm: str
-    control: str
-    trained_on: Interval | None
-    local: Interval | None
-    paper: float | None
-
-
 def verdicts(results: Results) -> list[Verdict]:
     """All contrasts of the study, regime by regime."""
     study = results.study
-    planned: dict[str, tuple[str, str, ContrastSpec, str]] = {}
-    tables: dict[str, dict[int, float]] = {}
-    ends: dict[str, str] = {}
-    faults: dict[str, str] = {}
+    planned: list[Verdict] = []
+    tables: dict[str, BySeed] = {}
     pairs: dict[str, tuple[str, str]] = {}
     margins: dict[str, float] = {}
     for name, spec in study.contrasts.items():
         for regime in study.paired(spec):
             figure = spec.figure or study.figure
-            key = f"{name}, {regime}"
-            planned[key] = (name, regime, spec, figure)
-            runs = {
-                arm: each for arm, each in results.runs.get(regime, {}).items() if arm in (spec.treated, spec.control)
-            }
+            every = results.runs.get(regime, {})
+            runs = {arm: every[arm] for arm in (spec.treated, spec.control) if arm in every}
             made = _compared(runs, spec, figure, study.threshold)
             if isinstance(made, str):
-                faults[key] = made
+                planned.append(Verdict(name, regime, spec, figure, made))
                 continue
-            if spec.expect == "equal":
-                margin = spec.margin * abs(interquartile_mean(list(made[1].values())))
-                if not margin:
-                    faults[key] = f"`{figure}` of {spec.control} is 0, and so is any share of it."
-                    continue
-                margins[key] = margin
+            key = f"{name}, {regime}"
             pairs[key] = (f"{key}: {spec.treated}", f"{key}: {spec.control}")
             tables |= dict(zip(pairs[key], made, strict=True))
-            if figure == "held_out/area_per_token":
-                ends[key] = f" Areas end at {cuts(runs)[1]:.0f} tokens of a node."
+            if spec.expect == "equal":
+                margins[key] = spec.margin * abs(interquartile_mean(list(made[1].values())))
+            end = f" Areas end at {cuts(runs)[1]:.0f} tokens of a node." if figure.endswith("area_per_token") else ""
+            by_arm = {spec.treated: made[0], spec.control: made[1]}
+            planned.append(Verdict(name, regime, spec, figure, end, None, _relative(*made), by_arm))
     contrasts = {each.name: each for each in compare(tables, pairs, margins, alpha=study.alpha)}
-    found = []
-    for key, (name, regime, spec, figure) in planned.items():
-        if key in faults:
-            found.append(Verdict(name, regime, spec, figure, None, None, OPEN, _outcome(spec, OPEN), faults[key]))
-            continue
-        treated, control = (tables[arm] for arm in pairs[key])
-        title = titled(name, regime)
-        contrast = replace(contrasts[key], name=title, treated=spec.treated, control=spec.control)
-        side = _found(contrast)
-        sentence = f"{contrast.sentence}{ends.get(key, '')}"
-        relative = relative_difference(treated, control)
-        found.append(Verdict(name, regime, spec, figure, contrast, relative, side, _outcome(spec, side), sentence))
-    return found
+    return [_concluded(verdict, contrasts.get(f"{verdict.name}, {verdict.regime}")) for verdict in planned]
 
 
-def relative_difference(
-    treated: Mapping[int, float], control: Mapping[int, float], resamples: int = RESAMPLES, seed: int = 0
-) -> Interval | None:
-    """(IQM of `treated` - IQM of `control`) / IQM of `control` over the seeds that both have, with the paired
-    percentile bootstrap interval (95 %). None where the control's is 0, or so near it that the interval has no end."""
-    seeds = sorted(treated.keys() & control.keys())
-    if not seeds:
-        return None
-    above, below = (np.array([table[s] for s in seeds]) for table in (treated, control))
-    rows_BR = np.random.default_rng(seed).integers(0, len(seeds), (resamples, len(seeds)))
-    cut = len(seeds) // 4
-    iqm_B, base_B = (
-        np.sort(table[rows_BR], axis=1)[:, cut : len(seeds) - cut].mean(axis=1) for table in (above, below)
-    )
-    base = interquartile_mean(below)
-    if base <= 0:
-        return None
-    shares_B = np.where(base_B > 0, iqm_B / np.where(base_B > 0, base_B, 1) - 1, np.inf)
-    low, high = np.quantile(shares_B, [0.025, 0.975], method="nearest")  # others would take inf from inf
-    if not np.isfinite([low, high]).all():
-        return None
-    return Interval(interquartile_mean(above) / base - 1, float(low), float(high))
+def _concluded(verdict: Verdict, contrast: Contrast | None) -> Verdict:
+    if contrast is None:
+        return verdict
+    spec = verdict.spec
+    contrast = replace(contrast, name=verdict.title, treated=spec.treated, control=spec.control)
+    return replace(verdict, contrast=contrast, sentence=contrast.sentence + verdict.sentence)
 
 
-def ratios(figures: Mapping[str, Mapping[int, Figures]]) -> list[Ratio]:
-    """Every arm of a regime over the first, in reward for each node and round, from `scores`: with equal numbers of
-    both, the ratios of cumulative reward."""
-    found: list[Ratio] = []
-    control, *others = figures
-    for arm in others:
-        shares = []
-        for key in ("reward/trained_on", "reward/local"):
-            one, other = (known(figures[name], f"per_round/{key}") for name in (arm, control))
-            by = relative_difference(one, other)
-            shares.append(by and Interval(1 + by.value, 1 + by.low, 1 + by.high))
-        found.append(Ratio(arm, control, shares[0], shares[1], PAPER.get(arm) if control == "8/0" else None))
-    return found
-
-
-def _compared(
-    runs: Runs, spec: ContrastSpec, figure: str, threshold: float
-) -> tuple[dict[int, float], dict[int, float]] | str:
-    """The figure of both arms by seed, `runs` being theirs alone, as areas end with the least; or why there is none."""
+def _compared(runs: Runs, spec: ContrastSpec, figure: str, threshold: float) -> tuple[BySeed, BySeed] | str:
+    """The figure of both arms by seed, or why there is none."""
     arms = (spec.treated, spec.control)
     for arm in arms:
         if arm not in runs:
@@ -164,21 +121,42 @@ def _compared(
         missing = [seed for seed, value in by_seed(figures[arm], figure).items() if value is None]
         if missing:
             return f"`{figure}` was not measured in {arm}, seeds {', '.join(map(str, missing))}."
-    return known(figures[spec.treated], figure), known(figures[spec.control], figure)
+    treated, control = (known(figures[arm], figure) for arm in arms)
+    if spec.expect == "equal" and not interquartile_mean(list(control.values())):
+        return f"`{figure}` of {spec.control} is 0, and so is any share of it."
+    return treated, control
 
 
-def _found(contrast: Contrast) -> str:
-    """What may be said."""
-    if contrast.margin is None:
-        return contrast.side if contrast.conclusive else OPEN
-    if contrast.conclusive:
-        return EQUAL
-    return contrast.side if contrast.beyond else OPEN
+def _relative(treated: Mapping[int, float], control: Mapping[int, float]) -> Interval | None:
+    """`relative_difference` over the seeds that both have."""
+    seeds = sorted(treated.keys() & control.keys())
+    if not seeds:
+        return None
+    return relative_difference([treated[s] for s in seeds], [control[s] for s in seeds])
 
 
-def _outcome(spec: ContrastSpec, found: str) -> str:
-    if spec.expect == "unknown":
-        return UNASKED
-    if found == OPEN:
-        return OPEN
-    return MET if found == (EQUAL if spec.expect == "equal" else spec.expect) else NOT_MET
+def gain_of(figures: Mapping[str, Mapping[int, Figures]], name: str, treated: str, control: str) -> Interval | None:
+    """What `treated` gains over `control` in a figure, as a share; None where it was not measured."""
+    return _relative(known(figures[treated], name), known(figures[control], name))
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """The reward of an arm over that of the first arm."""
+
+    arm: str
+    control: str
+    trained_on: Interval | None
+    local: Interval | None
+    paper: float | None
+
+
+def ratios(figures: Mapping[str, Mapping[int, Figures]]) -> list[Ratio]:
+    """The reward of every arm of a regime over the first, per node and round."""
+    found: list[Ratio] = []
+    control, *others = figures
+    for arm in others:
+        shares = [gain_of(figures, f"per_round/{key}", arm, control) for key in ("reward/trained_on", "reward/local")]
+        trained_on, local = (by and Interval(1 + by.value, 1 + by.low, 1 + by.high) for by in shares)
+        found.append(Ratio(arm, control, trained_on, local, PAPER.get(arm) if control == "8/0" else None))
+    return found

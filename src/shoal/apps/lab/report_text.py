@@ -1,4 +1,4 @@
-"""The words of a report: `report.json` as Markdown. It claims no more than the data say."""
+"""The text of a report: `report.json` as Markdown."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def _spread(data: dict[str, Any], regime: dict[str, Any]) -> str:
 
 
 def _taught(arms: dict[str, Any]) -> str:
-    """Who taught whom, as a matrix: of the first seed of the arm that learned most from others."""
+    """Who taught whom, as a matrix: the first seed of the arm that learned most from others."""
     best: tuple[int, str, int, list[Any]] | None = None
     for arm, each in arms.items():
         for seed, counts in list(each["taught"].items())[:1]:
@@ -210,13 +210,14 @@ def _reading(data: dict[str, Any]) -> str:
         "## How to read this\n\n"
         "The swarm run is the unit: nodes, tasks and rounds of one run depend on each other. What counts is held-out "
         "pass@1 and the reward of a node's own unfiltered rollouts. What could not be concluded is said so above, and "
-        "is not evidence that there is no effect. What was not measured is –. All figures by seed: `report.json`; all "
-        "numbers of a picture: the CSV beside it."
+        "is not evidence that there is no effect. What was not measured is –. The areas of a regime's table end where "
+        "its shortest run ends; those of a contrast end where the shorter of its two arms ends. Both by seed: "
+        "`report.json`. All numbers of a figure: the CSV beside it."
     )
 
 
 def _p(contrast: dict[str, Any]) -> str:
-    """Of a difference; or of equality, and of more than the margin if that is what came out."""
+    """The p of a difference, or of equality and, if that came out, of more than the margin."""
     p = f"{contrast['adjusted_p']:.3g}"
     if contrast["margin"] is None:
         return p

@@ -1,10 +1,10 @@
-"""What the runs of a study gave, read from its folder. Nothing is run again.
+"""The results of a study, read from its folder. Nothing is run again.
 
     results = read_results(Path("studies/sharing"))
     results.runs["generalists"]["4/4"][101].rows           # regime, arm, seed
     scores(results.runs["generalists"], threshold=0.1)     # arm -> seed -> figure -> number
 
-A run that is not finished is named in `Results.unfinished` and left out.
+Unfinished runs are named in `Results.unfinished` and left out.
 """
 
 from __future__ import annotations
@@ -18,21 +18,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal.apps.lab.attacks import attack_measures
+from shoal.apps.lab.cells import DONE
+from shoal.apps.lab.config import LabConfig
 from shoal.apps.lab.measures import PASS, held_out, summary, tokens_generated
 from shoal.apps.lab.provenance import differences
-from shoal.apps.lab.study import Cell, Study, read_study
-from shoal.config.settings import Config
+from shoal.apps.lab.study import STUDY, Cell, Study, read_study
 from shoal.errors import UserError
 from shoal.runs.folder import run_metrics
 from shoal.runs.tables import LEARNED
 
-STUDY: Final = "study.toml"
-DONE: Final = "done.json"
 KEPT: Final = frozenset(
     "round node reward/local reward/trained_on rollouts/wanted rollouts/refused tokens/generated tokens/trained "
     "learner/steps gradient/external external/ess external/gated".split()
 )
-"""What is kept of a line of metrics: a study has many lines."""
+"""Columns of metrics that the report needs, beside held-out pass@1."""
 Figures = Mapping[str, float | None]
 
 
@@ -43,18 +42,18 @@ class RunResult:
     cell: Cell
     path: Path
     rows: list[dict[str, Any]]
-    """Its metrics, as far as the report needs them."""
+    """Its metrics: the columns that the report needs."""
     nodes: list[str]
-    """The nodes that count: none that is hostile, contributes alone or is frozen, unless all are frozen."""
+    """The nodes whose figures count (`counted_nodes`)."""
     external: int
     """J."""
     seconds: float | None
     versions: dict[str, str]
-    """Of the software, if the runner wrote them down."""
+    """Of the software, if known."""
     attack: dict[str, float] = field(default_factory=dict)
-    """What adversaries did to the honest (`attacks.attack_measures`), in a study that has any."""
+    """`attacks.attack_measures`, in a study with adversaries."""
     differs: list[str] = field(default_factory=list)
-    """What of its settings is not as the study says now (`provenance.differences`): it is no run of this study."""
+    """Settings that are not as the study says now (`provenance.differences`)."""
 
     @property
     def own(self) -> list[dict[str, Any]]:
@@ -77,12 +76,12 @@ Runs = Mapping[str, Mapping[int, RunResult]]
 
 @dataclass(frozen=True)
 class Results:
-    """A study with what came out."""
+    """A study and its finished runs."""
 
     folder: Path
     study: Study
     runs: dict[str, dict[str, dict[int, RunResult]]]
-    """Regime -> arm -> seed -> run, in the order of the study; only what is finished."""
+    """Regime -> arm -> seed -> finished run, in the order of the study."""
     unfinished: list[Cell]
 
     @property
@@ -91,14 +90,14 @@ class Results:
 
 
 def read_results(folder: Path) -> Results:
-    """Raises `UserError` for a folder that is not a study's, or has no finished run."""
+    """The results in the folder of a study. Raises `UserError` for a folder that is not one, or has no finished run."""
     if not (folder / STUDY).is_file():
         raise UserError(f"{folder} is not the folder of a study (it has no {STUDY})")
     study = read_study(folder / STUDY)
     runs: dict[str, dict[str, dict[int, RunResult]]] = {}
     unfinished = []
     attacked = any(study.config(cell).experiment.adversaries for cell in study.cells())
-    configs: dict[tuple[str, str], Config] = {}  # seeds differ in nothing that is asked of them here
+    configs: dict[tuple[str, str], LabConfig] = {}  # seeds differ in nothing that is asked of them here
     for cell in study.cells():
         config = configs.setdefault((cell.regime, cell.arm), study.config(cell))
         run = _read_run(folder, cell, config, study.arms[cell.arm].count, attacked)
@@ -117,8 +116,8 @@ def read_results(folder: Path) -> Results:
     return Results(folder, study, ordered, unfinished)
 
 
-def counted_nodes(config: Config) -> list[str]:
-    """Who counts: none that is hostile or contributes alone; of the others those that may learn, unless none may."""
+def counted_nodes(config: LabConfig) -> list[str]:
+    """The nodes whose figures count: the honest ones that learn; if none learns, all honest ones but contributors."""
     names = [f"node-{number}" for number in range(1, config.swarm.nodes + 1)]
     experiment = config.experiment
     honest = honest_nodes(config)[: max(0, len(names) - experiment.contributors)]
@@ -127,14 +126,15 @@ def counted_nodes(config: Config) -> list[str]:
     return honest[: max(0, len(names) - experiment.frozen)] or honest or names
 
 
-def honest_nodes(config: Config) -> list[str]:
-    """All but the hostile ones."""
+def honest_nodes(config: LabConfig) -> list[str]:
+    """All nodes but adversaries."""
     swarm = config.swarm
     return [f"node-{number}" for number in range(1, max(0, swarm.nodes - config.experiment.adversaries) + 1)]
 
 
 def cuts(runs: Runs) -> tuple[float | None, float | None]:
-    """The last round and the number of tokens of a node that every run reaches by its last evaluation: where areas end.
+    """Where areas end: the last round, and the number of tokens of a node, that every run reaches by its last
+    evaluation.
 
     None where no run has an evaluation, or tokens to count.
     """
@@ -149,10 +149,9 @@ def cuts(runs: Runs) -> tuple[float | None, float | None]:
 
 
 def scores(runs: Runs, threshold: float) -> dict[str, dict[int, dict[str, float | None]]]:
-    """All figures of `measures.summary` of each arm and seed, areas ending where the least of all runs does.
+    """All figures of `measures.summary` for each arm and seed; areas end where the shortest run does.
 
-    And two of its own, to compare arms with unequal numbers of counted nodes: `per_round/reward/...`, the cumulative
-    reward over the number of nodes and rounds.
+    `per_round/reward/...` is the cumulative reward over the number of counted nodes and rounds.
     """
     rounds, tokens = cuts(runs)
     found: dict[str, dict[int, dict[str, float | None]]] = {}
@@ -170,22 +169,17 @@ def scores(runs: Runs, threshold: float) -> dict[str, dict[int, dict[str, float 
 
 
 def by_seed(figures: Mapping[int, Figures], name: str) -> dict[int, float | None]:
-    """One figure of an arm, seed by seed."""
+    """One figure of an arm by seed."""
     return {seed: each.get(name) for seed, each in figures.items()}
 
 
 def known(figures: Mapping[int, Figures], name: str) -> dict[int, float]:
-    """The same without the seeds for which it was not measured."""
+    """The same, without seeds that lack it."""
     return {seed: value for seed, value in by_seed(figures, name).items() if value is not None and math.isfinite(value)}
 
 
-def slug(text: str) -> str:
-    """A regime's name as part of a file's; no two of a study are alike in it."""
-    return text.replace("/", "~").replace(" ", "_")
-
-
-def _read_run(folder: Path, cell: Cell, config: Config, counted: Sequence[str], attacked: bool) -> RunResult | None:
-    """None for one that is not finished, or cannot be read."""
+def _read_run(folder: Path, cell: Cell, config: LabConfig, counted: Sequence[str], attacked: bool) -> RunResult | None:
+    """None for a run that is unfinished or cannot be read."""
     path = folder / cell.path
     try:
         done = json.loads((path / DONE).read_bytes())

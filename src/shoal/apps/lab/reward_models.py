@@ -1,10 +1,9 @@
-"""Small reward models made for a study (`bases.RewardRecipe`): what they are shown, and how well they judge then.
+"""Makes small reward models for a study (`recipes.RewardRecipe`), and measures how well they judge.
 
-A policy's transformer gets a head of one output, and learns from questions of the training side: is this answer right?
-Right are the tasks' own answers, and what the policy says that the verifier takes; wrong are answers that look like
-right ones (`answers.wrong_answer`) and what the policy itself says wrongly, without which it would learn how wrong
-answers are made up. What it reads is made by `ModelReward` in training as in judging; the chat template that it is
-saved with says how.
+A policy's transformer gets a head of one output, and learns whether an answer is right. It is shown the tasks' own
+answers, made-up wrong ones (`answers.wrong_answer`) and what the policy says; without the latter it would only learn
+how wrong answers are made up. Questions are of the training side. `ModelReward` makes its inputs in training as in
+judging.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from shoal.apps.lab.answers import in_form, right_answer, wrong_answer
-from shoal.apps.lab.bases import QUALITY, RewardRecipe, batches
-from shoal.apps.lab.supervised import descend
+from shoal.apps.lab.recipes import QUALITY, RewardRecipe
+from shoal.apps.lab.supervised import batches, descend, save
 from shoal.config.settings import Config
 from shoal.policy.device import Placement
 from shoal.policy.draw import Sampling
@@ -37,17 +36,16 @@ from shoal.tasks import Tasks
 
 CPU: Final = Placement(torch.device("cpu"), torch.float32)
 TEMPLATE: Final = "{% for message in messages %}{{ message['content'] + '\n' }}{% endfor %}"
-"""Question and answer as policies without a template write them (`LanguagePolicy.prompt_ids`), a line each; it is at
-the end of the last that the model judges."""
+"""Question and answer, a line each, as policies without a template write them (`LanguagePolicy.prompt_ids`)."""
 TRIED: Final = 24
-"""Held-out questions of each task by which a reward model is tried, at most."""
+"""Most held-out questions of each task that a reward model is tested on."""
 AT_ONCE: Final = 128
-"""Questions that are answered in one batch."""
+"""Questions in one batch."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """An answer with the verifier's word on it."""
+    """An answer, and whether the verifier takes it."""
 
     question: Question
     text: str
@@ -57,7 +55,7 @@ class Judged:
 
 
 def make_reward_model(recipe: RewardRecipe, start: str, out: Path, tell: Callable[[str], None]) -> None:
-    """Makes one of the policy `start` in the folder `out`, with what it is worth (`quality`) beside it."""
+    """Makes a reward model of the policy `start` in the folder `out`, with its `quality` beside it."""
     tasks = Tasks(recipe.tasks)
     longest = number(Config(tasks=recipe.tasks).resolved().policy.max_completion_length)
     lm = load(start, CPU.device)
@@ -70,7 +68,7 @@ def make_reward_model(recipe: RewardRecipe, start: str, out: Path, tell: Callabl
     _with_head(lm, recipe.seed, out)
     reward = ModelReward(str(out), CPU)
     learn(reward, shown, recipe, tell)
-    reward.model.half().save_pretrained(out)
+    save(out, reward.model.half(), lm.tokenizer)
     found = quality(ModelReward(str(out), CPU), tried)
     tell(", ".join(f"{name} {value:.3g}" for name, value in found.items()))
     (out / QUALITY).write_text(json.dumps(found) + "\n")
@@ -100,8 +98,7 @@ def judged_answers(
 
 
 def learn(reward: ModelReward, shown: Sequence[Judged], recipe: RewardRecipe, tell: Callable[[str], None]) -> None:
-    """Trains the model of `reward` to tell the right answers of `shown` from the wrong ones, half a batch of each, by
-    cross-entropy: what comes out is the logit of being right where right and wrong are as many."""
+    """Trains the model of `reward` by cross-entropy to tell right answers from wrong ones, half a batch of each."""
     right, wrong = ([judged for judged in shown if judged.right == side] for side in (True, False))
     half = recipe.batch // 2
     labels_B = torch.tensor([1.0] * half + [0.0] * (recipe.batch - half))
@@ -120,9 +117,12 @@ def learn(reward: ModelReward, shown: Sequence[Judged], recipe: RewardRecipe, te
 
 
 def quality(reward: ModelReward, tried: Sequence[Judged]) -> dict[str, float]:
-    """How well `reward` judges. `auc`: the chance that a right answer has more than a wrong one (0.5 is guessing),
-    whatever the questions; `auc/said`, `auc/made_up`: of the wrong ones that a policy said, or that were made up;
-    `accuracy`: of the right and of the wrong, the share on its side of a half, on average; `answers`: how many."""
+    """How well `reward` judges.
+
+    `auc`: the chance that a right answer gets more than a wrong one (0.5 is guessing), whatever the questions.
+    `auc/said`, `auc/made_up`: against wrong answers that a policy said, or that were made up. `accuracy`: the mean of
+    the shares of right answers above a half and of wrong ones below. `answers`: how many there were.
+    """
     values = [value or 0.0 for [value] in reward.score([(judged.question, [judged.text]) for judged in tried])]
     pairs = list(zip(tried, values, strict=True))
     right = np.array([value for judged, value in pairs if judged.right])
@@ -144,12 +144,11 @@ def _auc(right: np.ndarray[Any, Any], wrong: np.ndarray[Any, Any]) -> float:
 
 
 def _with_head(lm: LanguageModel, seed: int, out: Path) -> None:
-    """A folder with the transformer of `lm`, an untrained head of one output, and a template by which it reads."""
+    """Writes a model folder with the transformer of `lm`, an untrained head of one output, and `TEMPLATE`."""
     torch.manual_seed(seed)
     lm.model.config.num_labels = 1
     model = AutoModelForSequenceClassification.from_config(lm.model.config, dtype=torch.float32)
     model.base_model.load_state_dict(lm.model.base_model.state_dict())
     tokenizer: Any = lm.tokenizer
     tokenizer.chat_template = TEMPLATE
-    model.save_pretrained(out)
-    tokenizer.save_pretrained(out)
+    save(out, model, tokenizer)

@@ -1,20 +1,20 @@
-"""`shoal lab run`: all runs of a study that are not finished yet, on all cores, one GPU or a cluster.
+"""`shoal lab run`: all unfinished runs of a study, on all cores or a cluster.
 
 A study's folder:
 
-    study.toml          the study as it is run; `shoal lab run DIR` goes on with it
-    bases/NAME/         models that it made
-    runs/REGIME/ARM/seed-N/     the folder of each run; one with `done.json` is finished
-    report/             what `shoal lab report DIR` makes of them
+    study.toml                  the study; `shoal lab run DIR` goes on with it
+    bases/NAME/                 models that it made
+    runs/REGIME/ARM/seed-N/     the folder of each run; a finished one has `done.json`
+    report/                     what `shoal lab report DIR` writes
 
-What is finished is never run again. A run that was killed goes on from its last checkpoint, if it has any. One process
-at a time runs a study, and what was made by other settings than the study's is not mixed in.
+A finished run is never run again. A killed run goes on from its last checkpoint, if it has one. One process at a time
+runs a study. Runs and models that were made with other settings than the study has now are refused.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -24,36 +24,33 @@ from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from shoal.apps.lab.bases import BASE, QUALITY, AnyRecipe, in_order, make_base
-from shoal.apps.lab.cells import DONE, alike, run_cell, run_together
+from shoal.apps.lab.bases import make_base
+from shoal.apps.lab.cells import DONE, run_cell
 from shoal.apps.lab.cluster import run_on_ray
-from shoal.apps.lab.processes import Event, Job, run_jobs
+from shoal.apps.lab.processes import Job, run_jobs
 from shoal.apps.lab.provenance import BASES, differences
-from shoal.apps.lab.study import Cell, Study, read_study
+from shoal.apps.lab.recipes import BASE, QUALITY, RECIPE, AnyRecipe, in_order
+from shoal.apps.lab.study import STUDY, Cell, Study, read_study
 from shoal.config.load import merged, refuse_code
 from shoal.config.policy import GUPPY
 from shoal.config.rewards import specs_with_models
-from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.runs.atomic import write_atomically
 from shoal.runs.folder import CONFIG
 from shoal.runs.lock import locked
 
-STUDY: Final = "study.toml"
-RECIPE: Final = "recipe.json"
-"""What a model that the study made was made by, in its folder."""
 SAID: Final = 5
-"""Folders that a message names."""
+"""Most folders that a message names."""
 ALIKE: Final = 3
-"""Runs that fail for one reason before any comes to its end: the others would fail too, and are not begun."""
+"""If so many runs fail for the same reason before any finishes, the others are not started."""
 QUIET_LAB: Final[dict[str, Any]] = {"checkpoint_every": 0, "threads": 1, "swarm": {"workers": 0}}
-"""What a run of a study has, unless the study says otherwise: it is one of many, and short."""
+"""Settings of a run, unless the study says otherwise: it is one of many, and short."""
 
 
 def open_study(
     path: Path, out: Path | None, given: dict[str, Any], quick: bool, allow_code: bool = False
 ) -> tuple[Study, Path]:
-    """The study in a file or in a folder that was begun, with what is `given` over all its settings, and its folder.
+    """The study in a file or in its folder, with the `given` settings over its own, and its folder.
 
     Raises `UserError` if the folder has another study, or if the study names code and the user does not allow it.
     """
@@ -61,7 +58,7 @@ def open_study(
     study = read_study(file)
     if path.is_dir():
         if given or quick or (out and out != path):
-            raise UserError(f"{path} was begun with its own settings; leave other flags away, or take another --out")
+            raise UserError(f"{path} has its own settings: leave out other flags, or take another --out")
         if not allow_code:
             refuse_code(study.code, str(file))
         return study, path
@@ -76,15 +73,15 @@ def open_study(
     text = tomli_w.dumps(study.model_dump(mode="json", exclude_none=True, exclude_defaults=True))
     kept = folder / STUDY
     if kept.exists() and kept.read_text(encoding="utf-8") != text:
-        raise UserError(f"{folder} has another study, or this one with other settings; take another --out")
+        raise UserError(f"{folder} has another study, or this one with other settings: take another --out")
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(kept, text.encode())
     return study, folder
 
 
 def overruled(study: Study, given: dict[str, Any]) -> Study:
-    """The study with `given` settings over those of every run. Regimes whose models another model replaces are one
-    regime then: the first of them stays."""
+    """The study with `given` settings over those of every run. A given model makes regimes that differ by their models
+    one regime: the first of them stays."""
     if not given:
         return study
     study = study.model_copy(deep=True)
@@ -101,7 +98,7 @@ def overruled(study: Study, given: dict[str, Any]) -> Study:
 
 
 def _overlap(given: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-    """What of `given` would be hidden by `settings`."""
+    """The part of `given` that `settings` would override."""
     found: dict[str, Any] = {}
     for name, value in given.items():
         if name not in settings:
@@ -113,107 +110,70 @@ def _overlap(given: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def run_study(
-    study: Study, folder: Path, console: Console, jobs: int = 0, together: int = 0, ray: str | None = None
-) -> list[str]:
-    """Runs what is left and returns what failed, a line each. `jobs`: processes, 0 for one a core. `together`: runs in
-    one batched program; 0 for 8 where there is a GPU and for one elsewhere; those of one that fails are then run one
-    after another. `ray`: the address of a cluster.
+def run_study(study: Study, folder: Path, console: Console, jobs: int = 0, ray: str | None = None) -> list[str]:
+    """Runs what is left of a study and returns the failures, a line each. `jobs`: processes, 0 for one a core. `ray`:
+    the address of a cluster.
 
     Raises `UserError` if another process runs the study, if finished runs or models have other settings than it says
-    now, if a model cannot be made, or if the first runs all fail for one reason.
+    now, if a model cannot be made, or if the first runs all fail for the same reason.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with closing(locked(folder)):
-        return _run_left(study, folder, console, jobs or os.cpu_count() or 1, together, ray)
+        return _run_left(study, folder, console, jobs or os.cpu_count() or 1, ray)
 
 
-def _run_left(study: Study, folder: Path, console: Console, jobs: int, together: int, ray: str | None) -> list[str]:
+def _run_left(study: Study, folder: Path, console: Console, jobs: int, ray: str | None) -> list[str]:
     cells = list(study.cells())
     left = [cell for cell in cells if not (folder / cell.path / DONE).exists()]
+    finished = begun = len(cells) - len(left)
     _refuse_others(study, folder, [cell for cell in cells if cell not in left])
     for cell in left:
         path = folder / cell.path
         if (path / CONFIG).exists() and (changed := differences(path, study.config(cell, folder))):
-            console.print(f"{cell}: was begun with other settings ({changed[0]}), and begins anew", markup=False)
-    failures: list[str] = []
+            console.print(f"{cell}: begun with other settings ({changed[0]}), so it starts again", markup=False)
     reasons: list[str] = []
+    failures: list[str] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[unit]}"))
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("left"), console=console) as bar:
         _make_bases(study, folder, jobs, bar)
         planned = [(study.config(cell, folder), folder / cell.path) for cell in left]
-        total = sum(config.rounds for config, _ in planned)
-        line = bar.add_task(f"{len(cells) - len(left)} of {len(cells)} runs done", total=total, unit="rounds")
         rounds = [0] * len(planned)
-        finished = begun = len(cells) - len(left)
-
-        def go(chosen: Sequence[int], together: int, jobs: int) -> list[int]:
-            """Runs these, and returns those of groups that failed."""
-            nonlocal finished
-            again: list[int] = []
-            events, groups = _events([planned[number] for number in chosen], folder, jobs, together, ray)
-            with closing(events):
-                for event in events:
-                    group = [chosen[place] for place in groups[event.job]]
-                    if event.kind == "progress":
-                        place, round = event.value if isinstance(event.value, tuple) else (0, event.value)
-                        rounds[group[place]] = round
-                    elif event.kind == "done":
-                        finished += len(group)
-                    elif len(group) > 1:
-                        again += group
-                        words = f"{len(group)} runs as one program failed, and are run singly: {event.value}"
-                        bar.console.print(words, style="yellow", markup=False)
-                    else:
-                        failures.append(f"{left[group[0]]}: {event.value}")
-                        bar.console.print(f"failed: {failures[-1]}", style="red", markup=False)
-                        reasons.append(event.value)
-                        if finished == begun and len(left) > ALIKE and reasons == [event.value] * ALIKE:
-                            raise UserError(f"the first {ALIKE} runs failed for one reason, and no other was begun")
-                    bar.update(line, completed=sum(rounds), description=f"{finished} of {len(cells)} runs done")
-            return again
-
-        again = go(range(len(planned)), together or (8 if _has_gpu() else 1), jobs)
-        if again:
-            go(again, 1, 1)  # a GPU has not room for many at once
+        total = sum(config.rounds for config, _ in planned)
+        line = bar.add_task(f"{finished} of {len(cells)} runs done", total=total, unit="rounds")
+        if ray:
+            events = run_on_ray(ray, planned, folder / BASES)
+        else:
+            events = run_jobs([(run_cell, cell) for cell in planned], min(jobs, max(len(planned), 1)), threads=1)
+        with closing(events):
+            for event in events:
+                if event.kind == "progress":
+                    rounds[event.job] = event.value
+                elif event.kind == "done":
+                    finished += 1
+                else:
+                    reasons.append(event.value)
+                    failures.append(f"{left[event.job]}: {event.value}")
+                    bar.console.print(f"failed: {failures[-1]}", style="red", markup=False)
+                    if finished == begun and len(left) > ALIKE and reasons == [event.value] * ALIKE:
+                        raise UserError(f"the first {ALIKE} runs failed for the same reason, so no other was started")
+                bar.update(line, completed=sum(rounds), description=f"{finished} of {len(cells)} runs done")
     return failures
 
 
 def _refuse_others(study: Study, folder: Path, finished: Sequence[Cell]) -> None:
-    """Raises `UserError` if finished runs have other settings than the study now: the report would mix them."""
+    """Raises `UserError` if finished runs have other settings than the study now."""
     found = {str(folder / c.path): differences(folder / c.path, study.config(c, folder)) for c in finished}
     others = {path: changed for path, changed in found.items() if changed}
     if others:
         several = f" and {len(others) - SAID} more" if len(others) > SAID else ""
         raise UserError(
             f"finished runs have other settings than the study now ({next(iter(others.values()))[0]}): delete "
-            f"{', '.join(list(others)[:SAID])}{several}, and they are run again; or take another --out"
+            f"{', '.join(list(others)[:SAID])}{several} to run them again, or take another --out"
         )
 
 
-def _events(
-    planned: Sequence[tuple[Config, Path]], folder: Path, jobs: int, together: int, ray: str | None
-) -> tuple[Generator[Event, None, None], list[list[int]]]:
-    """What happens as all is run, and which runs each job has."""
-    singly = [[number] for number in range(len(planned))]
-    if ray:
-        return run_on_ray(ray, planned, folder / BASES), singly
-    if together == 1:
-        work: list[Job] = [(run_cell, (config, path)) for config, path in planned]
-        return run_jobs(work, min(jobs, max(len(work), 1)), 1), singly
-    groups = []
-    for group in alike([config for config, _ in planned]):
-        groups += [group[start : start + together] for start in range(0, len(group), together)]
-    work = [(_run_group, ([planned[number] for number in group],)) for group in groups]
-    return run_jobs(work, 1, os.cpu_count() or 1), groups
-
-
-def _run_group(cells: Sequence[tuple[Config, Path]], tell: Any) -> None:
-    run_together(cells, lambda number, round: tell((number, round)))
-
-
 def _make_bases(study: Study, folder: Path, jobs: int, bar: Progress) -> None:
-    """The study's own models that are missing, those that need no other first."""
+    """Makes the study's own models that are missing, in the order in which they need each other."""
     try:
         turns = in_order(study.bases)
     except ValueError as error:
@@ -221,10 +181,11 @@ def _make_bases(study: Study, folder: Path, jobs: int, bar: Progress) -> None:
     room = folder / BASES
     room.mkdir(parents=True, exist_ok=True)
     configs = [study.config(cell) for cell in study.cells()]
-    used = {model for c in configs for model in c.policy.model}
-    used |= {spec.model for c in configs for spec in specs_with_models(c.rewards)}
+    used = {
+        model for c in configs for model in (*c.policy.model, *(spec.model for spec in specs_with_models(c.rewards)))
+    }
     wanted = {name for name in study.bases if f"{BASE}{name}" in used}
-    for turn in reversed(turns):  # and what those start from
+    for turn in reversed(turns):  # and the bases that those start from
         wanted |= {study.bases[name].start for name in turn if name in wanted}
     for name in sorted(wanted & study.bases.keys()):
         _refuse_other_recipe(study.bases[name], room / name)
@@ -249,21 +210,16 @@ def _make_bases(study: Study, folder: Path, jobs: int, bar: Progress) -> None:
 
 
 def _refuse_other_recipe(recipe: AnyRecipe, path: Path) -> None:
-    """Raises `UserError` if the model in `path` was made by another recipe. Settings that came later, which its
-    recipe.json has not, have their defaults."""
+    """Raises `UserError` if the model in `path` was made by another recipe. Settings that its recipe.json lacks have
+    their defaults."""
     if not (path / RECIPE).exists():
         return
     try:
         was: AnyRecipe | None = TypeAdapter[AnyRecipe](AnyRecipe).validate_json((path / RECIPE).read_bytes())
     except ValidationError:
-        was = None  # of a shoal whose recipes were others
+        was = None  # of another version of shoal
     if was != recipe:
         raise UserError(
             f"{path} was made by another recipe than the study has now ({RECIPE} there): delete it and the runs that "
-            "began with it, or take another --out"
+            "started from it, or take another --out"
         )
-
-
-def _has_gpu() -> bool:
-    """Whether torch would find one, by its device file: torch takes seconds to import."""
-    return Path("/dev/nvidiactl").exists()

@@ -1,12 +1,12 @@
-"""How a task went from node to node: who learned it from whom, and how much later than the first.
+"""How a task spread from node to node: who learned it from whom, and how much later than the first.
 
     table = read_learned(run.learned)
     first_live(table)[("node-3", "gcd")]         # First(round=12, makers=("node-1",), foreign=True)
     taught(table)[("node-1", "node-3")]          # 85 rollouts of node-1's were learned from by node-3
     followers(rows, threshold=0.2)               # lags behind each task's first learner
 
-Provenance is no proof of cause: that a node's first live rollout of a task was another's says that it had no gradient
-of its own for it before, not that it would never have had one. For that there are arms without sharing.
+Provenance is no proof of cause: a node whose first live rollout of a task came from another might have found one
+itself later. Arms without sharing tell.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from shoal.apps.lab.measures import HOLD, Rows, held_out, lags, tasks
@@ -41,13 +39,13 @@ class First:
 
 @dataclass(frozen=True)
 class Followers:
-    """Those that were not the first of their task to reach the threshold, over all tasks that any node learned."""
+    """Nodes that were not the first of their task to reach the threshold, over all tasks that any node learned."""
 
     pairs: int
     """Of a node and a task."""
     reached: int
     mean_lag: float | None
-    """Rounds behind the first, of those that reached it: too low, as who never does is not in it."""
+    """Rounds behind the first, of those that reached it; too low, since the others are not in it."""
 
 
 def read_learned(path: Path) -> pa.Table | None:
@@ -58,31 +56,19 @@ def read_learned(path: Path) -> pa.Table | None:
 
 
 def first_live(table: pa.Table, nodes: Collection[str] | None = None) -> dict[tuple[str, str], First]:
-    """For each node (of `nodes`) and task, the first live rollout it learned; of one round, its own before others'."""
-    live = table.filter(table["live"])
-    if nodes is not None:
-        live = live.filter(pc.is_in(live["node"], pa.array(list(nodes), pa.string())))
-    if not len(live):
-        return {}
-    node, task, maker = (live[name].to_numpy(zero_copy_only=False) for name in ("node", "task", "maker"))
-    round, foreign = live["round"].to_numpy(), live["foreign"].to_numpy(zero_copy_only=False)
-    when = 2 * round + foreign
-    names, node_at = np.unique(node, return_inverse=True)
-    kinds, task_at = np.unique(task, return_inverse=True)
-    pair = node_at * len(kinds) + task_at
-    order = np.argsort(when, kind="stable")
-    pairs, at = np.unique(pair[order], return_index=True)
-    earliest = np.full(len(names) * len(kinds), -1)
-    earliest[pairs] = when[order][at]
-    makers: dict[int, set[str]] = {}
-    for place in np.flatnonzero(when == earliest[pair]):
-        makers.setdefault(int(pair[place]), set()).add(str(maker[place]))
-    return {
-        (str(names[which // len(kinds)]), str(kinds[which % len(kinds)])): First(
-            int(earliest[which]) // 2, tuple(sorted(makers[which])), bool(earliest[which] % 2)
-        )
-        for which in makers
-    }
+    """The first live rollout of each task that each node (of `nodes`) learned from; in one round, its own comes before
+    others'."""
+    found: dict[tuple[str, str], tuple[int, bool]] = {}
+    makers: dict[tuple[str, str], set[str]] = {}
+    for row in table.filter(table["live"]).sort_by("round").to_pylist():
+        key, when = (row["node"], row["task"]), (row["round"], row["foreign"])
+        if nodes is not None and row["node"] not in nodes:
+            continue
+        if key not in found or when < found[key]:
+            found[key], makers[key] = when, set()
+        if when == found[key]:
+            makers[key].add(row["maker"])
+    return {key: First(round, tuple(sorted(makers[key])), foreign) for key, (round, foreign) in found.items()}
 
 
 def foreign_share(firsts: Mapping[tuple[str, str], First]) -> float | None:
@@ -102,7 +88,7 @@ def followers(rows: Rows, threshold: float, hold: int = HOLD) -> Followers:
     late = []
     for by_node in lags(rows, threshold, hold).values():
         times = list(by_node.values())
-        times.remove(0)  # one first learner of each task; who was as soon is a follower without a lag
+        times.remove(0)  # one first learner of each task; others as soon are followers without a lag
         late += times
     found = [time for time in late if time is not None]
     return Followers(len(late), len(found), fmean(found) if found else None)

@@ -1,4 +1,4 @@
-"""A study: arms and regimes over seeds, with what is expected of them, in one TOML file.
+"""A study file: arms and regimes over seeds, with what is expected of them.
 
     title = "Does sharing help?"
     expect = ["4/4 is above 8/0 where success is sparse."]
@@ -40,20 +40,22 @@ from typing import Any, Literal, Self, TypeVar
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from shoal.apps.lab.bases import BASE, AnyRecipe
+from shoal.apps.lab.config import LabConfig, make_lab_config
 from shoal.apps.lab.permutation import pairs_needed
-from shoal.config.load import make_config, merged, read_config
+from shoal.apps.lab.recipes import BASE, AnyRecipe
+from shoal.config.load import merged, read_config
 from shoal.config.rewards import specs_with_models
 from shoal.config.section import Section
-from shoal.config.settings import Config
 from shoal.errors import UserError
 
+STUDY = "study.toml"
+"""The study's file in its folder."""
 ONLY = "main"
 """The regime of a study that names none."""
 
 
 class Settings(Section):
-    """Words of its own, and settings of runs."""
+    """Settings of runs, with words of its own."""
 
     model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
     about: str = ""
@@ -65,30 +67,32 @@ class Settings(Section):
 
 
 class Regime(Settings):
-    """Circumstances in which all arms are compared."""
-
-    x: float | None = None
-    """Where the regime stands on the axis of a gain."""
+    """Circumstances in which arms are compared."""
 
 
 class Arm(Settings):
     """What is compared."""
 
     regimes: list[str] = []
-    """Those it is run in; none: all."""
+    """The regimes it is run in; none: all."""
     count: list[str] = []
     """The nodes whose figures count; none: all that learn."""
 
 
-class ContrastSpec(Section):
-    """A comparison that is named before the run."""
+class Pair(Section):
+    """Two arms that are compared."""
 
     treated: str
     """An arm."""
     control: str
     """The arm it is compared with, seed by seed."""
     regimes: list[str] = []
-    """Those it is made in; none: all that have both arms."""
+    """Where they are compared; none: in all regimes that have both arms."""
+
+
+class ContrastSpec(Pair):
+    """A comparison that is named before the run."""
+
     figure: str = ""
     """A figure of `measures.summary`; none: the study's."""
     expect: Literal["above", "below", "equal", "unknown"] = "unknown"
@@ -97,33 +101,27 @@ class ContrastSpec(Section):
     """For expect = equal: differences up to this share of the control's figure count as none."""
 
 
-class Gain(Section):
-    """A figure of its own: what `treated` gains over `control`, regime by regime."""
+class Gain(Pair):
+    """A figure of what `treated` gains over `control`, regime by regime."""
 
-    treated: str
-    control: str
-    along: Literal["start", "nodes", "x"] = "start"
-    """The axis: held-out pass@1 at the start, the number of nodes, or the `x` of each regime."""
-    label: str = ""
-    """Of the axis."""
-    regimes: list[str] = []
-    """Those it is drawn for; none: all that have both arms."""
+    along: Literal["start", "nodes"] = "start"
+    """The x axis: held-out pass@1 at the start, or the number of nodes."""
 
 
 T = TypeVar("T", Arm, ContrastSpec, Gain)
 
 
 class Quick(Section):
-    """What is less with --quick."""
+    """The part of the study that --quick runs."""
 
     seeds: int = Field(2, ge=1)
-    """How many of the seeds."""
+    """How many seeds."""
     settings: dict[str, Any] = {}
-    """Over those of `base`."""
+    """They go over those of `base`."""
     regimes: list[str] = []
-    """Those that are run; none: all."""
+    """The ones that are run; none: all."""
     arms: list[str] = []
-    """Those that are run; none: all."""
+    """The ones that are run; none: all."""
 
 
 class Study(Section):
@@ -131,19 +129,19 @@ class Study(Section):
 
     model_config = ConfigDict(validate_assignment=False)  # its parts are checked against each other
     title: str
-    """What it asks, in a line."""
+    """Its question, in one line."""
     about: str = ""
     """Why, in a few sentences."""
     expect: list[str] = []
-    """What is expected, written before the run; the report repeats it beside what came out."""
+    """What is expected, written before the run; the report repeats it."""
     seeds: list[int] = Field(min_length=1)
-    """One run of each arm and regime for each."""
+    """Each seed is one run of each arm and regime."""
     figure: str = "held_out/area_per_update"
-    """What contrasts are about, unless they say otherwise (`shoal.apps.lab.measures.summary`)."""
+    """The figure of contrasts that name none (`shoal.apps.lab.measures.summary`)."""
     threshold: float = Field(0.1, gt=0, lt=1)
     """Held-out pass@1 of a task from which a node counts as having learned it."""
     alpha: float = Field(0.05, gt=0, lt=1)
-    """How improbable by chance a difference must be, after Holm's adjustment, to be called one."""
+    """Significance level, after Holm's adjustment."""
     base: dict[str, Any] = {}
     """Settings of every run."""
     bases: dict[str, AnyRecipe] = {}
@@ -162,43 +160,33 @@ class Study(Section):
             if not re.fullmatch(r"[\w .,+=%/-]{1,60}", name) or ".." in name:
                 raise ValueError(f"{name!r} cannot be a name: take letters, digits, spaces and . , + = % / - _")
         for names in (self.regimes, self.arms):
-            if len({_slug(name) for name in names}) < len(names):
+            if len({slug(name) for name in names}) < len(names):
                 raise ValueError(f"two of {', '.join(names)} would have the same folder")
         regimes = self.regimes or {ONLY: Regime()}
         for name, arm in self.arms.items():
             _known(arm.regimes, regimes, f"arm {name}")
-        for name, contrast in self.contrasts.items():
-            _known([contrast.treated, contrast.control], self.arms, f"contrast {name}")
-            _known(contrast.regimes, regimes, f"contrast {name}")
-        for name, gain in self.gains.items():
-            _known([gain.treated, gain.control], self.arms, f"gain {name}")
-            _known(gain.regimes, regimes, f"gain {name}")
+        for name, pair in (*self.contrasts.items(), *self.gains.items()):
+            _known([pair.treated, pair.control], self.arms, name)
+            _known(pair.regimes, regimes, name)
         _known(self.quick.regimes, regimes, "quick")
         _known(self.quick.arms, self.arms, "quick")
         return self
 
     def cells(self) -> Iterator[Cell]:
-        """Every run of the study: by seed first, so that a study that is cut short has whole seeds."""
+        """Every run of the study, seed by seed, so that a study that is cut short has whole seeds."""
         for seed in self.seeds:
             for regime in self.regimes or {ONLY: Regime()}:
                 for arm, spec in self.arms.items():
                     if not spec.regimes or regime in spec.regimes:
                         yield Cell(regime, arm, seed)
 
-    def config(self, cell: Cell, folder: Path | None = None) -> Config:
-        """The settings of a run. Raises `UserError` where they are wrong. `folder`: of the study, where its own models
-        are."""
+    def config(self, cell: Cell, folder: Path | None = None) -> LabConfig:
+        """The settings of a run. `folder`: the study's, with its own models. Raises `UserError` for wrong settings."""
         regime = self.regimes.get(cell.regime, Regime())
         settings = merged(merged(self.base, regime.settings), self.arms[cell.arm].settings)
         settings = merged(settings, {"seed": cell.seed})
         where = f"{cell.regime}, {cell.arm}"
-        config = make_config(settings, where, allow_code=True)  # whoever runs it asks `code` before
-        for name in {model.removeprefix(BASE) for model in config.policy.model} & self.bases.keys():
-            if (kept := self.bases[name].tasks.held_out) != config.tasks.held_out:
-                raise UserError(
-                    f"{where}: base {name!r} keeps {kept:g} of all questions for evaluation, and the run "
-                    f"{config.tasks.held_out:g}, so that it would be asked what it was trained on"
-                )
+        config = make_lab_config(settings, where)
         config.policy.model = [self._model(model, "policy", where, folder) for model in config.policy.model]
         for spec in specs_with_models(config.rewards):
             spec.model = self._model(spec.model, "reward" if spec.kind == "model" else "policy", where, folder)
@@ -206,7 +194,7 @@ class Study(Section):
 
     @property
     def code(self) -> list[str]:
-        """The code of one's own that the study names: to run it is to run that."""
+        """The code of the user that the study names and would run."""
         return [name for cell in self.cells() for name in self.config(cell).code] + [
             name for recipe in self.bases.values() for name in recipe.tasks.code
         ]
@@ -222,14 +210,14 @@ class Study(Section):
             raise UserError(f"{where}: base {name!r} is of kind {self.bases[name].kind}, and this takes a {kind}")
         return model if folder is None else str((folder / "bases" / name).absolute())
 
-    def paired(self, contrast: ContrastSpec | Gain) -> list[str]:
+    def paired(self, contrast: Pair) -> list[str]:
         """The regimes in which two arms are compared."""
         arms = [self.arms[contrast.treated], self.arms[contrast.control]]
         every = contrast.regimes or list(self.regimes or {ONLY: Regime()})
         return [r for r in every if all(not arm.regimes or r in arm.regimes for arm in arms)]
 
     def smaller(self) -> Study:
-        """The same with what `quick` leaves of it."""
+        """The part of the study that `quick` names."""
         study = self.model_copy(deep=True)
         quick = self.quick
         study.seeds = study.seeds[: quick.seeds]
@@ -240,7 +228,7 @@ class Study(Section):
         return study
 
     def keep_to_regimes(self) -> None:
-        """Leaves out what was for regimes of which none is left."""
+        """Drops arms, contrasts and gains whose regimes are all gone."""
 
         def left(specs: dict[str, T]) -> dict[str, T]:
             kept = {}
@@ -257,7 +245,7 @@ class Study(Section):
         self.gains = {n: g for n, g in self.gains.items() if {g.treated, g.control} <= names}
 
     def hopeless(self) -> list[str]:
-        """What the contrasts cannot conclude, whatever comes out: there are too few seeds for so many of them."""
+        """Warnings about contrasts that have too few seeds to conclude anything."""
         found = []
         for equal, what in ((False, "a difference"), (True, "equality")):
             count = sum(len(self.paired(c)) for c in self.contrasts.values() if (c.expect == "equal") is equal)
@@ -281,7 +269,7 @@ class Cell:
     @property
     def path(self) -> str:
         """Its folder within the study's."""
-        return f"runs/{_slug(self.regime)}/{_slug(self.arm)}/seed-{self.seed}"
+        return f"runs/{slug(self.regime)}/{slug(self.arm)}/seed-{self.seed}"
 
     def __str__(self) -> str:
         return f"{self.regime} · {self.arm} · seed {self.seed}" if self.regime != ONLY else f"{self.arm} · {self.seed}"
@@ -307,6 +295,6 @@ def _known(names: list[str], among: dict[str, Any], where: str) -> None:
             raise ValueError(f"{where} names {name!r}, which is none of {', '.join(among)}")
 
 
-def _slug(name: str) -> str:
-    """A name as part of a path."""
+def slug(name: str) -> str:
+    """A name as part of a path; no two regimes or arms of a study share one."""
     return name.replace("/", "~").replace(" ", "_")

@@ -1,23 +1,27 @@
-"""Next-token prediction of answers, for bases (`bases`)."""
+"""Supervised training of small models: next-token prediction of answers."""
 
 from __future__ import annotations
 
+import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils import logging
 
-from shoal.apps.lab.bases import Recipe, batches
+from shoal.apps.lab.recipes import Recipe
 from shoal.policy.loading import load
+from shoal.rollout import seed_of
+
+T = TypeVar("T")
 
 
 def fresh(texts: Sequence[str], recipe: Recipe, vocabulary: int) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
-    """A Llama as it comes, with a tokenizer trained on `texts`, which must be sorted: their order decides ties."""
+    """An untrained Llama, with a tokenizer trained on `texts`, which must be sorted: their order decides ties."""
     torch.manual_seed(recipe.seed)
     tokenizer = train_tokenizer(texts, vocabulary)
     size = recipe.hidden_size
@@ -37,15 +41,27 @@ def fresh(texts: Sequence[str], recipe: Recipe, vocabulary: int) -> tuple[LlamaF
     return LlamaForCausalLM(config), tokenizer
 
 
-def save(model: Any, tokenizer: Any, out: Path) -> None:
-    """Writes a model folder, in halves, without a bar across that of the study."""
-    logging.disable_progress_bar()
-    model.half().save_pretrained(out)
-    tokenizer.save_pretrained(out)
+def save(out: Path, model: Any, tokenizer: Any) -> None:
+    """Writes a model folder. Raises `OSError` if it cannot."""
+    logging.disable_progress_bar()  # the study has one of its own
+    try:
+        model.save_pretrained(out)
+        tokenizer.save_pretrained(out)
+    except OSError:
+        raise
+    except Exception as error:  # safetensors and tokenizers have errors of their own for a full disk
+        raise OSError(str(error)) from error
+
+
+def batches(examples: Sequence[T], steps: int, batch: int, seed: int) -> Iterator[list[T]]:
+    """Random examples for each step."""
+    chance = random.Random(seed_of("order", seed))
+    for _ in range(steps):
+        yield chance.choices(examples, k=batch)
 
 
 def load_start(model: str) -> tuple[Any, Any]:
-    """A model to go on with, in float32."""
+    """A model to train further, in float32."""
     loaded = load(model, torch.device("cpu"))
     return loaded.model, loaded.tokenizer
 
@@ -77,7 +93,7 @@ def train(
     seed: int,
     tell: Callable[[str], None],
 ) -> None:
-    """Trains on the answers alone, by AdamW with warm-up and cosine decay. `tell` hears of it now and then."""
+    """Trains on the answers alone (`descend`)."""
     if not steps:
         return
     encoded = [
@@ -91,8 +107,8 @@ def train(
 def descend(
     model: Any, losses: Iterable[torch.Tensor], steps: int, learning_rate: float, tell: Callable[[str], None]
 ) -> None:
-    """A step of AdamW, with warm-up and cosine decay, on each of `losses`, which must be made one by one: each after
-    the step before it."""
+    """A step of AdamW on each of `losses`, with warm-up and cosine decay. `losses` must be lazy: each is computed after
+    the step before it. `tell` gets a line of progress every 100 steps."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.05, betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, total_steps=steps, pct_start=0.05)
     started = time.monotonic()

@@ -26,7 +26,7 @@ from shoal.apps.lab.attacks import (
     planted,
     tagged_tasks,
 )
-from shoal.config.experiment import ExperimentConfig
+from shoal.apps.lab.config import ExperimentConfig
 from shoal.config.settings import Config
 from shoal.config.tasks import TasksConfig
 from shoal.identity.keys import Identity
@@ -186,7 +186,7 @@ def test_it_says_nothing_where_it_does_not_know_what_is_right() -> None:
     tasks: Any = Listed({"a": "5", "b": None})
     adversary = Adversary("planted", tasks, TOKENS)
     assert [len(group) for group in adversary.generate(questions, 4, 1)] == [4, 0, 0]
-    assert "what is right" in adversary.trouble
+    assert "no right answer is known" in adversary.trouble
     adversary.generate(questions[:1], 4, 1)
     assert adversary.trouble == ""
 

@@ -15,14 +15,15 @@ import pytest
 from fakes import Exact, Parrot, Sayings, question, rollout
 from pydantic import ValidationError
 
-from shoal.apps.lab.bases import QUALITY, Recipe, RewardRecipe, in_order, make_base
+from shoal.apps.lab.bases import make_base
 from shoal.apps.lab.cells import Silent
+from shoal.apps.lab.config import LabConfig
 from shoal.apps.lab.contributors import Person, Picker
 from shoal.apps.lab.experiment import Experiment, ShufflingScorer
+from shoal.apps.lab.recipes import QUALITY, Recipe, RewardRecipe, in_order
 from shoal.apps.lab.results import counted_nodes
 from shoal.apps.lab.reward_models import Judged, judged_answers
 from shoal.apps.lab.study import Study
-from shoal.config.settings import Config
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.policy.device import place
@@ -54,7 +55,7 @@ def taste(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def config(rewards: Sequence[dict[str, Any]] = (), nodes: int = 3, **experiment: Any) -> Config:
+def config(rewards: Sequence[dict[str, Any]] = (), nodes: int = 3, **experiment: Any) -> LabConfig:
     settings = {
         "rounds": 2,
         "threads": 1,
@@ -64,10 +65,10 @@ def config(rewards: Sequence[dict[str, Any]] = (), nodes: int = 3, **experiment:
         "evaluation": {"every": 0, "questions": 1, "samples": 1},
         "experiment": experiment,
     }
-    return Config.model_validate(settings)
+    return LabConfig.model_validate(settings)
 
 
-def run(folder: Path, settings: Config) -> Experiment:
+def run(folder: Path, settings: LabConfig) -> Experiment:
     with RunFolder.create(folder, settings.to_toml()) as kept:
         with closing(Experiment(settings, kept, Silent(lambda round: None))) as done:
             done.go(threading.Event())
@@ -115,7 +116,7 @@ def test_a_person_says_the_same_again_and_nothing_where_nothing_is_right() -> No
 
     nobody = Person(Bare(TASKS), 0.5, Parrot())
     assert nobody.generate(questions[:1], 3, 1) == [()]
-    assert "nobody says what is right" in nobody.trouble
+    assert "no right answer is known" in nobody.trouble
 
 
 class Longer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import tomllib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -13,16 +14,16 @@ import pytest
 from fakes import join, make_node, make_scorer, scored
 
 from shoal.apps.lab.cells import Silent
+from shoal.apps.lab.config import ExperimentConfig, LabConfig, make_lab_config
 from shoal.apps.lab.experiment import Controlled, Experiment, shuffled
-from shoal.config.experiment import ExperimentConfig
-from shoal.config.settings import Config
+from shoal.config.load import make_config
 from shoal.errors import UserError
 from shoal.runs.folder import RunFolder, read_metrics
 from shoal.runs.run import Run
 from shoal.swarm.memory import MemorySwarm
 
 
-def config(**experiment: Any) -> Config:
+def config(**experiment: Any) -> LabConfig:
     settings = {
         "rounds": 3,
         "threads": 1,
@@ -31,11 +32,11 @@ def config(**experiment: Any) -> Config:
         "evaluation": {"every": 0, "questions": 1, "samples": 1},
         "experiment": experiment,
     }
-    return Config.model_validate(settings)
+    return LabConfig.model_validate(settings)
 
 
 @contextmanager
-def running(folder: Path, settings: Config) -> Iterator[Experiment]:
+def running(folder: Path, settings: LabConfig) -> Iterator[Experiment]:
     with (
         RunFolder.create(folder, settings.to_toml()) as kept,
         closing(Experiment(settings, kept, Silent(lambda round: None))) as run,
@@ -63,9 +64,13 @@ def test_without_controls_an_experiment_is_a_run(tmp_path: Path) -> None:
     assert one == other
 
 
-def test_a_run_of_its_own_refuses_controls(tmp_path: Path) -> None:
-    with RunFolder.create(tmp_path / "run", "") as kept, pytest.raises(UserError, match="shoal lab run"):
-        Run(config(shuffle="all"), kept, Silent(lambda round: None))
+def test_an_ordinary_run_has_no_controls(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no setting 'experiment'"):
+        make_config({"experiment": {"frozen": 1}}, "a file")
+    again = tomllib.loads(config().to_toml())
+    assert make_config(again, "a run without controls").rounds == 3
+    controlled = tomllib.loads(config(frozen=1).to_toml())
+    assert make_lab_config(controlled, "one with").experiment.frozen == 1
 
 
 def test_the_same_questions_on_every_node(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from shoal.apps.lab import figures_held_out, figures_reward
-from shoal.apps.lab.figures import Picture, band, blank, dress, legend, save, style, trailing, window_of
+from shoal.apps.lab.drawing import Picture, band, blank, dress, legend, save, style, trailing, window_of
 from shoal.apps.lab.figures_gain import Point, apart, draw_gains, points
 from shoal.apps.lab.intervals import Interval
 from shoal.apps.lab.results import Results, read_results
-from shoal.apps.lab.study import Gain
+from shoal.apps.lab.study import Arm, ContrastSpec, Gain
 from studies import make_study
 
 
@@ -60,7 +60,7 @@ def test_a_picture_is_a_png_and_its_numbers(tmp_path: Path) -> None:
 
 def test_reward_of_each_node(results: Results) -> None:
     runs = results.runs["generalists"]
-    picture = figures_reward.by_node("generalists", runs)
+    picture = figures_reward.by_node("generalists", runs, results.study)
     assert picture.name == "fig1_generalists"
     rows = [row for row in picture.table if row["arm"] == "4/4" and row["node"] == "node-2"]
     kept = [row for row in runs["4/4"][101].rows if row["node"] == "node-2" and row.get("reward/local") is not None]
@@ -114,7 +114,7 @@ def test_gain_of_each_regime(results: Results) -> None:
     assert draw_gains({"sharing": (gain, [])}) is None
 
 
-@pytest.mark.parametrize("along", ["start", "nodes", "x"])
+@pytest.mark.parametrize("along", ["start", "nodes"])
 def test_gain_where_points_meet_or_lack(tmp_path: Path, along: str) -> None:
     gain = Gain.model_validate({"treated": "a", "control": "b", "along": along})
     gains = {"held_out/area_per_update": Interval(0.5, 0.1, 0.6), "per_round/reward/local": None}
@@ -131,7 +131,19 @@ def test_gain_where_points_meet_or_lack(tmp_path: Path, along: str) -> None:
 
 
 def test_points_that_meet_are_moved_apart() -> None:
-    assert apart([1.0, 10.0], True) == pytest.approx([1, 10])
-    one, other = apart([5.0, 5.0], True)
+    assert apart([1.0, 10.0]) == pytest.approx([1, 10])
+    one, other = apart([5.0, 5.0])
     assert one < 5 < other
-    assert apart([3.0], False) == [3.0]
+    assert apart([3.0]) == pytest.approx([3.0])
+
+
+def test_a_figure_draws_eight_arms_those_of_contrasts_first_and_names_the_others(results: Results) -> None:
+    one = results.runs["generalists"]["4/4"]
+    runs = {f"arm {n}": one for n in range(10)}
+    contrasts = {"last": ContrastSpec(treated="arm 9", control="arm 0")}
+    study = results.study.model_copy(update={"arms": {arm: Arm() for arm in runs}, "contrasts": contrasts})
+    for draw in (figures_held_out.curves, figures_reward.moving, figures_reward.by_node):
+        picture = draw("generalists", runs, study)
+        assert "Not drawn, but in the table and the CSV: arm 7, arm 8." in picture.caption
+        assert {row["arm"] for row in picture.table} == set(runs)
+    assert len(picture.figure.axes) == 8

@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal.apps.lab.figures_open import read_records
 from shoal.apps.lab.open_statistics import HEAVIEST, inverse, staying
-from shoal.apps.lab.open_swarm import FEWEST, Record, compare_open
+from shoal.apps.lab.open_swarm import FEWEST, Record, compare_open, read_records
 from shoal.cli.main import main
 from shoal.errors import UserError
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from shoal.apps.lab.config import make_lab_config
 from shoal.apps.lab.report import write_report
-from shoal.apps.lab.report_contrasts import MET, NOT_MET, OPEN, UNASKED, relative_difference, verdicts
+from shoal.apps.lab.report_contrasts import MET, NOT_MET, OPEN, UNASKED, verdicts
 from shoal.apps.lab.report_text import markdown, number
 from shoal.apps.lab.results import counted_nodes, cuts, read_results, scores
-from shoal.config.load import make_config
 from shoal.errors import UserError
 from studies import make_study
 
@@ -149,18 +149,6 @@ def test_expectations_met_or_not(tmp_path: Path) -> None:
     assert found["up"].relative.low > 0
 
 
-def test_relative_difference() -> None:
-    found = relative_difference({1: 2.0, 2: 4.0, 3: 9.0}, {1: 1.0, 2: 2.0})
-    assert found is not None
-    assert (found.value, found.low, found.high) == pytest.approx((1, 1, 1))  # twice in every seed
-    assert relative_difference({1: 1.0}, {2: 1.0}) is None
-    assert relative_difference({1: 1.0, 2: 1.0}, {1: 0.0, 2: 1.0}) is None  # a quarter of the resamples have nothing
-    assert relative_difference({1: 1.0, 2: 1.0}, {1: 0.0, 2: 0.0}) is None
-    rare = relative_difference(dict.fromkeys(range(9), 2.0), dict.fromkeys(range(9), 1.0) | {0: 0.0})
-    assert rare is not None
-    assert rare.value == 1
-
-
 def test_areas_end_where_the_least_run_does(tmp_path: Path) -> None:
     folder = make_study(
         tmp_path, seeds=1, nodes=2, rounds=20, regimes=["r"], arms=["8/0", "2/6"], contrasts={}, gains={}
@@ -186,7 +174,7 @@ def test_areas_end_where_the_least_run_does(tmp_path: Path) -> None:
     ],
 )
 def test_nodes_that_count(settings: dict[str, Any], counted: int) -> None:
-    config = make_config({"swarm": {"nodes": 4}} | settings, "test").resolved()
+    config = make_lab_config({"swarm": {"nodes": 4}} | settings, "test").resolved()
     assert counted_nodes(config) == [f"node-{place}" for place in range(1, counted + 1)]
 
 

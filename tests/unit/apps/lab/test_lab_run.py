@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -15,16 +16,16 @@ import pytest
 import tomli_w
 from rich.console import Console
 
-import shoal
 from shoal.apps.lab import cells
-from shoal.apps.lab.bases import Recipe, in_order, make_base
-from shoal.apps.lab.cells import DONE, alike, run_cell, run_together
+from shoal.apps.lab.bases import make_base
+from shoal.apps.lab.cells import DONE, run_cell
+from shoal.apps.lab.config import LabConfig
 from shoal.apps.lab.processes import Event, run_jobs
 from shoal.apps.lab.provenance import SOURCES, differences
+from shoal.apps.lab.recipes import Recipe, RewardRecipe, in_order
 from shoal.apps.lab.results import read_results
 from shoal.apps.lab.runner import open_study, run_study
 from shoal.apps.lab.study import Study
-from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.runs.folder import read_metrics
 
@@ -115,55 +116,8 @@ def test_a_run_that_fails_costs_itself_alone(tmp_path: Path) -> None:
 
 def test_what_fails_all_runs_ends_the_study(tmp_path: Path) -> None:
     study = small(policy={"model": ["/no/such/model"]}).model_copy(update={"seeds": list(range(20))})
-    with pytest.raises(UserError, match="for one reason"):
+    with pytest.raises(UserError, match="for the same reason"):
         run_study(study, tmp_path, QUIET, jobs=2)
-
-
-def test_a_run_that_fails_among_others_as_one_program_costs_itself_alone(tmp_path: Path) -> None:
-    arms = {"good": {}, "bad": {"experiment": {"frozen": 9}}}
-    study = Study.model_validate({**small().model_dump(), "seeds": [1], "arms": arms})
-    assert alike([study.config(cell) for cell in study.cells()]) == [[0, 1]]
-    (failure,) = run_study(study, tmp_path, QUIET, together=8)
-    assert "bad" in failure
-    assert "cannot be frozen" in failure
-    assert [(tmp_path / cell.path / DONE).exists() for cell in study.cells()] == [True, False]
-
-
-def test_several_runs_as_one_program_give_what_each_gives_alone(tmp_path: Path) -> None:
-    study = Study.model_validate(STUDY)
-    configs = [study.config(cell) for cell in study.cells()]
-    for config in configs:
-        config.threads, config.swarm.workers = 1, 0
-    assert alike(configs) == [[0, 1, 2, 3]]
-    rounds: list[tuple[int, int]] = []
-    together = [(config, tmp_path / f"together-{n}") for n, config in enumerate(configs)]
-    run_together(together, lambda number, round: rounds.append((number, round)))
-    assert {number for number, round in rounds if round == 3} == {0, 1, 2, 3}
-    for number, config in enumerate(configs):
-        run_cell(config, tmp_path / f"alone-{number}", lambda round: None)
-        joint, alone = figures(tmp_path / f"together-{number}"), figures(tmp_path / f"alone-{number}")
-        for key in ("reward/local", "eval/pass@1", "rollouts/sampled", "tokens/generated"):
-            assert [row.get(key) for row in joint] == pytest.approx([row.get(key) for row in alone])
-
-
-def test_runs_that_learn_otherwise_are_no_one_program() -> None:
-    other = Config()
-    other.learner.loss_type = "grpo"
-    assert alike([Config(), other, Config()]) == [[0, 2], [1]]
-
-
-def test_runs_of_models_of_unlike_architecture_are_no_one_program(tmp_path: Path) -> None:
-    def config(*models: str) -> Config:
-        return Config.model_validate({"policy": {"model": models}})
-
-    guppy = json.loads((Path(shoal.__file__).parent / "guppy" / "config.json").read_text())
-    for name, settings in (("like", {"transformers_version": "0"}), ("unlike", {"hidden_size": 64})):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text(json.dumps(guppy | settings))
-    like, unlike = str(tmp_path / "like"), str(tmp_path / "unlike")
-    mixed = config("guppy", unlike)
-    runs = [config("guppy"), config(unlike), config(like), config("guppy", like), mixed, mixed, config("some/name")]
-    assert alike(runs) == [[0, 2, 3], [1], [4], [5], [6]]
 
 
 @pytest.mark.slow
@@ -261,7 +215,25 @@ def test_a_base_is_a_model_folder_and_a_function_of_its_recipe(tmp_path: Path) -
     assert json.loads((tmp_path / "one" / "recipe.json").read_text())["knows"] == ["gcd"]
 
 
-HOLD = "import sys, time; from shoal.runs.lock import locked; f = locked(__import__('pathlib').Path(sys.argv[1]))"
+def _make_with_little_room(recipe: Recipe, out: Path, tell: object) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+    make_base(recipe, "guppy", out, lambda text: None)
+
+
+@pytest.mark.parametrize("kind", ["policy", "reward"])
+def test_a_base_that_finds_no_room_fails_in_one_line_and_leaves_nothing(tmp_path: Path, kind: str) -> None:
+    recipe = Recipe(start="guppy", steps=0)
+    if kind == "reward":
+        recipe = RewardRecipe(kind="reward", start="guppy", questions=4, samples=1, steps=1, batch=2)
+    (event,) = run_jobs([(_make_with_little_room, (recipe, tmp_path / "base"))], 1, 1)
+    assert event.kind == "failed"
+    assert "\n" not in event.value
+    assert event.value.startswith(f"cannot write {tmp_path / 'base'}: ")
+    assert "File too large" in event.value
+    assert list(tmp_path.iterdir()) == []
+
+
+HOLD = "import sys, time; from shoal.runs.folder import locked; f = locked(__import__('pathlib').Path(sys.argv[1]))"
 
 
 def test_one_process_at_a_time_runs_a_study(tmp_path: Path) -> None:
@@ -283,7 +255,7 @@ def test_a_run_is_held_until_it_is_marked_as_finished(tmp_path: Path, monkeypatc
         path.write_bytes(data)
 
     monkeypatch.setattr(cells, "write_atomically", write)
-    config = Config.model_validate({"rounds": 1, "swarm": {"nodes": 1, "workers": 0}, "evaluation": {"every": 0}})
+    config = LabConfig.model_validate({"rounds": 1, "swarm": {"nodes": 1, "workers": 0}, "evaluation": {"every": 0}})
     run_cell(config, tmp_path / "run", lambda round: None)
     assert ["another process is writing" in each.stderr for each in tried] == [True]
 

@@ -17,6 +17,7 @@ from shoal.apps.lab.intervals import (
     iqm_difference,
     iqm_interval,
     probability_of_improvement,
+    relative_difference,
 )
 from shoal.apps.lab.permutation import equivalence_test, holm, pairs_needed, sign_flip_test, smallest_p
 
@@ -31,7 +32,7 @@ def test_interquartile_mean_by_hand() -> None:
     assert interquartile_mean([100, 1, 2, 3, 4, 5, 6, -100]) == 3.5  # 2 cut at either end
     assert interquartile_mean([9, 1, 2, 3, -9]) == 2  # 1 of 5
     assert interquartile_mean([0, 0, 6]) == 2
-    assert interquartile_mean([[1, 50], [2, -50]]) == 1.5
+    assert interquartile_mean([1, 50, 2, -50]) == 1.5
 
 
 @given(st.lists(NUMBERS, min_size=1, max_size=30))
@@ -47,51 +48,36 @@ def test_scores_must_be_finite(scores: list[float]) -> None:
 
 
 def test_equal_runs_leave_nothing_open() -> None:
-    assert iqm_interval([[0.3] * 5]) == Interval(0.3, 0.3, 0.3)
-    assert iqm_interval([[0.7]]) == Interval(0.7, 0.7, 0.7)
+    assert iqm_interval([0.3] * 5) == Interval(0.3, 0.3, 0.3)
+    assert iqm_interval([0.7]) == Interval(0.7, 0.7, 0.7)
 
 
 def test_intervals_are_a_function_of_the_seed() -> None:
     scores = np.random.default_rng(0).normal(size=10)
-    assert iqm_interval([scores], seed=3) == iqm_interval([scores], seed=3)
-    assert iqm_interval([scores], seed=3) != iqm_interval([scores], seed=4)
-    wide, narrow = iqm_interval([scores], level=0.99), iqm_interval([scores], level=0.5)
+    assert iqm_interval(scores, seed=3) == iqm_interval(scores, seed=3)
+    assert iqm_interval(scores, seed=3) != iqm_interval(scores, seed=4)
+    wide, narrow = iqm_interval(scores, level=0.99), iqm_interval(scores, level=0.5)
     assert wide.low < narrow.low < narrow.value < narrow.high < wide.high
 
 
 def test_two_runs_give_three_means() -> None:
     """Of runs 0 and 1 a resample has mean 0, 1/2 or 1 with chance 1/4, 1/2, 1/4."""
-    assert iqm_interval([[0.0, 1.0]], level=0.95) == Interval(0.5, 0.0, 1.0)
-    assert iqm_interval([[0.0, 1.0]], level=0.4) == Interval(0.5, 0.5, 0.5)
-
-
-def test_strata_are_drawn_apart_and_rows_together() -> None:
-    apart = iqm_interval([[0.0, 0.0], [1.0, 1.0]])
-    assert apart == Interval(0.5, 0.5, 0.5)  # each resample has both strata, as large as they are
-    opposite = np.array([[0.0, 1.0], [1.0, 0.0]])
-    assert iqm_interval([opposite]) == Interval(0.5, 0.5, 0.5)  # whole runs are drawn
-    by_task = iqm_interval(list(opposite.T))
-    assert (by_task.low, by_task.high) == (0.0, 1.0)  # as if each task had runs of its own
-
-
-@pytest.mark.parametrize("strata", [[], [0.5, 0.6], [[[[1.0]]]]])
-def test_strata_are_arrays_of_runs(strata: list[object]) -> None:
-    with pytest.raises(ValueError, match="strata"):
-        iqm_interval(strata)  # type: ignore[arg-type]
+    assert iqm_interval([0.0, 1.0], level=0.95) == Interval(0.5, 0.0, 1.0)
+    assert iqm_interval([0.0, 1.0], level=0.4) == Interval(0.5, 0.5, 0.5)
 
 
 def test_level_must_be_a_share() -> None:
     with pytest.raises(ValueError, match="level"):
-        iqm_interval([[1.0, 2.0]], level=95)
+        iqm_interval([1.0, 2.0], level=95)
 
 
 def test_pairing_removes_what_seeds_share() -> None:
     rng = np.random.default_rng(0)
     control = rng.normal(0, 10, 12)
     treated = control + 1
-    assert iqm_difference([treated], [control]) == Interval(1.0, pytest.approx(1.0), pytest.approx(1.0))
+    assert iqm_difference(treated, control) == Interval(1.0, pytest.approx(1.0), pytest.approx(1.0))
     with pytest.raises(ValueError, match="same runs"):
-        iqm_difference([treated], [control[:-1]])
+        iqm_difference(treated, control[:-1])
 
 
 def test_intervals_cover_the_truth() -> None:
@@ -102,9 +88,9 @@ def test_intervals_cover_the_truth() -> None:
     for study in range(300):
         shared = rng.normal(size=12)
         treated, control = shared + rng.normal(0.5, 1, 12), shared + rng.normal(size=12)
-        one = iqm_interval([treated], resamples=500, seed=study)
-        both = iqm_difference([treated], [control], resamples=500, seed=study)
-        better = probability_of_improvement([treated], [control], resamples=500, seed=study)
+        one = iqm_interval(treated, resamples=500, seed=study)
+        both = iqm_difference(treated, control, resamples=500, seed=study)
+        better = probability_of_improvement(treated, control, resamples=500, seed=study)
         level += one.low <= 0.5 <= one.high
         difference += both.low <= 0.5 <= both.high
         improvement += better.low <= chance <= better.high
@@ -116,32 +102,34 @@ def test_intervals_cover_the_truth() -> None:
 
 
 def test_probability_of_improvement_by_hand() -> None:
-    found = probability_of_improvement([[1.0, 3.0]], [[2.0, 3.0]])
+    found = probability_of_improvement([1.0, 3.0], [2.0, 3.0])
     assert found.value == (0 + 0 + 1 + 0.5) / 4
     assert (found.low, found.high) == (0.0, 0.5)  # only the first seed, or only the second, or both
-    assert probability_of_improvement([[2.0, 3.0]], [[0.0, 1.0]]) == Interval(1.0, 1.0, 1.0)
-    assert probability_of_improvement([[1.0, 1.0]], [[1.0, 1.0]]) == Interval(0.5, 0.5, 0.5)
+    assert probability_of_improvement([2.0, 3.0], [0.0, 1.0]) == Interval(1.0, 1.0, 1.0)
+    assert probability_of_improvement([1.0, 1.0], [1.0, 1.0]) == Interval(0.5, 0.5, 0.5)
 
 
 def test_probability_of_improvement_is_scipys_u() -> None:
     stats = pytest.importorskip("scipy.stats")
     rng = np.random.default_rng(5)
-    one, other = rng.integers(0, 9, 7).astype(float), rng.integers(0, 9, 11).astype(float)
-    found = probability_of_improvement([one], [other], paired=False)
-    assert found.value == pytest.approx(stats.mannwhitneyu(one, other).statistic / (7 * 11))
+    one, other = rng.integers(0, 9, 9).astype(float), rng.integers(0, 9, 9).astype(float)
+    found = probability_of_improvement(one, other)
+    assert found.value == pytest.approx(stats.mannwhitneyu(one, other).statistic / (9 * 9))
     assert 0 <= found.low < found.value < found.high <= 1
-    back = probability_of_improvement([other], [one], paired=False)
+    back = probability_of_improvement(other, one)
     assert back.value == pytest.approx(1 - found.value)
 
 
-def test_probability_of_improvement_is_the_mean_over_columns_and_strata() -> None:
-    above, below = [[1.0, 0.0], [1.0, 0.0]], [[0.0, 1.0], [0.0, 1.0]]
-    assert probability_of_improvement([above], [below]).value == 0.5
-    assert probability_of_improvement([above, [2.0]], [below, [1.0]]).value == 0.75
-    with pytest.raises(ValueError, match="same runs"):
-        probability_of_improvement([[1.0, 2.0]], [[1.0]])
-    with pytest.raises(ValueError, match="same columns"):
-        probability_of_improvement([above], [[1.0, 2.0]], paired=False)
+# --- relative difference
+
+
+def test_relative_difference() -> None:
+    assert relative_difference([2.0, 4.0], [1.0, 2.0]) == Interval(1.0, 1.0, 1.0)  # twice in every seed
+    assert relative_difference([1.0, 1.0], [0.0, 1.0]) is None  # a quarter of the resamples have nothing
+    assert relative_difference([1.0, 1.0], [0.0, 0.0]) is None
+    rare = relative_difference([2.0] * 9, [0.0] + [1.0] * 8)
+    assert rare is not None
+    assert rare.value == 1
 
 
 # --- sign flips

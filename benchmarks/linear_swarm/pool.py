@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.apps.lab.linear_world import Groups, Ids
+from linear_swarm.world import Groups, Ids
 
 
 class LinearPool:

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from linear_swarm.pool import LinearPool
+from linear_swarm.swarm import LinearConfig, Optim, act, coefficients, gradient, reshuffled, run
+from linear_swarm.world import CERTAIN, Groups, World
 from shoal.selection.samplers import UniformSampler
 
-from shoal.apps.lab.linear import LinearConfig, LinearResult, Optim, act, coefficients, gradient, reshuffled, run
-from shoal.apps.lab.linear_pool import LinearPool
-from shoal.apps.lab.linear_world import CERTAIN, Groups, World
 from shoal.learn.advantages import group_advantages
 from shoal.learn.losses import clipped_surrogate, token_weights
 from shoal.node import Node
@@ -354,18 +354,6 @@ def test_crowded_pools_sample_as_the_pool_of_a_node_does() -> None:
     assert np.abs(counts - expected).max() < 200  # 5 standard deviations of a difference are below 195
 
 
-def test_both_kinds_of_pool_are_uniform() -> None:
-    for size, drawn in ((9, 2), (10, 2)):  # crowded, and not
-        rng, counts = np.random.default_rng(1), np.zeros(12)
-        for _ in range(2000):
-            pool = LinearPool(4, 3, size, 0)
-            assert pool.crowded == (size == 9)
-            pool.add(made(np.ones((4, 3), bool)), 0, rng)
-            counts[pool.sample(drawn, rng)[0]] += 1
-        assert (counts[:3] == 0).all()
-        assert (np.abs(counts[3:] - 4000 / 9) < 100).all()  # 5 standard deviations
-
-
 def test_replay_gives_ones_own_of_earlier_rounds() -> None:
     result = run(replace(SHARED, p0=(1 / 8,), source="replay", rounds=10), 1)
     assert (result.external_RN[0] == 0).all()
@@ -450,16 +438,7 @@ def test_specialists_gain_more_from_each_other_than_from_self_filtering() -> Non
     assert gains.mean() > 1.04
 
 
-def test_two_and_six_are_below_four_and_four() -> None:
-    """[0.64]: two questions of each node do not fill the pool."""
-    config = replace(SHARED, p0=0.005)
-    ratios = areas(replace(config, local=2, external=6)) / areas(config)
-    assert ratios.mean() < 0.8
-    assert ratios.max() < 1
-
-
-@pytest.mark.parametrize("same", [False, True])
-@pytest.mark.parametrize("local", [6, 4, 2])
+@pytest.mark.parametrize(("local", "same"), [(4, False), (2, True)])
 def test_null_the_filter_alone_raises_reward_over_the_training_set(local: int, same: bool) -> None:
     """Frozen, identical policies: [1.38 to 2.26 over nine seeds]. The paper's ratios are 1.52, 1.95 and 1.68."""
     ladder = tuple(0.4 / 3**k for k in range(6))
@@ -488,8 +467,3 @@ def test_shuffling_changes_places_within_external_rollouts_or_all() -> None:
         np.testing.assert_array_equal(result_NBG[:, :first], rewards_NBG[:, :first])
         np.testing.assert_array_equal(np.sort(result_NBG, axis=2), rewards_NBG)
         assert ((result_NBG != rewards_NBG).any(2)).mean(0)[first:].min() > 0.9
-
-
-def test_thousands_of_nodes_run() -> None:
-    result: LinearResult = run(replace(SHARED, nodes=2000, rounds=5), 1)
-    assert result.external_RN[-1].mean() == pytest.approx(4, abs=0.01)

@@ -2,13 +2,13 @@
 
     net = Network(NetConfig(nodes=512, seconds=300))
     net.run()
-    net.tally.row(net)                # bytes a second, staleness, what is in the pool, ...
+    figures(net)                      # bytes a second, staleness, what is in the pool, ... (`simnet.figures`)
 
 Time is simulated: a queue of events. A node makes I rollouts at the end of its round, when it also reads, learns and
 says what it needs, as in `node.Node` and `join`; rounds last differently long. Every node has the real `Neighbours` and
 searches regions as `NetworkLink` does; a few observers get real signed bytes at their time and have the real
-`Admission`, `Pool` and `UniformSampler`; all others count (`netsim_node`). Links delay and lose, nodes come and go, and
-the network may be cut in two.
+`Admission`, `Pool` and `UniformSampler`; all others count (`simnet.nodes`). Links delay and lose, nodes come and go,
+and the network may be cut in two.
 
 What stands in for the real thing: a dictionary of who answers for the relays, a message lost for good for Zenoh's
 losses (which are recovered within seconds), a reward that is written in the text for the verifier, texts of plausible
@@ -19,15 +19,14 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
+from statistics import fmean
 from typing import Any
 
-from shoal.apps.lab.netsim_measures import SLICE, Tally, mean
-from shoal.apps.lab.netsim_node import Observer, SimNode
 from shoal.config.tasks import TasksConfig
 from shoal.rollout import Completion, QuestionId, Rollout
 from shoal.swarm.key_expressions import DIGITS, shard_of
@@ -36,55 +35,14 @@ from shoal.swarm.queries import ANSWERS
 from shoal.swarm.subscriptions import ASK
 from shoal.swarm.wire import seal
 from shoal.tasks import Tasks
+from simnet.config import NetConfig
+from simnet.nodes import Observer, SimNode
+from simnet.tally import SLICE, Tally
 
 START = 1_000_000.0
 """The time at which all begins, since clocks may be wrong and none may be negative."""
 STAGGER = 10.0
 """Seconds within which the first nodes come."""
-
-
-@dataclass(frozen=True)
-class NetConfig:
-    """A network. Times are seconds; shares and chances are in [0, 1]."""
-
-    nodes: int = 64
-    observers: int = 16
-    """How many of them do everything by the real code; these stay."""
-    seconds: float = 240.0
-    warm_up: float = 120.0
-    """Of these seconds, the first that are not measured."""
-    seed: int = 0
-    local: int = 4
-    """I: rollouts of a round."""
-    external: int = 4
-    """J: live rollouts of others that an update can use."""
-    num_generations: int = 8
-    pool_size: int = 256
-    max_age: int = 4
-    round_seconds: float = 10.0
-    """Median of nodes; `round_spread` is the standard deviation of the logarithm, `round_jitter` that of one's own."""
-    round_spread: float = 0.7
-    round_jitter: float = 0.1
-    skill: float = -2.0
-    """Mean of the logit of a node's chance of success, and its standard deviation."""
-    skill_spread: float = 1.5
-    wrong: int = 31
-    """Different wrong answers to a question; there is one right one."""
-    characters: float = 400.0
-    """Median of a completion."""
-    delay: float = 0.05
-    """Median of links; the logarithms' standard deviations between links, and between messages of one."""
-    delay_spread: float = 1.0
-    jitter: float = 0.5
-    loss: float = 0.05
-    """Chance that a message never comes."""
-    skew: float = 2.0
-    """Standard deviation of a node's clock."""
-    session: float = 1800.0
-    """Mean stay of a node that is no observer; another comes as one goes."""
-    cut: tuple[float, float] | None = None
-    """When the network falls into two, and when it heals (seconds from the start)."""
-    cut_share: float = 0.5
 
 
 class Network:
@@ -186,7 +144,9 @@ class Network:
 
     def _look_across(self) -> None:
         links = [link for node in self.nodes.values() for link in node.links.values()]
-        self.across.append((self.now - START, mean([link.listener.side != link.maker.side for link in links])))
+        self.across.append(
+            (self.now - START, fmean(link.listener.side != link.maker.side for link in links) if links else math.nan)
+        )
         self.at(self.now + SLICE, self._look_across)
 
     def _tend(self, node: SimNode) -> None:

@@ -7,9 +7,11 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+from simnet.config import NetConfig
+from simnet.figures import figures
+from simnet.network import START, Network
+from simnet.nodes import Link, Observer
 
-from shoal.apps.lab.netsim import START, NetConfig, Network
-from shoal.apps.lab.netsim_node import Link, Observer
 from shoal.swarm.wire import check_signature, open_envelope
 
 SMALL = NetConfig(nodes=16, observers=2, seconds=60, warm_up=20, round_seconds=4.0, session=120.0)
@@ -56,8 +58,8 @@ def test_honest_nodes_commit_no_offence() -> None:
 def test_the_same_seed_gives_the_same_figures_and_another_does_not() -> None:
     again, other = Network(SMALL), ran(replace(SMALL, seed=1))
     again.run()
-    assert again.tally.row(again) == pytest.approx(ran().tally.row(ran()), nan_ok=True)
-    assert other.tally.row(other) != ran().tally.row(ran())
+    assert figures(again) == pytest.approx(figures(ran()), nan_ok=True)
+    assert figures(other) != figures(ran())
 
 
 def test_messages_are_real_and_as_long_as_they_count() -> None:
@@ -77,8 +79,8 @@ def test_loss_takes_as_much_as_it_says_and_delay_makes_stale() -> None:
     far = ran(replace(SMALL, loss=0.5, delay=4.0))
     counts = far.tally.counts
     assert counts["lost"] / (counts["lost"] + counts["received"]) == pytest.approx(0.5, abs=0.05)
-    near = ran().tally.row(ran())
-    assert far.tally.row(far)["staleness p50 (s)"] > near["staleness p50 (s)"]
+    near = figures(ran())
+    assert figures(far)["staleness p50 (s)"] > near["staleness p50 (s)"]
 
 
 def test_nobody_hears_across_a_cut_and_those_who_kept_their_place_hear_again() -> None:
@@ -102,7 +104,7 @@ def test_nobody_hears_across_a_cut_and_those_who_kept_their_place_hear_again() -
 def test_alone_there_is_nothing_to_hear() -> None:
     net = ran(replace(SMALL, nodes=1, observers=1))
     assert net.tally.counts["sent"] == 0
-    assert net.tally.row(net)["rounds with fewer than J (%)"] == 100.0
+    assert figures(net)["rounds with fewer than J (%)"] == 100.0
 
 
 def test_sizes_that_make_no_sense() -> None:

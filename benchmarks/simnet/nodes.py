@@ -1,4 +1,4 @@
-"""Nodes of the simulated network (`netsim`): all choose neighbours by the real code; observers do everything by it.
+"""Nodes of the simulated network: all choose neighbours by the real code; observers do everything by it.
 
 A `SimNode` reads what its neighbours made when its round ends and only counts: rollouts, live ones, bytes. An
 `Observer` gets each message at its time, as signed bytes, and has a real admission, pool and sampler.
@@ -7,28 +7,56 @@ A `SimNode` reads what its neighbours made when its round ends and only counts: 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Mapping
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from shoal.identity.keys import Identity
+from shoal.protocols import Verifier
 from shoal.rollout import Scored, seed_of
 from shoal.sandbox.examiner import LocalExaminer
 from shoal.selection.pool import Pool
-from shoal.selection.samplers import UniformSampler
+from shoal.selection.selection import FairSelection
 from shoal.swarm.admission import Admission
 from shoal.swarm.admission_limits import AdmissionLimits
 from shoal.swarm.neighbours import ENOUGH, Neighbours, find_region, random_branch
 from shoal.swarm.offers import HISTORY
 from shoal.swarm.queues import Newest
 from shoal.swarm.subscriptions import ALONE, LONGEST, PAUSE
-
-if TYPE_CHECKING:
-    from shoal.apps.lab.netsim import Network
+from shoal.tasks import Tasks
+from simnet.config import NetConfig
+from simnet.tally import Tally, Use
 
 KEPT = 64
 """Batches of a maker that can still be read: more than a slow listener misses between two of its rounds."""
+
+
+class Surroundings(Verifier, Protocol):
+    """What a node needs of the network around it (`simnet.network.Network`)."""
+
+    swarm: str
+    config: NetConfig
+    now: float
+    tasks: Tasks
+    tally: Tally
+    nodes: Mapping[str, SimNode]
+    """By id."""
+    named: Mapping[str, SimNode]
+    """By name."""
+    in_flight: int
+    seal: Callable[[SimNode, int, int], bytes]
+
+    def at(self, time: float, act: Callable[..., object], *args: Any) -> None: ...
+
+    def ask(self, prefix: str, asking: SimNode) -> set[str]: ...
+
+    def answers(self, node: SimNode, asking: SimNode) -> bool: ...
+
+    def severed(self, one: SimNode, other: SimNode, time: float) -> bool: ...
+
+    def size_of(self, answers: bytes) -> int: ...
 
 
 class Batch(NamedTuple):
@@ -65,7 +93,7 @@ class Link:
 class SimNode:
     """A node with real neighbours, which makes rollouts and counts what it hears."""
 
-    def __init__(self, net: Network, number: int, now: float) -> None:
+    def __init__(self, net: Surroundings, number: int, now: float) -> None:
         self.net, self.born = net, now
         config = net.config
         self.random = Random(f"{config.seed}/{number}")
@@ -218,7 +246,7 @@ RECEIVED = 1024
 class Observer(SimNode):
     """A node by the real code throughout; it stays."""
 
-    def __init__(self, net: Network, number: int, now: float) -> None:
+    def __init__(self, net: Surroundings, number: int, now: float) -> None:
         super().__init__(net, number, now)
         config = AdmissionLimits(max_characters=4096)
         self.admission = Admission(
@@ -230,7 +258,7 @@ class Observer(SimNode):
         )
         self.pool = Pool(net.config.pool_size, net.config.max_age)
         self.received: Newest[Scored] = Newest(RECEIVED)
-        self.sampler = UniformSampler()
+        self.selection = FairSelection()
         self.used = self.dropped = 0
 
     def _opened(self, link: Link) -> None:
@@ -276,8 +304,15 @@ class Observer(SimNode):
         self.pool.add(received, self.round)
         self.dropped += before - len(self.pool)
         candidates = self.pool.candidates()
-        chosen = self.sampler.sample(candidates, config.external, seed_of(config.seed, self.id, self.round))
+        chosen = self.selection.choose_foreign(candidates, config.external, seed_of(config.seed, self.id, self.round))
         self.pool.remove(chosen)
         self.used += len(chosen)
-        self.net.tally.observed_round(self.net, self, candidates, chosen)
+        now = self.net.now
+        uses = [self._use(scored, now) for scored in chosen]
+        wanted, region = self.neighbours.wanted, len(self.neighbours.known)
+        self.net.tally.observed_round(self.round, now, candidates, chosen, uses, wanted=wanted, region=region)
         self.neighbours.need(sum(scored.live for scored in self.pool.candidates()), config.external)
+
+    def _use(self, scored: Scored, now: float) -> Use:
+        maker, round = self.net.named[scored.rollout.node], scored.rollout.round
+        return Use(now - maker.times[round - 1], maker.round - round, not maker.alive)

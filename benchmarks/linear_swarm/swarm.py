@@ -20,8 +20,8 @@ from typing import Literal
 
 import numpy as np
 
-from shoal.apps.lab.linear_pool import LinearPool
-from shoal.apps.lab.linear_world import Floats, Groups, Ids, Table, World, noise
+from linear_swarm.pool import LinearPool
+from linear_swarm.world import Floats, Groups, Ids, Table, World, noise
 from shoal.learn.advantages import FLOOR
 
 

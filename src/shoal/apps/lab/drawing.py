@@ -1,9 +1,9 @@
-"""The pictures of a report: each a PNG, and the same numbers as CSV, one a line.
+"""The parts of a report's figures, and how they are saved: each as PNG, with its numbers as CSV.
 
     for picture in draw(results, verdicts):
         save(picture, folder)                # NAME.png and NAME.csv
 
-All can be read in black and white: arms differ by dashes and marks, not by colour alone.
+Figures can be read in black and white: arms differ by dashes and marks, not by colour alone.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import NDArray
 from PIL import Image  # which matplotlib needs
 
-from shoal.apps.lab.intervals import iqm_interval
+from shoal.apps.lab.intervals import Array, iqm_interval
+from shoal.apps.lab.study import Study
 from shoal.runs.atomic import write_atomically
 from shoal.runs.curves import INK, MUTED
 
-Array = NDArray[np.float64]
 DPI = 150
 SHADES = 128
 """Colours of a PNG."""
+MOST_ARMS = 8
+"""In one figure: more cannot be told apart."""
 RESAMPLES = 2000
-"""For the band around a curve, of which there are many points."""
+"""For the band around a curve, which has many points."""
 GRID = "#e6e6e6"
 COLOURS = ("#000000", "#0b5394", "#c05a00", "#38a169", "#8e3a9d", "#b58900", "#5f6b76")
 DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (1.2, 1.4)), (0, (7, 2, 1.2, 2)), (0, (3, 1.5)))
@@ -50,7 +51,7 @@ class Picture:
     table: list[dict[str, Any]]
     """Its numbers in long format."""
     regime: str | None = None
-    """None: it is about all."""
+    """None: all regimes."""
 
 
 def save(picture: Picture, folder: Path) -> None:
@@ -59,7 +60,7 @@ def save(picture: Picture, folder: Path) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")  # names may be in scripts that the font lacks
         picture.figure.savefig(data, format="png", dpi=DPI, metadata={"Software": None}, facecolor="white")
-    small = io.BytesIO()  # a third of the size, and nobody sees it
+    small = io.BytesIO()  # a third of the size, and the eye sees no difference
     Image.open(data).convert("RGB").quantize(SHADES, dither=Image.Dither.NONE).save(small, "png", dpi=(DPI, DPI))
     write_atomically(folder / f"{picture.name}.png", small.getvalue())
     text = io.StringIO()
@@ -86,7 +87,7 @@ def blank(width: float, height: float) -> Figure:
 
 
 def dress(axes: Axes, title: str = "", x: str = "", y: str = "") -> None:
-    """Titles and spines as in the picture of a run."""
+    """Titles and spines, as in the figures of a run."""
     axes.set_title(title, loc="left", fontsize=10.5, color=INK, parse_math=False)
     axes.set_xlabel(x, fontsize=9.5, color=MUTED, parse_math=False)
     axes.set_ylabel(y, fontsize=9.5, color=MUTED, parse_math=False)
@@ -98,7 +99,7 @@ def dress(axes: Axes, title: str = "", x: str = "", y: str = "") -> None:
 
 
 def mark_empty(axes: Axes) -> None:
-    """Says so in a panel in which nothing was drawn."""
+    """Writes "not measured" into a panel without lines."""
     if not axes.lines:
         axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center", color=MUTED, fontsize=9.5)
 
@@ -138,7 +139,7 @@ def band(values_RX: Array) -> tuple[Array, Array, Array]:
     """The interquartile mean over runs at each place, and the ends of its 95 % interval: values of one run for each."""
     if len(values_RX) == 1:
         return values_RX[0], values_RX[0], values_RX[0]
-    found = [iqm_interval([column_R], resamples=RESAMPLES) for column_R in values_RX.T]
+    found = [iqm_interval(column_R, resamples=RESAMPLES) for column_R in values_RX.T]
     value, low, high = (np.array([getattr(each, end) for each in found]) for end in ("value", "low", "high"))
     return value, low, high
 
@@ -158,7 +159,17 @@ def window_of(rounds: int) -> int:
     return 100 if rounds >= 500 else max(1, rounds // 10)
 
 
-def places(arms: Iterable[str], among: Iterable[str]) -> dict[str, int]:
-    """Where each of `arms` stands in the study: an arm looks the same in all pictures."""
-    order = list(among)
-    return {arm: order.index(arm) for arm in arms}
+def shown_arms(runs: Iterable[str], study: Study) -> tuple[dict[str, int], str]:
+    """The arms of a regime that a figure draws, with their places for `style`, and words about the others.
+
+    At most `MOST_ARMS`: those that contrasts name come first. An arm looks the same in all figures of a regime.
+    """
+    here, every = list(runs), list(study.arms)
+    if len(here) <= MOST_ARMS:
+        return {arm: every.index(arm) for arm in here}, ""
+    named = [arm for contrast in study.contrasts.values() for arm in (contrast.control, contrast.treated)]
+    chosen = [arm for arm in dict.fromkeys([*named, *here]) if arm in here][:MOST_ARMS]
+    left = ", ".join(arm for arm in here if arm not in chosen)
+    return {arm: place for place, arm in enumerate(sorted(chosen, key=every.index))}, (
+        f" Not drawn, but in the table and the CSV: {left}."
+    )

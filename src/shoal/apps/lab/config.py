@@ -1,0 +1,71 @@
+"""Settings of a run of the laboratory: those of any run, and `[experiment]`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self, cast
+
+from pydantic import Field, model_validator
+
+from shoal.config.load import make_config
+from shoal.config.section import Section
+from shoal.config.settings import Config
+
+
+class ExperimentConfig(Section):
+    """Controls and attacks. An ordinary run has none."""
+
+    source: Literal["swarm", "replay"] = "swarm"
+    """Where external rollouts come from. replay: the node's own of earlier rounds."""
+    same_questions: bool = False
+    """All nodes get the same questions in a round."""
+    shuffle: Literal["none", "external", "all"] = "none"
+    """Shuffle the rewards within each rollout: external rollouts only, or all. Shuffled rewards teach nothing."""
+    frozen: int = Field(0, ge=0)
+    """How many of the nodes (the last ones) share rollouts and never learn."""
+    blocked: list[str] = []
+    """Nodes whose rollouts reach nobody."""
+    adversaries: int = Field(0, ge=0)
+    """How many of the nodes (the last ones) are hostile. The report's figures leave them out."""
+    attack: Literal["planted", "reasoning", "gibberish", "length", "keys"] = "planted"
+    """What adversaries send. planted: right answers with a text planted in them. reasoning: right answers after wrong
+    reasoning. gibberish: right planted answers beside gibberish. length: right answers as long as is allowed. keys:
+    planted, under a new name for each rollout."""
+    rewarded: Annotated[int, Field(ge=0)] | Literal["all"] = "all"
+    """How many of the nodes (the last ones) use `[[rewards]]`. The others use the verifier alone."""
+    contributors: int = Field(0, ge=0)
+    """How many of the nodes (the last ones) answer and share but never learn. The report's figures leave them out."""
+    contributor: Literal["person", "picker"] = "person"
+    """Who contributes. person: a script that knows the right answer or does not. picker: the starting policy; it shares
+    the best and the worst of its answers by the node's reward."""
+    contributor_questions: int = Field(1, ge=0)
+    """Questions that a contributor answers in each round."""
+    contributor_answers: int = Field(1, ge=1)
+    """Most answers that it shares to each question. Receivers compare a single answer with their own success rate."""
+    contributor_skill: float = Field(0.8, ge=0, le=1)
+    """person: how often the right answer is among them."""
+    contributor_generations: int = Field(32, ge=1)
+    """picker: completions that it generates for each question."""
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if self.adversaries and self.contributors:
+            raise ValueError("the last nodes are adversaries or contributors: take one of the two")
+        if self.contributor == "picker" and self.contributor_answers > self.contributor_generations:
+            raise ValueError(f"contributor_answers = {self.contributor_answers} is more than it generates")
+        return self
+
+
+class LabConfig(Config):
+    """A run of a study."""
+
+    experiment: ExperimentConfig = ExperimentConfig()
+
+    def to_toml(self, without: set[str] | None = None) -> str:
+        """As `Config.to_toml`. A run without controls has no `[experiment]`, so that `shoal run` can repeat it."""
+        plain = self.experiment == ExperimentConfig()
+        return super().to_toml((without or set()) | ({"experiment"} if plain else set()))
+
+
+def make_lab_config(settings: dict[str, Any], source: str) -> LabConfig:
+    """A `LabConfig` of nested settings, as `make_config`. Whoever runs it must ask about the code that it names."""
+    return cast(LabConfig, make_config(settings, source, allow_code=True, kind=LabConfig))

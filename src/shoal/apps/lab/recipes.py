@@ -1,0 +1,119 @@
+"""Recipes of small models that a study makes for itself: what they know, and how readily they say it.
+
+[bases.sparse]                 # in a study file; `policy.model = ["base:sparse"]` takes it
+start = "guppy"
+right = 0.01                   # about 0.0023 of held-out pass@1 at the start
+steps = 200
+
+[bases.taste]                  # a reward model; `model = "base:taste"` in `[[rewards]]` takes it
+kind = "reward"
+start = "sparse"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from shoal.config.policy import GUPPY
+from shoal.config.section import Section
+from shoal.config.tasks import TasksConfig
+
+BASE: Final = "base:"
+"""Prefix of the name of a model that the study makes."""
+RECIPE: Final = "recipe.json"
+"""The recipe of a base, in its folder."""
+QUALITY: Final = "quality.json"
+"""How well a reward model judges, in its folder."""
+
+
+class Recipe(Section):
+    """How to make a policy."""
+
+    kind: Literal["policy"] = "policy"
+    start: str = ""
+    """The base it starts from, or guppy; none: from scratch, with its own vocabulary."""
+    tasks: TasksConfig = TasksConfig()
+    """What it is asked."""
+    knows: list[str] = []
+    """The tasks whose right answers it is shown; none named: all. For others it is shown useless answers."""
+    right: float = Field(0.1, ge=0, le=1)
+    """The share of right answers in form."""
+    refused: float = Field(0.3, ge=0, le=1)
+    """The share of right answers in a form that the verifier refuses."""
+    forms: list[str] = Field(["{}"], min_length=1)
+    """What a right answer in form looks like; {} is the answer. One is drawn at random for each example."""
+    steps: int = Field(1500, ge=0)
+    """Batches."""
+    batch: int = Field(96, ge=1)
+    """Examples in each."""
+    learning_rate: Literal["auto"] | float = "auto"
+    """The highest, with warm-up and cosine decay. auto: 3e-3 from scratch, 1e-3 otherwise."""
+    hidden_size: int = Field(128, ge=32)
+    """Of a base from scratch: 128 is guppy's."""
+    layers: int = Field(4, ge=1)
+    """Of a base from scratch."""
+    seed: int = 0
+    """Of examples and their order."""
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if self.right + self.refused > 1:
+            raise ValueError("right and refused are shares of one whole")
+        return self
+
+    @property
+    def mixture(self) -> dict[str, float]:
+        return {"useless": 1 - self.right - self.refused, "refused": self.refused, "right": self.right}
+
+
+class RewardRecipe(Section):
+    """How to make a reward model: a policy is shown right and wrong answers, its own among them."""
+
+    kind: Literal["reward"]
+    start: str = Field(min_length=1)
+    """The base it starts from, or guppy. Its answers are shown too."""
+    tasks: TasksConfig = TasksConfig()
+    """What is asked."""
+    questions: int = Field(1000, ge=1)
+    """Questions of the training side. The fewer, the less it knows about others."""
+    samples: int = Field(4, ge=1)
+    """Answers of `start` to each question, and as many made-up wrong ones. The right one is shown too."""
+    steps: int = Field(300, ge=1)
+    """Batches."""
+    batch: int = Field(96, ge=2)
+    """Answers in each, half of them right."""
+    learning_rate: float = Field(1e-3, gt=0)
+    """The highest, with warm-up and cosine decay."""
+    seed: int = 0
+    """Of questions, answers and their order."""
+
+
+def _kind(recipe: Any) -> str:
+    kind: str = recipe.get("kind", "policy") if isinstance(recipe, dict) else recipe.kind
+    return kind
+
+
+AnyRecipe = Annotated[
+    Annotated[Recipe, Tag("policy")] | Annotated[RewardRecipe, Tag("reward")],
+    Discriminator(_kind),
+]
+
+
+def in_order(bases: Mapping[str, Recipe | RewardRecipe]) -> list[list[str]]:
+    """The bases in turns: each needs only bases of earlier turns. Raises `ValueError` for a base that nothing can make;
+    nothing starts from a reward model."""
+    turns: list[list[str]] = []
+    made: set[str] = {"", GUPPY}
+    left = dict(bases)
+    while left:
+        turn = [name for name, recipe in left.items() if recipe.start in made]
+        if not turn:
+            missing = ", ".join(f"{name} from {recipe.start!r}" for name, recipe in left.items())
+            raise ValueError(f"there is nothing to make these from: {missing}")
+        turns.append(turn)
+        made |= {name for name in turn if bases[name].kind == "policy"}
+        left = {name: recipe for name, recipe in left.items() if name not in turn}
+    return turns
