@@ -117,7 +117,7 @@ def members(folder: Path) -> list[Member]:
     for n in range(NODES):
         order = where if n % 2 else where[::-1]
         words = [*order, "--swarm", "faults", "--rounds", "1000000", "--threads", "1", "--seed", str(n)]
-        words += ["--every", "0", "--samples", "1", "--questions", "1"]
+        words += ["--eval-every", "0", "--eval-samples", "1", "--eval-questions", "1"]
         everybody.append(Member(f"node-{n}", folder / f"node-{n}", words))
     return everybody
 

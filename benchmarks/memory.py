@@ -34,11 +34,7 @@ def cases(model: str) -> dict[str, dict[str, Any]]:
         policy = SMOL["policy"] | {"model": [model], "lora_r": lora_r}
         return SMOL | {"policy": policy, "learner": learner, "swarm": SMOL["swarm"] | {"nodes": nodes}}
 
-    found = {"guppy": {}}
-    for tokens in (512, 1024, 2048):
-        for again in (False, True):
-            name = f"smol-{tokens}" + "-checkpointing" * again
-            found[name] = smol(tokens_per_micro_batch=tokens, gradient_checkpointing=again)
+    found = {"guppy": {}} | {f"smol-{tokens}": smol(tokens_per_micro_batch=tokens) for tokens in (512, 1024, 2048)}
     return found | {"smol-lora": smol(lora_r=8), "smol-2-nodes": smol(nodes=2)}
 
 

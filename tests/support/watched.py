@@ -74,7 +74,7 @@ def completion(node: str, text: str, **more: Any) -> dict[str, Any]:
 
 def lesson(node: str, maker: str, made: int, **more: Any) -> dict[str, Any]:
     row = {"node": node, "maker": maker, "made": made, "slot": 0, "task": "gcd", "config": "{}", "seed": 7}
-    return row | {"index": 0, "live": True, "mean_reward": 0.5, "foreign": node != maker} | more
+    return row | {"index": 0, "live": True, "mean_reward": 0.5, "foreign": node != maker, "gradient_share": 0.25} | more
 
 
 def write_run(
@@ -103,8 +103,7 @@ def small_run(path: Path) -> Path:
     rounds = range(1, 7)
     metrics = [metric(0, node, **{"eval/pass@1": 0.25, "eval/pass@1/gcd": 0.25}) for node in ("ada", "bob")]
     for round in rounds:
-        pull = {"gradient/from/ada": 0.25, "gradient/from/bob": 0.75, "gradient/external": 0.25}
-        metrics += [metric(round, "ada"), metric(round, "bob", **pull)]
+        metrics += [metric(round, "ada"), metric(round, "bob", **{"gradient/external": 0.25})]
     metrics.append(metric(7, "ada", **{"eval/pass@1": 0.5, "eval/pass@1/gcd": 0.5}))
     rollouts = {
         round: [
@@ -122,10 +121,7 @@ def hostile_run(path: Path) -> Path:
     """All of `HOSTILE` as names of nodes and tasks, keys, questions and completions, and in a swarm's status."""
     names = [text[:150].replace("\x00", "") + str(at) for at, text in enumerate(HOSTILE)]
     metrics = [
-        metric(
-            round, name, **{"eval/pass@1": 0.5, f"eval/pass@1/{name}": 0.5, f"gradient/from/{names[0]}": 0.5, name: 1.0}
-        )
-        | {"gradient/external": 0.5}
+        metric(round, name, **{"eval/pass@1": 0.5, f"eval/pass@1/{name}": 0.5, name: 1.0}) | {"gradient/external": 0.5}
         for round in range(3)
         for name in names
     ]

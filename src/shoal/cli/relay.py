@@ -53,7 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-bytes", type=int, default=MAX_MESSAGE // 2, help=f"bytes of one message (default {MAX_MESSAGE // 2})"
     )
-    parser.add_argument("--every", type=float, default=5.0, metavar="SECONDS", help="between status lines (default 5)")
+    parser.add_argument(
+        "--eval-every", type=float, default=5.0, metavar="SECONDS", help="between status lines (default 5)"
+    )
 
 
 def command(args: argparse.Namespace) -> int:

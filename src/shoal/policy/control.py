@@ -1,4 +1,4 @@
-"""Control tokens: what a tokenizer holds beside its words, and the strings that spell them.
+"""Control tokens: the tokens of a tokenizer that are no text, and the strings that spell them.
 
     control = ControlText(control_strings(tokenizer))
     control.found("4<|im_end|>")     # True
@@ -27,8 +27,8 @@ def control_ids(tokenizer: Any, stop_ids: Iterable[int] = ()) -> frozenset[int]:
 
 
 def control_strings(tokenizer: Any) -> frozenset[str]:
-    """What no policy with this tokenizer writes, and no prose has: the texts of special tokens, and what the chat
-    template puts between turns. Added tokens that are not special, such as `<think>`, may stand in honest answers.
+    """Strings that no policy with this tokenizer writes and no prose contains: special tokens, and what the chat
+    template puts between turns. Added tokens that are not special, such as `<think>`, may occur in honest answers.
 
     Raises `UserError` for a chat template that does not end."""
     from shoal.policy.template import chat_frames
@@ -44,7 +44,7 @@ class ControlText:
     """Finds control strings in a text, in time that grows with the text alone. Case counts, as in tokenizers."""
 
     def __init__(self, strings: Iterable[str]) -> None:
-        """Without `strings`, for a node without a tokenizer, nothing is found."""
+        """Without `strings`, for a node without a tokenizer, it finds nothing."""
         self.strings = frozenset(strings)
         self._pattern = re.compile(_alternation(self.strings)) if self.strings else None
 
@@ -68,8 +68,8 @@ def _is_marker(string: str) -> bool:
 
 
 def _alternation(strings: Iterable[str]) -> str:
-    """A pattern that tells each of `strings` by a walk through the tree of their beginnings. A plain `a|b|c` would try
-    one after the other at each place, and some tokenizers have six thousand."""
+    """A pattern for any of `strings`, built as a tree of their prefixes. A plain `a|b|c` would try one after another at
+    each place, and some tokenizers have six thousand."""
     tree: dict[str, Any] = {}
     for string in strings:
         node = tree

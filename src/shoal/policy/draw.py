@@ -1,4 +1,4 @@
-"""Drawing a token from logits, with as few passes over the vocabulary as it takes.
+"""Drawing a token from logits with few passes over the vocabulary.
 
 Shape suffixes: B rows, V vocabulary, N blocks of it, M tokens in a block.
 """
@@ -26,8 +26,8 @@ def draw(logits_BV: torch.Tensor, sampling: Sampling, chance_B: torch.Tensor) ->
     """Tokens (B), one for each row, from softmax(logits / temperature) cut to its `top_p` nucleus, and their
     log-probabilities (B) in nats. `logits` are overwritten.
 
-    Inverts the cumulative distribution at `chance_B`, uniform in [0, 1): over the sums of blocks of the vocabulary
-    first, then within the block.
+    Inverts the cumulative distribution at `chance_B`, uniform in [0, 1): first over sums of blocks of the vocabulary,
+    then within one block.
     """
     wide = torch.float32 if logits_BV.device.type == "mps" else torch.float64  # which has no float64
     row_B = torch.arange(len(logits_BV), device=logits_BV.device)
@@ -49,7 +49,7 @@ def draw(logits_BV: torch.Tensor, sampling: Sampling, chance_B: torch.Tensor) ->
     inside_BM = blocks_BNM[row_B, block_B1[:, 0]]
     within_BM = inside_BM.cumsum(-1, dtype=wide)
     index_B1 = torch.searchsorted(within_BM, rest_B1, right=True)
-    # Rounding may lead beyond the last token of the block that has any probability.
+    # Rounding may lead beyond the last token of the block with any probability.
     last_B1 = (inside_BM > 0).long().mul_(torch.arange(1, BLOCK + 1, device=inside_BM.device)).amax(
         -1, keepdim=True
     ) - 1

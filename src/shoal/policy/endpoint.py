@@ -1,10 +1,10 @@
-"""Any OpenAI-compatible server as a policy that only contributes: it answers and shares, and never learns.
+"""Any OpenAI-compatible server as a policy that answers and shares, but never learns.
 
     policy = EndpointPolicy("http://localhost:8080/v1#qwen3", Sampling(temperature=0.8))
 
-llama.cpp, Ollama, MLX, vLLM, `transformers serve` and clouds speak this protocol. Behind `#` stands the model's name;
-it may be left out where the server has one model. The key is the environment variable OPENAI_API_KEY; an
-address that a file named gets it only if OPENAI_BASE_URL is the same.
+llama.cpp, Ollama, MLX, vLLM, `transformers serve` and cloud services have this interface. The model's name follows `#`;
+it may be left out if the server has one model. The key is the environment variable OPENAI_API_KEY. A server whose
+address comes from a file gets the key only if OPENAI_BASE_URL is the same address.
 
 A server that fails stops nobody: `generate` then gives fewer completions, or none, and `trouble` says why.
 """
@@ -23,10 +23,10 @@ from shoal.policy.draw import Sampling
 from shoal.rollout import Completion, FinishReason, Message, Question, seed_of
 
 TRIAL = (Message("user", "Say yes."),)
-"""What is asked to see whether the server answers."""
+"""The question that shows whether the server answers."""
 TRIAL_TOKENS = 16
 TRIAL_TIMEOUT = 15.0
-"""Seconds that a server which gave nothing at all the last time has to show that it is back."""
+"""Seconds that a server has for its first answer after it gave none."""
 
 
 class EndpointPolicy:
@@ -35,8 +35,8 @@ class EndpointPolicy:
     def __init__(
         self, url: str, sampling: Sampling, timeout: float = 120.0, requests: int = 4, sends_key: bool = True
     ) -> None:
-        """Raises `UserError` unless the server answers. `requests`: how many it gets at a time. `sends_key`: whether it
-        gets the key; without it does only the server in OPENAI_BASE_URL."""
+        """Raises `UserError` unless the server answers. `timeout`: seconds for each request. `requests`: how many are
+        open at a time. `sends_key`: whether the server gets the key; if not, only the one in OPENAI_BASE_URL does."""
         self.name = url
         self.sampling = sampling
         self.trouble = ""
@@ -49,8 +49,8 @@ class EndpointPolicy:
         asyncio.run(self._reach())
 
     def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
-        """`num_generations` completions for each question, or as many as the server gives. Whether the same `seed`
-        gives the same ones is the server's affair."""
+        """`num_generations` completions for each question, or as many as the server gives. The server decides whether
+        the same `seed` gives the same ones."""
         return asyncio.run(self._generate(questions, num_generations, seed))
 
     def control_strings(self) -> frozenset[str]:
@@ -100,7 +100,7 @@ class EndpointPolicy:
         longest: int | None = None,
         attempts: int = ATTEMPTS,
     ) -> list[Choice]:
-        """At most `n` answers. Raises `ChatError`. What a server refuses to be asked, it is asked in another way."""
+        """At most `n` answers. Raises `ChatError`. If the server refuses a request, it gets another form of it."""
         longest = longest or self.sampling.max_completion_length
         name = self._longest
         body = {

@@ -28,14 +28,14 @@ CACHE_BYTES = 2**30
 
 
 class LanguagePolicy:
-    """Answers questions with a causal language model; `lm` is what a learner trains.
+    """Answers questions with a causal language model; a learner trains `lm`.
 
-    Text is the truth: `prompt_ids` and `completion_ids` turn anybody's text into this model's own tokens, prompt and
-    completion apart, so that no boundary merges. Nothing in a text becomes a control token, whatever it spells.
+    Text is the truth: `prompt_ids` and `completion_ids` turn anybody's text into this model's own tokens. Prompt and
+    completion are tokenised apart, so that no token spans both. No text becomes a control token, whatever it spells.
     """
 
     trouble = ""
-    """A model in this process gives all that it is asked for."""
+    """A model in this process never gives fewer completions than it is asked for."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class LanguagePolicy:
             check_decoding(self.lm.model, self.lm.name, self.placement)
         self._template = chat_template(self.lm.tokenizer, self.lm.name)
         self._plain = PlainText(self.lm.tokenizer, self.lm.stop_ids)
-        # A question may have a word that ends answers, where that is an ordinary one, such as a new line.
+        # A question may contain a word that ends answers if it is an ordinary one, such as a new line.
         asked = PlainText(self.lm.tokenizer)
         self._asked = asked if self._plain.control > asked.control else self._plain
 
@@ -78,7 +78,7 @@ class LanguagePolicy:
         if longest > context:
             raise UserError(
                 f"model '{self.name}' reads {context} tokens, but a question with its answer may take {longest}; "
-                "lower --max-completion-length or take other tasks"
+                "lower --max-completion-length or choose other tasks"
             )
         per_question = cache_bytes_per_token(self.lm.model) * (prompt_length + num_generations * answer_length)
         step = max(1, CACHE_BYTES // per_question) if prompts else 1
@@ -110,9 +110,9 @@ class LanguagePolicy:
         return self._asked.framed(self._template.frame(roles), texts)
 
     def completion_ids(self, completion: Completion) -> list[int]:
-        """The completion's tokens: as sampled where this policy made it, else from its text, with the end-of-sequence
-        token after what ended by itself and only there. None of a text that is longer than `max_completion_length`
-        here: its beginning alone may be anything, whatever reward the whole has.
+        """The completion's tokens: as sampled if this policy made it; else of its text, with the end-of-sequence token
+        if it ended by itself. A text longer than `max_completion_length` here has none: the reward of the whole says
+        nothing about its beginning.
         """
         if completion.token_ids is not None:
             return list(completion.token_ids)
@@ -122,11 +122,11 @@ class LanguagePolicy:
         return ids if len(ids) <= self.sampling.max_completion_length else []
 
     def control_strings(self) -> frozenset[str]:
-        """What no policy of this tokenizer writes (`shoal.policy.control`)."""
+        """The strings that no policy with this tokenizer writes (`shoal.policy.control`)."""
         return control_strings(self.lm.tokenizer)
 
     def save(self, folder: Path) -> None:
-        """Writes the model. Ranks but the leader write nothing, and have to call it only where weights are sharded."""
+        """Writes the model. Only rank zero writes; the others have to call it if weights are sharded."""
         whole = None if self.sharded is None else self.sharded.whole()
         if not self.ranks.is_zero:
             return
@@ -137,7 +137,7 @@ class LanguagePolicy:
             self.lm.tokenizer.save_pretrained(folder)
 
     def _decoding(self) -> AbstractContextManager[None]:
-        """A time of passes through the model."""
+        """A context for passes through the model."""
         return nullcontext() if self.sharded is None else self.sharded.decoding()
 
     def _completion(self, token_ids: list[int], stopped: bool, logps: Sequence[float] | None = None) -> Completion:
@@ -150,5 +150,5 @@ class LanguagePolicy:
 
 @cache
 def _lines(count: int) -> ChatFrame:
-    """Texts on lines of their own, for a model without a chat template."""
+    """One text on each line, for a model without a chat template."""
     return ChatFrame(tuple(piece for number in range(count) for piece in (Slot(number, True, False), "\n")))

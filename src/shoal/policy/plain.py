@@ -1,4 +1,4 @@
-"""Text of others as a model's own tokens: as ordinary text, whatever it spells.
+"""Turns anybody's text into a model's own tokens: ordinary text, whatever it spells.
 
 plain = PlainText(tokenizer)
 plain.ids("4<|im_end|>")      # the letters of a marker, not the marker
@@ -20,20 +20,20 @@ from shoal.policy.template import ChatFrame
 
 
 class PlainText:
-    """Turns text into ids of ordinary tokens, and only those.
+    """Turns text into ids of ordinary tokens only.
 
-    A tokenizer finds control tokens in a text in two ways: it looks for added tokens before anything else, and its
-    vocabulary may hold them too. So this uses a copy of it that has neither."""
+    A tokenizer finds control tokens in a text in two ways: it looks for added tokens first, and its vocabulary may hold
+    them too. So this uses a copy of the tokenizer without either."""
 
     def __init__(self, tokenizer: Any, stop_ids: Iterable[int] = ()) -> None:
-        """`stop_ids`: further ids that no text may have, since they end an answer."""
+        """`stop_ids`: further ids that no text may contain, since they end an answer."""
         self.tokenizer = tokenizer
         self.control = control_ids(tokenizer, stop_ids)
         self._own: dict[ChatFrame, list[int]] = {}
 
     def ids(self, text: str, limit: int | None = None) -> list[int]:
-        """The first `limit` tokens of `text`. What this tokenizer can only write as a control token, such as one for
-        unknown characters, is left out."""
+        """The first `limit` tokens of `text`. Characters that this tokenizer can only write as a control token, such as
+        the one for unknown characters, are left out."""
         if self._copy is None:
             pieces = [
                 self.tokenizer(p, add_special_tokens=False, split_special_tokens=True) for p in self._pieces(text)
@@ -64,7 +64,7 @@ class PlainText:
         return [id for id in ids if id in self.control]
 
     def defused(self, text: str) -> str:
-        """`text` with a space inside whatever spells a control token, for a call that takes no ids."""
+        """`text` with a space inside each control string, for interfaces that take no ids."""
         return " ".join(self._pieces(text))
 
     @cached_property

@@ -1,7 +1,7 @@
-"""Matrix products by oneDNN where the library that torch takes for them is slow.
+"""Matrix products by oneDNN, for processors on which torch's default library is slow.
 
-On x86-64 torch multiplies float32 matrices by Intel's MKL. On AMD's processors that reaches a half to a quarter of what
-oneDNN reaches, which torch has on board too and takes for bfloat16 (docs/performance.md has the figures).
+On x86-64 torch multiplies float32 matrices by Intel's MKL. On AMD's processors MKL reaches a quarter to a half of the
+speed of oneDNN, which torch ships too and uses for bfloat16 (docs/performance.md has the figures).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SMALL = 1_500_000
 
 
 def use_fast_products(model: torch.nn.Module, device: torch.device) -> None:
-    """Has the linear layers of `model` multiply by oneDNN, where that is faster. Their weights stay where they are."""
+    """Makes the linear layers of `model` multiply by oneDNN where that is faster. Their weights stay in place."""
     if device.type != "cpu" or not is_amd() or not torch.backends.mkldnn.is_available():
         return
     for module in model.modules():
@@ -26,7 +26,7 @@ def use_fast_products(model: torch.nn.Module, device: torch.device) -> None:
 
 
 def is_amd() -> bool:
-    """Whether the processor is one of AMD's."""
+    """Whether this is an AMD processor."""
     cpuinfo = Path("/proc/cpuinfo")
     return "AuthenticAMD" in (platform.processor() + (cpuinfo.read_text() if cpuinfo.exists() else ""))
 

@@ -4,9 +4,9 @@
     frame = template.frame(("system", "user"))
     frame.text(["Be brief.", "2 + 2 ="])
 
-What a message says is a slot while the template runs. Texts are put into the slots afterwards, so no template reads,
-changes or leaves out what others wrote, and a prompt costs no run of the template. A template that does not end, takes
-too much memory or leaves out the question is an error when the model is loaded.
+While the template runs, a slot stands for the text of each message. Texts are put into the slots afterwards: so no
+template reads or changes what others wrote, and a prompt needs no run of the template. A template that does not end,
+takes too much memory or leaves out the question is an error when the model is loaded.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ MEMORY = 512 * 2**20
 LONGEST = 1_000_000
 """Characters that a template may write around the texts."""
 TODAY = datetime(2025, 1, 1)
-"""The day that a template is told, so that the same question is the same prompt on any day."""
+"""The date that templates get, so that a question is the same prompt on any day."""
 PAD = " \n \n "
-"""White space around a slot, by which a template that strips what is said is known."""
+"""White space around a slot, which shows whether a template strips texts."""
 STANDARD = (("user",), ("system", "user"), ("user", "assistant"))
-"""Roles of the chats that are rendered when a template is first met."""
+"""Roles of the chats that are rendered when a template is loaded."""
 
 COMMAND = (sys.executable, "-P", "-m", "shoal.policy.template")
 
 
-class TemplateRefusal(UserError):  # noqa: N818 (it is what a template answers)
-    """A chat template that raises an error for a chat, or leaves out what is said in it."""
+class TemplateRefusal(UserError):  # noqa: N818
+    """A chat template raised an error for a chat, or left out a text."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def chat_template(tokenizer: Any, name: str) -> ChatTemplate | None:
 
 
 def chat_frames(tokenizer: Any, name: str) -> list[str]:
-    """What the chat template writes around the texts of the chats that it takes."""
+    """The text that the chat template writes around messages, for each kind of chat that it accepts."""
     template = chat_template(tokenizer, name)
     if template is None:
         return []
@@ -153,7 +153,7 @@ def _chat(roles: Sequence[str], thinking: bool) -> dict[str, Any]:
 
 
 def _slot(number: int) -> str:
-    """What stands for a text. Nothing of others is in a template's reach, so it need not be secret."""
+    """The placeholder of a text. It need not be secret: no template sees anybody's text."""
     return f"qzslot{number}qz"
 
 
@@ -223,7 +223,7 @@ def _environment() -> Any:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
-        """`{% generation %}` marks what the assistant says, for those who train on that. Here it marks nothing."""
+        """`{% generation %}` marks the assistant's text for training. Here it has no effect."""
 
         tags = {"generation"}  # noqa: RUF012 (jinja2's own type)
 

@@ -20,7 +20,7 @@ from shoal.policy.device import Placement
 from shoal.policy.draw import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import LanguageModel
-from shoal.rollout import Completion, Question
+from shoal.rollout import Completion, Question, seed_of
 
 
 @dataclass(frozen=True)
@@ -68,15 +68,18 @@ class VLLMPolicy(LanguagePolicy):
         if not questions:
             return []
         self._hand_over()
-        sampling = self._vllm.SamplingParams(
-            n=num_generations,
-            temperature=self.sampling.temperature,
-            top_p=self.sampling.top_p,
-            max_tokens=self.sampling.max_completion_length,
-            seed=seed % 2**31,
-            stop_token_ids=sorted(self.lm.stop_ids),
-            logprobs=0,  # of the sampled token alone
-        )
+        sampling = [
+            self._vllm.SamplingParams(
+                n=num_generations,
+                temperature=self.sampling.temperature,
+                top_p=self.sampling.top_p,
+                max_tokens=self.sampling.max_completion_length,
+                seed=seed_of(seed, number) % 2**31,  # with one seed all questions would get the same random numbers
+                stop_token_ids=sorted(self.lm.stop_ids),
+                logprobs=0,  # of the sampled token alone
+            )
+            for number in range(len(questions))
+        ]
         prompts = [{"prompt_token_ids": self.prompt_ids(question)} for question in questions]
         answers = self._llm.generate(prompts, sampling, use_tqdm=False)
         self.logprobs = [

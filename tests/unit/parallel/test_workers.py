@@ -25,7 +25,7 @@ from shoal.runs.models import make_nodes
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs signals")
 
 SMALL = """--nodes 3 --local 2 --external 1 --num-generations 4 --learner.learning-rate 1e-3 --threads 1
-    --evaluation.every 2 --questions 2 --samples 1 --quiet""".split()
+    --evaluation.every 2 --eval-questions 2 --eval-samples 1 --quiet""".split()
 SETTINGS: dict[str, Any] = {"policy": {"device": "cpu", "max_completion_length": 8}, "threads": 1}
 
 

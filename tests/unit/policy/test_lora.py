@@ -274,7 +274,7 @@ def test_a_damaged_folder_of_adapters_is_an_error_of_one_line(tmp_path: Path) ->
 
 
 SMALL = """--nodes 2 --local 2 --external 1 --num-generations 4 --partial-credit true --lora-r 4 --threads 1
-    --evaluation.every 2 --questions 2 --samples 1 --quiet""".split()
+    --evaluation.every 2 --eval-questions 2 --eval-samples 1 --quiet""".split()
 
 
 def figures(folder: Path) -> list[dict[str, Any]]:
@@ -320,7 +320,7 @@ def test_a_run_trains_adapters_and_resumes(whole: Path, node: Path, tmp_path: Pa
 
 
 def test_eval_and_merge_read_a_checkpoint(node: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["--task", "gcd", "--questions", "3", "--samples", "2", "--json"]
+    asked = ["--task", "gcd", "--eval-questions", "3", "--eval-samples", "2", "--json"]
     assert main(["eval", str(node), *asked]) == 0
     own = json.loads(capsys.readouterr().out)
     assert main(["merge", str(node), str(tmp_path / "merged")]) == 0

@@ -15,7 +15,7 @@ from shoal.errors import UserError
 from shoal.policy import vllm as vllm_module
 from shoal.policy.draw import Sampling
 from shoal.policy.vllm import VLLMPolicy
-from shoal.rollout import FinishReason
+from shoal.rollout import FinishReason, seed_of
 
 CUDA = SimpleNamespace(device=SimpleNamespace(type="cuda"), dtype=torch.float32)
 
@@ -69,12 +69,13 @@ def test_tokens_ends_and_log_probabilities_are_vllm_s() -> None:
     assert policy.logprobs == [[[-5.0, -6.0, -1.0], [-7.0]]] * 2
     prompts, sampling = policy._llm.calls[-1]
     assert prompts == [{"prompt_token_ids": policy.prompt_ids(question)} for question in questions]
-    assert vars(sampling) == {
+    assert sampling[0].seed != sampling[1].seed
+    assert vars(sampling[0]) == {
         "n": 2,
         "temperature": 0.7,
         "top_p": 0.9,
         "max_tokens": 12,
-        "seed": 3,
+        "seed": seed_of(2**40 + 3, 0) % 2**31,
         "stop_token_ids": [1],
         "logprobs": 0,
     }

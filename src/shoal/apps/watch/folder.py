@@ -11,7 +11,7 @@ from typing import Any
 from shoal.apps.watch.explorer import Explorer
 from shoal.apps.watch.files import changed, opened
 from shoal.apps.watch.metrics import Metrics
-from shoal.apps.watch.nodes import node_lines, shares, swarm_state
+from shoal.apps.watch.nodes import node_lines, swarm_state
 from shoal.apps.watch.source import (
     EDGES,
     NAME,
@@ -49,7 +49,7 @@ class FolderSource(Source):
         explorer = Explorer(self._tables)
         self.rollouts, self.rollout, self.text = explorer.page, explorer.whole, explorer.text
         self._mark: Any = None
-        self._counts: tuple[Any, list[Row], str] | None = None
+        self._counts: tuple[Any, list[Row], list[Row], str] | None = None
 
     @property
     def kind(self) -> str:
@@ -74,21 +74,21 @@ class FolderSource(Source):
         mark = self._tables.mark(ROLLOUTS)
         if self._counts is None or self._counts[0] != mark:
             try:
-                self._counts = (mark, self._count(), "")
+                self._counts = (mark, self._count(), self._gradient_shares(), "")
             except BusyError as error:
-                self._counts = (mark, [], str(error))
-        _, counts, trouble = self._counts
+                self._counts = (mark, [], [], str(error))
+        _, counts, shares, trouble = self._counts
         with self._metrics.lock:
             figures = {
                 "rounds": self._metrics.last_round(),
                 "nodes": node_lines(self._metrics),
                 "metrics": sorted(self._metrics.keys - {"time"}),
-                "pulled": shares(self._metrics),
             }
         return {
             **self.brief(),
             "views": ("progress", "swarm", "rollouts", "machine"),
             **figures,
+            "gradient": shares,
             "swarm": swarm,
             "attack": _attack(self.path / CONFIG),
             "trouble": "; ".join(filter(None, (self._metrics.trouble, trouble, self._tables.trouble, no_status))),
@@ -148,6 +148,19 @@ class FolderSource(Source):
             return None, f"{STATUS} cannot be read: {error.strerror or error}"
         except (ValueError, RecursionError) as error:
             return None, f"{STATUS} is not the status of a node: {error}"[:NAME]
+
+    def _gradient_shares(self) -> list[Row]:
+        """Each other maker's share of each node's gradient: means over the node's rounds that had one."""
+        parts = self._tables.parts(LEARNED)
+        if not parts:
+            return []
+        files = parquet(parts.values())
+        return self._tables.rows(
+            f"WITH rounds AS (SELECT node, count(DISTINCT round) AS n FROM {files} WHERE gradient_share > 0 GROUP BY 1) "
+            f"SELECT left(l.node, {NAME}) AS node, left(maker, {NAME}) AS maker, sum(gradient_share) / any_value(n) AS "
+            f'share FROM {files} l JOIN rounds USING (node) WHERE "foreign" GROUP BY 1, 2 HAVING share > 0 '
+            "ORDER BY share DESC, 1, 2 LIMIT 1000"
+        )
 
     def _count(self) -> list[Row]:
         """How many completions there are of each task and maker."""

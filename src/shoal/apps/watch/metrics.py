@@ -18,8 +18,8 @@ import numpy.typing as npt
 from shoal.apps.watch.files import opened, state_of
 from shoal.apps.watch.source import NAME, Data
 
-NODES, KEYS, PAIRS = 2000, 500, 20_000
-"""Nodes, keys and pairs (who learned from whom) that are kept."""
+NODES, KEYS = 2000, 500
+"""Nodes and keys that are kept."""
 DRAWN = 200
 """Nodes that have a curve of their own."""
 BLOCK = 4 << 20
@@ -32,7 +32,6 @@ FURTHEST = 2.0**53
 """The last round there can be."""
 LOOK = 1.0
 """Seconds for which one look reads."""
-FROM = "gradient/from/"
 
 Floats = npt.NDArray[np.float64]
 
@@ -98,8 +97,6 @@ class Metrics:
         self._left_out = ""
         self.nodes: dict[str, Node] = {}
         self.keys: set[str] = set()
-        self.shares: dict[tuple[str, str], float] = {}
-        """Of each learner and maker: the sum over rounds of the maker's share of the gradient."""
 
     def look(self, seconds: float = LOOK) -> None:
         """Reads what is new, for at most so many seconds; the next look goes on. Nothing if another thread reads."""
@@ -155,13 +152,9 @@ class Metrics:
             return
         figures: dict[str, float] = {}
         for key, value in row.items():
-            if not _is_number(value) or key == "round" or len(key) > NAME + len(FROM):
+            if not _is_number(value) or key == "round" or len(key) > NAME:
                 continue
-            if key.startswith(FROM):
-                pair = (name, key.removeprefix(FROM))
-                if pair in self.shares or len(self.shares) < PAIRS:
-                    self.shares[pair] = self.shares.get(pair, 0.0) + value
-            elif key in self.keys or len(self.keys) < KEYS:
+            if key in self.keys or len(self.keys) < KEYS:
                 self.keys.add(key)
                 figures[key] = float(value)
         node = self.nodes.setdefault(name, Node())

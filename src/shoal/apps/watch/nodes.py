@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from shoal.apps.watch.metrics import Floats, Metrics, Node
-from shoal.apps.watch.source import NAME, Data
+from shoal.apps.watch.source import Data
 from shoal.runs.swarm_status import STALE, Status
 
 SHOWN = 200
@@ -68,17 +68,6 @@ def node_lines(metrics: Metrics) -> list[Data]:
         return held_out, reward, line["name"]
 
     return sorted((node_line(name, node) for name, node in metrics.nodes.items()), key=rank)
-
-
-def shares(metrics: Metrics) -> list[Data]:
-    """Each maker's share of each node's gradient: means over the node's rounds that had one, the largest first."""
-    counts = {name: len(node.known("gradient/external")[0]) for name, node in metrics.nodes.items()}
-    pairs: list[Data] = [
-        {"node": node, "maker": maker[:NAME], "share": total / counts[node]}
-        for (node, maker), total in metrics.shares.items()
-        if node != maker and counts.get(node)
-    ]
-    return sorted(pairs, key=lambda pair: -pair["share"])[:1000]
 
 
 def swarm_state(data: bytes, now: float) -> Data:

@@ -64,7 +64,7 @@ class SwarmSource(Source):
                 "notices": heard.notices,
                 "ago": now - heard.last if heard.last else None,
                 "metrics": sorted(METRICS),
-                "pulled": [],
+                "gradient": [],
                 "swarm": None,
                 "attack": None,
             }

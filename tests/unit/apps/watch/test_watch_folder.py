@@ -136,7 +136,7 @@ def test_nodes_stand_by_held_out_pass(tmp_path: Path) -> None:
     ada, bob = summary["nodes"]
     assert (ada["held_out_first"], ada["held_out"], ada["round"]) == (0.25, 0.5, 7)
     assert bob["outside"] == 0.25
-    assert summary["pulled"] == [{"node": "bob", "maker": "ada", "share": 0.25}]
+    assert summary["gradient"] == [{"node": "bob", "maker": "ada", "share": 0.25}]
     assert summary["completions"] == 24
     assert summary["tasks"] == ["gcd"]
     assert summary["swarm"] is None

@@ -92,7 +92,7 @@ export class Progress {
       return h("span", { class: by > 0 ? "up" : "down" }, ` ${by > 0 ? "▲" : "▼"} ${Math.abs(by).toFixed(1)}`);
     };
     const taught = new Map();
-    for (const { maker, share } of summary.pulled) taught.set(maker, (taught.get(maker) ?? 0) + share);
+    for (const { maker, share } of summary.gradient) taught.set(maker, (taught.get(maker) ?? 0) + share);
     const ranked = summary.kind !== "swarm"; // there all figures are the nodes' own word
     let place = 0;
     const rank = new Map(summary.nodes.map((node) => [node, ++place]));

@@ -120,10 +120,10 @@ export class Swarm {
     fill(this.link, h("table", {}, h("tbody", {}, facts.map(([key, value]) => h("tr", {}, h("th", { scope: "row" }, key), h("td", {}, value))))));
   }
 
-  showPeers({ swarm, pulled }) {
+  showPeers({ swarm, gradient }) {
     this.peersCard.hidden = !swarm;
     if (!swarm) return;
-    const shares = new Map(pulled.map(({ maker, share }) => [maker, share]));
+    const shares = new Map(gradient.map(({ maker, share }) => [maker, share]));
     const columns = [
       { title: "peer", get: (peer) => h("span", { title: cut(peer.id, 64) }, name(peer.name)) },
       { title: "admitted", number: true, get: (peer) => whole(peer.admitted) },
