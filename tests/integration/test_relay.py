@@ -59,7 +59,7 @@ def address() -> str:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_relay_says_how_it_goes_and_stops_when_asked(relay: Relay, make_link: MakeLink, number: int) -> None:
     where = address()
-    process = relay("--listen", where, "--eval-every", "0.1")
+    process = relay("--listen", where, "--status-every", "0.1")
     link = make_link("ada", connect=[where])
     until(lambda: link.status()["links"])
     assert process.stdout is not None
@@ -178,7 +178,7 @@ def test_a_relay_carries_nothing_else_and_bounds_the_rest(relay: Relay) -> None:
 @pytest.mark.network
 def test_an_address_gets_its_share_of_the_sessions(relay: Relay) -> None:
     where = address()
-    process = relay("--listen", where, "--address-sessions", "2", "--eval-every", "0.1")
+    process = relay("--listen", where, "--address-sessions", "2", "--status-every", "0.1")
     options = TransportOptions(connect=(where,))
     with open_session(options) as one, open_session(options):
         with pytest.raises(Unreachable):
@@ -198,7 +198,7 @@ def test_an_address_gets_its_share_of_the_sessions(relay: Relay) -> None:
 @pytest.mark.network
 def test_who_declares_too_much_is_cut(relay: Relay, make_link: MakeLink) -> None:
     where = address()
-    process = relay("--listen", where, "--eval-every", "0.1")
+    process = relay("--listen", where, "--status-every", "0.1")
     ada, bob = make_link("ada", connect=[where]), make_link("bob", connect=[where])
     until(lambda: bob.listens_to(ada))
     with from_address(where, "127.0.0.2") as session:
@@ -269,7 +269,7 @@ def test_arguments() -> None:
         ["--max-sessions", "0"],
         ["--address-sessions", "0"],
         ["--max-bytes", "9999999"],
-        ["--eval-every", "0"],
+        ["--status-every", "0"],
     ):
         with pytest.raises(UserError, match="above 0"):
             command(arguments(*wrong))

@@ -138,7 +138,7 @@ def port() -> int:
 
 @pytest.fixture(scope="module")
 def relay(port: int) -> Iterator[psutil.Process]:
-    words = [sys.executable, "-u", "-m", "shoal", "relay", "--listen", f"127.0.0.1:{port}", "--eval-every", "3600"]
+    words = [sys.executable, "-u", "-m", "shoal", "relay", "--listen", f"127.0.0.1:{port}", "--status-every", "3600"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("relay on")

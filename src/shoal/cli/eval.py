@@ -24,7 +24,7 @@ from shoal.untrusted import json_safe
 HELP = """Asks a model held-out questions: pass@1 and pass@k for each task, with 95 % Wilson intervals.
 
   shoal eval guppy
-  shoal eval HuggingFaceTB/SmolLM2-135M-Instruct --suite paper --eval-samples 8
+  shoal eval HuggingFaceTB/SmolLM2-135M-Instruct --suite paper --samples 8
   shoal eval runs/one/checkpoints/round-000060/node-1 --config runs/one/config.toml
   shoal eval guppy --task chain_sum --task gcd --json"""
 FROM_FILE = ("seed", "threads", "tasks", "evaluation", "policy")
@@ -40,7 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     settings = ["seed", "threads", "tasks.suite", "evaluation.questions", "evaluation.samples"]
     decoding = ["max_completion_length", "temperature", "top_p", "device", "dtype", "engine", "endpoint_requests"]
-    add_settings(parser, [*settings, *(f"policy.{name}" for name in decoding)])
+    names = {"evaluation.questions": "questions", "evaluation.samples": "samples"}
+    add_settings(parser, [*settings, *(f"policy.{name}" for name in decoding)], names=names)
 
 
 def command(args: argparse.Namespace) -> int:

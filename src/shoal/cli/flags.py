@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
 
@@ -91,14 +91,19 @@ class HelpAll(argparse.Action):
         parser.exit()
 
 
-def add_settings(parser: argparse.ArgumentParser, only: Sequence[str] = (), without: tuple[str, ...] = ()) -> None:
+def add_settings(
+    parser: argparse.ArgumentParser,
+    only: Sequence[str] = (),
+    without: tuple[str, ...] = (),
+    names: Mapping[str, str] | None = None,
+) -> None:
     """Flags for the settings: all, or `only` those of these dotted names, less those that begin as one of `without`.
 
-    With `only` the help has all of them. Otherwise it has the common ones in a line each, and `--help-all` has every
+    `names`: short names in place of the usual ones. With `only` the help has all of them. Otherwise it has the common ones in a line each, and `--help-all` has every
     setting with its whole meaning.
     """
     fields = dict(settings_of(Config))
-    short = short_names(list(fields))
+    short = short_names(list(fields)) | (dict(names) if names else {})
     names = [n for n in fields if n not in NOT_FLAGS and not n.startswith(without) and (not only or n in only)]
     groups: dict[str, Any] = {}
 

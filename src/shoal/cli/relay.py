@@ -54,13 +54,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-bytes", type=int, default=MAX_MESSAGE // 2, help=f"bytes of one message (default {MAX_MESSAGE // 2})"
     )
     parser.add_argument(
-        "--eval-every", type=float, default=5.0, metavar="SECONDS", help="between status lines (default 5)"
+        "--status-every", type=float, default=5.0, metavar="SECONDS", help="between status lines (default 5)"
     )
 
 
 def command(args: argparse.Namespace) -> int:
     """Runs `shoal relay` until SIGINT or SIGTERM; returns the exit code."""
-    if args.max_sessions < 1 or not 1024 <= args.max_bytes <= MAX_MESSAGE or not args.every > 0:
+    if args.max_sessions < 1 or not 1024 <= args.max_bytes <= MAX_MESSAGE or not args.status_every > 0:
         raise UserError(f"--max-sessions and --every must be above 0, and --max-bytes from 1024 to {MAX_MESSAGE}")
     if args.address_sessions < 1:
         raise UserError("--address-sessions must be above 0")
@@ -73,7 +73,7 @@ def command(args: argparse.Namespace) -> int:
         mutual=args.mutual,
     )
     limits = Limits(args.max_sessions, args.address_sessions, frozenset(_address(text) for text in args.exempt))
-    _run(RelayOptions(transport, limits, args.max_bytes), args.every)
+    _run(RelayOptions(transport, limits, args.max_bytes), args.status_every)
     return 0
 
 

@@ -103,8 +103,8 @@ def test_help_of_the_other_commands(capsys: Capture) -> None:
         "--json",
         "--seed",
         "--suite",
-        "--eval-samples",
-        "--eval-questions",
+        "--samples",
+        "--questions",
         "--held-out",
     } <= words
     assert {"--temperature", "--top-p", "--device", "--dtype"} <= words
@@ -473,7 +473,7 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Config, str]]:
 
 
 def test_eval_as_json(judged: list[tuple[Config, str]], capsys: Capture) -> None:
-    argv = "eval some/model --task gcd --task lcm --eval-questions 3 --eval-samples 4 --k 2 --seed 5 --json"
+    argv = "eval some/model --task gcd --task lcm --questions 3 --samples 4 --k 2 --seed 5 --json"
     assert main(argv.split()) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["model"] == "some/model"
@@ -491,7 +491,7 @@ def test_eval_as_json(judged: list[tuple[Config, str]], capsys: Capture) -> None
 
 def test_eval_as_a_table(judged: list[tuple[Config, str]], capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
-    assert main(["eval", "guppy", "--eval-questions", "2", "--eval-samples", "2"]) == 0
+    assert main(["eval", "guppy", "--questions", "2", "--samples", "2"]) == 0
     out = capsys.readouterr().out
     assert "pass@1" in out
     assert "pass@2" in out
@@ -503,11 +503,11 @@ def test_eval_as_a_table(judged: list[tuple[Config, str]], capsys: Capture, monk
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["--k", "9"], "pass@9 needs --eval-samples 9 or more"),
+        (["--k", "9"], "pass@9 needs --samples 9 or more"),
         (["--k", "0"], "pass@0 needs --samples"),
         (["--task", "gdc"], "no task 'gdc' in reasoning-gym"),
         (["--suite", "papr"], "no suite 'papr'; did you mean 'paper'?"),
-        (["--eval-samples", "0"], "the command line: evaluation.samples = '0'"),
+        (["--samples", "0"], "the command line: evaluation.samples = '0'"),
     ],
 )
 def test_mistakes_in_an_evaluation(argv: list[str], said: str, judged: Any, capsys: Capture) -> None:
@@ -516,6 +516,6 @@ def test_mistakes_in_an_evaluation(argv: list[str], said: str, judged: Any, caps
 
 
 def test_eval_of_no_model(capsys: Capture) -> None:
-    assert complaint(["eval", "./nope", "--eval-questions", "1", "--threads", "1"], capsys).startswith(
+    assert complaint(["eval", "./nope", "--questions", "1", "--threads", "1"], capsys).startswith(
         "'./nope' is no model"
     )

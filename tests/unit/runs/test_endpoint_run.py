@@ -150,10 +150,7 @@ def test_a_swarm_of_guppy_and_an_endpoint(tmp_path: Path, monkeypatch: pytest.Mo
         assert set(server.keys) == {"Bearer sk-secret-of-mine"}
         monkeypatch.delenv("OPENAI_BASE_URL")
         printed = capsys.readouterr()
-        assert (
-            main(["eval", f"{server.url}#m", "--task", "gcd", "--eval-questions", "2", "--eval-samples", "4", "--json"])
-            == 0
-        )
+        assert main(["eval", f"{server.url}#m", "--task", "gcd", "--questions", "2", "--samples", "4", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["all"]["questions"] == 2
     rows = read_metrics(folder)
     assert [(row["round"], row["node"]) for row in rows] == [(r, n) for r in range(4) for n in ("node-1", "node-2")]
@@ -216,12 +213,12 @@ def test_an_evaluation_that_is_not_answered_is_no_figure(capsys: Capture) -> Non
         return good(server, body) if len(server.asked) == 1 else (400, {"error": "too long"})
 
     with serving(answer) as server:
-        assert main(["eval", server.url, "--task", "gcd", "--eval-questions", "2"]) == 2
+        assert main(["eval", server.url, "--task", "gcd", "--questions", "2"]) == 2
         assert "2 questions were not answered" in capsys.readouterr().err
 
         server.asked.clear()
         server.answer = lambda server, body: good(server, body) if len(server.asked) <= 2 else (400, {"error": "long"})
-        arguments = ["eval", server.url, "--task", "gcd", "--task", "lcm", "--eval-questions", "1", "--json"]
+        arguments = ["eval", server.url, "--task", "gcd", "--task", "lcm", "--questions", "1", "--json"]
         assert main([*arguments, "--endpoint-requests", "1"]) == 0
         found = json.loads(capsys.readouterr().out)
         assert (found["unanswered"], found["all"]["questions"]) == (1, 1)
@@ -238,7 +235,7 @@ def test_ctrl_c_interrupts_an_endpoint_that_hangs() -> None:
         return None
 
     with serving(answer) as server:
-        command = [sys.executable, "-m", "shoal", "eval", server.url, "--task", "gcd", "--eval-questions", "1"]
+        command = [sys.executable, "-m", "shoal", "eval", server.url, "--task", "gcd", "--questions", "1"]
         with subprocess.Popen([*command, "--endpoint-requests", "1"], stderr=subprocess.PIPE, text=True) as process:
             said = process.communicate()[1]
     assert process.returncode == 130

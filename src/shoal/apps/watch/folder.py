@@ -156,7 +156,8 @@ class FolderSource(Source):
             return []
         files = parquet(parts.values())
         return self._tables.rows(
-            f"WITH rounds AS (SELECT node, count(DISTINCT round) AS n FROM {files} WHERE gradient_share > 0 GROUP BY 1) "
+            f"WITH rounds AS "
+            f"(SELECT node, count(DISTINCT round) AS n FROM {files} WHERE gradient_share > 0 GROUP BY 1) "
             f"SELECT left(l.node, {NAME}) AS node, left(maker, {NAME}) AS maker, sum(gradient_share) / any_value(n) AS "
             f'share FROM {files} l JOIN rounds USING (node) WHERE "foreign" GROUP BY 1, 2 HAVING share > 0 '
             "ORDER BY share DESC, 1, 2 LIMIT 1000"
