@@ -1,6 +1,8 @@
-"""Writes docs/reference/settings.md: every setting with its meaning and default, from its declaration in `shoal.config`.
+"""Writes docs/reference/settings.md: every setting with its meaning and default, as `shoal.config` declares it.
 
-python scripts/settings_page.py
+    python scripts/settings_page.py
+
+A test compares the page in the tree with what this writes.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ HEADER = """\
 
 <!-- Written by scripts/settings_page.py from src/shoal/config; do not edit. -->
 
-A run has one configuration. Every setting has a default, may stand in a TOML file, and is a flag. Flags go over the file, the file
-over the defaults. `shoal run --help` shows the common settings, `--help-all` all of them.
+A run has one configuration. Every setting has a default, may stand in a TOML file, and is a flag. Flags go over the
+file, the file over the defaults. `shoal run --help` shows the common settings, `--help-all` all of them.
 
 ```toml
 seed = 7
@@ -45,12 +47,13 @@ external = 4     # J
 
     shoal run --config my.toml --rounds 20 --out runs/try
 
-A flag is the setting's dotted name (`--swarm.external 2`) or the short one below (`--external 2`); `_` and `-` are equal. In Python
-the short names are keyword arguments of `shoal.run`. An unknown name is refused with the nearest right one, and a name of shoal 0.1
-with its present one. A run writes its complete configuration into `config.toml`; `shoal run --config` on that file repeats the run.
+A flag is the setting's dotted name (`--swarm.external 2`) or the short one below (`--external 2`); `_` and `-` are
+equal. In Python the short names are keyword arguments of `shoal.run`. An unknown name is refused with the nearest right
+one, and a name of shoal 0.1 with its present one. A run writes its complete configuration into `config.toml`;
+`shoal run --config` on that file repeats the run.
 
-`auto` in a run's `config.toml` is resolved, except for what depends on the machine (device, dtype, workers). `[network]`,
-`[admission]` and `evaluation.judges` are for `shoal join` alone. The laboratory has an [experiment] section, too
+`auto` in a run's `config.toml` is resolved, except for what depends on the machine (device, dtype, workers).
+`[network]`, `[admission]` and `evaluation.judges` are for `shoal join` alone. The laboratory adds `[experiment]`
 ([controls](../guides/lab.md#controls)).
 """
 

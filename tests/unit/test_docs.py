@@ -28,7 +28,8 @@ def test_every_link_and_picture_of_a_page_is_there(page: Path) -> None:
         path = unquote(target.partition("#")[0])
         if path and "://" not in path:
             found = (page.parent / path).resolve()
-            assert found.is_file() and found.is_relative_to(DOCS), f"{page}: {target}"
+            assert found.is_file(), f"{page}: {target}"
+            assert found.is_relative_to(DOCS), f"{page}: {target} is not part of the site"
 
 
 def test_every_page_is_in_the_navigation() -> None:
@@ -78,7 +79,8 @@ def _is_code(block: str) -> bool:
 
 def _script(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    assert spec and spec.loader
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
