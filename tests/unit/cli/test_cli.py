@@ -193,7 +193,7 @@ def test_a_config_from_a_run_is_that_run_s(started: list[tuple[Any, ...]], tmp_p
         (["--resume", "nope"], "nope is not the folder of a run"),
         (
             ["--resume", "nope", "--seed", "3"],
-            "a resumed run keeps its settings: seed cannot change, only checkpoint_every, rounds, threads can",
+            "a resumed run keeps its settings: seed cannot change",
         ),
         (["--resume", "nope", "--out", "there"], "--resume takes all settings from its folder"),
     ],
@@ -333,8 +333,8 @@ SMALL_SETTINGS = {
     "local": 1,
     "external": 1,
     "num-generations": 2,
-    "samples": 1,
-    "questions": 1,
+    "eval-samples": 1,
+    "eval-questions": 1,
 }
 SMALL = ["run", "--out=out", "--threads=1", "--quiet", *(f"--{name}={value}" for name, value in SMALL_SETTINGS.items())]
 
