@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
@@ -39,8 +39,6 @@ class TasksConfig(Section):
     """Tasks of one's own in place of the suite (`[[tasks.tasks]]` in a file)."""
     partial_credit: bool = False
     """Give a task's own partial scores, as the paper does; otherwise 1 for a full answer and 0 for all else."""
-    held_out: ClassVar[float] = 0.2
-    """The share of all questions, by a hash of their text, that is never trained on: the same on all nodes."""
     score_timeout: float = Field(2.0, gt=0, allow_inf_nan=False)
     """Seconds of processor time that scoring one completion may take, before it counts as 0."""
 

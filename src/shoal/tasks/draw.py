@@ -22,6 +22,9 @@ from shoal.tasks.create import create_task
 from shoal.tasks.suites import specs_of
 from shoal.tasks.task import MAX_INDEX, Task
 
+HELD_OUT = 0.2
+"""The share of all questions, by a hash of their text, that is never trained on. All nodes hold out the same ones."""
+
 
 class UnknownQuestion(ValueError):  # noqa: N818 (it is a fact about a question, not a fault)
     """A question id that these tasks cannot have made: another task, version or parameters, or out of range."""
@@ -86,7 +89,7 @@ class Tasks:
 
     def is_held_out(self, question: Question) -> bool:
         """Whether the question is kept for evaluation. Its text alone decides, so that all nodes and tasks agree."""
-        return int(hash_of(("side", canonical(question.text)))[:16], 16) / 2**64 < self.config.held_out
+        return int(hash_of(("side", canonical(question.text)))[:16], 16) / 2**64 < HELD_OUT
 
     def is_drawn(self, identity: QuestionId, slot: int, *key: str | int) -> bool:
         """Whether the draw with `key` gives this question in `slot`: it must be the first training question there.

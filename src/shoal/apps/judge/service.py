@@ -41,6 +41,7 @@ from shoal.evaluation.judge_messages import (
     seal,
 )
 from shoal.identity.keys import Identity
+from shoal.tasks.draw import HELD_OUT
 
 T = TypeVar("T")
 SCORE_SECONDS = 1.0
@@ -138,8 +139,8 @@ class Service:
     def card(self) -> Card:
         """What it says about itself."""
         key, name, terms = self.identity.id, self.identity.name, self.terms
-        labels, held_out = self.questions.tasks.labels, self.questions.tasks.config.held_out
-        return Card(key, name, VERSION, self.clock(), labels, held_out, terms.limit, terms.interval, terms.work)
+        labels = self.questions.tasks.labels
+        return Card(key, name, VERSION, self.clock(), labels, HELD_OUT, terms.limit, terms.interval, terms.work)
 
     def state(self) -> dict[str, Any]:
         """Its state as plain data."""
