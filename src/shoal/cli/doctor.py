@@ -40,7 +40,7 @@ HELP = """Says what this machine can do, and whether a run of these settings fit
 Loads each model once, counts what an update keeps, and tries a few seconds of it. Nothing is written."""
 
 SETTINGS: Final = (
-    *("seed", "threads", "tasks.suite", "tasks.held_out", "swarm.nodes", "swarm.local", "swarm.external"),
+    *("seed", "threads", "tasks.suite", "swarm.nodes", "swarm.local", "swarm.external"),
     *("evaluation.questions", "evaluation.samples"),
     *(f"policy.{name}" for name in ("model", "num_generations", "max_completion_length", "device", "dtype", "engine")),
     "policy.lora_r",
