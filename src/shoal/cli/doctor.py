@@ -152,6 +152,8 @@ def show(console: Console, report: dict[str, Any], config: Config) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from shoal.cli.next_steps import print_next
+
     machine, run = report["machine"], report["run"]
 
     def table(title: str, rows: dict[str, str]) -> None:
@@ -204,7 +206,8 @@ def show(console: Console, report: dict[str, Any], config: Config) -> None:
         )
     free = _gb(run["free_bytes"])
     if run["fits"]:
-        console.print(f"It fits: {free} are free. Start it: shoal run with the same flags.", style="green")
+        console.print(f"It fits: {free} are free.", style="green")
+        print_next(console, {"shoal run": "with the same settings"})
         return
     console.print(f"It does not fit: {free} are free, and the estimate needs 15 % to spare.", style="red")
     for number, flags in enumerate(run["advice"]):

@@ -85,11 +85,17 @@ class Table:
         self.folder.mkdir(exist_ok=True)
         table = pa.concat_tables(self._open)
         _write(self.folder / f"from-round-{self._start:06d}.parquet", table)
-        self._open = [] if table.nbytes > PART_BYTES else [table]
+        self._open = [table]
+        if table.nbytes > PART_BYTES:
+            self.close_file()
+
+    def close_file(self) -> None:
+        """Begins another file with the next rows."""
+        self._open = []
 
     def rewind(self, round: int) -> None:
         """Drops the rows of later rounds."""
-        self._open = []
+        self.close_file()
         for part in self.folder.glob("*.parquet"):
             with disk_errors(part):
                 table = pq.read_table(part)
