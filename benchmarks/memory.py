@@ -1,4 +1,4 @@
-"""What `shoal doctor` expects of a run's memory beside what it then takes: peak resident memory of fresh processes.
+"""The memory that `shoal doctor` expects of a run beside the memory that it takes: peaks of fresh processes.
 
     python benchmarks/memory.py [CASE ...] [--model MODEL] [--json OUT.json]
 
@@ -29,7 +29,7 @@ SMOL: dict[str, Any] = {
 
 
 def cases(model: str) -> dict[str, dict[str, Any]]:
-    """Settings of each case, less what all have."""
+    """The settings of each case, without those that all have."""
 
     def smol(nodes: int = 1, lora_r: int = 0, **learner: Any) -> dict[str, Any]:
         policy = SMOL["policy"] | {"model": [model], "lora_r": lora_r}
