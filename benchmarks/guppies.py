@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,14 +18,12 @@ from typing import Any
 
 import torch
 
-from shoal.cli.display import QuietDisplay
 from shoal.config.load import make_config
 from shoal.learn.advantages import group_advantages
 from shoal.policy.language import LanguagePolicy
 from shoal.protocols import UpdateResult
 from shoal.rollout import Completion, Question, Scored
-from shoal.runs.folder import RunFolder
-from shoal.runs.run import Run
+from shoal.runs.build import Nodes
 
 CONFIG = {"swarm": {"nodes": 8}, "evaluation": {"every": 0, "questions": 1, "samples": 1}, "seed": 7}
 ROUNDS = 10
@@ -88,26 +85,24 @@ def main() -> None:
     args = parser.parse_args()
     config = make_config(CONFIG, "benchmark")
     seconds: dict[str, list[float]] = {"ours": [], "plain": []}
-    with tempfile.TemporaryDirectory() as scratch:
-        runs: dict[str, Run] = {}
-        for kind in seconds:
-            folder = RunFolder.create(Path(scratch) / kind, config.resolved().to_toml())
-            chosen = config.model_copy(deep=True)
-            chosen.swarm.workers = 0 if kind == "plain" else "auto"
-            runs[kind] = Run(chosen, folder, QuietDisplay())
-        for node in runs["plain"].nodes:
-            node.policy = PlainPolicy(node.policy.lm, node.policy.sampling, node.policy.placement)
-            node.learner = PlainLearner(node.policy, 2e-4)  # type: ignore[assignment]
-        for _ in range(args.repeats + 1):  # the first warms up
-            for kind, run in runs.items():
-                torch.set_num_threads(1 if kind == "plain" else 2)
-                start = time.perf_counter()
-                for _round in range(ROUNDS):
-                    run.each(node.act for node in run.nodes)
-                    run.each(node.learn for node in run.nodes)
-                seconds[kind].append((time.perf_counter() - start) / ROUNDS)
-        for run in runs.values():
-            run.close()
+    runs: dict[str, Nodes] = {}
+    for kind in seconds:
+        chosen = config.model_copy(deep=True)
+        chosen.swarm.workers = 0 if kind == "plain" else "auto"
+        runs[kind] = Nodes(chosen)
+    for node in runs["plain"].nodes:
+        node.policy = PlainPolicy(node.policy.lm, node.policy.sampling, node.policy.placement)
+        node.learner = PlainLearner(node.policy, 2e-4)  # type: ignore[assignment]
+    for _ in range(args.repeats + 1):  # the first warms up
+        for kind, run in runs.items():
+            torch.set_num_threads(1 if kind == "plain" else 2)
+            start = time.perf_counter()
+            for _round in range(ROUNDS):
+                run.each(node.act for node in run.nodes)
+                run.each(node.learn for node in run.nodes)
+            seconds[kind].append((time.perf_counter() - start) / ROUNDS)
+    for run in runs.values():
+        run.close()
     args.out.write_text(json.dumps({kind: statistics.median(times[1:]) for kind, times in seconds.items()}))
 
 

@@ -1,9 +1,9 @@
-"""What `shoal doctor` expects of a run's memory beside what it then takes: peak resident memory of fresh processes.
+"""The memory that `shoal doctor` expects of a run beside the memory that it takes: peaks of fresh processes.
 
     python benchmarks/memory.py [CASE ...] [--model MODEL] [--json OUT.json]
 
 A run is the real one, two rounds with two evaluations and its checkpoints, on questions of the suite. Only rewards are
-made up (every other completion is right), so that each group is learned from. Answers are kept short, to take minutes.
+invented (every other completion is right), so that each group is learned from. Answers are kept short, to take minutes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -28,56 +29,49 @@ SMOL: dict[str, Any] = {
 
 
 def cases(model: str) -> dict[str, dict[str, Any]]:
-    """Settings of each case, less what all have."""
+    """The settings of each case, without those that all have."""
 
     def smol(nodes: int = 1, lora_r: int = 0, **learner: Any) -> dict[str, Any]:
         policy = SMOL["policy"] | {"model": [model], "lora_r": lora_r}
         return SMOL | {"policy": policy, "learner": learner, "swarm": SMOL["swarm"] | {"nodes": nodes}}
 
-    found = {"guppy": {}} | {f"smol-{tokens}": smol(tokens_per_micro_batch=tokens) for tokens in (512, 1024, 2048)}
+    found = {"guppy": {}}
+    for tokens in (512, 1024, 2048):
+        found[f"smol-{tokens}"] = smol(tokens_per_micro_batch=tokens)
     return found | {"smol-lora": smol(lora_r=8), "smol-2-nodes": smol(nodes=2)}
 
 
 def measured(settings: dict[str, Any]) -> int:
     """Peak resident bytes of this process, after a run."""
-    import shoal.runs.run
     from shoal.config.load import make_config
+    from shoal.runs.build import Nodes
     from shoal.runs.curves import draw_curves
     from shoal.runs.folder import RunFolder
+    from shoal.runs.run import Run
+    from shoal.runs.session import Silent
+    from shoal.sandbox.verifier import Verifier
 
-    class Alternating:
+    class Alternating(Verifier):
         """Every other completion is right."""
-
-        def __init__(self, _: Any) -> None: ...
 
         def score(self, items: Any) -> list[list[float]]:
             return [[float(number % 2) for number, _ in enumerate(answers)] for _, answers in items]
 
-        def close(self) -> None: ...
-
-    class Quiet:
-        def status(self, text: str) -> None: ...
-
-        def note(self, text: str) -> None: ...
-
-        def update(self, rows: Any, round: int) -> None: ...
-
-    config = make_config(settings, "the benchmark")
-    shoal.runs.run.Verifier = Alternating  # type: ignore[misc,assignment]
-    with tempfile.TemporaryDirectory() as place:
+    config = make_config(settings, "the benchmark").resolved()
+    with tempfile.TemporaryDirectory() as place, Alternating(config.tasks) as verifier:
         out = Path(place) / "run"
-        with RunFolder.create(out, config.to_toml()) as folder:
-            shoal.runs.run.Run(config, folder, Quiet()).go(threading.Event())
+        with RunFolder.create(out, config.to_toml()) as folder, closing(Nodes(config, verifier=verifier)) as nodes:
+            Run(nodes, folder, Silent()).go(threading.Event())
             draw_curves(folder.metrics(), out / "curves.png", "memory")
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def expected(settings: dict[str, Any]) -> dict[str, int]:
     """The estimate, by parts."""
-    from shoal.cli.doctor import expected as parts
     from shoal.config.load import make_config
+    from shoal.runs.forecast import expected_memory
 
-    return parts(make_config(settings, "the benchmark"))
+    return expected_memory(make_config(settings, "the benchmark"))
 
 
 def apart(what: str, settings: dict[str, Any]) -> Any:

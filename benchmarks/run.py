@@ -1,4 +1,4 @@
-"""Runs the benchmarks and prints what was asked for beside what came out.
+"""Runs the benchmarks and prints each figure beside its goal.
 
     python benchmarks/run.py                     # all of them: about an hour on two cores, most of it TRL and GenRL
     python benchmarks/run.py decode guppies      # these
@@ -6,8 +6,7 @@
     python benchmarks/run.py --device cuda       # on a GPU, in bfloat16
 
 TRL, GenRL and vLLM are installed into environments of their own, in benchmarks/.peers/. A ratio is of medians within
-one run; TRL and GenRL run once, since a step takes them minutes. What cannot be installed is not run, which the table
-says.
+one run; TRL and GenRL run once, because a step takes them minutes. The table says what could not be installed.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ ASKED = {
     "peak memory of update (GB)": 5.0,
     "round of 8 guppies / plain loop": 4.0,
 }
-"""What each figure is to be at least, or, of memory, at most. Matrix products are those of torch by default."""
+"""The goal of each figure: at least, or for memory at most. Matrix products are torch's own by default."""
 Figures = dict[str, float | str]
-"""Numbers, or why there is none."""
+"""Numbers, or the reason why there is none."""
 
 
 class NotRunError(Exception):
-    """A contender that is not there; says why."""
+    """A contender that cannot run here, and why."""
 
 
 def main() -> None:
@@ -171,7 +170,7 @@ class Bench:
         return json.loads(out.read_text())["figures"]
 
     def _environment(self, peer: str) -> Path:
-        """The Python of the peer's own environment, made where it is not there."""
+        """The Python of the peer's own environment, which is made if it does not exist."""
         folder = HERE / ".peers" / peer
         python = folder / "bin/python"
         if not python.exists():

@@ -1,4 +1,4 @@
-"""Makes `guppy`, the policy that ships with shoal: a million parameters that half know the tasks of `pond`.
+"""Makes `guppy`, the model that ships with shoal: a million parameters that half know the tasks of `pond`.
 
     python scripts/train_guppy.py                       # a few minutes on two cores; writes src/shoal/guppy
     python scripts/train_guppy.py --out /tmp/guppy --steps 300

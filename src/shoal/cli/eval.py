@@ -12,7 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from shoal.cli.flags import add_allow_code, add_settings, config_of, given_settings
+from shoal.cli.next_steps import print_next
 from shoal.config.load import merged
+from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.evaluation.pass_at_k import Estimate, Evaluation, evaluate
@@ -80,6 +82,10 @@ def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: 
         print(json.dumps(json_safe(_evaluation_object(result, ks, model, config))))
     else:
         console.print(_evaluation_table(result, ks, model))
+        more = {f"shoal eval {model} --questions {2 * int(config.evaluation.questions)}": "narrower intervals"}
+        print_next(
+            console, more | ({} if is_endpoint(model) else {f"shoal run --model {model}": "train it in a swarm"})
+        )
     return 0
 
 

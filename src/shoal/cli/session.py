@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from shoal.cli.display import make_display
+from shoal.cli.next_steps import print_next
 from shoal.config.settings import ENDLESS, Config
 from shoal.parallel.ranks import joined
 from shoal.runs.folder import CONFIG, CURVES, checkpoints, run_metrics
@@ -63,7 +64,7 @@ def _session(config: Config, out: Path | None, resume: Path | None, quiet: bool,
 
         with _stoppable(watchers) as stop:
             outcome = execute(config, out, resume, identity, watch, stop, ranks)
-        _print_result(console, outcome, config, "join" if joins else "run", quiet)
+        print_result(console, outcome, config, "join" if joins else "run", quiet)
     return 0 if outcome.finished else 130
 
 
@@ -87,7 +88,7 @@ def _stoppable(watchers: Sequence[Watcher]) -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _print_result(console: Console, outcome: Outcome, config: Config, command: str, quiet: bool) -> None:
+def print_result(console: Console, outcome: Outcome, config: Config, command: str, quiet: bool) -> None:
     """What the run gave (a mean over its nodes), where it is, and what to do next."""
     folder, rows = outcome.folder, run_metrics(outcome.folder)
 
@@ -118,10 +119,7 @@ def _print_result(console: Console, outcome: Outcome, config: Config, command: s
         if model:
             steps[f"shoal eval {model} --config {folder / CONFIG}{allow_code}"] = "measure the model, with intervals"
         steps[f"shoal {command} --resume {folder} --rounds {2 * config.rounds}{allow_code}"] = "train on"
-        width = max(map(len, steps))
-        say("\nnext:")
-        for step, purpose in steps.items():
-            say(f"  {step:{width}}   {purpose}")
+        print_next(console, steps)
 
 
 def best_model(folder: Path, rows: Sequence[Mapping[str, Any]]) -> Path | None:

@@ -30,7 +30,7 @@ Series = dict[int, float]
 def draw_curves(rows: Sequence[Mapping[str, Any]], path: Path, title: str = "") -> None:
     """Draw the metrics `rows` of a run (see `folder.read_metrics`) as a PNG of 1600 x 700 pixels at `path`.
 
-    The same rows give the same file. Raises `UserError` where it cannot be written.
+    The same rows give the same file. Raises `UserError` if it cannot be written.
     """
     figure = Figure(figsize=(16, 7), dpi=100, facecolor="white")
     left, right = figure.subplots(1, 2, gridspec_kw={"wspace": 0.32})
@@ -52,7 +52,7 @@ def draw_curves(rows: Sequence[Mapping[str, Any]], path: Path, title: str = "") 
 
 
 def moving_average(series: Series, window: int) -> Series:
-    """Each value replaced by the mean of itself and of those before it, `window` values in all."""
+    """The mean of each value and those before it, `window` values in all."""
     rounds = sorted(series)
     return {
         round: fmean(series[past] for past in rounds[max(0, at + 1 - window) : at + 1])

@@ -52,7 +52,7 @@ class RunFolder:
         self.path = path
         self._lock = lock
         self._made = made  # the folders that `create` made, innermost first
-        self._tables = {name: Table(path / name, schema) for name, schema in TABLES.items()}
+        self.tables = {name: Table(path / name, schema) for name, schema in TABLES.items()}
 
     @classmethod
     def create(cls, path: Path, config_toml: str) -> RunFolder:
@@ -108,11 +108,11 @@ class RunFolder:
 
     def save(self, table: str, round: int, rows: Sequence[Row]) -> None:
         """Takes rows of `round` for one of `TABLES`. The next `checkpoint` or `flush` writes them."""
-        self._tables[table].add(round, rows)
+        self.tables[table].add(round, rows)
 
     def flush(self) -> None:
         """Writes what `save` took."""
-        for table in self._tables.values():
+        for table in self.tables.values():
             with disk_errors(table.folder):
                 table.write()
 
@@ -124,7 +124,7 @@ class RunFolder:
         room = self.path / CHECKPOINTS
         target, temporary = room / f"round-{round:06d}", room / f".round-{round:06d}.tmp"
         try:
-            for table in self._tables.values():
+            for table in self.tables.values():
                 table.write()
             if (self.path / METRICS).exists():
                 sync(self.path / METRICS)
@@ -163,7 +163,7 @@ class RunFolder:
         with disk_errors(self.path):
             self._sweep()
         self.rewrite_metrics([row for row in self.metrics() if row["round"] <= round])
-        for table in self._tables.values():
+        for table in self.tables.values():
             table.rewind(round)
 
     def rewrite_metrics(self, rows: Sequence[Row]) -> None:
@@ -172,7 +172,7 @@ class RunFolder:
 
     def _sweep(self) -> None:
         """Removes what a killed process was writing or removing."""
-        for room in (self.path, self.path / CHECKPOINTS, *(table.folder for table in self._tables.values())):
+        for room in (self.path, self.path / CHECKPOINTS, *(table.folder for table in self.tables.values())):
             for path in room.glob(".*.tmp"):
                 if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""What a run writes down of a round: for each node a line of `metrics.jsonl`, for each completion a row of rollouts.
+"""The figures of a round: a line of `metrics.jsonl` for each node, and the rows of the run's tables.
 
-`reward/local`, over a node's own unfiltered rollouts, and `eval/pass@1`, on held-out questions, are the figures that
-count. `reward/trained_on` is a diagnostic: it rises by the choice of what to train on alone.
+The figures that count are `reward/local`, over a node's own unfiltered rollouts, and `eval/pass@1`, on held-out
+questions. `reward/trained_on` is a diagnostic: choosing what to train on is enough to raise it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from shoal.node import Node, RoundResult
 from shoal.rollout import FinishReason, Scored
 
 DIGITS = 4
-"""Of figures that rest on log-probabilities as they were sampled: those repeat to about eight digits in another
-process, and the same run is to give the same line."""
+"""Of figures made of sampled log-probabilities. These repeat to about eight digits in another process, and the same
+run is to give the same line."""
 
 
 def round_metrics(node: Node, result: RoundResult) -> dict[str, Any]:
-    """The line of `node` for the round that gave it `result`. Means over nothing are null, and so is what a node has no
-    part in: training where it has no learner, tokens where an endpoint keeps them to itself."""
+    """The line of `node` for a round. A mean over nothing is null, and so is a figure that the node cannot have: of
+    training without a learner, of tokens if an endpoint keeps them."""
     completions = [completion for scored in result.local for completion in scored.rollout.completions]
     lengths = [len(c.token_ids) for c in completions if c.token_ids is not None]
     learns = node.learner is not None
@@ -55,7 +55,7 @@ def round_metrics(node: Node, result: RoundResult) -> dict[str, Any]:
 
 
 def rollout_rows(result: RoundResult) -> list[dict[str, Any]]:
-    """The own completions of a round, with the rewards that their maker gave them."""
+    """A row for each of a node's own completions, with its reward."""
     return [
         {
             "node": scored.rollout.node,
@@ -76,7 +76,7 @@ def rollout_rows(result: RoundResult) -> list[dict[str, Any]]:
 
 
 def learned_rows(node: Node, result: RoundResult) -> list[dict[str, Any]]:
-    """The rollouts that `node` learned from in a round, its own and others': who learned from whom, and how much.
+    """A row for each rollout that `node` learned from, its own and others': who learned from whom, and how much.
 
     `gradient_share`: the maker's share of the update's gradient, divided equally among its rollouts in the batch.
     `gated_share`: the share of the maker's successes that the gate left out, null without a gate or successes.

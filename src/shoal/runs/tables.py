@@ -18,45 +18,22 @@ ROLLOUTS, LEARNED = "rollouts.parquet", "learned.parquet"
 PART_BYTES = 16 << 20
 """The size in memory at which a file is closed. Each checkpoint writes the open file again."""
 
-SCHEMA = pa.schema(
-    {
-        "round": pa.int64(),
-        "node": pa.string(),
-        "task": pa.string(),
-        "version": pa.string(),
-        "config": pa.string(),
-        "seed": pa.int64(),
-        "index": pa.int64(),
-        "question": pa.string(),
-        "completion": pa.string(),
-        "finish_reason": pa.string(),
-        "reward": pa.float64(),
-        "live": pa.bool_(),
-    }
+
+def _columns(text: str) -> pa.Schema:
+    return pa.schema([(name, pa.type_for_alias(kind)) for name, kind in (word.split(":") for word in text.split())])
+
+
+SCHEMA = _columns(
+    "round:int64 node:string task:string version:string config:string seed:int64 index:int64 question:string "
+    "completion:string finish_reason:string reward:double live:bool"
 )
 """The columns of the rollouts: a row for each completion."""
-
-LEARNED_SCHEMA = pa.schema(
-    {
-        "round": pa.int64(),
-        "node": pa.string(),
-        "maker": pa.string(),
-        "made": pa.int64(),
-        "slot": pa.int64(),
-        "task": pa.string(),
-        "config": pa.string(),
-        "seed": pa.int64(),
-        "index": pa.int64(),
-        "live": pa.bool_(),
-        "mean_reward": pa.float64(),
-        "foreign": pa.bool_(),
-        "gradient_share": pa.float64(),
-        "gated_share": pa.float64(),
-    }
+LEARNED_SCHEMA = _columns(
+    "round:int64 node:string maker:string made:int64 slot:int64 task:string config:string seed:int64 index:int64 "
+    "live:bool mean_reward:double foreign:bool gradient_share:double gated_share:double"
 )
 """The columns of what was learned from: a row for each rollout. `made`: the maker's round. `mean_reward`: by the
 learner's own verifier. For the shares see `metrics.learned_rows`."""
-
 TABLES = {ROLLOUTS: SCHEMA, LEARNED: LEARNED_SCHEMA}
 
 
@@ -85,11 +62,17 @@ class Table:
         self.folder.mkdir(exist_ok=True)
         table = pa.concat_tables(self._open)
         _write(self.folder / f"from-round-{self._start:06d}.parquet", table)
-        self._open = [] if table.nbytes > PART_BYTES else [table]
+        self._open = [table]
+        if table.nbytes > PART_BYTES:
+            self.close_file()
+
+    def close_file(self) -> None:
+        """Begins another file with the next rows."""
+        self._open = []
 
     def rewind(self, round: int) -> None:
         """Drops the rows of later rounds."""
-        self._open = []
+        self.close_file()
         for part in self.folder.glob("*.parquet"):
             with disk_errors(part):
                 table = pq.read_table(part)

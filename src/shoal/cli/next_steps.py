@@ -1,0 +1,15 @@
+"""What to do next: the last lines of a command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.console import Console
+
+
+def print_next(console: Console, steps: Mapping[str, str]) -> None:
+    """Prints commands, each with its purpose."""
+    width = max(map(len, steps))
+    console.print("\nnext:", markup=False)
+    for command, purpose in steps.items():
+        console.print(f"  {command:{width}}   {purpose}", markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,255 @@
+"""What a run would take: memory, estimated from the sizes of its models, and time, from a short trial of each.
+
+policy = trial_policy(config, "guppy")
+model = measure(config, policy, "guppy", Tasks(config.tasks))
+memory = estimate([(model.sizes, model.work)], program_bytes(config))    # bytes, by what takes them
+speed = try_out(config, policy, tasks)                                   # changes the model
+seconds(config, {"guppy": speed}, tasks)
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from shoal.config.policy import GUPPY, is_endpoint
+from shoal.config.settings import Config
+from shoal.learn.batch import Trained, make_rows, micro_batches
+from shoal.learn.checkpointing import worth_checkpointing
+from shoal.learn.learner import token_budget
+from shoal.learn.memory import Sizes, Work, estimate
+from shoal.parallel.ranks import ALONE
+from shoal.policy.device import place
+from shoal.policy.language import CACHE_BYTES, LanguagePolicy
+from shoal.rollout import Completion, FinishReason, Question, Rollout, Scored
+from shoal.runs.curves import draw_curves
+from shoal.runs.models import count_workers, make_learner, make_policies, number
+from shoal.tasks import Tasks
+
+MARGIN: Final = 1.15
+"""A run fits if this times its expected peak is free: the estimate may be off by that much."""
+ROUNDS: Final = 8
+"""Rounds whose questions are looked at for their lengths."""
+SHORTEST: Final = 8
+"""Tokens of each answer in a trial, at least."""
+TRIAL_SECONDS: Final = 4.0
+"""Answering in a trial takes about this long, at most, unless the shortest answers take longer."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model of a run: its sizes, and the work of the nodes that have it."""
+
+    name: str
+    sizes: Sizes
+    work: Work
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What a trial measured for one node. Seconds are upper bounds: answers that were cut short count in full."""
+
+    decode: float
+    """Tokens a second while answering."""
+    update: float
+    """Tokens a second in an update, prompts among them."""
+    answering: float
+    """Seconds in a round."""
+    learning: float
+    """Seconds in a round."""
+    evaluating: float
+    """Seconds in an evaluation."""
+
+
+def local_models(config: Config) -> list[str]:
+    """The models that run in this process: endpoints do not."""
+    return [name for name in dict.fromkeys(config.policy.model) if not is_endpoint(name)]
+
+
+def nodes_of(config: Config, name: str, nodes: int | None = None) -> int:
+    """How many of the first `nodes` nodes (None: of all) have the model `name`."""
+    models = config.policy.model
+    return sum(models[place % len(models)] == name for place in range(nodes or config.swarm.nodes))
+
+
+def trial_policy(config: Config, name: str) -> LanguagePolicy:
+    """A policy as a node of the run has it, with the adapters that it would train. Raises `UserError`."""
+    placement = place(config.policy.device, config.policy.dtype)
+    [policy] = make_policies(config, {"node-1": name}, None, placement, ALONE, lambda text: None)
+    assert isinstance(policy, LanguagePolicy)
+    return policy
+
+
+def measure(config: Config, policy: LanguagePolicy, name: str, tasks: Tasks) -> Model:
+    """Counts what the run's first questions need, with answers as long as they may get."""
+    swarm, evaluation, learner = config.swarm, config.evaluation, config.learner
+    device, generations = policy.placement.device, config.policy.num_generations
+    budget = token_budget(learner.tokens_per_micro_batch, device)
+    length = policy.sampling.max_completion_length
+    answers = [Trained([0] * length, 0.0, 0.0, 0)] * generations
+    drawn = [tasks.draw(swarm.local + swarm.external, config.seed, "node-1", round + 1) for round in range(ROUNDS)]
+    passes: set[tuple[int, int, int]] = set()
+    for questions in drawn:
+        rows = [row for question in questions for row in make_rows(policy.prompt_ids(question), answers, budget)]
+        passes.update((*b.input_ids_RS.shape, len(b.targets_T)) for b in micro_batches(rows, budget, device))
+    held_out = [q for group in tasks.held_out(number(evaluation.questions), config.seed).values() for q in group]
+    asked = [(questions[: swarm.local], generations) for questions in drawn] + [(held_out, number(evaluation.samples))]
+    work = Work(
+        nodes=nodes_of(config, name),
+        optim=learner.optim,
+        reference=learner.beta > 0,
+        checkpointed=worth_checkpointing(policy.lm.model, policy.placement, budget),
+        passes=sorted(passes),
+        decoded=[(len(qs), max(len(policy.prompt_ids(q)) for q in qs), each) for qs, each in asked if qs],
+        completion_length=length,
+        cache_limit=CACHE_BYTES,
+    )
+    return Model(name, Sizes.of(policy.lm.model, policy.placement), work)
+
+
+def expected_memory(config: Config) -> dict[str, int]:
+    """Bytes at the peak of a run, by what takes them, without a trial of its models."""
+    config = config.resolved()
+    program, tasks = program_bytes(config), Tasks(config.tasks)
+    models = [measure(config, trial_policy(config, name), name, tasks) for name in local_models(config)]
+    return estimate([(model.sizes, model.work) for model in models], program)
+
+
+def program_bytes(config: Config) -> int:
+    """Bytes of the process without models, measured after all of it has run once. 0 on a GPU, whose memory is what
+    runs out there."""
+    if place(config.policy.device).device.type == "cuda":
+        return 0
+    importlib.import_module("pyarrow.parquet")  # the run's folder needs it
+    small = Config.model_validate({"policy": {"model": [GUPPY], "device": config.policy.device}}).resolved()
+    try_out(small, trial_policy(small, GUPPY), Tasks(small.tasks), seconds=0)
+    with tempfile.TemporaryDirectory() as folder:
+        draw_curves([{"round": 1, "node": "node-1", "eval/pass@1": 0.5}], Path(folder) / "curves.png", "")
+    gc.collect()
+    return resident_bytes()
+
+
+def resident_bytes() -> int:
+    """The memory that this process has now. Where the system does not say, the most that it ever had."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most * (1 if sys.platform == "darwin" else 1024)
+
+
+def try_out(config: Config, policy: LanguagePolicy, tasks: Tasks, seconds: float = TRIAL_SECONDS) -> Speed:
+    """Answers the questions of a round and of an evaluation, with as many tokens as `seconds` allow for each, and
+    learns once. This changes `policy`."""
+    full, generations = policy.sampling.max_completion_length, max(2, config.policy.num_generations)
+    questions = tasks.draw(max(1, config.swarm.local), config.seed, "node-1", 1)
+    held_out = [q for group in tasks.held_out(number(config.evaluation.questions), config.seed).values() for q in group]
+    samples = number(config.evaluation.samples)
+
+    def answer(asked: Sequence[Question], each: int, tokens: int) -> tuple[list[tuple[Completion, ...]], float, float]:
+        """The answers with at most so many tokens, the seconds, and the seconds with `full` tokens, at most."""
+        policy.sampling = replace(policy.sampling, max_completion_length=min(full, tokens))
+        start = time.perf_counter()
+        groups = policy.generate(asked, each, config.seed)
+        taken = time.perf_counter() - start
+        cut = any(c.finish_reason == FinishReason.length for group in groups for c in group)
+        return groups, taken, taken * max(1.0, full / tokens) if cut else taken
+
+    answer(questions, generations, SHORTEST)  # to warm up
+    _, taken, _ = answer(questions, generations, SHORTEST)
+    affordable = seconds * SHORTEST / taken
+    more = len(held_out) * samples / (len(questions) * generations)
+    _, _, evaluating = answer(held_out, samples, max(SHORTEST, round(affordable / max(1.0, more))))
+    groups, taken, answering = answer(questions, generations, max(SHORTEST, round(affordable)))
+    rollouts = [
+        Scored(Rollout(q.id, q.hash, group, "node-1", 0), q, tuple(float(i % 2) for i in range(len(group))))
+        for q, group in zip(questions, groups, strict=True)
+    ]
+    learner = make_learner(config, policy)
+    start = time.perf_counter()
+    learner.update(rollouts)
+    updating = time.perf_counter() - start
+    tokens = sum(len(c.token_ids or ()) for group in groups for c in group)
+    read = tokens + sum(len(policy.prompt_ids(question)) for question in questions)
+    learning = updating * (1 + config.swarm.external / len(questions)) * answering / taken
+    return Speed(tokens / taken, read / updating, answering, learning, evaluating)
+
+
+def expected_seconds(config: Config, speeds: Mapping[str, Speed]) -> dict[str, float]:
+    """Seconds, at most, of a round's parts, of an evaluation and of the run, from the `speeds` of its models. Scoring
+    and endpoints are not in it."""
+    models = config.policy.model
+    names = {f"node-{place + 1}": models[place % len(models)] for place in range(config.swarm.nodes)}
+    learning = {node: name for node, name in names.items() if name in speeds}
+    placement = place(config.policy.device, config.policy.dtype)
+    workers = max(1, count_workers(config, learning, placement, ALONE, False))
+    times = {
+        part: sum(getattr(speeds[name], part) for name in learning.values()) / workers
+        for part in ("answering", "learning", "evaluating")
+    }
+    every = config.evaluation.every
+    evaluations = 2 + (max(0, config.rounds - 1) // every if every else 0)
+    total = config.rounds * (times["answering"] + times["learning"]) + evaluations * times["evaluating"]
+    return times | {"evaluations": evaluations, "run": total}
+
+
+Change = dict[str, Any]
+"""Settings by their dotted names."""
+
+
+def advise(config: Config, models: Sequence[Model], program: int, free: int) -> list[Change]:
+    """Changes of settings with which the run fits into `free` bytes: up to three that do by themselves, those that
+    change least first; else one of several together. None: nothing helps."""
+
+    def fits(change: Change) -> bool:
+        return MARGIN * sum(estimate(changed(config, models, change), program).values()) <= free
+
+    largest = max((R * S for model in models for R, S, _ in model.work.passes), default=0)
+    choices: dict[str, list[Any]] = {
+        "learner.tokens_per_micro_batch": [tokens for tokens in (4096, 2048, 1024, 512, 256) if tokens < largest],
+        "learner.optim": ["adafactor"] if config.learner.optim == "adamw" else [],
+        "policy.lora_r": [] if config.policy.lora_r else [16],
+        "swarm.nodes": list(range(config.swarm.nodes - 1, 0, -1)),
+    }
+    alone = [next(({name: v} for v in values if fits({name: v})), None) for name, values in choices.items()]
+    if found := [change for change in alone if change]:
+        return found[:3]
+    together: Change = {}
+    for name, values in choices.items():
+        for value in values:
+            together[name] = value
+            if fits(together):
+                return [together]
+    return []
+
+
+def changed(config: Config, models: Sequence[Model], change: Change) -> list[tuple[Sizes, Work]]:
+    """The models with other settings. With fewer nodes, the first ones are left."""
+    found = []
+    for model in models:
+        sizes, work = model.sizes, model.work
+        if "learner.tokens_per_micro_batch" in change:
+            budget = change["learner.tokens_per_micro_batch"]
+            work = replace(work, passes=[_cut(R, S, T, budget) for R, S, T in work.passes])
+        if "policy.lora_r" in change:
+            sizes = sizes.with_adapters(change["policy.lora_r"])
+        nodes = nodes_of(config, model.name, change.get("swarm.nodes"))
+        if nodes:
+            found.append((sizes, replace(work, nodes=nodes, optim=change.get("learner.optim", work.optim))))
+    return found
+
+
+def _cut(R: int, S: int, T: int, budget: int) -> tuple[int, int, int]:
+    """A micro-batch within `budget`: fewer rows, and a shorter one where a single row is too long."""
+    rows = max(1, min(R, budget // S))
+    length = min(S, budget) if rows == 1 else S
+    return rows, length, -(-T * rows * length // (R * S))

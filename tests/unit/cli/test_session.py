@@ -1,0 +1,81 @@
+"""What a run prints last: its result, its best model, and what to do next."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from shoal.cli.session import best_model, print_result
+from shoal.config.settings import Config
+from shoal.runs.folder import RunFolder, run_metrics
+
+
+class Ended:
+    """The outcome of a run."""
+
+    device = "cpu, float32"
+
+    def __init__(self, folder: Path, finished: bool) -> None:
+        self.folder = folder
+        self.finished = finished
+        self.round = 2
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Two nodes with models, of which bob is better, and one that answers by an endpoint."""
+
+    def save(folder: Path) -> None:
+        for node, file in (("ada", "config.json"), ("bob", "adapter_config.json"), ("far", "node.json")):
+            (folder / node).mkdir()
+            (folder / node / file).write_text("{}")
+
+    held_out = {"ada": (0.1, 0.2), "bob": (0.1, 0.6), "far": (0.9, 0.9)}
+    with RunFolder.create(tmp_path / "run", "") as folder:
+        for round in (0, 1, 2):
+            folder.log(
+                [
+                    {"round": round, "node": node}
+                    | ({"reward/local": 0.5} if round else {})
+                    | ({} if round == 1 else {"eval/pass@1": ends[round // 2]})
+                    for node, ends in held_out.items()
+                ]
+            )
+        folder.checkpoint(2, save)
+    return tmp_path / "run"
+
+
+def said(folder: Path, finished: bool, quiet: bool = False, config: Config | None = None) -> str:
+    file = io.StringIO()
+    console = Console(file=file, width=80, soft_wrap=True)
+    print_result(console, Ended(folder, finished), config or Config(), "run", quiet)  # type: ignore[arg-type]
+    return file.getvalue()
+
+
+def test_the_best_model_is_that_of_the_highest_held_out_figure(run: Path, tmp_path: Path) -> None:
+    assert best_model(run, run_metrics(run)) == run / "checkpoints" / "round-000002" / "bob"
+    with RunFolder.create(tmp_path / "without", "") as folder:
+        assert best_model(folder.path, []) is None
+
+
+def test_a_finished_run_says_what_next(run: Path) -> None:
+    text = said(run, finished=True)
+    assert "held-out pass@1  0.367 -> 0.567, 1.5 times (round 0 to 2)" in text
+    model = run / "checkpoints" / "round-000002" / "bob"
+    assert f"model   {model}\n" in text
+    for step in (
+        f"shoal watch {run} ",
+        f"shoal eval {model} --config {run / 'config.toml'} ",
+        f"shoal run --resume {run} --rounds 200 ",
+    ):
+        assert f"\n  {step}" in text
+    assert "next:" not in said(run, finished=True, quiet=True)
+
+
+def test_a_stopped_run_says_how_to_go_on(run: Path) -> None:
+    assert said(run, finished=False).endswith(f"stopped after round 2 of 100; to go on:\n  shoal run --resume {run}\n")
+    own = Config.model_validate({"selection": {"factory": "mine:Choice"}})
+    assert said(run, finished=False, config=own).endswith(f"--resume {run} --allow-code\n")

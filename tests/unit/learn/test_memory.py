@@ -1,0 +1,62 @@
+"""The estimate of a run's memory: long rows follow from short ones, and parts add up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from memory_estimates import models
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "gemma3", "gpt2"])
+@pytest.mark.parametrize(("rows", "length"), [(1, 100), (3, 70)])
+def test_long_rows_follow_from_short_ones(architecture: str, rows: int, length: int) -> None:
+    from tiny import CPU, make_model
+
+    from shoal.learn.activations import count_activations, count_once, trial_batch
+
+    model = make_model(architecture)
+    counted = count_once(model, CPU, trial_batch(rows, length, CPU.device))
+    whole = sum(kept for kept, _ in counted.values())
+    assert count_activations(model, CPU).kept(rows, length, checkpointed=False) == pytest.approx(whole, rel=0.03)
+
+
+def test_checkpointing_keeps_less() -> None:
+    from tiny import CPU, make_model
+
+    from shoal.learn.activations import count_activations
+
+    counted = count_activations(make_model("llama"), CPU)
+    assert counted.kept(1, 100, checkpointed=True) < 0.8 * counted.kept(1, 100, checkpointed=False)
+
+
+def test_auto_checkpoints_where_much_would_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tiny import CPU, make_model
+
+    from shoal.learn import checkpointing
+
+    model = make_model("llama")
+    kept = checkpointing.count_activations(model, CPU).kept(1, 100, checkpointed=False)
+    monkeypatch.setattr(checkpointing, "free_bytes", lambda _: 2**40)
+    assert not checkpointing.worth_checkpointing(model, CPU, 100)
+    monkeypatch.setattr(checkpointing, "KEPT_AT_MOST", kept - 1)
+    assert checkpointing.worth_checkpointing(model, CPU, 100)
+    monkeypatch.setattr(checkpointing, "KEPT_AT_MOST", 2**40)
+    monkeypatch.setattr(checkpointing, "free_bytes", lambda _: 4 * kept - 4)
+    assert checkpointing.worth_checkpointing(model, CPU, 100)
+
+
+def test_parts_of_an_estimate() -> None:
+    from shoal.learn.memory import KINDS, estimate
+
+    sizes, work = models()
+    parts = estimate([(sizes, work)], 5 * 10**8)
+    assert tuple(parts) == KINDS
+    assert parts["weights"] == 4 * 4 * 10**8
+    assert parts["optimizer"] == 4 * 8 * 10**8
+    assert parts["reference"] == 0
+    assert parts["activations"] == round(sizes.activations.kept(1, 1000, False))
+    kept = estimate([(sizes, replace(work, reference=True))], 5 * 10**8)
+    assert kept["reference"] == 4 * 4 * 10**8
+    adapted = estimate([(sizes.with_adapters(8), work)], 5 * 10**8)
+    assert adapted["weights"] == 4 * (10**8 - 8 * 300_000 + 4 * 8 * 300_000)  # the base is shared

@@ -1,0 +1,77 @@
+"""What a run would take: advice fits, seconds add up, and a run takes the memory that was expected."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from memory_estimates import models
+
+from shoal.config.load import make_config
+from shoal.config.settings import Config
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("share", [0.9, 0.6, 0.3, 0.2])
+def test_advice_fits_and_needs_all_of_it(share: float) -> None:
+    from shoal.learn.memory import estimate
+    from shoal.runs.forecast import MARGIN, Model, advise, changed
+
+    config = Config()
+    known = [Model(config.policy.model[0], *models(config.swarm.nodes))]
+
+    def needed(change: dict[str, object]) -> float:
+        return MARGIN * sum(estimate(changed(config, known, change), 10**8).values())
+
+    free = round(share * needed({}))
+    advice = advise(config, known, 10**8, free)
+    assert 1 <= len(advice) <= 3
+    for change in advice:
+        assert needed(change) <= free
+        last = list(change)[-1]
+        assert needed({name: value for name, value in change.items() if name != last}) > free
+    assert advise(config, known, 10**8, 0) == []
+
+
+def test_seconds_add_up() -> None:
+    from shoal.runs.forecast import Speed, expected_seconds
+
+    settings = {
+        "rounds": 10,
+        "policy": {"model": ["a", "b"], "device": "cpu"},
+        "swarm": {"nodes": 3, "workers": 0},
+        "evaluation": {"every": 4},
+    }
+    config = make_config(settings, "a test").resolved()
+    speeds = {"a": Speed(1.0, 1.0, 2.0, 3.0, 4.0), "b": Speed(1.0, 1.0, 20.0, 30.0, 40.0)}
+    times = expected_seconds(config, speeds)
+    assert (times["answering"], times["learning"], times["evaluating"]) == (24, 36, 48)  # a, b and a again
+    assert times["evaluations"] == 4  # in rounds 0, 4, 8 and 10
+    assert times["run"] == 10 * 60 + 4 * 48
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_run_of_smollm2_takes_what_was_expected(smollm2: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    argv = [sys.executable, str(ROOT / "benchmarks" / "memory.py"), "smol-512", "--model", str(smollm2)]
+    subprocess.run([*argv, "--json", str(out)], check=True, capture_output=True)
+    assert abs(json.loads(out.read_text())["smol-512"]["error"]) < 0.15
+
+
+@pytest.mark.gpu
+def test_a_run_on_a_gpu_takes_what_was_expected() -> None:
+    import torch
+
+    from shoal.runs.forecast import expected_memory, trial_policy, try_out
+    from shoal.tasks import Tasks
+
+    config = make_config({"policy": {"device": "cuda"}, "swarm": {"nodes": 1}}, "a test").resolved()
+    total = sum(expected_memory(config).values())
+    torch.cuda.reset_peak_memory_stats()
+    try_out(config, trial_policy(config, "guppy"), Tasks(config.tasks))
+    assert torch.cuda.max_memory_allocated() < 1.15 * total  # the trial is no more than a run
