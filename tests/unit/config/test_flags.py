@@ -37,7 +37,8 @@ def another(field: FieldInfo) -> tuple[str, Any]:
     """A value that is not the default, as text and as it is."""
     kind = field.annotation
     if get_origin(kind) is Literal:
-        return str(get_args(kind)[-1]), get_args(kind)[-1]
+        value = next(choice for choice in get_args(kind) if choice != field.default)
+        return str(value), value
     if get_origin(kind) is list:
         return "other", ["other"]
     if kind is bool or "bool" in str(kind):

@@ -405,7 +405,7 @@ def test_trust_is_kept_and_needs_a_gate(tmp_path: Path) -> None:
     again.load(tmp_path)
     assert again._state() == sampler._state()
     assert isinstance(make_sampler(SamplingConfig(trust=True), 1.5), SelectiveSampler)
-    with pytest.raises(UserError, match="external-gate"):
+    with pytest.raises(UserError, match=r"external\.gate"):
         make_sampler(SamplingConfig(trust=True), 0.0)
 
 
