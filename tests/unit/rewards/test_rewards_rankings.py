@@ -64,23 +64,23 @@ def test_what_people_ranked_is_received_once_with_its_rewards(tmp_path: Path) ->
     tasks = Tasks(TasksConfig(suite="pond"))
     rankings = Rankings(tmp_path / "r.sqlite")
     scorer = Scorer(tasks, RewardVerifier(tasks, Combined([Entry("people", rankings)])))
-    swarm = RankedSwarm(MemorySwarm().join("ada", scorer), [rankings], scorer)
+    swarm = RankedSwarm(MemorySwarm().join("ada"), [rankings], tasks)
     assert swarm.receive() == []
     [asked] = tasks.draw(1, "ranked")
     rankings.add("bob", asked, [["best"], ["so", "la la"], ["worst"]])
     rankings.add("bob", QUESTION, [["a"], ["b"]])
     rankings.add("bob", next(iter(tasks.held_out(1, 0).values()))[0], [["a"], ["b"]])
-    [scored] = swarm.receive()
+    [scored] = scorer.score(swarm.receive())
     assert [c.text for c in scored.rollout.completions] == ["best", "so", "la la", "worst"]
     assert scored.rewards == (1.0, 0.5, 0.5, 0.0)
     assert scored.question == asked
     assert swarm.receive() == []
     swarm.save(tmp_path)
-    again = RankedSwarm(MemorySwarm().join("ada", scorer), [rankings], scorer)
+    again = RankedSwarm(MemorySwarm().join("ada"), [rankings], tasks)
     again.load(tmp_path)
     assert again.receive() == []
     rankings.add("eve", asked, [["worst"], ["best"]])
-    [scored] = again.receive()
+    [scored] = scorer.score(again.receive())
     assert scored.rewards == (0.5, 0.5, 0.5, 0.5)
 
 

@@ -10,17 +10,16 @@ from typing import Any
 
 import pytest
 
-from shoal.cli.display import make_display
 from shoal.config.load import make_config
 from shoal.config.settings import Config
 from shoal.errors import UserError
+from shoal.runs.build import Nodes
 from shoal.runs.folder import RunFolder
 from shoal.runs.run import Run
+from shoal.runs.session import Silent
 
 
-def run(folder: Path, rewards: list[dict[str, Any]]) -> tuple[Run, list[dict[str, Any]]]:
-    from rich.console import Console
-
+def run(folder: Path, rewards: list[dict[str, Any]]) -> tuple[Nodes, list[dict[str, Any]]]:
     config = Config.model_validate(
         {
             "rounds": 1,
@@ -31,9 +30,8 @@ def run(folder: Path, rewards: list[dict[str, Any]]) -> tuple[Run, list[dict[str
             "evaluation": {"questions": 1, "samples": 1},
         }
     )
-    display = make_display(Console(quiet=True), 1, ["node-1", "node-2"], True, [])
-    with RunFolder.create(folder, config.to_toml()) as kept, closing(Run(config, kept, display)) as done:
-        done.go(threading.Event())
+    with RunFolder.create(folder, config.to_toml()) as kept, closing(Nodes(config)) as done:
+        Run(done, kept, Silent()).go(threading.Event())
     return done, [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
@@ -60,7 +58,7 @@ def test_a_function_rewards_and_the_verifier_evaluates(tmp_path: Path) -> None:
 
 
 def test_mistakes_are_told() -> None:
-    with pytest.raises(UserError, match=r"did you mean 'rewards\.0\.weight'"):
+    with pytest.raises(UserError, match="did you mean 'weight'"):
         make_config({"rewards": [{"wieght": 1}]}, "x")
     with pytest.raises(UserError, match="needs 'model'"):
         make_config({"rewards": [{"kind": "generative"}]}, "x")

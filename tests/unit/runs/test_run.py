@@ -99,7 +99,7 @@ def test_a_finished_run_has_nothing_left_to_do(whole: Path, capsys: pytest.Captu
 
 def test_eval_reads_a_checkpoint(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = whole / "checkpoints" / "round-000004" / "node-2"
-    arguments = ["--task", "gcd", "--task", "lcm", "--eval-questions", "3", "--eval-samples", "4", "--json"]
+    arguments = ["--task", "gcd", "--task", "lcm", "--questions", "3", "--samples", "4", "--json"]
     assert main(["eval", str(model), *arguments]) == 0
     result = json.loads(capsys.readouterr().out)
     assert list(result["tasks"]) == ["gcd", "lcm"]
