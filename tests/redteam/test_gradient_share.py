@@ -7,7 +7,7 @@ passes admission. The nodes are guppies with the settings as they stand.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from random import Random
 from statistics import median
@@ -18,7 +18,7 @@ import pytest
 from shoal.apps.lab.answers import right_answer, wrong_answer
 from shoal.config.settings import Config
 from shoal.rollout import Completion, Question, Rollout
-from shoal.runs.run import Run
+from shoal.runs.build import Nodes
 from shoal.swarm.memory import MemoryLink
 
 EVE = "eve"
@@ -28,16 +28,6 @@ ROUNDS = 20
 SHAPES: dict[str, tuple[int, int]] = {"half of 64": (64, 32), "pairs": (2, 1), "half of G": (8, 4), "one of G": (8, 1)}
 """Completions in a group of the adversary, and how many of them are right and as long as allowed. Those that are wrong
 are as long, except beside a single right one."""
-
-
-class Silent:
-    """Watches a run and says nothing."""
-
-    def status(self, text: str) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-    def update(self, rows: Sequence[Any], round: int) -> None: ...
 
 
 @dataclass
@@ -61,21 +51,21 @@ class Found:
 class Eve:
     """Sends groups of one shape about questions of her own."""
 
-    def __init__(self, run: Run, shape: str) -> None:
-        self.run, self.shape, self.round = run, shape, 0
-        self.tokenizer: Any = run.nodes[0].policy.lm.tokenizer  # type: ignore[attr-defined]
-        self.longest = int(run.config.policy.max_completion_length)
-        self.link: MemoryLink = run.swarm.join(EVE, run.nodes[0].scorer)
+    def __init__(self, nodes: Nodes, shape: str) -> None:
+        self.tasks, self.shape, self.round = nodes.tasks, shape, 0
+        self.tokenizer: Any = nodes.nodes[0].policy.lm.tokenizer  # type: ignore[attr-defined]
+        self.longest = int(nodes.config.policy.max_completion_length)
+        self.link: MemoryLink = nodes.swarm.join(EVE)
 
     def share(self) -> None:
         self.round += 1
-        questions = self.run.tasks.draw(SENT, EVE, self.round)
+        questions = self.tasks.draw(SENT, EVE, self.round)
         rollouts = [self._group(question, slot) for slot, question in enumerate(questions)]
         self.link.share([rollout for rollout in rollouts if rollout is not None])
         self.link.receive()
 
     def _group(self, question: Question, slot: int) -> Rollout | None:
-        known = right_answer(self.run.tasks, question)
+        known = right_answer(self.tasks, question)
         if known is None:
             return None
         size, right = SHAPES[self.shape]
@@ -97,24 +87,23 @@ class Eve:
 def play(shape: str | None, rounds: int, seed: int = 7, peers: int = 4) -> Found:
     """Rounds of `peers` + 1 honest nodes with the adversary, or with one honest node more in its place."""
     found = Found()
-    nodes = peers + 1 + (shape is None)
-    settings = {"seed": seed, "threads": 1, "checkpoint_every": 0, "swarm": {"nodes": nodes, "workers": 0}}
-    run = Run(Config.model_validate(settings), None, Silent())
-    try:
-        eve = Eve(run, shape) if shape else None
+    count = peers + 1 + (shape is None)
+    settings = {"seed": seed, "threads": 1, "checkpoint_every": 0, "swarm": {"nodes": count, "workers": 0}}
+    with closing(Nodes(Config.model_validate(settings))) as nodes:
+        eve = Eve(nodes, shape) if shape else None
         for _ in range(rounds):
             if eve:
                 eve.share()
-            for node in run.nodes:
+            for node in nodes:
                 node.act()
-            for node in run.nodes[: peers + 1]:
+            for node in nodes.nodes[: peers + 1]:
                 start = time.process_time()
-                lesson = node.learn()
-                update = lesson.update
+                result = node.learn()
+                update = result.update
                 found.seconds.append(node.seconds["generate"] + time.process_time() - start)
-                generated = sum(len(c.token_ids or ()) for rollout in node.tried for c in rollout.completions)
-                trained = [s for s in lesson.learned + lesson.foreign if s.instructive]
-                prompts = [len(node.policy.prompt_ids(s.question)) for s in lesson.own + trained]  # type: ignore[attr-defined]
+                generated = sum(len(c.token_ids or ()) for s in node.local for c in s.rollout.completions)
+                trained = [s for s in result.batch if s.instructive]
+                prompts = [len(node.policy.prompt_ids(s.question)) for s in result.local + trained]  # type: ignore[attr-defined]
                 found.tokens.append(sum(prompts) + generated + update.metrics["tokens/trained"])
                 pulls = update.gradient_shares
                 foreign = sum(pull for maker, pull in pulls.items() if maker != node.name)
@@ -122,12 +111,10 @@ def play(shape: str | None, rounds: int, seed: int = 7, peers: int = 4) -> Found
                     found.shares.append(pulls.get(EVE, 0.0) / foreign)
                     found.adversary += pulls.get(EVE, 0.0)
                     found.foreign += foreign
-            for node in run.nodes[peers + 1 :]:
+            for node in nodes.nodes[peers + 1 :]:
                 node.learn()
-        held = [scored.rollout.node for node in run.nodes for scored in node.pool.candidates()]
+        held = [scored.rollout.node for node in nodes for scored in node.pool.candidates()]
         found.places, found.held = len(held), held.count(EVE)
-    finally:
-        run.close()
     return found
 
 

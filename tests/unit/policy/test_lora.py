@@ -320,7 +320,7 @@ def test_a_run_trains_adapters_and_resumes(whole: Path, node: Path, tmp_path: Pa
 
 
 def test_eval_and_merge_read_a_checkpoint(node: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["--task", "gcd", "--eval-questions", "3", "--eval-samples", "2", "--json"]
+    asked = ["--task", "gcd", "--questions", "3", "--samples", "2", "--json"]
     assert main(["eval", str(node), *asked]) == 0
     own = json.loads(capsys.readouterr().out)
     assert main(["merge", str(node), str(tmp_path / "merged")]) == 0
