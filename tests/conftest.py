@@ -30,6 +30,13 @@ sys.path[:0] = SHARED
 os.environ["PYTHONPATH"] = os.pathsep.join([*SHARED, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Real processes, sockets, browsers and attacks are slow: `pytest -m slow` runs them, `pytest` alone does not."""
+    for item in items:
+        if {"integration", "redteam"} & set(item.path.relative_to(HERE).parts):
+            item.add_marker("slow")
+
+
 @pytest.fixture
 def tiny_lm() -> Callable[..., LanguageModel]:
     """A maker of tiny models: `tiny_lm("llama" | "qwen2" | "gemma3" | "gpt2", seed=0, chat=False, double=False)`."""
