@@ -89,7 +89,7 @@ def write_run(
         folder.log(list(metrics))
         for at, (round, rows) in enumerate((rollouts or {}).items()):
             if at and at % parts == 0:
-                folder._blocks = {name: [] for name in folder._blocks}
+                folder._tables[ROLLOUTS]._open = []  # the next rows begin a part
             folder.save(ROLLOUTS, round, rows)
             folder.flush()
         for round, rows in (learned or {}).items():

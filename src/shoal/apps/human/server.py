@@ -33,8 +33,8 @@ from shoal.apps.human.gallery import shown
 from shoal.apps.human.journal import Entry, Learned
 from shoal.apps.human.recommended import SUITED
 from shoal.apps.serving.bodies import BodyError, read_body
-from shoal.apps.watch.guard import Access
-from shoal.apps.watch.pages import OWN_ERROR, json_response, page_routes
+from shoal.apps.serving.guard import Access
+from shoal.apps.serving.pages import OWN_ERROR, json_response, page_routes
 
 LONGEST_WAIT: Final = 30.0
 WAITS: Final = 32

@@ -127,9 +127,6 @@ def _cell(value: Any) -> str:
 
 
 def _serve(args: argparse.Namespace) -> int:
-    host, colon, port = args.listen.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
-        raise UserError(f"--listen {args.listen}: give HOST:PORT")
     if args.data is None:
         raise UserError("--data DIR is needed: the folder for the judge's key, secret and records")
     for name in ("limit", "interval", "newcomers", "max_open", "connections", "address_requests", "every"):
@@ -144,10 +141,11 @@ def _serve(args: argparse.Namespace) -> int:
         import uvicorn  # noqa: F401
     except ImportError:
         raise UserError("a judge needs Starlette and uvicorn: pip install 'shoal[serve]'") from None
-    from shoal.apps.judge.server import bound, most_connections, serve
+    from shoal.apps.judge.server import most_connections, serve
+    from shoal.apps.serving.server import address_of, listening
 
-    with bound(host.strip("[]"), int(port)) as listening, _service(args, config.tasks) as service:
-        return serve(service, listening, args.every, most_connections(args.connections))
+    with listening(*address_of(args.listen, LISTEN)) as bound, _service(args, config.tasks) as service:
+        return serve(service, bound, args.every, most_connections(args.connections))
 
 
 @contextlib.contextmanager

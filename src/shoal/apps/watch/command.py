@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal.apps.watch import host
+from shoal.apps.serving import host
 from shoal.cli.flags import add_settings, given_settings
 from shoal.errors import UserError
 

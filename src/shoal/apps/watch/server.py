@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -23,8 +24,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-from shoal.apps.watch.guard import Access, Guard
-from shoal.apps.watch.pages import OWN_ERROR, STATIC, json_response, page_routes
+from shoal.apps.serving.guard import Access, Guard
+from shoal.apps.serving.pages import OWN_ERROR, json_response, page_routes
 from shoal.apps.watch.source import (
     BusyError,
     CurveQuery,
@@ -38,6 +39,7 @@ from shoal.apps.watch.source import (
 )
 from shoal.apps.watch.sources import Sources
 
+STATIC = Path(__file__).parent / "static"
 LISTED = 500
 """Sources in the list."""
 THREADS, EACH = 120, 12

@@ -386,8 +386,8 @@ class Page:
         import uvicorn
 
         from shoal.apps.human.server import make_app
-        from shoal.apps.watch.guard import Access
-        from shoal.apps.watch.host import listening
+        from shoal.apps.serving.guard import Access
+        from shoal.apps.serving.server import listening
 
         self.one = one
         self.socket = listening("127.0.0.1", 0, other=False)

@@ -23,9 +23,9 @@ pytest.importorskip("starlette")
 pytest.importorskip("duckdb")
 
 from shoal.apps.judge.records import SCHEMA
+from shoal.apps.serving.guard import Access
 from shoal.apps.watch import judge, metrics, sources, tables, tally
 from shoal.apps.watch.folder import FolderSource
-from shoal.apps.watch.guard import Access
 from shoal.apps.watch.judge import JudgeSource
 from shoal.apps.watch.server import make_app
 from shoal.apps.watch.source import BusyError, MissingError, RolloutQuery, RowQuery

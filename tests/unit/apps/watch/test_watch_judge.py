@@ -24,7 +24,7 @@ from starlette.types import ASGIApp
 
 from shoal.apps.judge.records import FILE, Records
 from shoal.apps.judge.reports import curve, leaderboard_of
-from shoal.apps.watch.guard import Access
+from shoal.apps.serving.guard import Access
 from shoal.apps.watch.judge import JudgeSource
 from shoal.apps.watch.remote import RemoteJudge
 from shoal.apps.watch.server import make_app
