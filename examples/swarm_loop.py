@@ -25,7 +25,7 @@ class Node:
         self.tasks = tasks
         self.scorer = shoal.Scorer(tasks, verifier)
         self.policy = shoal.LanguagePolicy("guppy", max_completion_length=16)
-        self.learner = shoal.GRPOLearner(self.policy)
+        self.learner = shoal.GRPOLearner(self.policy, learning_rate=4e-4)
         self.place = swarm.join(name)
         self.pool: list[shoal.Scored] = []
         self.local: list[shoal.Scored] = []

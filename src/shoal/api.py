@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 class RunResult:
     """A run that has ended: its folder, and what is in it.
 
-    result = shoal.run(rounds=20)
-    result.metrics[["round", "node", "reward/local"]]
-    result.models["node-1"]         # a Hugging Face model folder
+        result = shoal.run(rounds=20)
+        result.metrics[["round", "node", "reward/local"]]
+        result.models["node-1"]         # a Hugging Face model folder
+
+    The tables are read from the folder when they are asked for.
     """
 
     folder: Path

@@ -22,7 +22,8 @@ LAYERS = [
     {"evaluation"},
     {"node"},
     {"runs"},
-    {"api", "cli"},
+    {"cli"},
+    {"api"},
     {"apps"},
     {"__init__", "__main__"},
 ]

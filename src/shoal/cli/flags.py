@@ -99,12 +99,12 @@ def add_settings(
 ) -> None:
     """Flags for the settings: all, or `only` those of these dotted names, less those that begin as one of `without`.
 
-    `names`: short names in place of the usual ones. With `only` the help has all of them. Otherwise it has the common ones in a line each, and `--help-all` has every
-    setting with its whole meaning.
+    `names`: short names in place of the usual ones. With `only` the help has all of them. Otherwise it has the common
+    ones in a line each, and `--help-all` has every setting with its whole meaning.
     """
     fields = dict(settings_of(Config))
     short = short_names(list(fields)) | (dict(names) if names else {})
-    names = [n for n in fields if n not in NOT_FLAGS and not n.startswith(without) and (not only or n in only)]
+    chosen = [n for n in fields if n not in NOT_FLAGS and not n.startswith(without) and (not only or n in only)]
     groups: dict[str, Any] = {}
 
     def group(title: str, meaning: str | None = None) -> Any:
@@ -112,8 +112,8 @@ def add_settings(
             groups[title] = parser.add_argument_group(title, meaning)
         return groups[title]
 
-    common = {name: title for title, members in COMMON.items() for name in members if name in names and not only}
-    for name in [*common, *(name for name in names if name not in common)]:
+    common = {name: title for title, members in COMMON.items() for name in members if name in chosen and not only}
+    for name in [*common, *(name for name in chosen if name not in common)]:
         field, section = fields[name], name.rpartition(".")[0]
         flags = dict.fromkeys([f"--{short[name]}", f"--{name}"] if name in short else [f"--{name}"])
         action = group(common.get(name) or f"[{section}]" if section else "the run").add_argument(

@@ -1,4 +1,4 @@
-"""Settings of `[external]`: how much other nodes' rollouts count in an update (docs/external.md)."""
+"""Settings of `[external]`: how much other nodes' rollouts count in an update (docs/concepts/update.md)."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ class TaskSpec(Section):
     """A source of questions."""
 
     name: str
-    """A task of reasoning-gym, or `module:attribute` of one's own (see docs/tasks.md)."""
+    """A task of reasoning-gym, or `module:attribute` of one's own (see docs/guides/tasks.md)."""
     parameters: dict[str, Any] = {}
     """The task's own parameters; what is not given has the task's default."""
     weight: float = Field(1.0, gt=0, allow_inf_nan=False)

@@ -4,7 +4,7 @@ would have written them.
 Each token gets a weight in [0, 1], constant in the gradient, that multiplies its loss. It follows from the completion's
 likelihood here when the round began (pi) and an estimate of its likelihood where it was made (mu): the mean likelihood
 of own completions, `own_nll` nats less for each token. That is exact for a maker that is as sure of itself as this
-node. See docs/external.md.
+node. See docs/concepts/update.md.
 
 Shape suffixes: T trained tokens of a micro-batch, L trained tokens of the whole update, G groups, N completions.
 """

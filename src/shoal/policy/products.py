@@ -1,7 +1,7 @@
 """Matrix products by oneDNN, for processors on which torch's default library is slow.
 
 On x86-64 torch multiplies float32 matrices by Intel's MKL. On AMD's processors MKL reaches a quarter to a half of the
-speed of oneDNN, which torch ships too and uses for bfloat16 (docs/performance.md has the figures).
+speed of oneDNN, which torch ships too and uses for bfloat16 (docs/reference/performance.md has the figures).
 """
 
 from __future__ import annotations

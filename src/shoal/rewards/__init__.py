@@ -3,7 +3,7 @@
     rewards = make_rewards(specs, "sum_then_normalize", config.tasks, verifier, place, config.seed)
     rewards.score([(question, ["42", "43"])])       # [[0.9, 0.1]]
 
-See docs/rewards.md.
+See docs/guides/rewards.md.
 """
 
 from shoal.config.rewards import RewardSpec

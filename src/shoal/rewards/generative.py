@@ -11,7 +11,7 @@ says Yes to everything, or to whatever asks for it, then gives no reward.
 
 An answer's text is a stranger's. By construction it is cut, contains none of the tokenizer's special tokens, and cannot
 end its place in the prompt, whose marker is a keyed hash. That the model ignores orders in it can only be measured
-(docs/rewards.md).
+(docs/guides/rewards.md).
 """
 
 from __future__ import annotations

@@ -117,13 +117,6 @@ class Nodes:
         """One node that answers with `policy`."""
         config = self.config
         answers: Policy = policy
-        learner: Learner | None = None
-        if config.learner.factory:
-            learner = factory(config.learner.factory, "learner")(policy, config)
-        elif isinstance(policy, RemotePolicy):
-            learner = RemoteLearner(policy.workers, name)
-        elif isinstance(policy, LanguagePolicy):
-            learner = make_learner(config, policy, self.ranks)
         if self.ranks.size > 1 and isinstance(policy, EndpointPolicy):
             answers = RankZeroPolicy(policy, self.ranks)
         return Node(
@@ -132,7 +125,7 @@ class Nodes:
             tasks=self.tasks,
             scorer=self.make_scorer(name),
             policy=answers,
-            learner=learner,
+            learner=self.make_learner(name, policy),
             swarm=self._place(name),
             selection=self._selection(),
             pool=Pool(),
@@ -141,6 +134,15 @@ class Nodes:
             G=config.policy.num_generations,
             questions_per_round=number(config.swarm.questions_per_round),
         )
+
+    def make_learner(self, name: str, policy: Policy) -> Learner | None:
+        """The learner that trains `policy`; None for a policy that only answers."""
+        if self.config.learner.factory:
+            learner: Learner = factory(self.config.learner.factory, "learner")(policy, self.config)
+            return learner
+        if isinstance(policy, RemotePolicy):
+            return RemoteLearner(policy.workers, name)
+        return make_learner(self.config, policy, self.ranks) if isinstance(policy, LanguagePolicy) else None
 
     def make_scorer(self, name: str) -> Scorer:
         """The scorer of one node."""

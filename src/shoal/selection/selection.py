@@ -34,7 +34,9 @@ FILE = "selection.json"
 class FairSelection:
     """Live rollouts first, makers by turns.
 
-    batch = FairSelection().choose(local, pool, I=4, J=4, seed=0)
+        batch = FairSelection().choose(local, pool, I=4, J=4, seed=0)
+
+    A batch has own rollouts in order of slot, then foreign ones.
     """
 
     def __init__(self, config: SelectionConfig | None = None, gate: float = 0.0) -> None:

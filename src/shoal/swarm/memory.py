@@ -11,10 +11,12 @@ from shoal.rollout import Rollout
 class MemorySwarm:
     """Carries rollouts between the nodes of one process, as the same bytes that would cross a network.
 
-    swarm = MemorySwarm(seed=0)
-    ada, bob = swarm.join("ada"), swarm.join("bob")
-    ada.share([rollout])
-    [received] = bob.receive()
+        swarm = MemorySwarm(seed=0)
+        ada, bob = swarm.join("ada"), swarm.join("bob")
+        ada.share([rollout])
+        [received] = bob.receive()
+
+    `seed` is that of the nodes' draws.
     """
 
     def __init__(self, seed: int = 0) -> None:

@@ -1,4 +1,5 @@
-"""The message that carries a rollout: signed by its maker. docs/wire-format.md describes it for other languages.
+"""The message that carries a rollout: signed by its maker.
+docs/reference/wire-format.md describes it for other languages.
 
     data = seal(rollout, identity, "reef", time.time())
     statement, envelope = open_envelope(data)      # for any bytes: a result, Malformed or NewerVersion

@@ -3,7 +3,7 @@
     tasks = Tasks(config)                           # draws questions, makes them again, holds some out
     [question] = tasks.draw(1, "any key")
 
-See docs/tasks.md.
+See docs/guides/tasks.md.
 """
 
 from shoal.tasks.create import create_task

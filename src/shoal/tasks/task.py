@@ -1,4 +1,4 @@
-"""What a task is. Anything with the members of `Task` is one: see docs/tasks.md for one of one's own."""
+"""What a task is. Anything with the members of `Task` is one: see docs/guides/tasks.md for one of one's own."""
 
 from __future__ import annotations
 

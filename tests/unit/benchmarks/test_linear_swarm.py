@@ -16,13 +16,13 @@ import torch
 from linear_swarm.pool import LinearPool
 from linear_swarm.swarm import LinearConfig, Optim, act, coefficients, gradient, reshuffled, run
 from linear_swarm.world import CERTAIN, Groups, World
-from shoal.selection.samplers import UniformSampler
 
 from shoal.learn.advantages import group_advantages
 from shoal.learn.losses import clipped_surrogate, token_weights
 from shoal.node import Node
 from shoal.rollout import Completion, Message, Part, Question, QuestionId, Rollout, Scored
 from shoal.selection.pool import Pool
+from shoal.selection.selection import FairSelection
 
 SHARED = LinearConfig(p0=0.01)
 ALONE = replace(SHARED, local=8, external=0)
@@ -170,7 +170,7 @@ def test_where_all_have_the_format_its_logit_stays() -> None:
     assert np.abs(update_NFX[..., -1]).max() < 1e-14
 
 
-# The same round: `node.Node` with `Pool` and `UniformSampler`, and torch for the update
+# The same round: `node.Node` with `Pool` and `FairSelection`, and torch for the update
 
 
 @dataclass
@@ -225,10 +225,10 @@ class Stub:
         pass
 
     def sample(self, candidates: list[Scored], n: int, seed: int) -> list[Scored]:
-        """What the linear model chose, which must be a choice that `UniformSampler` could have made."""
+        """What the linear model chose, which must be a choice that `FairSelection` could have made."""
         chosen = self.chosen.pop(0)
         drawn = [s for s in candidates if s.live and (s.rollout.node, s.rollout.round, s.rollout.slot) in chosen]
-        assert len(drawn) == len(chosen) == len(UniformSampler().sample(candidates, n, seed))
+        assert len(drawn) == len(chosen) == len(FairSelection().choose_foreign(candidates, n, seed))
         return drawn
 
     def update(self, scored: list[Scored], seed: int) -> dict[str, float]:
@@ -327,14 +327,14 @@ def test_pools_hold_what_the_pool_of_a_node_holds(size: int, max_age: int, own: 
         places_NJ = pool.sample(1, rng)
         for node in range(3):
             drawn = set(places_NJ[node][places_NJ[node] >= 0].tolist())
-            assert len(drawn) == len(UniformSampler().sample(real[node].candidates(), 1, 0))
+            assert len(drawn) == len(FairSelection().choose_foreign(real[node].candidates(), 1, 0))
             real[node].remove([s for s in real[node].candidates() if s.rollout.question.index in drawn])
             used[node] += [(round, place) for place in drawn]
     assert min(map(len, used)) > 10
 
 
 def test_crowded_pools_sample_as_the_pool_of_a_node_does() -> None:
-    """One round fills every pool: the number and the choice, each against `Pool` and `UniformSampler`, 3,000 draws."""
+    """One round fills every pool: the number and the choice, each against `Pool` and `FairSelection`, 3,000 draws."""
     live_NE = np.array([[1, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]], bool)
     rng, counts, expected = np.random.default_rng(1), np.zeros((3, 12)), np.zeros((3, 12))
     for draw in range(3000):
@@ -347,7 +347,7 @@ def test_crowded_pools_sample_as_the_pool_of_a_node_does() -> None:
             counts[node, found] += 1
             real, others = Pool(5, 4), [m for m in range(12) if m // 4 != node]
             real.add([entry(m, live_NE.flat[m]) for m in rng.permutation(others).tolist()], draw)
-            for s in UniformSampler().sample(real.candidates(), 2, draw):
+            for s in FairSelection().choose_foreign(real.candidates(), 2, draw):
                 expected[node, s.rollout.question.index] += 1
     assert (counts[:, ~live_NE.reshape(-1)] == 0).all()
     assert counts[0, 0] == counts[0, 1] == counts[1, 4] == 0  # nobody's own

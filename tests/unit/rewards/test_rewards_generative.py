@@ -3,7 +3,7 @@
 The injection suite runs against a reader made by hand, who is as gullible as can be: it obeys any turn that special
 tokens open, whatever stands outside of the marked places, hidden characters, and everything once it has read too much.
 What fools it in a careless prompt must not here. Real models may be moved by what stands inside their marked place;
-docs/rewards.md has measurements of that.
+docs/guides/rewards.md has measurements of that.
 """
 
 from __future__ import annotations

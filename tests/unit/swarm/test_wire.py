@@ -176,7 +176,7 @@ def test_a_later_version_is_known_as_one() -> None:
 
 
 def test_the_page_on_the_format_shows_the_golden_file() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "wire-format.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "wire-format.md").read_text(encoding="utf-8")
     shown = re.findall(r"^    ((?:[0-9a-f]{2} )*[0-9a-f]{2})(?:  |$)", page, re.MULTILINE)
     assert bytes.fromhex(" ".join(shown)) == (GOLDEN / "plain.bin").read_bytes()
     for said in (ADA.id, ADA.name, ASKED, str(PLAIN.question.seed), PLAIN.question_hash, DOMAIN.hex(" ")):

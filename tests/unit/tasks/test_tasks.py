@@ -139,7 +139,7 @@ def test_the_system_prompt_comes_before_the_question() -> None:
 
 
 def test_the_example_of_the_documentation_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (Path(__file__).parents[3] / "docs" / "tasks.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "guides" / "tasks.md").read_text()
     (tmp_path / "squares.py").write_text(text.split("```python\n")[1].split("```")[0])
     monkeypatch.syspath_prepend(tmp_path)
     config = TasksConfig(tasks=[TaskSpec(name="squares:Squares", parameters={"largest": 20})])

@@ -1,1 +1,1 @@
-"""People, and programs that do not learn, in a swarm: `shoal human` (docs/human.md)."""
+"""People, and programs that do not learn, in a swarm: `shoal human` (docs/guides/human.md)."""

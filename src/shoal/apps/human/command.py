@@ -13,7 +13,7 @@ from shoal.errors import UserError
 
 HELP = """Opens a page on which you join a swarm: you answer questions or rank the answers of nodes, see the scores, and
 see which nodes learned from you. Your answers are signed and admitted like any node's. Programs can answer at the same
-address (docs/human.md).
+address (docs/guides/human.md).
 
   shoal human                                    find nodes on the local network
   shoal human relay.example.org:7447 --swarm reef

@@ -1,4 +1,4 @@
-"""The page on which a person answers and ranks, and the same for programs as JSON (docs/human.md).
+"""The page on which a person answers and ranks, and the same for programs as JSON (docs/guides/human.md).
 
 GET  /api/state                  name, swarm, tasks, totals, and the word that posts must show (X-Shoal)
 POST /api/question               {"want": "suited", "n": 1}  ->  questions that wait for an answer

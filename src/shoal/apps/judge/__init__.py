@@ -1,4 +1,4 @@
-"""`shoal judge`: a third party that asks nodes held-out questions (docs/judge.md). Nodes use `shoal.evaluation`.
+"""`shoal judge`: a third party that asks nodes held-out questions (docs/guides/judge.md). Nodes use `shoal.evaluation`.
 
 command         the flags of `shoal judge`; prints reports
 server, web     uvicorn and the HTTP routes, on `shoal.apps.serving`

@@ -31,7 +31,7 @@ party. Or reports on a judge's records (--report).
 
 Nodes name it by --judges http://HOST:7460#KEY. The folder holds its key, its secret and its records: keep the key and
 the secret private, and back all three up together. It speaks plain HTTP; statements are signed, and for privacy put a
-proxy before it (docs/judge.md)."""
+proxy before it (docs/guides/judge.md)."""
 LISTEN = "0.0.0.0:7460"
 WHAT = ("leaderboard", "rows", "curve")
 

@@ -7,7 +7,7 @@
 
 The attack is the optimal one of Hail to the Thief (arXiv 2511.09780): half of each group is right and carries the
 payload, half is wrong. So the group is live with the largest possible advantage, and every token of the payload is
-reinforced. All of it passes admission: it is text, short, and without markers. See docs/attacks.md.
+reinforced. All of it passes admission: it is text, short, and without markers. See docs/concepts/attacks.md.
 """
 
 from __future__ import annotations

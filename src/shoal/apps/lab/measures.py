@@ -6,7 +6,7 @@
     summary(rows, threshold=0.2)                           # one figure of each kind for the run
 
 Held-out pass@1 and local unfiltered reward count. Reward over the training set is a diagnostic: it rises by the choice
-of what to train on alone (docs/paper.md). A figure that is null, absent or not finite was not measured;
+of what to train on alone (docs/concepts/paper.md). A figure that is null, absent or not finite was not measured;
 a measure of nothing is None or absent, never 0. Rounds are each node's own; round 0 is the evaluation before training.
 """
 

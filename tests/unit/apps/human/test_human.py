@@ -555,7 +555,7 @@ def test_other_machines_need_the_token(one: Contributor) -> None:
 
 
 def test_the_program_in_the_manual_runs(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
-    manual = (Path(__file__).parents[4] / "docs" / "human.md").read_text()
+    manual = (Path(__file__).parents[4] / "docs" / "guides" / "human.md").read_text()
     program = manual.split("```python\n")[1].split("```")[0]
     exec(program.replace("http://127.0.0.1:8401", f"http://127.0.0.1:{page.port}"), {})
     assert len(capsys.readouterr().out.splitlines()) == 4

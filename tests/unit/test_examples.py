@@ -1,0 +1,65 @@
+"""The examples run as they stand, but for fewer rounds."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shoal.api
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(autouse=True)
+def in_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs go into a folder of their own, and the modules of the examples are found."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def test_there_is_a_test_for_each() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {"swarm_loop.py", *(f"{name}.py" for name in OWN)}
+
+
+def test_the_whole_algorithm_is_a_hundred_lines_and_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    path = EXAMPLES / "swarm_loop.py"
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 100
+    module = runpy.run_path(str(path), run_name="swarm_loop")
+    module["main"].__globals__["ROUNDS"] = 2
+    module["main"]()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[:8] for line in lines[:2]] == ["round  1", "round  2"]
+
+
+OWN = ("own_task", "own_reward", "own_selection", "own_policy")
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_what_is_one_s_own_runs_as_a_script_and_by_its_flag(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given: list[dict[str, Any]] = []
+    run = shoal.api.run
+
+    def shorter(**settings: Any) -> shoal.api.RunResult:
+        given.append(settings)
+        small = {"rounds": 2, "nodes": 2, "progress": False, "threads": 1, "workers": 0, "out": name}
+        result = run(**{**settings, **small, "eval_questions": 1, "eval_samples": 1})
+        assert result.finished
+        assert len(result.metrics) == 2 * 3
+        return result
+
+    monkeypatch.setattr(shoal.api, "run", shorter)
+    for module in OWN:
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    assert capsys.readouterr().out
+    [settings] = given
+    flag = name.removeprefix("own_")
+    assert settings[flag].startswith(f"{name}:"), "the flag of the same name takes the same"
+    assert f"--{flag} {settings[flag]}" in (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
