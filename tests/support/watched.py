@@ -74,7 +74,8 @@ def completion(node: str, text: str, **more: Any) -> dict[str, Any]:
 
 def lesson(node: str, maker: str, made: int, **more: Any) -> dict[str, Any]:
     row = {"node": node, "maker": maker, "made": made, "slot": 0, "task": "gcd", "config": "{}", "seed": 7}
-    return row | {"index": 0, "live": True, "mean_reward": 0.5, "foreign": node != maker, "gradient_share": 0.25} | more
+    row |= {"index": 0, "live": True, "mean_reward": 0.5, "foreign": node != maker}
+    return row | {"gradient_share": 0.25, "gated_share": None} | more
 
 
 def write_run(

@@ -26,7 +26,6 @@ LISTEN = "127.0.0.1:8401"
 SETTINGS = [
     "tasks.suite",
     "tasks.only",
-    "tasks.held_out",
     "tasks.partial_credit",
     "policy.max_completion_length",
     "network.swarm",
@@ -37,7 +36,7 @@ SETTINGS = [
     "network.tls_key",
 ]
 TAKEN = (
-    *("version", "tasks.suite", "tasks.only", "tasks.tasks", "tasks.held_out", "tasks.partial_credit"),
+    *("version", "tasks.suite", "tasks.only", "tasks.tasks", "tasks.partial_credit"),
     *("policy.max_completion_length", "network.swarm", "network.connect"),
 )
 """The settings that are taken from somebody else's configuration: those that the nodes of a swarm share. None of them

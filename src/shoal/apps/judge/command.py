@@ -48,7 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     serve.add_argument("--suite", default="pond", metavar="NAME", help="the suite of tasks to ask from (default pond)")
     serve.add_argument("--task", action="append", default=[], metavar="NAME", help="only this task of it; repeatable")
     numbers: list[tuple[str, float, str, str]] = [
-        ("held-out", 0.2, "X", "share of held-out questions, as the nodes have it"),
         ("limit", terms.limit, "S", "seconds for an answer"),
         ("interval", terms.interval, "S", "seconds between a node's questions"),
         ("work", terms.work, "BITS", "bits of work for a new key, 0 to 20"),
@@ -134,7 +133,7 @@ def _serve(args: argparse.Namespace) -> int:
             raise UserError(f"--{name.replace('_', '-')} must be above 0")
     if not 0 <= args.work <= 20 or args.address_connections < 0 or not args.address_newcomers > 0:
         raise UserError("--work is 0 to 20, --address-connections at least 0 and --address-newcomers above 0")
-    settings = {"suite": args.suite, "only": args.task, "held_out": args.held_out}
+    settings = {"suite": args.suite, "only": args.task}
     config = make_config({"tasks": settings}, "the command line")
     try:
         import starlette  # noqa: F401

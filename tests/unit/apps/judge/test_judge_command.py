@@ -68,7 +68,6 @@ def test_rows_curves_and_comparisons(folder: Path, capsys: pytest.CaptureFixture
         (["--data", "x", "--limit", "0"], "--limit"),
         (["--data", "x", "--max-open", "nan"], "max-open"),
         (["--data", "x", "--work", "99"], "--work"),
-        (["--data", "x", "--held-out", "2"], "held_out"),
         (["--data", "x", "--limt", "2"], "did you mean '--limit'"),
         (["--report", "absent"], "no records"),
         (["--report", "a", "--report", "b", "--report", "c"], "two to compare"),

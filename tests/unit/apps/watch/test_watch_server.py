@@ -25,7 +25,7 @@ from starlette.types import ASGIApp
 
 from shoal.apps.serving import host
 from shoal.apps.serving.guard import LOOPBACK, Access
-from shoal.apps.serving.server import address_of
+from shoal.apps.serving.server import address_of, listening
 from shoal.apps.watch.server import STATIC, make_app
 from shoal.apps.watch.sources import Sources
 from shoal.cli.main import main
@@ -307,12 +307,12 @@ def test_where_it_listens(tmp_path: Path) -> None:
             host.read_token(file)
     file.write_text("0123456789abcdef\n")
     assert host.read_token(file) == "0123456789abcdef"
-    with host.listening("127.0.0.1", 0, other=False) as taken:
+    with listening("127.0.0.1", 0, other=False) as taken:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(UserError, match="--listen"):
-            host.listening("127.0.0.1", port, other=False)
-        with host.listening("127.0.0.1", port, other=True) as other:
+            listening("127.0.0.1", port, other=False)
+        with listening("127.0.0.1", port, other=True) as other:
             assert other.getsockname()[1] != port
 
 
