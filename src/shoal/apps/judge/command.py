@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +91,7 @@ def _report(args: argparse.Namespace) -> int:
     paths = [folder / FILE for folder in args.report]
     if len(paths) > 2 or args.window < 1:
         raise UserError("--report takes one folder, or two to compare; --window is at least 1")
-    found: Iterator[reports.Report] | list[reports.Report]
+    found: Iterable[reports.Report]
     if len(paths) == 2:
         found = reports.compare(*paths)
     elif args.what == "rows":
