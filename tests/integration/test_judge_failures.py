@@ -45,7 +45,9 @@ def run(*words: str) -> int:
 def test_a_port_in_use(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        with pytest.raises(UserError, match=rf"cannot listen on 127.0.0.1:{port}: .*; choose another by --listen"):
+        with pytest.raises(
+            UserError, match=rf"cannot listen at 127.0.0.1:{port}: .*; choose another address with --listen"
+        ):
             run("--data", str(tmp_path / "judge"), "--listen", f"127.0.0.1:{port}")
     assert not (tmp_path / "judge").exists()
 

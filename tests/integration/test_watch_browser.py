@@ -29,7 +29,7 @@ pytest.importorskip("playwright", reason="pip install playwright")
 import uvicorn
 from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
 
-from shoal.apps.watch.guard import Access
+from shoal.apps.serving.guard import Access
 from shoal.apps.watch.judge import JudgeSource
 from shoal.apps.watch.server import make_app
 from shoal.apps.watch.sources import Sources

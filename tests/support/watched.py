@@ -74,7 +74,8 @@ def completion(node: str, text: str, **more: Any) -> dict[str, Any]:
 
 def lesson(node: str, maker: str, made: int, **more: Any) -> dict[str, Any]:
     row = {"node": node, "maker": maker, "made": made, "slot": 0, "task": "gcd", "config": "{}", "seed": 7}
-    return row | {"index": 0, "live": True, "mean_reward": 0.5, "foreign": node != maker, "gradient_share": 0.25} | more
+    row |= {"index": 0, "live": True, "mean_reward": 0.5, "foreign": node != maker}
+    return row | {"gradient_share": 0.25, "gated_share": None} | more
 
 
 def write_run(
@@ -89,8 +90,12 @@ def write_run(
         folder.log(list(metrics))
         for at, (round, rows) in enumerate((rollouts or {}).items()):
             if at and at % parts == 0:
+<<<<<<< HEAD
                 for table in folder.tables.values():
                     table.close_file()
+=======
+                folder._tables[ROLLOUTS]._open = []  # the next rows begin a part
+>>>>>>> h/watch2
             folder.save(ROLLOUTS, round, rows)
             folder.flush()
         for round, rows in (learned or {}).items():

@@ -70,6 +70,40 @@ class AskedQuestion:
     hash: bytes
 
 
+class BoundedHttp:
+    """HTTP to one judge, which may send anything: bounded in size and time. Close it."""
+
+    def __init__(self, url: str, timeout: float, max_bytes: int) -> None:
+        """`timeout`: seconds that an answer may take in all."""
+        self._url, self._timeout, self._max_bytes = url, timeout, max_bytes
+        local = urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")  # no proxy reaches it
+        self._http = httpx2.Client(trust_env=not local, headers={"Accept-Encoding": "identity"})
+        self.close = self._http.close
+
+    def request(self, method: str, path: str, body: bytes | None, end: float) -> tuple[int, bytes]:
+        """The status and the body of an answer that comes before `end`, by the monotonic clock. Raises
+        `JudgeUnavailable`."""
+        left = end - time.monotonic()
+        late = JudgeUnavailable(f"no reply in {self._timeout:g} s")
+        if left <= 0:
+            raise late
+        data = bytearray()
+        try:
+            with self._http.stream(method, f"{self._url}/{path}", content=body, timeout=left) as response:
+                for chunk in response.iter_raw():
+                    data += chunk
+                    if len(data) > self._max_bytes or time.monotonic() > end:
+                        raise JudgeUnavailable("the reply is too long, or takes too long")
+                return response.status_code, bytes(data)
+        except httpx2.TimeoutException:
+            raise late from None
+        except httpx2.ConnectError as error:
+            words = re.sub(r"^\[Errno .*?\] ", "", str(error))  # the system's own
+            raise JudgeUnavailable(f"cannot be reached: {words[:200]}") from None
+        except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError) as error:
+            raise JudgeUnavailable(f"cannot be reached: {type(error).__name__}") from None
+
+
 class JudgeClient:
     """One judge. One thread at a time may use it. Raises `UserError` for an address that is none."""
 
@@ -82,8 +116,7 @@ class JudgeClient:
         self._offset = 0.0
         self._work = 0
         self._met = False
-        local = urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")  # no proxy reaches it
-        self._http = httpx2.Client(timeout=timeout, trust_env=not local)
+        self._http = BoundedHttp(self.url, timeout, MAX_BYTES)
 
     @property
     def key(self) -> bytes:
@@ -139,7 +172,7 @@ class JudgeClient:
 
     def _meet(self, end: float) -> None:
         """Reads the judge's card: its key, its clock, the work it wants of a new key."""
-        status, data = self._request("GET", "", None, end)
+        status, data = self._http.request("GET", "", None, end)
         try:
             card = msgspec.json.decode(data, type=Card) if status == 200 else None
             key = bytes.fromhex(card.judge) if card else b""
@@ -160,11 +193,11 @@ class JudgeClient:
     def _exchange(self, path: str, sent: Envelope, end: float, *kinds: type[S]) -> tuple[S, Envelope]:
         """The judge's signed reply. If the connection breaks it tries once more: the judge knows the same bytes."""
         try:
-            status, data = self._request("POST", path, encode(sent), end)
+            status, data = self._http.request("POST", path, encode(sent), end)
         except JudgeUnavailable:
             if time.monotonic() + 0.2 > end:
                 raise
-            status, data = self._request("POST", path, encode(sent), end)
+            status, data = self._http.request("POST", path, encode(sent), end)
         if status != 200:
             self._refused(status, data)
         try:
@@ -183,26 +216,6 @@ class JudgeClient:
         if refusal.reason in ("clock", "work", "judge"):
             self._met = False  # what is known about it is out of date
         raise JudgeUnavailable(f"{refusal.reason}: {refusal.detail[:200]}", refusal.reason, refusal.retry_after)
-
-    def _request(self, method: str, path: str, body: bytes | None, end: float) -> tuple[int, bytes]:
-        left = end - time.monotonic()
-        if left <= 0:
-            raise JudgeUnavailable(f"no reply in {self.timeout:g} s")
-        data = bytearray()
-        try:
-            with self._http.stream(method, f"{self.url}/{path}", content=body, timeout=left) as response:
-                for chunk in response.iter_raw():
-                    data += chunk
-                    if len(data) > MAX_BYTES or time.monotonic() > end:
-                        raise JudgeUnavailable("the reply is too long, or takes too long")
-                return response.status_code, bytes(data)
-        except httpx2.TimeoutException:
-            raise JudgeUnavailable(f"no reply in {self.timeout:g} s") from None
-        except httpx2.ConnectError as error:
-            words = re.sub(r"^\[Errno .*?\] ", "", str(error))  # the system's own
-            raise JudgeUnavailable(f"cannot be reached: {words[:200]}") from None
-        except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError) as error:
-            raise JudgeUnavailable(f"cannot be reached: {type(error).__name__}") from None
 
 
 def parse_judge_address(address: str) -> tuple[str, bytes]:

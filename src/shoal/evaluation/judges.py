@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
 from typing import Any, TypeVar
@@ -32,17 +33,17 @@ HEALTHY = {"open", "rate", "round", "crowded", "busy", "newcomers", "address", "
 BY_SELF = "self"
 
 
+@dataclass(eq=False)
 class JudgeConnection:
     """One judge and its state."""
 
-    def __init__(self, client: JudgeClient) -> None:
-        self.client = client
-        self.busy = False
-        """Whether a call is running, perhaps one that was given up."""
-        self.rest_until = 0.0
-        self.failures = 0
-        self.why = ""
-        """Why it is left alone."""
+    client: JudgeClient
+    busy: bool = False
+    """Whether a call is running, perhaps one that was given up."""
+    rest_until: float = 0.0
+    failures: int = 0
+    why: str = ""
+    """Why it is left alone."""
 
     @property
     def name(self) -> str:

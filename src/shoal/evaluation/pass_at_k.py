@@ -45,9 +45,9 @@ class Evaluation:
         return Estimate(value, *wilson(value, len(counts)))
 
 
-def wilson(proportion: float, n: int, level: float = 0.95) -> tuple[float, float]:
-    """Wilson's score interval for `proportion` observed in `n` trials (JASA 22, 1927)."""
-    z = NormalDist().inv_cdf(0.5 + level / 2)
+def wilson(proportion: float, n: int) -> tuple[float, float]:
+    """Wilson's 95 % score interval for `proportion` observed in `n` trials (JASA 22, 1927)."""
+    z = NormalDist().inv_cdf(0.975)
     centre = (proportion + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(proportion * (1 - proportion) / n + z * z / (4 * n * n))
     return max(0.0, centre - half), min(1.0, centre + half)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, ItemsView
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -52,6 +52,10 @@ class Recent(Generic[K, V]):
 
     def __len__(self) -> int:
         return len(self._items)
+
+    def items(self) -> ItemsView[K, V]:
+        """Keys and values, the one used last at the end."""
+        return self._items.items()
 
 
 class RecentKeys(Generic[K]):

@@ -11,17 +11,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import zenoh
 
+from shoal.errors import UserError
 from shoal.identity.secret import OPEN, OVERHEAD, Secret
 from shoal.swarm.key_expressions import Keys
 from shoal.swarm.notices import MAX_BYTES, Notice, open_notice
 from shoal.swarm.queues import Newest
-from shoal.swarm.transport import TransportOptions, open_session
+from shoal.swarm.transport import TransportOptions, Unreachable, open_session
 
-WAITING = 512
+WAITING: Final = 512
+RETRY: Final = 5.0
+"""Seconds between attempts to reach a relay."""
 
 
 class Listener:
@@ -63,3 +66,32 @@ class Listener:
                 notice = plain and open_notice(plain, self.keys.swarm, self.keys.secret.context)
                 if notice:
                     self._on_notice(notice)
+
+
+class RetryingListener:
+    """A `Listener` on a thread of its own, which tries again until a relay can be reached. Close it."""
+
+    def __init__(self, options: TransportOptions, swarm: str, secret: Secret, hear: Callable[[Notice], None]) -> None:
+        self.trouble = "reaching the swarm"
+        """Why it hears nothing, or ""."""
+        self._listen = lambda: Listener(options, swarm, secret, on_notice=hear)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="shoal-retrying-listener", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join(2.0)
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            try:
+                with self._listen():
+                    self.trouble = ""
+                    self._closed.wait()
+            except Unreachable as error:
+                self.trouble = f"{error}; trying again"
+                self._closed.wait(RETRY)
+            except UserError as error:
+                self.trouble = str(error)
+                return

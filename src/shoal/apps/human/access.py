@@ -1,6 +1,6 @@
 """Who may answer in a contributor's name.
 
-The guard of pages (`shoal.apps.watch.guard`) stands before everything. A post changes something, so it needs more: it
+The guard of pages (`shoal.apps.serving.guard`) stands before everything. A post changes something, so it needs more: it
 must come from a page of this very origin, be JSON, and show in `X-Shoal` the word of `GET /api/state`, which no other
 site can read.
 """
@@ -15,7 +15,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Scope
 
-from shoal.apps.watch.guard import Access, Guard
+from shoal.apps.serving.guard import Access, Guard
 
 MOST_BYTES: Final = 1 << 20
 """Of what is posted."""

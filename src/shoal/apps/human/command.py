@@ -6,7 +6,7 @@ import argparse
 from contextlib import closing
 from pathlib import Path
 
-from shoal.apps.watch import host
+from shoal.apps.serving import host
 from shoal.cli.flags import add_allow_code, add_settings, config_of, given_settings
 from shoal.config.load import merged
 from shoal.errors import UserError

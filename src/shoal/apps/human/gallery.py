@@ -12,13 +12,14 @@ otherwise different answers of one node are. The order is random and names are h
 from __future__ import annotations
 
 import unicodedata
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from shoal.rollout import Question, QuestionId, Scored, canonical, hash_of
+from shoal.swarm.limits import Recent, RecentKeys
 
 QUESTIONS: Final = 512
 """Questions that are kept, the latest."""
@@ -57,45 +58,38 @@ class Comparison:
         return len({maker for answer in self.answers for maker in answer.makers})
 
 
+@dataclass
 class _Asked:
     """A question's text, and its answers."""
 
-    def __init__(self, question: Question) -> None:
-        self.questions: OrderedDict[QuestionId, Question] = OrderedDict({question.id: question})
-        self.answers: OrderedDict[str, Answer] = OrderedDict()
+    questions: OrderedDict[QuestionId, Question] = field(default_factory=OrderedDict)
+    answers: OrderedDict[str, Answer] = field(default_factory=OrderedDict)
 
     def add(self, scored: Scored) -> None:
         self.questions[scored.question.id] = scored.question
-        while len(self.questions) > ANSWERS:
-            self.questions.popitem(last=False)
+        _drop_oldest(self.questions, ANSWERS)
         for completion, reward in zip(scored.rollout.completions, scored.rewards, strict=True):
             text = completion.text
-            if not canonical(text) or len(text) > LONGEST:
-                continue
-            answer = self.answers.setdefault(canonical(text), Answer(text, reward))
-            answer.makers[scored.rollout.node] = None
-            while len(self.answers) > ANSWERS:
-                self.answers.popitem(last=False)
+            if canonical(text) and len(text) <= LONGEST:
+                answer = self.answers.setdefault(canonical(text), Answer(text, reward))
+                answer.makers[scored.rollout.node] = None
+                _drop_oldest(self.answers, ANSWERS)
 
 
 class Gallery:
     """Answers by the text of their question. Bounded, whoever sends. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._asked: OrderedDict[str, _Asked] = OrderedDict()
+        self._asked: Recent[str, _Asked] = Recent(QUESTIONS, _Asked)
         self._offered: OrderedDict[str, Comparison] = OrderedDict()
-        self._done: OrderedDict[str, None] = OrderedDict()
+        self._done: RecentKeys[str] = RecentKeys(QUESTIONS)
 
     def __len__(self) -> int:
         return len(self._asked)
 
     def add(self, scored: Iterable[Scored]) -> None:
         for one in scored:
-            key = one.question.hash
-            self._asked.setdefault(key, _Asked(one.question)).add(one)
-            self._asked.move_to_end(key)
-            if len(self._asked) > QUESTIONS:
-                self._asked.popitem(last=False)
+            self._asked[one.question.hash].add(one)
 
     def pick(self, own: str, random: Random) -> Comparison | None:
         """A question whose answers have not been compared yet, preferably of several nodes, and with different rewards.
@@ -115,8 +109,7 @@ class Gallery:
         id = hash_of((key, sorted(answer.text for answer in chosen), random.random()))
         comparison = Comparison(id, questions[0], tuple(chosen), questions)
         self._offered[id] = comparison
-        if len(self._offered) > OFFERED:
-            self._offered.popitem(last=False)
+        _drop_oldest(self._offered, OFFERED)
         return comparison
 
     def tiers(self, id: str, places: Sequence[int]) -> tuple[Comparison, list[list[str]]]:
@@ -137,9 +130,7 @@ class Gallery:
         """Never shows this comparison again."""
         comparison = self._offered.pop(id, None)
         if comparison is not None:
-            self._done[comparison.question.hash] = None
-            while len(self._done) > QUESTIONS:
-                self._done.popitem(last=False)
+            self._done.add(comparison.question.hash)
 
 
 def shown(text: str) -> str:
@@ -147,15 +138,19 @@ def shown(text: str) -> str:
     return "".join(c if c in "\n\t" or unicodedata.category(c)[0] != "C" else "�" for c in text)
 
 
+def _drop_oldest(items: OrderedDict[Any, Any], most: int) -> None:
+    while len(items) > most:
+        items.popitem(last=False)
+
+
 def _varied(answers: Sequence[Answer], random: Random) -> list[Answer]:
     """Up to `SHOWN` of `answers` in a random order, of as many makers as possible."""
     left = random.sample(answers, len(answers))
-    taken: dict[str, int] = {}
+    taken = Counter[str]()
     chosen: list[Answer] = []
     while left and len(chosen) < SHOWN:
-        best = min(left, key=lambda answer: min(taken.get(maker, 0) for maker in answer.makers))
+        best = min(left, key=lambda answer: min(taken[maker] for maker in answer.makers))
         left.remove(best)
         chosen.append(best)
-        for maker in best.makers:
-            taken[maker] = taken.get(maker, 0) + 1
+        taken.update(best.makers.keys())
     return random.sample(chosen, len(chosen))

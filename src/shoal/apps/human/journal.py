@@ -216,15 +216,7 @@ class Journal:
 
 
 def _entry(row: Sequence[Any]) -> Entry:
-    round, slot, task, _, question, state, answers, rewards, offered, answered = row
-    return Entry(
-        round,
-        slot,
-        task,
-        msgspec.json.decode(question, type=Question),
-        state,
-        tuple(msgspec.json.decode(answers)),
-        tuple(map(float, msgspec.json.decode(rewards))),
-        offered,
-        answered,
-    )
+    round, slot, task, _, question, state, answers, rewards, *times = row
+    made = msgspec.json.decode(question, type=Question)
+    texts, scores = (tuple(msgspec.json.decode(each)) for each in (answers, rewards))
+    return Entry(round, slot, task, made, state, texts, tuple(map(float, scores)), *times)

@@ -6,23 +6,18 @@ Nodes say so themselves, and nothing makes them: it is thanks, not proof.
 from __future__ import annotations
 
 import dataclasses
-import logging
 import threading
 import time
 from collections import deque
 
 import msgspec
 
-from shoal.errors import UserError
 from shoal.identity.secret import Secret
-from shoal.swarm.listener import Listener
+from shoal.swarm.listener import RetryingListener
 from shoal.swarm.notices import Notice
 from shoal.swarm.registry import Registry
-from shoal.swarm.transport import TransportOptions, Unreachable
+from shoal.swarm.transport import TransportOptions
 
-logger = logging.getLogger(__name__)
-RETRY = 5.0
-"""Seconds between attempts to reach a relay."""
 LESSONS = 1024
 """That are kept."""
 
@@ -31,13 +26,11 @@ class Learners:
     """Hears what nodes say of the rollouts of the node `maker`. Close it."""
 
     def __init__(self, options: TransportOptions, swarm: str, secret: Secret, maker: str) -> None:
-        self._options, self._swarm, self._secret, self._maker = heard_through(options), swarm, secret, maker
+        self._maker = maker
         self._registry: Registry[bool] = Registry(lambda: True)
         self._lessons: deque[tuple[Notice, int, int]] = deque(maxlen=LESSONS)
         self._lock = threading.Lock()
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._listen, name="shoal-learners", daemon=True)
-        self._thread.start()
+        self._listener = RetryingListener(heard_through(options), swarm, secret, self._hear)
 
     def lessons(self) -> list[tuple[Notice, int, int]]:
         """Who learned from `maker` lately, and from which round and slot."""
@@ -45,19 +38,7 @@ class Learners:
             return list(self._lessons)
 
     def close(self) -> None:
-        self._closed.set()
-        self._thread.join(2.0)
-
-    def _listen(self) -> None:
-        while not self._closed.is_set():
-            try:
-                with Listener(self._options, self._swarm, self._secret, on_notice=self._hear):
-                    self._closed.wait()
-            except Unreachable:
-                self._closed.wait(RETRY)
-            except UserError as error:
-                logger.warning("cannot hear nodes' notices: %s", error)
-                return
+        self._listener.close()
 
     def _hear(self, notice: Notice) -> None:
         plain = msgspec.structs.replace(notice, learned=())

@@ -41,10 +41,8 @@ class Figures:
 
 
 def choose(figures: Sequence[Figures], want: str, random: Random) -> str:
-    """The label of the task to ask. Raises `LookupError` where `want` is neither a rule nor a task."""
+    """The label of the task to ask. `want`: a rule, or a task's label."""
     if want not in (SUITED, NEEDED):
-        if all(one.label != want for one in figures):
-            raise LookupError(f"no task '{want}'; there are {', '.join(one.label for one in figures)}")
         return want
     worth = suitability if want == SUITED else need
     return random.choices([one.label for one in figures], [one.weight * worth(one) for one in figures])[0]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
@@ -33,8 +33,8 @@ from shoal.apps.human.gallery import shown
 from shoal.apps.human.journal import Entry, Learned
 from shoal.apps.human.recommended import SUITED
 from shoal.apps.serving.bodies import BodyError, read_body
-from shoal.apps.watch.guard import Access
-from shoal.apps.watch.pages import OWN_ERROR, json_response, page_routes
+from shoal.apps.serving.guard import Access
+from shoal.apps.serving.pages import OWN_ERROR, json_response, page_routes
 
 LONGEST_WAIT: Final = 30.0
 WAITS: Final = 32
@@ -98,7 +98,7 @@ def make_app(one: Contributor, access: Access) -> PostGuard:
         return {"questions": [_question(one, entry) for entry in one.ask(given.want, given.n, given.fresh)]}
 
     def answer(given: Answers) -> dict[str, Any]:
-        return _entry(one, one.answer(given.round, given.slot, given.answers), [])
+        return _entry(one.answer(given.round, given.slot, given.answers))
 
     def skip(given: Place) -> dict[str, Any]:
         one.skip(given.round, given.slot)
@@ -128,7 +128,7 @@ def make_app(one: Contributor, access: Access) -> PostGuard:
         before = _number(request, "before", 2**62)
         entries = one.journal.answered(min(200, max(1, _number(request, "limit", 50))), before)
         lessons = one.journal.lessons_of(entries)
-        return {"entries": [_entry(one, entry, lessons[entry.round, entry.slot]) for entry in entries]}
+        return {"entries": [_entry(entry, lessons[entry.round, entry.slot]) for entry in entries]}
 
     async def lessons(request: Request) -> Response:
         nonlocal waiting
@@ -218,10 +218,7 @@ def _state(one: Contributor) -> dict[str, Any]:
         "id": one.identity.id,
         "kind": one.kind,
         "swarm": one.swarm,
-        "private": status["private"],
-        "links": status["links"],
-        "peers": status["peers"],
-        "silo": status["silo"],
+        **{name: status[name] for name in ("private", "links", "peers", "silo")},
         "note": status["note"].removesuffix("; training goes on").removeprefix("alone: "),
         "tasks": [
             {"label": each.label, "answered": each.answered, "success": each.success, "others": each.others}
@@ -233,26 +230,19 @@ def _state(one: Contributor) -> dict[str, Any]:
     }
 
 
+def _asked(entry: Entry) -> dict[str, Any]:
+    return {"round": entry.round, "slot": entry.slot, "task": entry.task, "text": entry.question.text}
+
+
 def _question(one: Contributor, entry: Entry) -> dict[str, Any]:
     return {
-        "round": entry.round,
-        "slot": entry.slot,
-        "task": entry.task,
+        **_asked(entry),
         "prompt": msgspec.to_builtins(entry.question.prompt),
-        "text": entry.question.text,
         "tagged": one.specs[entry.task].answer == "tag",
         "longest": one.member.admission.limits.max_characters,
     }
 
 
-def _entry(one: Contributor, entry: Entry, lessons: list[Learned]) -> dict[str, Any]:
-    return {
-        "round": entry.round,
-        "slot": entry.slot,
-        "task": entry.task,
-        "text": entry.question.text,
-        "answers": entry.answers,
-        "rewards": entry.rewards,
-        "answered": entry.answered,
-        "lessons": [msgspec.to_builtins(each) for each in lessons],
-    }
+def _entry(entry: Entry, lessons: Sequence[Learned] = ()) -> dict[str, Any]:
+    answered = {"answers": entry.answers, "rewards": entry.rewards, "answered": entry.answered}
+    return {**_asked(entry), **answered, "lessons": lessons}

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +91,7 @@ def _report(args: argparse.Namespace) -> int:
     paths = [folder / FILE for folder in args.report]
     if len(paths) > 2 or args.window < 1:
         raise UserError("--report takes one folder, or two to compare; --window is at least 1")
-    found: Iterator[reports.Report] | list[reports.Report]
+    found: Iterable[reports.Report]
     if len(paths) == 2:
         found = reports.compare(*paths)
     elif args.what == "rows":
@@ -126,9 +126,6 @@ def _cell(value: Any) -> str:
 
 
 def _serve(args: argparse.Namespace) -> int:
-    host, colon, port = args.listen.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
-        raise UserError(f"--listen {args.listen}: give HOST:PORT")
     if args.data is None:
         raise UserError("--data DIR is needed: the folder for the judge's key, secret and records")
     for name in ("limit", "interval", "newcomers", "max_open", "connections", "address_requests", "every"):
@@ -143,10 +140,11 @@ def _serve(args: argparse.Namespace) -> int:
         import uvicorn  # noqa: F401
     except ImportError:
         raise UserError("a judge needs Starlette and uvicorn: pip install 'shoal[serve]'") from None
-    from shoal.apps.judge.server import bound, most_connections, serve
+    from shoal.apps.judge.server import most_connections, serve
+    from shoal.apps.serving.server import address_of, listening
 
-    with bound(host.strip("[]"), int(port)) as listening, _service(args, config.tasks) as service:
-        return serve(service, listening, args.every, most_connections(args.connections))
+    with listening(*address_of(args.listen, LISTEN)) as bound, _service(args, config.tasks) as service:
+        return serve(service, bound, args.every, most_connections(args.connections))
 
 
 @contextlib.contextmanager

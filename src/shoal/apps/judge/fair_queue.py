@@ -46,7 +46,7 @@ class FairQueue:
                 return future
             if party not in self._waiting:
                 self._waiting[party] = deque()
-                self._remember(party, max(self._now, self._spent.get(party, 0.0)))
+                self._remember(party, max(self._now, self._spent_by(party)))
             self._waiting[party].append((future, work))
             self._changed.notify()
         return future

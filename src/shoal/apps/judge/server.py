@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import logging
-import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 
 import uvicorn
@@ -20,7 +17,6 @@ from shoal.apps.judge.service import Service
 from shoal.apps.judge.web import Web
 from shoal.apps.serving import server
 from shoal.apps.serving.connections import Connections
-from shoal.errors import UserError
 
 SWITCH = 0.001
 """Seconds after which a thread yields: by default, making a question would hold up the loop five times as long."""
@@ -37,10 +33,6 @@ class Server(server.Server):
         super().__init__(config)
         self._web, self._console, self._every = web, console, every
         self._started = self._printed = time.monotonic()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield  # `serve` handles them. uvicorn would end with a traceback at a second one
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -81,19 +73,11 @@ def serve(service: Service, listening: socket.socket, every: float, most: int) -
     )
     serving = Server(config, web, Console(highlight=False, soft_wrap=True), every)
 
-    def stop(*_: object) -> None:
-        serving.should_exit = True
-
     sys.setswitchinterval(SWITCH)
     gc.collect()
     gc.freeze()  # a full collection over everything of sympy and reasoning-gym stops the loop for 50 to 100 ms
-    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        serving.run(sockets=[listening])
-        serving.print_state()
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+    serving.serve_until_stopped(listening)
+    serving.print_state()
     return 0 if serving.started else 1
 
 
@@ -108,23 +92,3 @@ def most_connections(wanted: int) -> int:
         soft = min(hard, wanted + SPARE) if hard != resource.RLIM_INFINITY else wanted + SPARE
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return max(1, min(wanted, soft - SPARE))
-
-
-def bound(host: str, port: int) -> socket.socket:
-    """A socket that listens: clients that come before the judge is ready wait. Raises `UserError` for an address that
-    is not available."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        made = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise UserError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
-        made.listen(server.QUEUE)
-    except OSError as error:
-        made.close()
-        raise UserError(f"cannot listen on {host}:{port}: {error.strerror}; choose another by --listen") from error
-    return made

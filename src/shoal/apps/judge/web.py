@@ -51,8 +51,6 @@ class Web:
             ],
             exception_handlers={
                 Refused: self._refused,
-                Malformed: self._malformed,
-                BodyError: self._bad_body,
                 ClientDisconnect: self._gone,
                 404: self._missing,
                 405: self._missing,
@@ -86,7 +84,12 @@ class Web:
         """A handler that has `reply` answer a node's statement, and keeps the connection."""
 
         async def handle(request: Request) -> Response:
-            envelope = await reply(await read_body(request, MAX_BYTES), _address(request))
+            try:
+                envelope = await reply(await read_body(request, MAX_BYTES), _address(request))
+            except Malformed as error:
+                raise Refused(Reason.malformed, str(error)[:200]) from None
+            except BodyError as error:
+                raise Refused(Reason.slow if error.status == Reason.slow.status else Reason.size, str(error)) from None
             proven(request.scope)
             return Response(encode(envelope), media_type="application/msgpack")
 
@@ -114,14 +117,6 @@ class Web:
             headers["connection"] = "close"
         message = Refusal(reason.value, error.detail, self.service.clock(), wait)
         return Response(encode(message), reason.status, headers, "application/msgpack")
-
-    async def _malformed(self, request: Request, error: Exception) -> Response:
-        return await self._refused(request, Refused(Reason.malformed, str(error)[:200]))
-
-    async def _bad_body(self, request: Request, error: Exception) -> Response:
-        assert isinstance(error, BodyError)
-        reason = Reason.slow if error.status == Reason.slow.status else Reason.size
-        return await self._refused(request, Refused(reason, str(error)))
 
     async def _gone(self, request: Request, error: Exception) -> Response:
         return Response(status_code=400)  # which nobody reads

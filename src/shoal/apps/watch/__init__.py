@@ -1,8 +1,5 @@
-"""`shoal watch`: a page that shows runs, judges and live swarms in a browser.
+"""`shoal watch`: a page that shows runs, judges and live swarms in a browser. It only reads.
 
-    sources (folders, judges, swarms) -> server.py (JSON) + live.py (server-sent events) -> guard.py -> static/ (the
-    page)
-
-It only reads. Texts and names of strangers leave here as JSON strings and enter the page as text nodes; `guard.POLICY`
-makes the browser refuse everything else.
+Texts and names of strangers leave here as JSON strings and enter the page as text nodes; `serving.guard.POLICY` makes
+the browser refuse everything else.
 """

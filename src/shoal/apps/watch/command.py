@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import threading
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal.apps.watch import host
+from shoal.apps.serving import host
 from shoal.cli.flags import add_settings, given_settings
 from shoal.errors import UserError
 
@@ -64,19 +63,9 @@ def command(args: argparse.Namespace) -> int:
         raise UserError("--lan, --secret-file and --tls-... are for a live swarm: give --swarm NAME too")
     with closing(_sources(args)) as sources, host.opened_place(args, LISTEN, keep_port=args.serve) as place:
         shown = sources.all()
-        if shown:
-            threading.Thread(target=_read_ahead, args=(shown[0],), daemon=True).start()
         titles = ", ".join(source.title for source in shown)
         what = f"watching {titles if 0 < len(shown) <= TITLES else f'{len(shown)} runs'}"
         return host.serve(make_app(sources, place.access), place, what, show=not (args.serve or args.no_open))
-
-
-def _read_ahead(source: Source) -> None:
-    """Reads the first source while the browser starts."""
-    from shoal.apps.watch.source import BusyError
-
-    with suppress(BusyError):
-        source.summary()
 
 
 def _sources(args: argparse.Namespace) -> Sources:

@@ -12,24 +12,13 @@ from shoal.apps.watch.explorer import Explorer
 from shoal.apps.watch.files import changed, opened
 from shoal.apps.watch.metrics import Metrics
 from shoal.apps.watch.nodes import node_lines, swarm_state
-from shoal.apps.watch.source import (
-    EDGES,
-    NAME,
-    BusyError,
-    CurveQuery,
-    Data,
-    GraphQuery,
-    Source,
-    TaskQuery,
-)
+from shoal.apps.watch.source import EDGES, NAME, BusyError, CurveQuery, Data, GraphQuery, Source, TaskQuery
 from shoal.apps.watch.tables import Row, Tables, parquet
 from shoal.runs.folder import CONFIG, METRICS
 from shoal.runs.swarm_status import STATUS
 from shoal.runs.tables import LEARNED, ROLLOUTS
 from shoal.untrusted import parse_toml
 
-OPENING = 10.0
-"""Seconds for which a run is read when it is opened; the rest of a longer one comes with the next looks."""
 MOST_STATUS, MOST_SETTINGS = 1 << 22, 1 << 18
 """Bytes that are read of the status of a node, and of settings."""
 BY_TASK = "eval/pass@1/"
@@ -45,6 +34,7 @@ class FolderSource(Source):
         self.opened = 0.0
         """When a page asked for it last, by the monotonic clock; 0: not yet."""
         self._metrics = Metrics(path / METRICS)
+        self._due = 0.0
         self._tables = Tables(path)
         explorer = Explorer(self._tables)
         self.rollouts, self.rollout, self.text = explorer.page, explorer.whole, explorer.text
@@ -56,10 +46,12 @@ class FolderSource(Source):
         return "node" if changed(self.path / STATUS) else "run"
 
     def look(self) -> None:
-        """Reads what is new of the metrics, once a page has asked for this run."""
-        if not self.opened:
+        """Reads the metrics, once a page has asked for this run; at most a twentieth of the time, however many."""
+        if not self.opened or time.monotonic() < self._due:
             return
+        began = time.monotonic()
         self._metrics.look()
+        self._due = began + 20 * (time.monotonic() - began)
         mark = (self._metrics.version, changed(self.path / STATUS), self._tables.mark(ROLLOUTS)[-1:])
         if mark != self._mark:
             self._mark = mark
@@ -78,16 +70,12 @@ class FolderSource(Source):
             except BusyError as error:
                 self._counts = (mark, [], [], str(error))
         _, counts, shares, trouble = self._counts
-        with self._metrics.lock:
-            figures = {
-                "rounds": self._metrics.last_round(),
-                "nodes": node_lines(self._metrics),
-                "metrics": sorted(self._metrics.keys - {"time"}),
-            }
         return {
             **self.brief(),
             "views": ("progress", "swarm", "rollouts", "machine"),
-            **figures,
+            "rounds": self._metrics.last_round(),
+            "nodes": node_lines(self._metrics),
+            "metrics": sorted(self._metrics.keys - {"time"}),
             "gradient": shares,
             "swarm": swarm,
             "attack": _attack(self.path / CONFIG),
@@ -105,7 +93,7 @@ class FolderSource(Source):
         """A curve for each task."""
         self._open()
         series = []
-        for key in sorted(key for key in set(self._metrics.keys) if key.startswith(BY_TASK))[:200]:
+        for key in sorted(key for key in self._metrics.keys if key.startswith(BY_TASK))[:200]:
             curve = self._metrics.curve(key, "mean", query.points, query.smooth, query.node)
             series += [{"name": key.removeprefix(BY_TASK), "points": each["points"]} for each in curve["series"]]
         return {"series": series}
@@ -127,14 +115,13 @@ class FolderSource(Source):
 
     def close(self) -> None:
         """Forgets what was read; it is read again when a page asks."""
-        self.opened = 0.0
+        self.opened = self._due = 0.0
         self._metrics = Metrics(self.path / METRICS)
         self._tables.close()
 
     def _open(self) -> None:
         first, self.opened = not self.opened, time.monotonic()
         if first:
-            self._metrics.look(OPENING)
             self.look()
 
     def _swarm(self) -> tuple[Data | None, str]:

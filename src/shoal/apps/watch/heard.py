@@ -7,7 +7,6 @@ that a node says decides whether it or another one is shown: those heard for lon
 from __future__ import annotations
 
 import heapq
-from array import array
 from collections import Counter
 from collections.abc import Sequence
 from statistics import median
@@ -15,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from shoal.apps.watch.metrics import Floats, binned, points_of, trailing
+from shoal.apps.watch.metrics import Course, Curve, binned, points_of, trailing
 from shoal.apps.watch.source import EDGES, CurveQuery, Data
 from shoal.swarm.notices import Notice
 from shoal.swarm.registry import Registry
@@ -34,15 +33,11 @@ METRICS: Final = {"reward/local": "reward", "eval/pass@1": "pass_at_1"}
 """Figures of a notice, under the names that they have in runs."""
 
 
-class Course:
-    """A figure against minutes."""
-
-    def __init__(self) -> None:
-        self.at, self.values = array("d"), array("d")
+class ThinnedCourse(Course):
+    """A figure against minutes, of at most `POINTS` points."""
 
     def add(self, at: float, value: float) -> None:
-        self.at.append(at)
-        self.values.append(value)
+        super().add(at, value)
         if len(self.at) > POINTS:
             self.at, self.values = self.at[::2], self.values[::2]
 
@@ -56,7 +51,7 @@ class Speaker:
         self.round = self.took = 0
         self.first: float | None = None
         self.time = 0.0
-        self.courses = {metric: Course() for metric in METRICS}
+        self.courses = {metric: ThinnedCourse() for metric in METRICS}
         self.makers: dict[str, int] = {}
         """How many rollouts of whom it says it learned from, the latest last."""
 
@@ -157,7 +152,7 @@ class Heard:
         return {"against": "minutes", "series": series}
 
 
-def _median(courses: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
+def _median(courses: Sequence[Curve]) -> Curve:
     """At each time that any node spoke, the median over the last word of each: who speaks often counts once too."""
     places = np.unique(np.concatenate([at for at, _ in courses])) if courses else np.empty(0)
     table = np.full((len(courses), len(places)), np.nan)

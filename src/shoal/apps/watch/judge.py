@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 from shoal.apps.judge.records import FILE
 from shoal.apps.judge.reports import leaderboard_of
+from shoal.apps.watch.files import changed
 from shoal.apps.watch.reader import PATIENCE
 from shoal.apps.watch.source import NAME, BusyError, CurveQuery, Data, MissingError, Source, TaskQuery
 from shoal.apps.watch.tally import CURVES, Span, Tally
@@ -59,13 +60,7 @@ class JudgeSource(Source):
         self._lock.release()
 
     def changed(self) -> float:
-        times = [0.0]
-        for path in (self._path, self._path.with_name(f"{FILE}-wal")):
-            try:
-                times.append(path.stat().st_mtime)
-            except OSError:
-                continue
-        return max(times)
+        return max(changed(self._path), changed(self._path.with_name(f"{FILE}-wal")))
 
     def summary(self) -> Data:
         """The leaderboard, and how questions ended."""

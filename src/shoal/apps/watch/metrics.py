@@ -1,13 +1,10 @@
-"""The metrics of a run as columns, read as the file grows."""
+"""The metrics of a run, read whole whenever the file has changed, and curves over them."""
 
 from __future__ import annotations
 
-import io
 import math
 import threading
-import time
 from array import array
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,64 +12,52 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from shoal.apps.watch.files import opened, state_of
+from shoal.apps.watch.files import opened
 from shoal.apps.watch.source import NAME, Data
 
 NODES, KEYS = 2000, 500
 """Nodes and keys that are kept."""
 DRAWN = 200
 """Nodes that have a curve of their own."""
-BLOCK = 4 << 20
-"""Bytes that are read at a time."""
+BYTES = 64 << 20
+"""Bytes of the file that are read: its end. A figure takes at least six of them, and sixteen in memory."""
 LINE = 1 << 20
 """Bytes of the longest line that is taken."""
-CELLS = 16 << 20
-"""Figures that are kept of a run; of more, the older half is dropped."""
 FURTHEST = 2.0**53
 """The last round there can be."""
-LOOK = 1.0
-"""Seconds for which one look reads."""
 
 Floats = npt.NDArray[np.float64]
+Curve = tuple[Floats, Floats]
+"""Places, such as rounds, and the values there."""
+
+
+class Course:
+    """A figure as it grows."""
+
+    __slots__ = ("at", "values")
+
+    def __init__(self) -> None:
+        self.at, self.values = array("d"), array("d")
+
+    def add(self, at: float, value: float) -> None:
+        self.at.append(at)
+        self.values.append(value)
+
+    def curve(self) -> Curve:
+        return np.array(self.at), np.array(self.values)
 
 
 class Node:
-    """The figures of one node: for each key a column as long as `rounds`, NaN where there is none."""
+    """The figures of one node."""
 
     def __init__(self) -> None:
-        self.rounds = array("d")
-        self.columns: dict[str, array[float]] = {}
+        self.round = 0
+        """The last one."""
+        self.courses: dict[str, Course] = {}
 
-    def add(self, round: float, figures: dict[str, float]) -> None:
-        for key, value in figures.items():
-            if key not in self.columns:
-                self.columns[key] = array("d", [math.nan]) * len(self.rounds)
-            self.columns[key].append(value)
-        self.rounds.append(round)
-        for column in self.columns.values():
-            if len(column) < len(self.rounds):
-                column.append(math.nan)
-
-    def cells(self) -> int:
-        return len(self.rounds) * (1 + len(self.columns))
-
-    def drop_older(self) -> None:
-        """Drops the first half of the rounds, and figures that no later round has."""
-        half = len(self.rounds) // 2
-        del self.rounds[:half]
-        for key, column in list(self.columns.items()):
-            del column[:half]
-            if not any(map(math.isfinite, column)):
-                del self.columns[key]
-
-    def known(self, key: str) -> tuple[Floats, Floats]:
+    def known(self, key: str) -> Curve:
         """Rounds and values where the figure is known."""
-        column = self.columns.get(key)
-        if column is None:
-            return np.empty(0), np.empty(0)
-        values = np.array(column)  # copies: an array that lends its memory cannot grow
-        there = np.isfinite(values)
-        return np.array(self.rounds)[there], values[there]
+        return self.courses.get(key, Course()).curve()
 
 
 class Metrics:
@@ -80,95 +65,46 @@ class Metrics:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.lock = threading.RLock()
-        """Held while the file is read. Hold it to get several figures that belong together."""
+        self._lock = threading.Lock()
+        self._mark: tuple[int, ...] = ()
         self.version = 0
-        self._wrong = ""
-        self._clear()
-
-    @property
-    def trouble(self) -> str:
-        """What of the file cannot be read or is left out, or nothing."""
-        return "; ".join(f"{self._path.name} {what}" for what in (self._wrong, self._left_out) if what)
-
-    def _clear(self) -> None:
-        self._identity: tuple[int, int] | None = None
-        self._offset = self._cells = 0
-        self._left_out = ""
+        self.trouble = ""
+        """Why the file cannot be read, or what of it is left out."""
         self.nodes: dict[str, Node] = {}
         self.keys: set[str] = set()
 
-    def look(self, seconds: float = LOOK) -> None:
-        """Reads what is new, for at most so many seconds; the next look goes on. Nothing if another thread reads."""
-        if not self.lock.acquire(blocking=False):
+    def look(self) -> None:
+        """Reads the file if it has changed. Nothing if another thread reads."""
+        if not self._lock.acquire(blocking=False):
             return
         try:
-            self._wrong = ""
-            self._look(time.monotonic() + seconds)
+            self._read()
         except FileNotFoundError:
             pass
         except OSError as error:
-            self._wrong = f"cannot be read: {error.strerror or error}"
+            self.trouble = f"{self._path.name} cannot be read: {error.strerror or error}"
         finally:
-            self.lock.release()
+            self._lock.release()
 
-    def _look(self, end: float) -> None:
-        at = state_of(self._path)
-        identity = (at.st_dev, at.st_ino)
-        if identity != self._identity or at.st_size < self._offset:
-            self._clear()
-            self._identity = identity
-            self.version += 1
-        while self._offset < at.st_size and self._read(at.st_size) and time.monotonic() <= end:
-            continue
-
-    def _read(self, size: int) -> bool:
-        """Whether there was something to read before `size`, the end of the file."""
+    def _read(self) -> None:
         with opened(self._path) as file:
-            file.seek(self._offset)
-            block = file.read(BLOCK)
-        end = block.rfind(b"\n") + 1
-        if not end:  # a line that is still being written, or an endless one
-            if len(block) == BLOCK:
-                self._offset, self._left_out = size, "has a line without end: what follows is left out"
-            return False
-        self._offset += end
+            size, before = file.seek(0, 2), self._mark
+            state = self._path.stat()
+            self._mark = (state.st_dev, state.st_ino, state.st_mtime_ns, size)
+            if self._mark == before:
+                return
+            file.seek(max(0, size - BYTES))
+            nodes: dict[str, Node] = {}
+            keys: set[str] = set()
+            while line := file.readline(LINE):
+                if line.endswith(b"\n"):  # or it is still being written, or endless
+                    _take(line, nodes, keys)
+        self.nodes, self.keys = nodes, keys
+        self.trouble = f"{self._path.name} is too large: its end is shown" if size > BYTES else ""
         self.version += 1
-        for line in io.BytesIO(block[:end]):
-            if 1 < len(line) <= LINE:
-                try:
-                    self._take(msgspec.json.decode(line))
-                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                    continue
-        return True
-
-    def _take(self, row: Any) -> None:
-        if not isinstance(row, dict) or not isinstance(row.get("node"), str):
-            return
-        if not _is_number(row.get("round")) or not 0 <= row["round"] <= FURTHEST:
-            return
-        name = row["node"][:NAME]
-        if name not in self.nodes and len(self.nodes) >= NODES:
-            return
-        figures: dict[str, float] = {}
-        for key, value in row.items():
-            if not _is_number(value) or key == "round" or len(key) > NAME:
-                continue
-            if key in self.keys or len(self.keys) < KEYS:
-                self.keys.add(key)
-                figures[key] = float(value)
-        node = self.nodes.setdefault(name, Node())
-        before = node.cells()
-        node.add(float(row["round"]), figures)
-        self._cells += node.cells() - before
-        if self._cells > CELLS:
-            self._left_out = "has too many figures: its last part is shown"
-            for each in self.nodes.values():
-                each.drop_older()
-            self._cells = sum(each.cells() for each in self.nodes.values())
 
     def last_round(self) -> int:
-        return int(max((max(node.rounds) for node in self.nodes.values() if node.rounds), default=0))
+        return max((node.round for node in self.nodes.values()), default=0)
 
     def curve(self, key: str, by: str, points: int, smooth: int = 0, node: str | None = None) -> Data:
         """The figure against rounds, in at most `points` means over adjacent rounds.
@@ -176,23 +112,34 @@ class Metrics:
         `by`: "node" for a curve of each node, "mean" for the mean over the nodes that have it in a round, or over
         `node` alone.
         """
-        with self.lock:
-            chosen = {name: each.known(key) for name, each in self.nodes.items() if node in (None, name)}
-            last = self.last_round()
+        chosen = {name: each.known(key) for name, each in self.nodes.items() if node in (None, name)}
         known = {name: (rounds, trailing(values, smooth)) for name, (rounds, values) in chosen.items() if len(rounds)}
         if by == "mean" and known:
-            known = {"mean": _mean(list(known.values()))}
-        width = max(1, math.ceil((last + 1) / points))
+            rounds, values = (np.concatenate(parts) for parts in zip(*known.values(), strict=True))
+            known = {"mean": binned(rounds, values, 1)}
+        width = max(1, math.ceil((self.last_round() + 1) / points))
         if width > 1:
             known = {name: binned(*each, width) for name, each in known.items()}
         return {"series": [{"name": name, "points": points_of(*each)} for name, each in list(known.items())[:DRAWN]]}
 
 
-def _mean(curves: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
-    rounds = np.concatenate([rounds for rounds, _ in curves])
-    values = np.concatenate([values for _, values in curves])
-    distinct, places = np.unique(rounds, return_inverse=True)
-    return distinct, np.bincount(places, values) / np.bincount(places)
+def _take(line: bytes, nodes: dict[str, Node], keys: set[str]) -> None:
+    """Adds the figures of one line; nothing for what is no line of metrics."""
+    try:
+        row = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    if not isinstance(row, dict) or not isinstance(row.get("node"), str):
+        return
+    name, round = row["node"][:NAME], row.pop("round", None)
+    if not _is_number(round) or not 0 <= round <= FURTHEST or (name not in nodes and len(nodes) >= NODES):
+        return
+    node = nodes.setdefault(name, Node())
+    node.round = max(node.round, int(round))
+    for key, value in row.items():
+        if _is_number(value) and len(key) <= NAME and (key in keys or len(keys) < KEYS):
+            keys.add(key)
+            node.courses.setdefault(key, Course()).add(round, value)
 
 
 def trailing(values: Floats, width: int) -> Floats:
@@ -206,7 +153,7 @@ def trailing(values: Floats, width: int) -> Floats:
     return means
 
 
-def binned(at: Floats, values: Floats, width: float) -> tuple[Floats, Floats]:
+def binned(at: Floats, values: Floats, width: float) -> Curve:
     """Mean place and mean value in each interval of `width` that has any."""
     _, places = np.unique(at // width, return_inverse=True)
     counts = np.bincount(places)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -12,50 +12,50 @@ from shoal.apps.watch.metrics import Floats, Metrics, Node
 from shoal.apps.watch.source import Data
 from shoal.runs.swarm_status import STALE, Status
 
-SHOWN = 200
+SHOWN: Final = 200
 """Peers of a joined node, and reasons of refusals, that are shown."""
-PHASES = ("generate", "score", "learn")
-RECENT = 20
+RECENT: Final = 20
 """Rounds over which means are taken."""
+OF: Final[dict[str, Callable[[Floats], Any]]] = {
+    "first": lambda values: values[0],
+    "last": lambda values: values[-1],
+    "recent": lambda values: values[-RECENT:].mean(),
+    "total": np.sum,
+}
+FIGURES: Final = {
+    "held_out": ("last", "eval/pass@1"),
+    "held_out_first": ("first", "eval/pass@1"),
+    "reward": ("recent", "reward/local"),
+    "shared": ("total", "rollouts/shared"),
+    "taken": ("total", "rollouts/sampled"),
+    "outside": ("recent", "gradient/external"),
+    "refused": ("last", "rollouts/refused"),
+    "gated": ("recent", "external/gated"),
+    "missing": ("total", "completions/missing"),
+    "skipped": ("last", "learner/skipped_steps"),
+    "pool": ("last", "rollouts/pool"),
+    "length": ("recent", "completions/mean_length"),
+    "truncated": ("recent", "completions/truncated"),
+    "tokens": ("total", "tokens/generated"),
+}
+"""What the page shows of a node, and how it is made of a metric."""
 
 
 def node_line(name: str, node: Node) -> Data:
     """One node: None for what its metrics do not have."""
 
-    def figure(key: str, of: Callable[[Floats], Any]) -> float | None:
+    def figure(of: str, key: str) -> float | None:
         _, values = node.known(key)
-        return float(of(values)) if len(values) else None
+        return float(OF[of](values)) if len(values) else None
 
-    def last(key: str) -> float | None:
-        return figure(key, lambda values: values[-1])
-
-    def recent(key: str) -> float | None:
-        return figure(key, lambda values: values[-RECENT:].mean())
-
-    def total(key: str) -> float | None:
-        return figure(key, np.sum)
-
-    seconds = {phase: recent(f"seconds/{phase}") for phase in PHASES}
-    spent = sum(value for value in seconds.values() if value is not None)
-    generated, trained = recent("tokens/generated"), recent("tokens/trained")
+    seconds = {phase: figure("recent", f"seconds/{phase}") for phase in ("generate", "score", "learn")}
+    spent = sum(filter(None, seconds.values()))
+    generated, trained = figure("recent", "tokens/generated"), figure("recent", "tokens/trained")
     return {
         "name": name,
-        "round": int(max(node.rounds, default=0)),
-        "held_out": last("eval/pass@1"),
-        "held_out_first": figure("eval/pass@1", lambda values: values[0]),
-        "reward": recent("reward/local"),
-        "shared": total("rollouts/shared"),
-        "taken": total("rollouts/sampled"),
-        "outside": recent("gradient/external"),
-        "refused": last("rollouts/refused"),
-        "gated": recent("external/gated"),
-        "missing": total("completions/missing"),
-        "skipped": last("learner/skipped_steps"),
-        "pool": last("rollouts/pool"),
-        "length": recent("completions/mean_length"),
-        "truncated": recent("completions/truncated"),
+        "round": node.round,
+        **{field: figure(of, key) for field, (of, key) in FIGURES.items()},
         "seconds": seconds,
-        "tokens": total("tokens/generated"),
         "tokens_per_second": (generated + (trained or 0.0)) / spent if spent and generated is not None else None,
     }
 

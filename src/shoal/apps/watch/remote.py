@@ -10,13 +10,12 @@ import time
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
-import httpx2
 import msgspec
 from msgspec import Meta
 
 from shoal.apps.watch.judge import ROWS, JudgeSource, judge_id, judge_summary
 from shoal.apps.watch.source import NAME, Data, Source
-from shoal.evaluation.judge_client import parse_judge_address
+from shoal.evaluation.judge_client import BoundedHttp, JudgeUnavailable, parse_judge_address
 from shoal.identity.keys import name_of
 
 EVERY: Final = 15.0
@@ -59,11 +58,9 @@ class RemoteJudge(Source):
 
     def __init__(self, address: str) -> None:
         self._url, _ = parse_judge_address(address)
-        host = urlsplit(self._url)
-        self.title = f"judge: {host.netloc}"
+        self.title = f"judge: {urlsplit(self._url).netloc}"
         self.id = judge_id(self._url)
-        is_local = host.hostname in ("localhost", "127.0.0.1", "::1")  # which no proxy reaches
-        self._http = httpx2.Client(timeout=PATIENCE, trust_env=not is_local, headers={"Accept-Encoding": "identity"})
+        self._http = BoundedHttp(self._url, PATIENCE, MOST)
         self._lock = threading.Lock()
         self._due = 0.0
         self._rows: list[Row] = []
@@ -110,8 +107,8 @@ class RemoteJudge(Source):
                 fetched = self._fetch("leaderboard", list[Row])[:ROWS]
                 self._health = self._fetch("health", Health)
                 rows, self._answered = fetched, time.time()
-            except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError) as error:
-                trouble = f"{self._url} cannot be reached ({type(error).__name__})"
+            except JudgeUnavailable as error:
+                trouble = f"{self._url}: {error}"
             except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
                 trouble = f"the answer of {self._url} is no judge's leaderboard: {str(error)[:NAME]}"
             self.version += (rows, trouble) != (self._rows, self._trouble)
@@ -119,15 +116,9 @@ class RemoteJudge(Source):
             self._due = time.monotonic() + EVERY
 
     def _fetch(self, path: str, kind: Any) -> Any:
-        end = time.monotonic() + PATIENCE
-        data = bytearray()
-        with self._http.stream("GET", f"{self._url}/{path}") as response:
-            for chunk in response.iter_raw():
-                data += chunk
-                if len(data) > MOST or time.monotonic() > end:
-                    raise ValueError("it is too long, or takes too long")
-        if response.status_code != 200:
-            raise ValueError(f"HTTP {response.status_code}")
+        status, data = self._http.request("GET", path, None, time.monotonic() + PATIENCE)
+        if status != 200:
+            raise ValueError(f"HTTP {status}")
         return msgspec.json.decode(data, type=kind)
 
 

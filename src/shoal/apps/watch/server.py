@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -23,8 +24,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-from shoal.apps.watch.guard import Access, Guard
-from shoal.apps.watch.pages import OWN_ERROR, STATIC, json_response, page_routes
+from shoal.apps.serving.guard import Access, Guard
+from shoal.apps.serving.pages import OWN_ERROR, json_response, page_routes
 from shoal.apps.watch.source import (
     BusyError,
     CurveQuery,
@@ -38,6 +39,7 @@ from shoal.apps.watch.source import (
 )
 from shoal.apps.watch.sources import Sources
 
+STATIC = Path(__file__).parent / "static"
 LISTED = 500
 """Sources in the list."""
 THREADS, EACH = 120, 12
@@ -56,8 +58,8 @@ ASKED: dict[str, type[Parameters]] = {
 """Methods of a source, by their last part of the address, and their parameters."""
 
 
-def make_app(sources: Sources, access: Access, more: Sequence[BaseRoute] = ()) -> ASGIApp:
-    """The page of `sources`. `more`: routes of other pages; the guard stands before them too."""
+def make_app(sources: Sources, access: Access) -> ASGIApp:
+    """The page of `sources`."""
     under_way = Counter[str]()
     limiter = anyio.CapacityLimiter(THREADS)
     looking: threading.Thread | None = None
@@ -123,7 +125,6 @@ def make_app(sources: Sources, access: Access, more: Sequence[BaseRoute] = ()) -
         *page_routes(STATIC),
         Route("/api/runs", listed),
         Route("/api/runs/{id:str}/{what:str}", asked),
-        *more,
     ]
     app = Starlette(routes=routes, exception_handlers={Exception: failed})
     return Guard(GZipMiddleware(app, minimum_size=4096, compresslevel=4), access)

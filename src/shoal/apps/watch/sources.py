@@ -16,6 +16,7 @@ from shoal.apps.watch.source import NAME, MissingError, Source
 from shoal.errors import UserError
 from shoal.runs.folder import CHECKPOINTS, CONFIG, METRICS
 from shoal.runs.swarm_status import STATUS
+from shoal.untrusted import printable
 
 DEPTH, RUNS, LOOKED = 6, 500, 20_000
 """Of a search for runs: how deep it goes, how many runs it takes, and how many entries of folders it looks at."""
@@ -126,5 +127,4 @@ def _may_have_runs(entry: os.DirEntry[str]) -> bool:
 
 def _printable(name: str) -> str:
     """A file's name, which can be any bytes, as text for a terminal and JSON."""
-    plain = os.fsencode(name).decode(errors="replace")
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in plain)[-NAME:]
+    return printable(os.fsencode(name).decode(errors="replace")[-NAME:])

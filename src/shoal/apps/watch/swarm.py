@@ -12,15 +12,12 @@ from typing import Any, Final
 from shoal.apps.watch.heard import METRICS, Heard, medians
 from shoal.apps.watch.source import CurveQuery, Data, GraphQuery, Source, TaskQuery
 from shoal.config.load import make_config, merged
-from shoal.errors import UserError
 from shoal.identity.secret import OPEN, Secret, read_secret
-from shoal.swarm.listener import Listener
+from shoal.swarm.listener import RetryingListener
 from shoal.swarm.membership import check_network, transport_options
 from shoal.swarm.notices import Notice
-from shoal.swarm.transport import TransportOptions, Unreachable
+from shoal.swarm.transport import TransportOptions
 
-RETRY: Final = 5.0
-"""Seconds between attempts to reach a relay."""
 ABOUT: Final = (
     "This is the nodes' own word: each reports its own figures and whom it learned from. Nothing proves it, and one "
     "person can run many nodes; a judge measures. The nodes heard for longest come first, and medians are theirs. "
@@ -38,13 +35,14 @@ class SwarmSource(Source):
         self.title = f"swarm: {swarm}"
         where = f"swarm {secret.prefix(swarm)} {' '.join(options.connect)}"
         self.id = hashlib.sha256(where.encode()).hexdigest()[:12]
-        self._swarm, self._options, self._secret = swarm, options, secret
         self._heard = Heard(time.time())
-        self._trouble = "reaching the swarm"
         self._lock = threading.Lock()
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._hear, name="shoal-watch-swarm", daemon=True)
-        self._thread.start()
+        self._listener = RetryingListener(options, swarm, secret, self._take)
+        self._trouble = ""
+
+    def look(self) -> None:
+        self.version += self._trouble != self._listener.trouble
+        self._trouble = self._listener.trouble
 
     def changed(self) -> float:
         return self._heard.last
@@ -57,7 +55,7 @@ class SwarmSource(Source):
                 **self.brief(),
                 "views": ("progress", "swarm"),
                 "about": ABOUT,
-                "trouble": self._trouble,
+                "trouble": self._listener.trouble,
                 "nodes": lines,
                 "more": heard.more,
                 "median": medians(lines),
@@ -82,26 +80,7 @@ class SwarmSource(Source):
             return self._heard.edges()
 
     def close(self) -> None:
-        self._closed.set()
-        self._thread.join(2.0)
-
-    def _hear(self) -> None:
-        """On a thread of its own, so that curves have no gaps where nobody looks."""
-        while not self._closed.is_set():
-            try:
-                with Listener(self._options, self._swarm, self._secret, on_notice=self._take):
-                    self._say("")
-                    self._closed.wait()
-            except Unreachable as error:
-                self._say(f"{error}; trying again")
-                self._closed.wait(RETRY)
-            except UserError as error:
-                self._say(str(error))
-                return
-
-    def _say(self, trouble: str) -> None:
-        self.version += trouble != self._trouble
-        self._trouble = trouble
+        self._listener.close()
 
     def _take(self, notice: Notice) -> None:
         with self._lock:

@@ -6,16 +6,14 @@ curves into a corner, and windows are widened until there are few enough.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import sqlite3
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from shoal.apps.judge.records import connect
+from shoal.apps.judge.reports import FROM, read
 from shoal.apps.watch.reader import PATIENCE
 from shoal.apps.watch.source import NAME, BusyError, Data
 from shoal.evaluation.pass_at_k import wilson
@@ -28,7 +26,6 @@ CURVES: Final = 12
 FAR: Final = 10
 """Rounds beyond this many times the ninth decile of all rounds are left out."""
 RIGHT: Final = "o.outcome = 'scored' AND o.score >= 1"
-JOINED: Final = "asks a JOIN nodes n ON n.id = a.node JOIN outcomes o ON o.ask = a.id"
 WHAT: Final = {
     "side": "a.in_swarm || '/' || a.model",
     "node": "hex(n.key)",
@@ -37,14 +34,14 @@ WHAT: Final = {
 }
 COUNTED: Final = """
 WITH kept AS (
-  SELECT a.round / $window AS place, {what} AS what, {right} AS good FROM {joined}
+  SELECT a.round / $window AS place, {what} AS what, {right} AS good {joined}
   WHERE a.round <= $last AND {chosen}),
 often AS (SELECT what FROM kept GROUP BY what ORDER BY count(*) DESC, what LIMIT $most)
 SELECT what, place, sum(good), count(*) FROM kept WHERE what IN (SELECT what FROM often) GROUP BY 1, 2 ORDER BY 1, 2
 """
 REACH: Final = "SELECT round FROM asks ORDER BY round LIMIT 1 OFFSET (SELECT count(*) * 9 / 10 FROM asks)"
 TOTALS: Final = f"""
-SELECT {WHAT["outcome"]} AS what, count(*) FROM {JOINED} GROUP BY 1 UNION ALL
+SELECT {WHAT["outcome"]} AS what, count(*) {FROM} GROUP BY 1 UNION ALL
 SELECT 'nodes', count(*) FROM nodes UNION ALL
 SELECT 'under way', count(*) FROM asks a WHERE NOT EXISTS (SELECT 1 FROM outcomes o WHERE o.ask = a.id) UNION ALL
 SELECT 'restarts', count(DISTINCT time) FROM restarts
@@ -69,15 +66,10 @@ class Tally:
 
     def rows(self, sql: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """Raises `UserError` if the file cannot be opened."""
-        with contextlib.closing(connect(self.path, read_only=True)) as records:
-            timer = threading.Timer(PATIENCE, records.interrupt)
-            timer.start()
-            try:
-                return records.execute(sql, values or {}).fetchall()
-            except sqlite3.Error as error:
-                raise BusyError(f"the records cannot be read just now: {error}") from error
-            finally:
-                timer.cancel()
+        try:
+            return [tuple(row.values()) for row in read(self.path, sql, values, PATIENCE)]
+        except sqlite3.Error as error:
+            raise BusyError(f"the records cannot be read just now: {error}") from error
 
     def totals(self) -> dict[str, int]:
         """Questions by outcome (right, wrong, lapsed, void), `under way`, `nodes` and `restarts`."""
@@ -120,7 +112,7 @@ class Tally:
         return [{"name": name, "points": points} for name, points in series.items()]
 
     def _counted(self, span: Span, by: str, chosen: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        sql = COUNTED.format(what=WHAT[by], right=RIGHT, joined=JOINED, chosen=chosen)
+        sql = COUNTED.format(what=WHAT[by], right=RIGHT, joined=FROM, chosen=chosen)
         bounds = {"window": span.window, "last": span.last, "most": 200 if by == "task" else CURVES}
         return self.rows(sql, {**values, **bounds})
 

@@ -179,8 +179,6 @@ def test_curves_are_by_window_model_and_swarm(records: Records) -> None:
         (True, 0, 9, 0.0, 10),
         (True, 10, 19, 1.0, 10),
     ]
-    with pytest.raises(ValueError, match="window"):
-        reports.curve(records.path, 0)
 
 
 def test_judges_compare(records: Records, tmp_path: Path) -> None:

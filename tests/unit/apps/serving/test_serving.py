@@ -25,8 +25,7 @@ from shoal.apps.serving import connections as limits
 from shoal.apps.serving.bodies import BodyError, read_body
 from shoal.apps.serving.connections import Connections, proven
 from shoal.apps.serving.quota import LOOPBACK_SHARE, Quota
-from shoal.apps.serving.server import Server
-from shoal.apps.watch.host import listening
+from shoal.apps.serving.server import Server, listening
 
 
 @dataclass(eq=False)

@@ -23,9 +23,9 @@ pytest.importorskip("starlette")
 pytest.importorskip("duckdb")
 
 from shoal.apps.judge.records import SCHEMA
+from shoal.apps.serving.guard import Access
 from shoal.apps.watch import judge, metrics, sources, tables, tally
 from shoal.apps.watch.folder import FolderSource
-from shoal.apps.watch.guard import Access
 from shoal.apps.watch.judge import JudgeSource
 from shoal.apps.watch.server import make_app
 from shoal.apps.watch.source import BusyError, MissingError, RolloutQuery, RowQuery
@@ -69,7 +69,7 @@ STRANGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "link": (link, "a symbolic link"),
     "folder": (Path.mkdir, "not a regular file"),
     "socket": (bound, "not a regular file"),
-    "endless": (endless, "line without end"),
+    "endless": (endless, "too large: its end is shown"),
 }
 
 
@@ -252,17 +252,14 @@ def test_settings_of_any_kind_leave_the_page_standing(tmp_path: Path, config: st
         assert source.summary()["attack"] is None
 
 
-def test_figures_that_are_kept_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "CELLS", 10_000)
-    rows = [metric(round, "ada", **{f"figure-{at}": float(round) for at in range(50)}) for round in range(1000)]
-    run = write_run(tmp_path / "run", rows)
+def test_of_a_long_file_the_end_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "BYTES", 10_000)
+    run = write_run(tmp_path / "run", [metric(round, "ada") for round in range(1000)])
     with closing(FolderSource(run, "run")) as source:
         summary = source.summary()
-        assert "too many figures" in summary["trouble"]
+        assert "too large" in summary["trouble"]
         assert summary["rounds"] == 999
-        node = source._metrics.nodes["ada"]
-        assert node.cells() <= 10_000
-        assert node.known("figure-7")[1][-1] == 999
+        assert 50 < len(source._metrics.nodes["ada"].known("reward/local")[0]) < 200
 
 
 def test_a_run_that_is_asked_too_much_says_so(tmp_path: Path) -> None:

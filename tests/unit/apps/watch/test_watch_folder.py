@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -52,7 +51,7 @@ def test_metrics_grow_and_are_rewound(tmp_path: Path) -> None:
     text = lines(metric(1, "ada"), metric(2, "ada"))
     file.write_text(text + '{"round": 3, "node": "ada", "reward/')
     metrics.look()
-    assert list(metrics.nodes["ada"].rounds) == [1, 2]
+    assert list(metrics.nodes["ada"].known("time")[0]) == [1, 2]
     version = metrics.version
     metrics.look()
     assert metrics.version == version
@@ -65,7 +64,7 @@ def test_metrics_grow_and_are_rewound(tmp_path: Path) -> None:
     other.write_text(lines(metric(1, "ada")))
     other.replace(file)
     metrics.look()
-    assert list(metrics.nodes["ada"].rounds) == [1]
+    assert list(metrics.nodes["ada"].known("time")[0]) == [1]
 
 
 def test_figures_that_a_round_lacks_leave_gaps(tmp_path: Path) -> None:
@@ -281,16 +280,20 @@ def test_duckdb_reads_the_run_and_nothing_else(tmp_path: Path) -> None:
     assert not (tmp_path / "written.csv").exists()
 
 
-def test_figures_of_nobody_are_none() -> None:
+def read(path: Path, *rows: Any) -> Metrics:
+    path.write_text(lines(*rows))
+    metrics = Metrics(path)
+    metrics.look()
+    return metrics
+
+
+def test_figures_of_nobody_are_none(tmp_path: Path) -> None:
     metrics = Metrics(Path("none"))
     assert (metrics.last_round(), node_lines(metrics)) == (0, [])
-    metrics._take(metric(1, "ada", **{"reward/local": math.inf}))
-    assert node_lines(metrics)[0]["reward"] is None
+    assert node_lines(read(tmp_path / "m", metric(1, "ada") | {"reward/local": None}))[0]["reward"] is None
 
 
-def test_nodes_without_an_evaluation_come_last() -> None:
-    metrics = Metrics(Path("none"))
-    metrics._take(metric(1, "new"))
-    for name, share in (("low", 0.0), ("high", 0.5)):
-        metrics._take(metric(1, name, **{"eval/pass@1": share}))
+def test_nodes_without_an_evaluation_come_last(tmp_path: Path) -> None:
+    shares = [metric(1, name, **{"eval/pass@1": share}) for name, share in (("low", 0.0), ("high", 0.5))]
+    metrics = read(tmp_path / "m", metric(1, "new"), *shares)
     assert [line["name"] for line in node_lines(metrics)] == ["high", "low", "new"]

@@ -23,13 +23,15 @@ pytest.importorskip("duckdb")
 
 from starlette.types import ASGIApp
 
-from shoal.apps.watch import host
-from shoal.apps.watch.guard import LOOPBACK, Access, new_token
+from shoal.apps.serving import host
+from shoal.apps.serving.guard import LOOPBACK, Access
+from shoal.apps.serving.server import address_of, listening
 from shoal.apps.watch.server import STATIC, make_app
 from shoal.apps.watch.sources import Sources
 from shoal.cli.main import main
 from shoal.errors import UserError
 
+SHARED = STATIC.parents[1] / "serving" / "static"
 TOKEN = "a token of many letters"
 
 
@@ -179,7 +181,6 @@ def test_a_token_in_the_address_becomes_a_cookie_and_leaves_it(locked: ASGIApp) 
     assert ask(locked, "/api/runs", cookie=shown[:-1] + ("0" if shown[-1] != "0" else "1")).status == 401
     wrong = ask(locked, "/?token=wrong")
     assert (wrong.status, "set-cookie" in wrong.headers) == (303, False)
-    assert len(new_token()) >= 32
     assert TOKEN not in repr(Access(token=TOKEN))
 
 
@@ -252,7 +253,7 @@ def test_hostile_texts_leave_as_json(tmp_path: Path) -> None:
 
 
 def test_the_page_asks_no_other_host_and_has_no_code_in_it() -> None:
-    for file in [*STATIC.glob("*.html"), *STATIC.glob("*.css"), *(STATIC / "js").glob("*.js")]:
+    for file in [*STATIC.rglob("*.html"), *SHARED.iterdir(), *STATIC.glob("*.css"), *(STATIC / "js").glob("*.js")]:
         text = file.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
         assert "//" not in re.sub(r"(^|\s)//.*", "", text) or "http" not in text, file
         for word in ("http:", "https:", "eval(", "new Function", "document.write", "insertAdjacentHTML", "outerHTML"):
@@ -279,7 +280,7 @@ def test_an_open_page_has_sources_look_for_news(tmp_path: Path, monkeypatch: pyt
 
 
 def test_style_sheets_are_whole() -> None:
-    for file in [*STATIC.glob("*.css"), *(STATIC.parents[1] / "human" / "static").glob("*.css")]:
+    for file in [*STATIC.glob("*.css"), *SHARED.glob("*.css"), *(STATIC.parents[1] / "human" / "static").glob("*.css")]:
         text = re.sub(r"/\*.*?\*/|\"[^\"]*\"", "", file.read_text(encoding="utf-8"), flags=re.S)
         depth = 0
         for sign in re.findall(r"[{}]", text):
@@ -292,11 +293,11 @@ def test_style_sheets_are_whole() -> None:
 
 
 def test_where_it_listens(tmp_path: Path) -> None:
-    assert host.address_of("127.0.0.1:8400", "") == ("127.0.0.1", 8400)
-    assert host.address_of("[::1]:1", "") == ("::1", 1)
+    assert address_of("127.0.0.1:8400", "") == ("127.0.0.1", 8400)
+    assert address_of("[::1]:1", "") == ("::1", 1)
     for wrong in ("", ":1", "x", "x:y", "x:70000"):
         with pytest.raises(UserError, match="HOST:PORT"):
-            host.address_of(wrong, "127.0.0.1:8401")
+            address_of(wrong, "127.0.0.1:8401")
     assert all(map(host.is_loopback, ("127.0.0.1", "127.9.9.9", "::1", "localhost")))
     assert not any(map(host.is_loopback, ("0.0.0.0", "::", "192.168.1.1", "localhost.evil.example")))
     file = tmp_path / "token"
@@ -306,12 +307,12 @@ def test_where_it_listens(tmp_path: Path) -> None:
             host.read_token(file)
     file.write_text("0123456789abcdef\n")
     assert host.read_token(file) == "0123456789abcdef"
-    with host.listening("127.0.0.1", 0, other=False) as taken:
+    with listening("127.0.0.1", 0, other=False) as taken:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(UserError, match="--listen"):
-            host.listening("127.0.0.1", port, other=False)
-        with host.listening("127.0.0.1", port, other=True) as other:
+            listening("127.0.0.1", port, other=False)
+        with listening("127.0.0.1", port, other=True) as other:
             assert other.getsockname()[1] != port
 
 

@@ -17,8 +17,8 @@ from watched import HOSTILE
 pytest.importorskip("starlette")
 pytest.importorskip("duckdb")
 
+from shoal.apps.serving.guard import Access
 from shoal.apps.watch import heard
-from shoal.apps.watch.guard import Access
 from shoal.apps.watch.heard import Heard, medians
 from shoal.apps.watch.server import make_app
 from shoal.apps.watch.source import CurveQuery, GraphQuery

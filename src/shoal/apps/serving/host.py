@@ -9,16 +9,14 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import logging
-import signal
+import secrets
 import socket
-import sys
 import threading
 import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from shoal.errors import UserError
@@ -26,7 +24,7 @@ from shoal.errors import UserError
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from shoal.apps.watch.guard import Access
+    from shoal.apps.serving.guard import Access
 
 EVERYWHERE = ("0.0.0.0", "::")
 CONNECTIONS = 256
@@ -57,10 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser, listen: str) -> None:
 def opened_place(args: argparse.Namespace, default: str, keep_port: bool = False) -> Iterator[Place]:
     """The place that the flags name. Without `--listen` it is `default`, or, unless `keep_port`, another port if that
     is taken. A place that other machines reach asks for a token. Raises `UserError`."""
-    from shoal.apps.watch.guard import LOOPBACK, Access, new_token
+    from shoal.apps.serving.guard import LOOPBACK, Access
+    from shoal.apps.serving.server import address_of, listening
 
     host, port = address_of(args.listen or default, default)
-    token = read_token(args.token_file) if args.token_file else None if is_loopback(host) else new_token()
+    token = read_token(args.token_file) if args.token_file else None if is_loopback(host) else secrets.token_urlsafe(24)
     anywhere = host in EVERYWHERE
     names = {host, *args.name} | ({socket.gethostname(), f"{socket.gethostname()}.local"} if anywhere else set())
     access = Access(LOOPBACK | {name.lower() for name in names}, any_address=anywhere, token=token)
@@ -86,29 +85,11 @@ def serve(app: ASGIApp, place: Place, what: str, show: bool) -> int:
     config = Connections(CONNECTIONS).config(
         app, log_level="error", timeout_graceful_shutdown=1, h11_max_incomplete_event_size=16_384
     )
-
-    def ended(number: int, frame: FrameType | None) -> None:
-        """uvicorn handles both signals, and raises the first again once it has ended."""
-
-    previous = {number: signal.signal(number, ended) for number in (signal.SIGINT, signal.SIGTERM)}
     print(f"{what} at {place.address}  (Ctrl-C ends it)", flush=True)
     if show:
         threading.Timer(BROWSER, webbrowser.open, [place.local]).start()
-    try:
-        Server(config).run(sockets=[place.bound])
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+    Server(config).serve_until_stopped(place.bound)
     return 0
-
-
-def address_of(text: str, example: str) -> tuple[str, int]:
-    """Host and port. Raises `UserError`, which shows the `example`."""
-    host, _, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise UserError(f"--listen {text}: give HOST:PORT, for example {example}")
-    return host, int(port)
 
 
 def is_loopback(host: str) -> bool:
@@ -120,7 +101,7 @@ def is_loopback(host: str) -> bool:
 
 def read_token(file: Path) -> str:
     """The token in a file. Raises `UserError`."""
-    from shoal.apps.watch.guard import SHORTEST
+    from shoal.apps.serving.guard import SHORTEST
 
     try:
         token = file.read_text(encoding="utf-8").strip()
@@ -129,20 +110,3 @@ def read_token(file: Path) -> str:
     if len(token) < SHORTEST or not token.isascii() or not token.isprintable() or " " in token:
         raise UserError(f"the token in {file} needs {SHORTEST} characters or more: openssl rand -hex 16 > {file}")
     return token
-
-
-def listening(host: str, port: int, other: bool) -> socket.socket:
-    """A socket that listens there, or on another port if it is taken and `other`. Raises `UserError`."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for attempt in (port, 0) if other else (port,):
-        bound = socket.socket(family, socket.SOCK_STREAM)
-        if sys.platform != "win32":
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            bound.bind((host, attempt))
-            bound.listen()  # who comes before the server is ready waits
-            return bound
-        except OSError as error:
-            bound.close()
-            reason = error.strerror or str(error)
-    raise UserError(f"cannot listen at {host}:{port}: {reason}; choose another address with --listen")

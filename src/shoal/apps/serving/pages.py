@@ -1,8 +1,4 @@
-"""The files and answers of a page: `shoal watch`'s in static/ here, `shoal human`'s in a folder of its own.
-
-A page has its files under `/static/`. What is not in its own folder comes from static/ here: base.css, the icon, and
-the page where a token is entered.
-"""
+"""The files and answers of a page: its own folder under `/static/`; base.css, the icon and the token page for all."""
 
 from __future__ import annotations
 
@@ -41,7 +37,7 @@ def page_routes(folder: Path) -> list[BaseRoute]:
     async def enter(request: Request) -> Response:
         return HTMLResponse(entrance, headers={"Cache-Control": "no-cache"})
 
-    files = Static(directory=folder, packages=[("shoal.apps.watch", "static")])
+    files = Static(directory=folder, packages=[("shoal.apps.serving", "static")])
     return [Route("/", page), Route("/enter", enter), Mount("/static", files)]
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
-import secrets
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs
 
@@ -52,10 +51,6 @@ OPEN = frozenset({"/enter", "/static/base.css", "/static/icon.svg"})
 """What everybody may see: where to enter the token."""
 SHORTEST = 16
 """Characters of a token, at least."""
-
-
-def new_token() -> str:
-    return secrets.token_urlsafe(24)
 
 
 @dataclass(frozen=True)
