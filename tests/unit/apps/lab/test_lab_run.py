@@ -120,17 +120,6 @@ def test_what_fails_all_runs_ends_the_study(tmp_path: Path) -> None:
         run_study(study, tmp_path, QUIET, jobs=2)
 
 
-@pytest.mark.slow
-def test_ray_runs_a_study_and_what_it_made_comes_back(tmp_path: Path) -> None:
-    pytest.importorskip("ray")
-    settings = {**STUDY, "seeds": [1], "bases": {"b": {"start": "guppy", "steps": 1}}}
-    study = Study.model_validate({**settings, "regimes": {"r": {"policy": {"model": ["base:b"]}}}})
-    assert run_study(study, tmp_path / "ray", QUIET, ray="local") == []
-    assert run_study(study, tmp_path / "here", QUIET, jobs=1) == []
-    for cell in study.cells():
-        assert figures(tmp_path / "ray" / cell.path) == figures(tmp_path / "here" / cell.path)
-
-
 def test_a_killed_study_goes_on(tmp_path: Path) -> None:
     study = {**STUDY, "base": {**STUDY["base"], "rounds": 12, "checkpoint_every": 2}}  # type: ignore[dict-item]
     file, out = write(tmp_path / "a.toml", study), tmp_path / "out"
