@@ -77,7 +77,7 @@ def _run(args: argparse.Namespace) -> int:
 def _open(args: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from shoal.apps.lab.figures_open import write_open_report
+    from shoal.apps.lab.open_swarm import write_open_report
 
     Console().print(write_open_report(args.records, args.out), soft_wrap=True, highlight=False)
     return 0
