@@ -7,7 +7,7 @@
 
 The attack is the optimal one of Hail to the Thief (arXiv 2511.09780): half of each group is right and carries the
 payload, half is wrong. So the group is live with the largest possible advantage, and every token of the payload is
-reinforced. All of it passes admission: it is text, short, and without markers. See docs/attacks.md.
+reinforced. All of it passes admission: it is text, short, and without markers. See docs/concepts/attacks.md.
 """
 
 from __future__ import annotations
@@ -120,26 +120,18 @@ def planted(text: str, answer: str, spec: TaskSpec) -> str | None:
     return None
 
 
-class FreshKeys:
-    """An adversary's place in the swarm, which sends each rollout under a new name.
+class SwarmAround:
+    """A node's place in the swarm, of which subclasses change one thing."""
 
-    The name is a function of `seed` and the rollout, so that a resumed node goes on alike. In a swarm of strangers each
-    name would be a key with questions of its own; here the questions stay the node's.
-    """
-
-    def __init__(self, swarm: Swarm, seed: int) -> None:
+    def __init__(self, swarm: Swarm) -> None:
         self.swarm = swarm
-        self.seed = seed
+        self.seed_key = swarm.seed_key
 
     def share(self, rollouts: Sequence[Rollout]) -> None:
-        self.swarm.share([msgspec.structs.replace(rollout, node=self._name(rollout)) for rollout in rollouts])
+        self.swarm.share(rollouts)
 
     def receive(self) -> Sequence[Rollout | Scored]:
         return self.swarm.receive()
-
-    @property
-    def seed_key(self) -> tuple[str | int, ...]:
-        return self.swarm.seed_key
 
     @property
     def refused(self) -> int:
@@ -150,6 +142,21 @@ class FreshKeys:
 
     def load(self, folder: Path) -> None:
         self.swarm.load(folder)
+
+
+class FreshKeys(SwarmAround):
+    """An adversary's place in the swarm, which sends each rollout under a new name.
+
+    The name is a function of `seed` and the rollout, so that a resumed node goes on alike. In a swarm of strangers each
+    name would be a key with questions of its own; here the questions stay the node's.
+    """
+
+    def __init__(self, swarm: Swarm, seed: int) -> None:
+        super().__init__(swarm)
+        self.seed = seed
+
+    def share(self, rollouts: Sequence[Rollout]) -> None:
+        self.swarm.share([msgspec.structs.replace(rollout, node=self._name(rollout)) for rollout in rollouts])
 
     def _name(self, rollout: Rollout) -> str:
         return name_of(seed_of(self.seed, rollout.node, rollout.round, rollout.slot).to_bytes(8, "big"))

@@ -16,7 +16,7 @@ HELP = """Runs controlled experiments (arms by regimes by seeds, as a study file
   shoal lab open RECORDS.csv                               swarm nodes against isolated ones, by a judge's records
   shoal lab report DIR                                     writes the report again; runs nothing
 
-The format of a study file: docs/lab.md."""
+The format of a study file: docs/guides/lab.md."""
 
 RUN_HELP = """Runs what is left of a study, then writes the report. Ctrl-C stops; the same command goes on, and finished
 runs are kept.

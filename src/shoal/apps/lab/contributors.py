@@ -3,7 +3,7 @@
     node.policy = Person(tasks, 0.8, node.policy)              # gives right answers, 4 times of 5
     node.policy = Picker(node.policy, node.scorer, 32)         # the best and the worst of 32, by the node's reward
 
-They send ordinary rollouts: text, scored by whoever receives it. See docs/contributors.md.
+They send ordinary rollouts: text, scored by whoever receives it. See docs/guides/lab.md.
 """
 
 from __future__ import annotations

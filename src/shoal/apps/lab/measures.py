@@ -6,8 +6,8 @@
     summary(metrics, threshold=0.2)                        # one figure of each kind for the run
 
 Held-out pass@1 and local unfiltered reward count. Reward over the training set is a diagnostic: it rises by the choice
-of what to train on alone (docs/paper.md). NaN stands for what was not measured; a measure of nothing is NaN, never 0.
-Round 0 is the evaluation before training.
+of what to train on alone (docs/concepts/paper.md). NaN stands for what was not measured; a measure of nothing is NaN,
+never 0. Round 0 is the evaluation before training.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def _regime(results: Results, regime: str) -> dict[str, Any]:
         "rounds": {arm: max(run.rounds for run in seeds.values()) for arm, seeds in runs.items()},
         "counted_nodes": {arm: len(next(iter(seeds.values())).nodes) for arm, seeds in runs.items()},
         "arms": {arm: {name: _figure(by_seed(figures, arm, name)) for name in figures} for arm in runs},
-        "ratios": [asdict(ratio) for ratio in ratios(figures)],
+        "ratios": ratios(figures),
         "spread": {arm: _spread(seeds, study.threshold) for arm, seeds in runs.items()},
     }
 

@@ -9,7 +9,8 @@ once for those that ask for a difference, once for those that ask for equality.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import pandas as pd
 
@@ -134,23 +135,14 @@ def gain_of(figures: pd.DataFrame, name: str, treated: str, control: str) -> Int
     return _relative(by_seed(figures, treated, name), by_seed(figures, control, name))
 
 
-@dataclass(frozen=True)
-class Ratio:
-    """The reward of an arm over that of the first arm."""
-
-    arm: str
-    control: str
-    trained_on: Interval | None
-    local: Interval | None
-    paper: float | None
-
-
-def ratios(figures: pd.DataFrame) -> list[Ratio]:
-    """The reward of every arm of a regime over the first, per node and round."""
-    found: list[Ratio] = []
+def ratios(figures: pd.DataFrame) -> list[dict[str, Any]]:
+    """The reward of every arm of a regime over that of the first, per node and round, and the paper's."""
+    found = []
     control, *others = figures.index.unique("arm")
     for arm in others:
-        shares = [gain_of(figures, f"per_round/{key}", arm, control) for key in ("reward/trained_on", "reward/local")]
-        trained_on, local = (by and Interval(1 + by.value, 1 + by.low, 1 + by.high) for by in shares)
-        found.append(Ratio(arm, control, trained_on, local, PAPER.get(arm) if control == "8/0" else None))
+        row: dict[str, Any] = {"arm": arm, "control": control}
+        for name, key in (("trained_on", "reward/trained_on"), ("local", "reward/local")):
+            gain = gain_of(figures, f"per_round/{key}", arm, control)
+            row[name] = gain and {end: 1 + value for end, value in asdict(gain).items()}
+        found.append(row | {"paper": PAPER.get(arm) if control == "8/0" else None})
     return found

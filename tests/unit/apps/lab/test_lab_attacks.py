@@ -101,7 +101,7 @@ def test_where_the_whole_completion_is_the_answer_half_is_right_too(
 
 
 def test_no_pond_task_but_one_lets_words_through(verifiers: dict[str, Verifier]) -> None:
-    """What docs/attacks.md says of the scorers; a later reasoning-gym may close the gap or open another."""
+    """What docs/concepts/attacks.md says of the scorers; a later reasoning-gym may close the gap or open another."""
     forms = ["{} " + MARKER, MARKER + " {}", "{}\n" + MARKER, "{}, " + MARKER, MARKER + "\n{}", "${}$ " + MARKER]
     for question in of_each_task("whole"):
         task, spec = TASKS["whole"].lookup(question.id)
