@@ -261,7 +261,7 @@ def test_finished_runs_with_other_settings_are_refused_and_told(tmp_path: Path) 
     assert run_study(study, tmp_path, QUIET, jobs=1) == []
     assert [run.differs for run in read_results(tmp_path).finished] == [[], []]
     file.write_text(whole.replace("epsilon = 0.2\n", "epsilon = 0.3\n"))
-    with pytest.raises(UserError, match=f"learner.epsilon was 0.3, and is 0.2.*delete {tmp_path / cells[0].path},"):
+    with pytest.raises(UserError, match=f"learner.epsilon was 0.3, and is 0.2.*delete {tmp_path / cells[0].path} to"):
         run_study(study, tmp_path, QUIET, jobs=1)
     told = ["learner.epsilon was 0.3, and is 0.2"]
     assert {run.cell: run.differs for run in read_results(tmp_path).finished} == {cells[0]: told, cells[1]: []}
