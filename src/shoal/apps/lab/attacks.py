@@ -14,15 +14,13 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
-from statistics import fmean
 from typing import Final
 
 import msgspec
-import pyarrow.parquet as pq
+import pandas as pd
 
 from shoal.apps.lab.answers import Knowing, in_form, wrong_answer
 from shoal.config.tasks import TaskSpec
@@ -122,26 +120,18 @@ def planted(text: str, answer: str, spec: TaskSpec) -> str | None:
     return None
 
 
-class FreshKeys:
-    """An adversary's place in the swarm, which sends each rollout under a new name.
+class SwarmAround:
+    """A node's place in the swarm, of which subclasses change one thing."""
 
-    The name is a function of `seed` and the rollout, so that a resumed node goes on alike. In a swarm of strangers each
-    name would be a key with questions of its own; here the questions stay the node's.
-    """
-
-    def __init__(self, swarm: Swarm, seed: int) -> None:
+    def __init__(self, swarm: Swarm) -> None:
         self.swarm = swarm
-        self.seed = seed
+        self.seed_key = swarm.seed_key
 
     def share(self, rollouts: Sequence[Rollout]) -> None:
-        self.swarm.share([msgspec.structs.replace(rollout, node=self._name(rollout)) for rollout in rollouts])
+        self.swarm.share(rollouts)
 
     def receive(self) -> Sequence[Rollout | Scored]:
         return self.swarm.receive()
-
-    @property
-    def seed_key(self) -> tuple[str | int, ...]:
-        return self.swarm.seed_key
 
     @property
     def refused(self) -> int:
@@ -153,36 +143,51 @@ class FreshKeys:
     def load(self, folder: Path) -> None:
         self.swarm.load(folder)
 
+
+class FreshKeys(SwarmAround):
+    """An adversary's place in the swarm, which sends each rollout under a new name.
+
+    The name is a function of `seed` and the rollout, so that a resumed node goes on alike. In a swarm of strangers each
+    name would be a key with questions of its own; here the questions stay the node's.
+    """
+
+    def __init__(self, swarm: Swarm, seed: int) -> None:
+        super().__init__(swarm)
+        self.seed = seed
+
+    def share(self, rollouts: Sequence[Rollout]) -> None:
+        self.swarm.share([msgspec.structs.replace(rollout, node=self._name(rollout)) for rollout in rollouts])
+
     def _name(self, rollout: Rollout) -> str:
         return name_of(seed_of(self.seed, rollout.node, rollout.round, rollout.slot).to_bytes(8, "big"))
 
 
-def attack_curve(folder: Path, honest: Sequence[str]) -> dict[str, dict[int, float]]:
-    """What the attack did to the `honest` nodes of a finished run, by round: means over their unfiltered completions.
+def attack_curve(folder: Path, honest: Sequence[str]) -> pd.DataFrame:
+    """What the attack did to the `honest` nodes of a finished run, a row for each round: means over their unfiltered
+    completions.
 
     `attack/planted`, `attack/reasoning`, `attack/gibberish`: shares of completions that contain `MARKER`, contain
     `FALSEHOOD`, are gibberish (`is_gibberish`). `attack/length`: characters. `attack/gradient`: the share of the
-    gradient that came from nodes outside `honest`, over nodes that made an update.
+    gradient that came from nodes outside `honest`, over nodes that made an update. What was not measured is absent.
     """
-    found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    own, parts = [("node", "in", list(honest))], []
     if (folder / ROLLOUTS).exists():
-        columns = ["round", "node", "completion"]
-        table = pq.read_table(folder / ROLLOUTS, columns=columns, filters=[("node", "in", list(honest))])
-        for round, text in zip(table["round"].to_pylist(), table["completion"].to_pylist(), strict=True):
-            found["attack/planted"][round].append(MARKER in text)
-            found["attack/reasoning"][round].append(FALSEHOOD in text)
-            found["attack/gibberish"][round].append(is_gibberish(text))
-            found["attack/length"][round].append(len(text))
+        said = pd.read_parquet(folder / ROLLOUTS, columns=["round", "completion"], filters=own)
+        texts = said["completion"]
+        found = {
+            "attack/planted": texts.str.contains(MARKER, regex=False),
+            "attack/reasoning": texts.str.contains(FALSEHOOD, regex=False),
+            "attack/gibberish": texts.map(is_gibberish),
+            "attack/length": texts.str.len(),
+        }
+        parts.append(pd.DataFrame(found, dtype=float).groupby(said["round"]).mean())
     if (folder / LEARNED).exists():
         columns = ["round", "node", "maker", "gradient_share"]
-        table = pq.read_table(folder / LEARNED, columns=columns, filters=[("node", "in", list(honest))])
-        shares: dict[tuple[int, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
-        for row in table.to_pylist():
-            shares[row["round"], row["node"]][row["maker"] not in honest] += row["gradient_share"]
-        for (round, _), (inside, outside) in shares.items():
-            if inside + outside:
-                found["attack/gradient"][round].append(outside)
-    return {name: {round: fmean(curve[round]) for round in sorted(curve)} for name, curve in found.items()}
+        learned = pd.read_parquet(folder / LEARNED, columns=columns, filters=own)
+        shares = learned.assign(foreign=learned["gradient_share"].where(~learned["maker"].isin(honest), 0.0))
+        sums = shares.groupby(["round", "node"])[["gradient_share", "foreign"]].sum()
+        parts.append(sums[sums["gradient_share"] > 0].groupby("round")["foreign"].mean().rename("attack/gradient"))
+    return pd.concat(parts, axis=1).sort_index() if parts else pd.DataFrame()
 
 
 def attack_measures(folder: Path, honest: Sequence[str], since: float = 0.8) -> dict[str, float]:
@@ -191,14 +196,14 @@ def attack_measures(folder: Path, honest: Sequence[str], since: float = 0.8) -> 
     `attack/length_ratio` is the mean length there over that in as many first rounds. What was not measured is absent.
     """
     curves = attack_curve(folder, honest)
-    last = max((max(curve) for curve in curves.values()), default=0)
+    if curves.empty:
+        return {}
+    last = curves.index.max()
     count = max(1.0, last - since * last)
-    ends = {name: [value for round, value in curve.items() if round > last - count] for name, curve in curves.items()}
-    figures = {name: fmean(values) for name, values in ends.items() if values}
-    first = [value for round, value in curves.get("attack/length", {}).items() if round <= count]
-    if first and fmean(first) and "attack/length" in figures:
-        figures["attack/length_ratio"] = figures["attack/length"] / fmean(first)
-    return figures
+    figures = curves[curves.index > last - count].mean().dropna()
+    if "attack/length" in figures and (first := curves["attack/length"][curves.index <= count].mean()):
+        figures["attack/length_ratio"] = figures["attack/length"] / first
+    return {str(name): float(value) for name, value in figures.dropna().items()}
 
 
 def is_gibberish(text: str) -> bool:

@@ -38,7 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--quick", action="store_true", help="a small part of the study, as its [quick] says")
     run.add_argument("--jobs", type=int, default=0, metavar="N", help="processes (default: one for each core)")
     add_allow_code(run)
-    run.add_argument("--ray", metavar="ADDRESS", help="run on a Ray cluster; auto: this machine's (needs shoal[ray])")
     add_settings(run, FLAGS)
     report = commands.add_parser("report", help="draw and write the report of a study")
     report.set_defaults(part=_report)
@@ -65,7 +64,7 @@ def _run(args: argparse.Namespace) -> int:
     for warning in study.hopeless():
         console.print(warning, style="yellow", highlight=False)
     try:
-        failures = run_study(study, folder, console, args.jobs, args.ray)
+        failures = run_study(study, folder, console, args.jobs)
     except KeyboardInterrupt:
         console.print(f"stopped; finished runs are kept. To go on:\n  shoal lab run {folder}", soft_wrap=True)
         return 130
@@ -78,7 +77,7 @@ def _run(args: argparse.Namespace) -> int:
 def _open(args: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from shoal.apps.lab.figures_open import write_open_report
+    from shoal.apps.lab.open_swarm import write_open_report
 
     Console().print(write_open_report(args.records, args.out), soft_wrap=True, highlight=False)
     return 0

@@ -1,6 +1,6 @@
 """The parts of a report's figures, and how they are saved: each as PNG, with its numbers as CSV.
 
-    for picture in draw(results, verdicts):
+    for picture in pictures(results, gains):
         save(picture, folder)                # NAME.png and NAME.csv
 
 Figures can be read in black and white: arms differ by dashes and marks, not by colour alone.
@@ -8,22 +8,21 @@ Figures can be read in black and white: arms differ by dashes and marks, not by 
 
 from __future__ import annotations
 
-import csv
 import io
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from PIL import Image  # which matplotlib needs
 
-from shoal.apps.lab.intervals import Array, iqm_interval
+from shoal.apps.lab.intervals import iqm_interval
 from shoal.apps.lab.study import Study
 from shoal.runs.atomic import write_atomically
 from shoal.runs.curves import INK, MUTED
@@ -48,7 +47,7 @@ class Picture:
     name: str
     caption: str
     figure: Figure
-    table: list[dict[str, Any]]
+    table: pd.DataFrame
     """Its numbers in long format."""
     regime: str | None = None
     """None: all regimes."""
@@ -56,20 +55,15 @@ class Picture:
 
 def save(picture: Picture, folder: Path) -> None:
     """Writes NAME.png and NAME.csv. The same picture gives the same files."""
-    data = io.BytesIO()
+    data, small = io.BytesIO(), io.BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")  # names may be in scripts that the font lacks
         picture.figure.savefig(data, format="png", dpi=DPI, metadata={"Software": None}, facecolor="white")
-    small = io.BytesIO()  # a third of the size, and the eye sees no difference
+    # a third of the size, and the eye sees no difference
     Image.open(data).convert("RGB").quantize(SHADES, dither=Image.Dither.NONE).save(small, "png", dpi=(DPI, DPI))
     write_atomically(folder / f"{picture.name}.png", small.getvalue())
-    text = io.StringIO()
-    columns = list(dict.fromkeys(key for row in picture.table for key in row))
-    lines = csv.DictWriter(text, columns, lineterminator="\n")
-    lines.writeheader()
-    for row in picture.table:
-        lines.writerow({key: f"{value:.6g}" if isinstance(value, float) else value for key, value in row.items()})
-    write_atomically(folder / f"{picture.name}.csv", text.getvalue().encode())
+    numbers = picture.table.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+    write_atomically(folder / f"{picture.name}.csv", numbers.encode())
 
 
 def style(place: int) -> dict[str, Any]:
@@ -120,38 +114,31 @@ def legend(figure: Figure, arms: Mapping[str, int], width: float) -> None:
         text.set_parse_math(False)
 
 
-def draw_line(axes: Axes, x: Sequence[float], y: Sequence[float], place: int, marks: int = 8) -> None:
-    """The curve of an arm, with about so many marks, each arm's at other places."""
-    step = max(1, len(x) // marks)
-    every = (place * step // 4 % step, step)
-    axes.plot(x, y, linewidth=1.8, markersize=4.5, markevery=every, zorder=3 + place, **style(place))
+def draw_arms(axes: Axes, table: pd.DataFrame, arms: Mapping[str, int], bands: bool = True) -> None:
+    """The curve of each of `arms`, with about eight marks, and its band, which is fainter, the more arms there are.
+
+    `table` has a row for each point, with columns arm, x, value, low and high.
+    """
+    for arm, place in arms.items():
+        rows = table[table["arm"] == arm]
+        if rows.empty:
+            continue
+        look = style(place)
+        if bands and (rows["high"] > rows["low"]).any():
+            faint: dict[str, Any] = {"alpha": min(0.13, 0.6 / len(arms)), "linewidth": 0, "zorder": 2}
+            axes.fill_between(rows["x"], rows["low"], rows["high"], color=look["color"], **faint)
+        step = max(1, len(rows) // 8)
+        every = (place * step // 4 % step, step)  # each arm's marks at other places
+        axes.plot(rows["x"], rows["value"], linewidth=1.8, markersize=4.5, markevery=every, zorder=3 + place, **look)
 
 
-def draw_band(
-    axes: Axes, x: Sequence[float], low: Sequence[float], high: Sequence[float], place: int, arms: int = 1
-) -> None:
-    """From `low` to `high`; fainter, the more arms there are."""
-    colour = COLOURS[place % len(COLOURS)]
-    axes.fill_between(x, low, high, color=colour, alpha=min(0.13, 0.6 / arms), linewidth=0, zorder=2)
-
-
-def band(values_RX: Array) -> tuple[Array, Array, Array]:
-    """The interquartile mean over runs at each place, and the ends of its 95 % interval: values of one run for each."""
-    if len(values_RX) == 1:
-        return values_RX[0], values_RX[0], values_RX[0]
-    found = [iqm_interval(column_R, resamples=RESAMPLES) for column_R in values_RX.T]
-    value, low, high = (np.array([getattr(each, end) for each in found]) for end in ("value", "low", "high"))
-    return value, low, high
-
-
-def trailing(curve: Mapping[int, float], window: int) -> dict[int, float]:
-    """The mean of each value and the `window` - 1 before it, from the first that has so many: the mode "valid"."""
-    rounds = sorted(curve)
-    if len(rounds) < window:
-        return {}
-    sums = np.concatenate([[0.0], np.cumsum([curve[round] for round in rounds])])
-    means = (sums[window:] - sums[:-window]) / window
-    return dict(zip(rounds[window - 1 :], means.tolist(), strict=True))
+def band(values: pd.DataFrame) -> pd.DataFrame:
+    """Of a row for each x and a column for each run: the interquartile mean over runs as `value`, and the ends of its
+    95 % interval as `low` and `high`, which for one run are the value."""
+    if values.shape[1] == 1:
+        return pd.DataFrame(dict.fromkeys(("value", "low", "high"), values.iloc[:, 0]))
+    found = [iqm_interval(row, resamples=RESAMPLES) for row in values.to_numpy()]
+    return pd.DataFrame(found, index=values.index, columns=["value", "low", "high"])
 
 
 def window_of(rounds: int) -> int:

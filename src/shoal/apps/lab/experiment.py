@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.apps.lab.attacks import Adversary, FreshKeys
+from shoal.apps.lab.attacks import Adversary, FreshKeys, SwarmAround
 from shoal.apps.lab.config import ExperimentConfig, LabConfig
 from shoal.apps.lab.contributors import make_contributor
 from shoal.config.settings import Config
@@ -35,6 +35,9 @@ class Experiment(Nodes):
     def __init__(self, config: LabConfig, checkpoint: Path | None, verifier: SandboxVerifier) -> None:
         """As `Nodes`."""
         self.experiment = config.experiment
+        self.frozen = last_nodes(config, config.experiment.frozen)
+        self.adversaries = last_nodes(config, config.experiment.adversaries)
+        self.contributors = last_nodes(config, config.experiment.contributors)
         super().__init__(config, checkpoint=checkpoint, verifier=verifier)
 
     def make_scorer(self, name: str) -> Scorer:
@@ -78,19 +81,6 @@ class Experiment(Nodes):
         return Adversary(attack, self.tasks, longest, tokens, policy)
 
     @property
-    def frozen(self) -> list[str]:
-        """The nodes that never learn."""
-        return last_nodes(self.config, self.experiment.frozen)
-
-    @property
-    def adversaries(self) -> list[str]:
-        return last_nodes(self.config, self.experiment.adversaries)
-
-    @property
-    def contributors(self) -> list[str]:
-        return last_nodes(self.config, self.experiment.contributors)
-
-    @property
     def rewarded(self) -> list[str]:
         """The nodes that use `[[rewards]]`. Raises `UserError` if there are none to use."""
         count = self.experiment.rewarded
@@ -127,13 +117,14 @@ def shuffled(scored: Scored, seed: int) -> Scored:
     return msgspec.structs.replace(scored, rewards=tuple(rewards))
 
 
-class Controlled:
+class Controlled(SwarmAround):
     """A node's place in the swarm, with the controls of an experiment."""
 
     def __init__(self, swarm: Swarm, settings: ExperimentConfig, seed: int) -> None:
-        self.swarm = swarm
+        super().__init__(swarm)
         self.settings = settings
-        self.seed_key: tuple[str | int, ...] = (seed,) if settings.same_questions else swarm.seed_key
+        if settings.same_questions:
+            self.seed_key = (seed,)
         self._tried: list[Rollout] = []
         self._replayed: list[Rollout] = []
 
@@ -143,22 +134,18 @@ class Controlled:
         self.swarm.share(rollouts)
 
     def receive(self) -> list[Rollout | Scored]:
-        received = self.swarm.receive()
+        received = super().receive()
         if self.settings.source == "replay":
             received = self._replayed
         return [one for one in received if _maker(one) not in self.settings.blocked]
 
-    @property
-    def refused(self) -> int:
-        return self.swarm.refused
-
     def save(self, folder: Path) -> None:
         (folder / "replay.msgpack").write_bytes(msgspec.msgpack.encode(self._tried))
-        self.swarm.save(folder)
+        super().save(folder)
 
     def load(self, folder: Path) -> None:
         self._tried = msgspec.msgpack.decode((folder / "replay.msgpack").read_bytes(), type=list[Rollout])
-        self.swarm.load(folder)
+        super().load(folder)
 
 
 def _maker(received: Rollout | Scored) -> str:

@@ -1,21 +1,25 @@
-"""What one arm gains over another, regime by regime, against the start or the number of nodes."""
+"""What one arm gains over another, regime by regime, against the start or the number of nodes.
+
+draw_gains({"sparsity": (gain, points(results, gain))})
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from shoal.apps.lab import drawing
 from shoal.apps.lab.drawing import Picture
-from shoal.apps.lab.intervals import Interval, interquartile_mean
+from shoal.apps.lab.intervals import interquartile_mean
 from shoal.apps.lab.report_contrasts import gain_of
-from shoal.apps.lab.results import Results, known, scores
-from shoal.apps.lab.study import Gain, Study
+from shoal.apps.lab.results import Results, scores
+from shoal.apps.lab.study import Gain
 from shoal.runs.curves import INK, MUTED
 
 WHAT = {
@@ -25,108 +29,91 @@ WHAT = {
 LARGE = 3.0
 """A gain above 300 % leaves nothing to be seen of the others but on a logarithmic axis."""
 AXES = {"start": "held-out pass@1 at the start", "nodes": "nodes"}
+COLUMNS = ["figure", "regime", "x", "seeds", "value", "low", "high"]
 
 
-@dataclass(frozen=True)
-class Point:
-    """A regime: its x, and the gain in each figure. None: the control is too near 0 for a share."""
-
-    regime: str
-    x: float
-    gains: dict[str, Interval | None]
-    seeds: int
-
-
-def points(results: Results, gain: Gain) -> list[Point]:
-    """A point for each of its regimes that has both arms and an x, in its order."""
-    found: list[Point] = []
+def points(results: Results, gain: Gain) -> pd.DataFrame:
+    """A row for each of `WHAT` and each of the gain's regimes that has both arms and an x, by x. A gain is a share;
+    NaN: the control is too near 0 for one."""
+    rows = []
     for regime in results.study.paired(gain):
         runs = results.runs.get(regime, {})
         if not {gain.treated, gain.control} <= runs.keys():
             continue
         figures = scores({arm: runs[arm] for arm in (gain.treated, gain.control)}, results.study.threshold)
-        both = figures[gain.treated].keys() & figures[gain.control].keys()
-        x = _x(results.study, gain, regime, [known(each, "held_out/start") for each in figures.values()])
-        if x is None or not both:
-            continue
-        gains = {name: gain_of(figures, name, gain.treated, gain.control) for name in WHAT}
-        found.append(Point(regime, x, gains, len(both)))
-    return sorted(found, key=lambda point: point.x)
+        seeds = len(runs[gain.treated].keys() & runs[gain.control].keys())
+        starts = figures["held_out/start"].dropna()
+        if gain.along == "nodes":
+            cell = next(iter(runs[gain.treated].values())).cell
+            x = float(results.study.config(cell).swarm.nodes)
+        else:
+            x = interquartile_mean(starts) if len(starts) else math.nan
+        for name in WHAT if seeds and not math.isnan(x) else ():
+            found = gain_of(figures, name, gain.treated, gain.control)
+            point = {"figure": name, "regime": regime, "x": x, "seeds": seeds}
+            rows.append(point | (asdict(found) if found else {}))
+    return pd.DataFrame(rows, columns=COLUMNS).sort_values("x", kind="stable", ignore_index=True)
 
 
-def draw_gains(gains: Mapping[str, tuple[Gain, Sequence[Point]]]) -> Picture | None:
+def draw_gains(gains: Mapping[str, tuple[Gain, pd.DataFrame]]) -> Picture | None:
     """All gains of a study in one figure, a column for each; None if there is nothing to draw."""
-    drawn = {
-        name: (gain, found)
-        for name, (gain, found) in gains.items()
-        if any(value for point in found for value in point.gains.values())
-    }
+    drawn = {name: (gain, found) for name, (gain, found) in gains.items() if found["value"].notna().any()}
     if not drawn:
         return None
     figure = drawing.blank(7.2 if len(drawn) == 1 else 4.8 * len(drawn), 5.6)
     panels = figure.subplots(2, len(drawn), sharex="col", squeeze=False)
-    table: list[dict[str, Any]] = []
-    missing: list[str] = []
-    for number, (name, (gain, found)) in enumerate(drawn.items()):
-        table += [{"gain of": name, **row} for row in _column(list(panels[:, number]), gain, found)]
-        missing += [f"{p.regime} ({WHAT[what]})" for p in found for what, value in p.gains.items() if value is None]
+    for number, (gain, found) in enumerate(drawn.values()):
+        _column(list(panels[:, number]), gain, found)
+    table = pd.concat({name: found for name, (_, found) in drawn.items()}, names=["gain of"]).reset_index("gain of")
     arms = dict.fromkeys((gain.treated, gain.control) for gain, _ in drawn.values())
     compared = " and ".join(f"{treated} gains over {control}" for treated, control in arms)
     caption = (
         f"What {compared}: interquartile means over seeds with paired 95 % bootstrap intervals; a point for "
         "each regime, moved aside where two would meet."
     )
-    if missing:
-        none = f"Not drawn, since the control has next to nothing there, or it was not measured: {', '.join(missing)}."
-        caption = f"{caption} {none}"
-    return Picture("gain", caption, figure, table)
+    missing = table[table["value"].isna()]
+    if len(missing):
+        which = ", ".join(f"{row.regime} ({WHAT[row.figure]})" for row in missing.itertuples())
+        caption += f" Not drawn, since the control has next to nothing there, or it was not measured: {which}."
+    return Picture("gain", caption, figure, table.rename(columns={"value": "gain"}))
 
 
-def _column(panels: Sequence[Axes], gain: Gain, found: Sequence[Point]) -> list[dict[str, Any]]:
-    """A panel for each figure, one below the other; the rows of the table."""
-    positive = [point.x for point in found if point.x > 0]
-    floor = min(positive, default=1e-3) / 4  # where a start of 0 is drawn on an axis that has no 0
-    at = [p.x if p.x > 0 else floor for p in found]
-    where = dict(zip([p.regime for p in found], apart(at), strict=True))
-    values = [value for point in found for value in point.gains.values() if value]
-    times = max(value.value for value in values) > LARGE and min(value.low for value in values) > -1
-    table: list[dict[str, Any]] = []
+def _column(panels: Sequence[Axes], gain: Gain, found: pd.DataFrame) -> None:
+    """A panel for each figure, one below the other."""
+    positive = found["x"][found["x"] > 0]
+    floor = (positive.min() if len(positive) else 1e-3) / 4  # where a start of 0 is drawn on an axis that has no 0
+    places = found.drop_duplicates("regime").set_index("regime")["x"]
+    places = places.where(places > 0, floor)
+    at = dict(zip(places.index, apart(list(places)), strict=True))
+    times = found["value"].max() > LARGE and found["low"].min() > -1
+    ratio = f"{gain.treated} as a multiple of {gain.control}" if times else f"{gain.treated} over {gain.control}, %"
     for axes, (name, words), mark in zip(panels, WHAT.items(), "os", strict=True):
-        ratio = f"{gain.treated} as a multiple of {gain.control}" if times else f"{gain.treated} over {gain.control}, %"
         drawing.dress(axes, "", "", f"{words}:\n{ratio}")
-        for point in found:
-            value = point.gains[name]
-            table.append(
-                {"figure": name, "regime": point.regime, "x": point.x, "seeds": point.seeds}
-                | ({"gain": value.value, "low": value.low, "high": value.high} if value else {})
-            )
-            if value is not None:
-                v, low, high = (1 + end if times else 100 * end for end in (value.value, value.low, value.high))
-                spans = [[max(0.0, v - low)], [max(0.0, high - v)]]
-                axes.errorbar(
-                    where[point.regime], v, yerr=spans if point.seeds > 1 else None,
-                    fmt=mark, color=INK, ecolor=MUTED, markersize=6, capsize=3, linewidth=1.2, zorder=3,
-                )  # fmt: skip
-                axes.annotate(
-                    f"{v:.3g}×" if times else f"{v:+.2g}", (where[point.regime], v), xytext=(7, 5),
-                    textcoords="offset points", fontsize=8, color=INK, parse_math=False, annotation_clip=False,
-                )  # fmt: skip
+        for row in found[(found["figure"] == name) & found["value"].notna()].itertuples():
+            value, low, high = (1 + end if times else 100 * end for end in (row.value, row.low, row.high))
+            spans = [[max(0.0, value - low)], [max(0.0, high - value)]]
+            axes.errorbar(
+                at[row.regime], value, yerr=spans if row.seeds > 1 else None,
+                fmt=mark, color=INK, ecolor=MUTED, markersize=6, capsize=3, linewidth=1.2, zorder=3,
+            )  # fmt: skip
+            axes.annotate(
+                f"{value:.3g}×" if times else f"{value:+.2g}", (at[row.regime], value), xytext=(7, 5),
+                textcoords="offset points", fontsize=8, color=INK, parse_math=False, annotation_clip=False,
+            )  # fmt: skip
         drawing.mark_empty(axes)
         if times:
-            _as_times(axes)
+            axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 3)))
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
+            axes.yaxis.set_minor_locator(NullLocator())
         axes.axhline(1 if times else 0, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
-    _logarithmic(panels[0], at, floor if len(positive) < len(found) else None, gain.along == "nodes")
-    _name(panels[0], [(where[p.regime], p.regime) for p in found])
+    _logarithmic(panels[0], list(places), floor if (found["x"] <= 0).any() else None, gain.along == "nodes")
+    for regime, x in at.items():  # over the panel, aslant so that neighbours do not meet
+        panels[0].annotate(
+            regime, (x, 1.02), xycoords=("data", "axes fraction"), rotation=45, fontsize=8.5, color=INK,
+            ha="left", va="bottom", parse_math=False, annotation_clip=False,
+        )  # fmt: skip
     panels[-1].set_xlabel(AXES[gain.along], fontsize=9.5, color=MUTED, parse_math=False)
-    return table
-
-
-def _as_times(axes: Axes) -> None:
-    """A logarithmic axis of multiples."""
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 3)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
-    axes.yaxis.set_minor_locator(NullLocator())
 
 
 def apart(x: Sequence[float]) -> list[float]:
@@ -141,33 +128,14 @@ def apart(x: Sequence[float]) -> list[float]:
     return [float(value) for value in np.exp(places)]
 
 
-def _x(study: Study, gain: Gain, regime: str, starts: list[dict[int, float]]) -> float | None:
-    if gain.along == "start":
-        values = [value for each in starts for value in each.values()]
-        return interquartile_mean(values) if values else None
-    cell = next(c for c in study.cells() if c.regime == regime and c.arm == gain.treated)
-    return float(study.config(cell).swarm.nodes)
-
-
 def _logarithmic(axes: Axes, x: Sequence[float], zero: float | None, each: bool) -> None:
     """A logarithmic axis with ticks that can be read at any span, or at `each` x; `zero` is where 0 is drawn."""
     axes.set_xscale("log")
     axes.set_xlim(min(x) / 1.6, max(x) * 1.6)
-    wide = max(x) / min(x) > 30
-    low = min(at for at in x if at != zero) if any(at != zero for at in x) else 0.0
-    steps = (1, 3) if wide else (1, 2, 3, 5, 7)
-    ticks = [m * 10.0**e for e in range(-7, 7) for m in steps]
-    ticks = [tick for tick in ticks if max(min(x) / 1.6, low / 1.6 if zero else 0.0) <= tick <= max(x) * 1.6]
+    low = min((at for at in x if at != zero), default=0.0)
+    ticks = [m * 10.0**e for e in range(-7, 7) for m in ((1, 3) if max(x) / min(x) > 30 else (1, 2, 3, 5, 7))]
+    ticks = [tick for tick in ticks if (low if zero else min(x)) / 1.6 <= tick <= max(x) * 1.6]
     names = {tick: f"{tick:g}" for tick in (x if each else ticks)} | ({zero: "0"} if zero else {})
     axes.set_xticks(sorted(names))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: names.get(value, f"{value:g}")))
     axes.xaxis.set_minor_locator(NullLocator())
-
-
-def _name(axes: Axes, names: Sequence[tuple[float, str]]) -> None:
-    """Regimes, over the panel, aslant so that neighbours do not meet."""
-    for x, name in names:
-        axes.annotate(
-            name, (x, 1.02), xycoords=("data", "axes fraction"), rotation=45, fontsize=8.5, color=INK,
-            ha="left", va="bottom", parse_math=False, annotation_clip=False,
-        )  # fmt: skip

@@ -8,22 +8,24 @@ Nothing is run again; the same folder gives the same report.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from rich.console import Console
 
-from shoal.apps.lab import figures_held_out, figures_reward
 from shoal.apps.lab.cells import installed
-from shoal.apps.lab.drawing import Picture, save
-from shoal.apps.lab.figures_gain import Point, draw_gains, points
+from shoal.apps.lab.drawing import save
+from shoal.apps.lab.figures import pictures
+from shoal.apps.lab.figures_gain import points
 from shoal.apps.lab.intervals import Interval, iqm_interval
+from shoal.apps.lab.measures import followers, times_to_threshold
 from shoal.apps.lab.report_contrasts import Verdict, ratios, verdicts
 from shoal.apps.lab.report_text import markdown
-from shoal.apps.lab.results import Figures, Results, RunResult, by_seed, cuts, known, read_results, scores
-from shoal.apps.lab.spread import first_live, followers, foreign_share, read_learned, taught
+from shoal.apps.lab.results import Results, RunResult, by_seed, cuts, read_results, scores
+from shoal.apps.lab.spread import first_live, read_learned, taught
 from shoal.errors import UserError
 from shoal.runs.atomic import write_atomically
 from shoal.untrusted import json_safe
@@ -36,7 +38,7 @@ def write_report(folder: Path, console: Console) -> Path:
     results = read_results(folder)
     found = verdicts(results)
     gains = {name: points(results, gain) for name, gain in results.study.gains.items()}
-    data = gather(results, found, gains)
+    data = json_safe(gather(results, found, gains))
     room = folder / REPORT
     try:
         room.mkdir(exist_ok=True)
@@ -48,9 +50,9 @@ def write_report(folder: Path, console: Console) -> Path:
     for picture in pictures(results, gains):
         save(picture, room)
         data["figures"].append({"name": picture.name, "regime": picture.regime, "caption": picture.caption})
-    write_atomically(room / "report.json", (json.dumps(json_safe(data), indent=1, ensure_ascii=False) + "\n").encode())
+    write_atomically(room / "report.json", (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode())
     path = room / "report.md"
-    write_atomically(path, json_safe(markdown(data)).encode())
+    write_atomically(path, markdown(data).encode())
     for verdict in found:
         console.print(f"{verdict.title}: {verdict.outcome}", markup=False, highlight=False)
     if results.unfinished:
@@ -58,25 +60,9 @@ def write_report(folder: Path, console: Console) -> Path:
     return path
 
 
-def pictures(results: Results, gains: Mapping[str, Sequence[Point]]) -> Iterator[Picture]:
-    """All figures, those about all regimes first."""
-    study = results.study
-    drawn = [draw_gains({name: (study.gains[name], found) for name, found in gains.items()})]
-    drawn.append(figures_held_out.spread(results))
-    for regime, runs in results.runs.items():
-        drawn += [
-            figures_held_out.curves(regime, runs, study),
-            figures_reward.by_node(regime, runs, study),
-            figures_reward.moving(regime, runs, study),
-            figures_reward.against(regime, runs, study),
-        ]
-    return (picture for picture in drawn if picture is not None)
-
-
-def gather(results: Results, found: Sequence[Verdict], gains: Mapping[str, Sequence[Point]]) -> dict[str, Any]:
+def gather(results: Results, found: Sequence[Verdict], gains: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
     """The content of the report as plain data: `report.json`."""
     study = results.study
-    seconds = [run.seconds for run in results.finished if run.seconds is not None]
     return {
         "title": study.title,
         "about": study.about,
@@ -89,12 +75,12 @@ def gather(results: Results, found: Sequence[Verdict], gains: Mapping[str, Seque
         "finished": len(results.finished),
         "unfinished": [str(cell) for cell in results.unfinished],
         "differs": {str(run.cell): run.differs for run in results.finished if run.differs},
-        "seconds": sum(seconds),
+        "seconds": float(pd.Series([run.seconds for run in results.finished]).sum()),
         "versions": {"of the runs": _versions(results.finished), "of the report": installed()},
         "arms": {name: arm.about for name, arm in study.arms.items()},
         "regimes": {regime: _regime(results, regime) for regime in results.runs},
         "contrasts": [_contrast(verdict) for verdict in found],
-        "gains": {name: [asdict(point) for point in found] for name, found in gains.items()},
+        "gains": {name: table.to_dict("records") for name, table in gains.items()},
     }
 
 
@@ -108,43 +94,31 @@ def _regime(results: Results, regime: str) -> dict[str, Any]:
         "areas_end": {"rounds": rounds, "tokens": tokens},
         "rounds": {arm: max(run.rounds for run in seeds.values()) for arm, seeds in runs.items()},
         "counted_nodes": {arm: len(next(iter(seeds.values())).nodes) for arm, seeds in runs.items()},
-        "arms": {arm: {name: _figure(each, name) for name in _names(each)} for arm, each in figures.items()},
-        "ratios": [asdict(ratio) for ratio in ratios(figures)],
+        "arms": {arm: {name: _figure(by_seed(figures, arm, name)) for name in figures} for arm in runs},
+        "ratios": ratios(figures),
         "spread": {arm: _spread(seeds, study.threshold) for arm, seeds in runs.items()},
     }
 
 
-def _names(figures: Mapping[int, Figures]) -> list[str]:
-    return list(dict.fromkeys(name for each in figures.values() for name in each))
-
-
-def _figure(figures: Mapping[int, Figures], name: str) -> dict[str, Any] | None:
+def _figure(values: pd.Series) -> dict[str, Any] | None:
     """A figure of an arm over seeds; None where no seed has it."""
-    values = known(figures, name)
-    if not values:
+    known = values.dropna()
+    if known.empty:
         return None
-    interval = _interval(iqm_interval(list(values.values())))
-    return {**interval, "missing": len(figures) - len(values), "seeds": by_seed(figures, name)}
+    return {**asdict(iqm_interval(known)), "missing": len(values) - len(known), "seeds": values.to_dict()}
 
 
 def _spread(runs: Mapping[int, RunResult], threshold: float) -> dict[str, Any]:
     """Who learned from whom, run by run; shares and lags are means over runs."""
-    shares, late, counts = [], [], {}
-    for seed, run in runs.items():
-        late.append(followers(run.own, threshold))
-        table = read_learned(run.learned)
-        if table is None:
-            continue
-        share = foreign_share(first_live(table, run.nodes))
-        shares += [share] if share is not None else []
-        counts[seed] = [[maker, node, count] for (maker, node), count in taught(table, run.nodes).items()]
-    lags = [each.mean_lag for each in late if each.mean_lag is not None]
+    late = [followers(times_to_threshold(run.own, threshold)) for run in runs.values()]
+    learned = {seed: read_learned(run.learned, run.nodes) for seed, run in runs.items()}
+    shares = pd.Series([first_live(table)["foreign"].mean() for table in learned.values()], dtype=float)
     return {
-        "first_from_others": sum(shares) / len(shares) if shares else None,
-        "followers": sum(each.pairs for each in late),
-        "followers_reached": sum(each.reached for each in late),
-        "mean_lag": sum(lags) / len(lags) if lags else None,
-        "taught": counts,
+        "first_from_others": shares.mean(),
+        "followers": sum(map(len, late)),
+        "followers_reached": sum(int(each["time"].notna().sum()) for each in late),
+        "mean_lag": pd.Series([each["lag"].mean() for each in late], dtype=float).mean(),
+        "taught": {seed: [[*pair, count] for pair, count in taught(table).items()] for seed, table in learned.items()},
     }
 
 

@@ -9,12 +9,14 @@ once for those that ask for a difference, once for those that ask for equality.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import pandas as pd
 
 from shoal.apps.lab.contrasts import Contrast, compare
 from shoal.apps.lab.intervals import Interval, interquartile_mean, relative_difference
-from shoal.apps.lab.results import Figures, Results, Runs, by_seed, cuts, known, scores
+from shoal.apps.lab.results import Results, Runs, by_seed, cuts, scores
 from shoal.apps.lab.study import ONLY, ContrastSpec
 
 EQUAL = "equal within the margin"
@@ -75,37 +77,33 @@ def titled(name: str, regime: str) -> str:
 def verdicts(results: Results) -> list[Verdict]:
     """All contrasts of the study, regime by regime."""
     study = results.study
-    planned: list[Verdict] = []
+    planned: dict[str, Verdict] = {}
     tables: dict[str, BySeed] = {}
     pairs: dict[str, tuple[str, str]] = {}
     margins: dict[str, float] = {}
     for name, spec in study.contrasts.items():
         for regime in study.paired(spec):
-            figure = spec.figure or study.figure
-            every = results.runs.get(regime, {})
-            runs = {arm: every[arm] for arm in (spec.treated, spec.control) if arm in every}
+            key, figure, arms = f"{name}, {regime}", spec.figure or study.figure, (spec.treated, spec.control)
+            runs = {arm: run for arm, run in results.runs.get(regime, {}).items() if arm in arms}
             made = _compared(runs, spec, figure, study.threshold)
             if isinstance(made, str):
-                planned.append(Verdict(name, regime, spec, figure, made))
+                planned[key] = Verdict(name, regime, spec, figure, made)
                 continue
-            key = f"{name}, {regime}"
             pairs[key] = (f"{key}: {spec.treated}", f"{key}: {spec.control}")
             tables |= dict(zip(pairs[key], made, strict=True))
             if spec.expect == "equal":
                 margins[key] = spec.margin * abs(interquartile_mean(list(made[1].values())))
             end = f" Areas end at {cuts(runs)[1]:.0f} tokens of a node." if figure.endswith("area_per_token") else ""
-            by_arm = {spec.treated: made[0], spec.control: made[1]}
-            planned.append(Verdict(name, regime, spec, figure, end, None, _relative(*made), by_arm))
-    contrasts = {each.name: each for each in compare(tables, pairs, margins, alpha=study.alpha)}
-    return [_concluded(verdict, contrasts.get(f"{verdict.name}, {verdict.regime}")) for verdict in planned]
-
-
-def _concluded(verdict: Verdict, contrast: Contrast | None) -> Verdict:
-    if contrast is None:
-        return verdict
-    spec = verdict.spec
-    contrast = replace(contrast, name=verdict.title, treated=spec.treated, control=spec.control)
-    return replace(verdict, contrast=contrast, sentence=contrast.sentence + verdict.sentence)
+            relative = _relative(*map(pd.Series, made))
+            planned[key] = Verdict(name, regime, spec, figure, end, None, relative, dict(zip(arms, made, strict=True)))
+    for contrast in compare(tables, pairs, margins, alpha=study.alpha):
+        verdict = planned[contrast.name]
+        spec = verdict.spec
+        contrast = replace(contrast, name=verdict.title, treated=spec.treated, control=spec.control)
+        planned[f"{verdict.name}, {verdict.regime}"] = replace(
+            verdict, contrast=contrast, sentence=contrast.sentence + verdict.sentence
+        )
+    return list(planned.values())
 
 
 def _compared(runs: Runs, spec: ContrastSpec, figure: str, threshold: float) -> tuple[BySeed, BySeed] | str:
@@ -117,46 +115,34 @@ def _compared(runs: Runs, spec: ContrastSpec, figure: str, threshold: float) -> 
     if not runs[spec.treated].keys() & runs[spec.control].keys():
         return f"No seed is finished in both {spec.treated} and {spec.control}."
     figures = scores(runs, threshold)
-    for arm in arms:
-        missing = [seed for seed, value in by_seed(figures[arm], figure).items() if value is None]
-        if missing:
-            return f"`{figure}` was not measured in {arm}, seeds {', '.join(map(str, missing))}."
-    treated, control = (known(figures[arm], figure) for arm in arms)
-    if spec.expect == "equal" and not interquartile_mean(list(control.values())):
+    treated, control = (by_seed(figures, arm, figure) for arm in arms)
+    for arm, values in zip(arms, (treated, control), strict=True):
+        if values.isna().any():
+            return f"`{figure}` was not measured in {arm}, seeds {', '.join(map(str, values[values.isna()].index))}."
+    if spec.expect == "equal" and not interquartile_mean(control):
         return f"`{figure}` of {spec.control} is 0, and so is any share of it."
-    return treated, control
+    return treated.to_dict(), control.to_dict()
 
 
-def _relative(treated: Mapping[int, float], control: Mapping[int, float]) -> Interval | None:
+def _relative(treated: pd.Series, control: pd.Series) -> Interval | None:
     """`relative_difference` over the seeds that both have."""
-    seeds = sorted(treated.keys() & control.keys())
-    if not seeds:
-        return None
-    return relative_difference([treated[s] for s in seeds], [control[s] for s in seeds])
+    both = pd.concat([treated, control], axis=1, join="inner").dropna().sort_index()
+    return relative_difference(both.iloc[:, 0], both.iloc[:, 1]) if len(both) else None
 
 
-def gain_of(figures: Mapping[str, Mapping[int, Figures]], name: str, treated: str, control: str) -> Interval | None:
-    """What `treated` gains over `control` in a figure, as a share; None where it was not measured."""
-    return _relative(known(figures[treated], name), known(figures[control], name))
+def gain_of(figures: pd.DataFrame, name: str, treated: str, control: str) -> Interval | None:
+    """What `treated` gains over `control` in one of the `scores`, as a share; None where it was not measured."""
+    return _relative(by_seed(figures, treated, name), by_seed(figures, control, name))
 
 
-@dataclass(frozen=True)
-class Ratio:
-    """The reward of an arm over that of the first arm."""
-
-    arm: str
-    control: str
-    trained_on: Interval | None
-    local: Interval | None
-    paper: float | None
-
-
-def ratios(figures: Mapping[str, Mapping[int, Figures]]) -> list[Ratio]:
-    """The reward of every arm of a regime over the first, per node and round."""
-    found: list[Ratio] = []
-    control, *others = figures
+def ratios(figures: pd.DataFrame) -> list[dict[str, Any]]:
+    """The reward of every arm of a regime over that of the first, per node and round, and the paper's."""
+    found = []
+    control, *others = figures.index.unique("arm")
     for arm in others:
-        shares = [gain_of(figures, f"per_round/{key}", arm, control) for key in ("reward/trained_on", "reward/local")]
-        trained_on, local = (by and Interval(1 + by.value, 1 + by.low, 1 + by.high) for by in shares)
-        found.append(Ratio(arm, control, trained_on, local, PAPER.get(arm) if control == "8/0" else None))
+        row: dict[str, Any] = {"arm": arm, "control": control}
+        for name, key in (("trained_on", "reward/trained_on"), ("local", "reward/local")):
+            gain = gain_of(figures, f"per_round/{key}", arm, control)
+            row[name] = gain and {end: 1 + value for end, value in asdict(gain).items()}
+        found.append(row | {"paper": PAPER.get(arm) if control == "8/0" else None})
     return found

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import quote
 
+import pandas as pd
+
 from shoal.apps.lab.contrasts import FEW
 from shoal.apps.lab.study import ONLY
 
@@ -187,22 +189,17 @@ def _spread(data: dict[str, Any], regime: dict[str, Any]) -> str:
 
 def _taught(arms: dict[str, Any]) -> str:
     """Who taught whom, as a matrix: the first seed of the arm that learned most from others."""
-    best: tuple[int, str, int, list[Any]] | None = None
-    for arm, each in arms.items():
-        for seed, counts in list(each["taught"].items())[:1]:
-            total = sum(count for *_, count in counts)
-            if total and (best is None or total > best[0]):
-                best = total, arm, seed, counts
-    if best is None:
+    firsts = [(arm, *seed) for arm, each in arms.items() for seed in list(each["taught"].items())[:1]]
+    arm, seed, counts = max(firsts, key=lambda first: sum(count for *_, count in first[2]), default=("", 0, []))
+    table = pd.DataFrame(counts, columns=["maker", "learner", "count"]).pivot(
+        index="learner", columns="maker", values="count"
+    )  # fmt: skip
+    if table.empty or max(table.shape) > 12:
         return ""
-    _, arm, seed, counts = best
-    makers, learners = ({row[at] for row in counts} for at in (0, 1))
-    if max(len(makers), len(learners)) > 12:
-        return ""
-    found = {(maker, learner): count for maker, learner, count in counts}
-    rows = [[who, *(str(found.get((maker, who), "")) for maker in _ordered(makers))] for who in _ordered(learners)]
+    makers = _ordered(table)
+    rows = [[who, *("" if pd.isna(n) else f"{n:.0f}" for n in table.loc[who, makers])] for who in _ordered(table.index)]
     words = f"Rollouts learned from, {arm}, seed {seed}: a row for each learner, a column for each maker."
-    return "\n\n" + words + "\n\n" + _table(["learner", *_ordered(makers)], rows)
+    return "\n\n" + words + "\n\n" + _table(["learner", *makers], rows)
 
 
 def _reading(data: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""`shoal lab run`: all unfinished runs of a study, on all cores or a cluster.
+"""`shoal lab run`: all unfinished runs of a study, on all cores.
 
 A study's folder:
 
@@ -26,7 +26,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from shoal.apps.lab.bases import make_base
 from shoal.apps.lab.cells import DONE, run_cell
-from shoal.apps.lab.cluster import run_on_ray
 from shoal.apps.lab.processes import Job, run_jobs
 from shoal.apps.lab.provenance import BASES, differences
 from shoal.apps.lab.recipes import BASE, QUALITY, RECIPE, AnyRecipe, in_order
@@ -110,19 +109,18 @@ def _overlap(given: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def run_study(study: Study, folder: Path, console: Console, jobs: int = 0, ray: str | None = None) -> list[str]:
-    """Runs what is left of a study and returns the failures, a line each. `jobs`: processes, 0 for one a core. `ray`:
-    the address of a cluster.
+def run_study(study: Study, folder: Path, console: Console, jobs: int = 0) -> list[str]:
+    """Runs what is left of a study and returns the failures, a line each. `jobs`: processes, 0 for one a core.
 
     Raises `UserError` if another process runs the study, if finished runs or models have other settings than it says
     now, if a model cannot be made, or if the first runs all fail for the same reason.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with closing(locked(folder)):
-        return _run_left(study, folder, console, jobs or os.cpu_count() or 1, ray)
+        return _run_left(study, folder, console, jobs or os.cpu_count() or 1)
 
 
-def _run_left(study: Study, folder: Path, console: Console, jobs: int, ray: str | None) -> list[str]:
+def _run_left(study: Study, folder: Path, console: Console, jobs: int) -> list[str]:
     cells = list(study.cells())
     left = [cell for cell in cells if not (folder / cell.path / DONE).exists()]
     finished = begun = len(cells) - len(left)
@@ -140,11 +138,7 @@ def _run_left(study: Study, folder: Path, console: Console, jobs: int, ray: str 
         rounds = [0] * len(planned)
         total = sum(config.rounds for config, _ in planned)
         line = bar.add_task(f"{finished} of {len(cells)} runs done", total=total, unit="rounds")
-        if ray:
-            events = run_on_ray(ray, planned, folder / BASES)
-        else:
-            events = run_jobs([(run_cell, cell) for cell in planned], min(jobs, max(len(planned), 1)), threads=1)
-        with closing(events):
+        with closing(run_jobs([(run_cell, cell) for cell in planned], min(jobs, len(planned)), threads=1)) as events:
             for event in events:
                 if event.kind == "progress":
                     rounds[event.job] = event.value

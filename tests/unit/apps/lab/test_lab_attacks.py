@@ -10,6 +10,7 @@ from random import Random
 from typing import Any, get_args
 
 import msgspec
+import pandas as pd
 import pytest
 from fakes import Parrot, join, rollout
 from test_admission import NOW, SWARM
@@ -32,10 +33,11 @@ from shoal.config.tasks import TasksConfig
 from shoal.identity.keys import Identity
 from shoal.rollout import Question, Rollout
 from shoal.runs.folder import RunFolder
-from shoal.runs.tables import ROLLOUTS, SCHEMA
+from shoal.runs.tables import LEARNED, ROLLOUTS, SCHEMA
 from shoal.sandbox.examiner import LocalExaminer
 from shoal.sandbox.verifier import Verifier
 from shoal.swarm.admission import Admission
+from shoal.swarm.admission_limits import AdmissionLimits
 from shoal.swarm.memory import MemorySwarm
 from shoal.swarm.wire import seal
 from shoal.tasks import SUITES, Tasks
@@ -114,9 +116,9 @@ def test_no_pond_task_but_one_lets_words_through(verifiers: dict[str, Verifier])
 @pytest.mark.parametrize("form", ["tag", "whole"])
 def test_a_stranger_could_send_it(attack: str, form: str, verifiers: dict[str, Verifier]) -> None:
     eve, tasks = Identity.generate(), TASKS[form]
-    config = Config.model_validate({"policy": {"max_completion_length": TOKENS}}).resolved().admission
+    config = Config.model_validate({"policy": {"max_completion_length": TOKENS}}).resolved()
     examiner = LocalExaminer(tasks, verifiers[form])
-    admission = Admission(SWARM, examiner, config, num_generations=SIZE, clock=lambda: NOW)
+    admission = Admission(SWARM, examiner, AdmissionLimits.of(config), num_generations=SIZE, clock=lambda: NOW)
     questions = tasks.draw(32, SWARM, eve.id, 1)
     groups = Adversary(attack, tasks, TOKENS).generate(questions, SIZE, 1)
     sent = [
@@ -209,13 +211,13 @@ def test_fresh_keys_give_each_rollout_a_name_of_its_own(tmp_path: Path) -> None:
     eve, ada = FreshKeys(join(swarm, "eve"), 1), join(swarm, "ada")
     sent = [rollout(round=round, node="eve") for round in range(1, 9)]
     eve.share(sent)
-    names = [scored.rollout.node for scored in ada.receive()]
+    names = [received.node for received in ada.receive()]
     assert len({"eve", *names}) == 9
     eve.share(sent)
-    assert [scored.rollout.node for scored in ada.receive()] == names, "a resumed node goes on as it would have"
+    assert [received.node for received in ada.receive()] == names, "a resumed node goes on as it would have"
     FreshKeys(eve.swarm, 2).share(sent)
-    assert not {scored.rollout.node for scored in ada.receive()} & set(names)
-    assert eve.series == (7, "eve")
+    assert not {received.node for received in ada.receive()} & set(names)
+    assert eve.seed_key == (7, "eve")
     ada.share(sent[:1])
     assert len(eve.receive()) == 1
     assert eve.refused == 0
@@ -246,21 +248,19 @@ def test_measures_of_a_run(tmp_path: Path) -> None:
     ada = [["12"], ["12", "1234"], ["#$%&"], [poison, "<answer>8</answer>"], [wrong, poison]]
     bob = [["12"], ["12", "1234"], ["8"], ["8", "8"], ["8", "8"]]
     eve = [[poison]] * 5
-    rows = [
-        {"round": 0, "node": "ada"},
-        {"round": 4, "node": "ada", "gradient/from/ada": 0.5, "gradient/from/eve": 0.5},
-        {"round": 5, "node": "ada", "gradient/from/ada": 0.2, "gradient/from/bob": 0.2, "gradient/from/new": 0.6},
-        {"round": 5, "node": "bob", "gradient/from/bob": 1.0},
-        {"round": 5, "node": "eve", "gradient/from/eve": 1.0},
-    ]
-    folder = run_folder(tmp_path / "run", {"ada": ada, "bob": bob, "eve": eve}, rows)
+    learned = [(4, "ada", "ada", 0.5), (4, "ada", "eve", 0.5), (5, "ada", "ada", 0.2), (5, "ada", "bob", 0.2)]
+    learned += [(5, "ada", "new", 0.6), (5, "bob", "bob", 1.0), (5, "eve", "eve", 1.0)]
+    folder = run_folder(tmp_path / "run", {"ada": ada, "bob": bob, "eve": eve}, [{"round": 0, "node": "ada"}])
+    table = pd.DataFrame(learned, columns=["round", "node", "maker", "gradient_share"])
+    (folder / LEARNED).mkdir()
+    table.to_parquet(folder / LEARNED / "from-round-000004.parquet")
     honest = ["ada", "bob"]
     curve = attack_curve(folder, honest)
-    assert curve["attack/planted"] == {1: 0.0, 2: 0.0, 3: 0.0, 4: 0.25, 5: 0.25}
-    assert curve["attack/reasoning"] == {1: 0.0, 2: 0.0, 3: 0.0, 4: 0.0, 5: 0.25}
-    assert curve["attack/gibberish"] == {1: 0.0, 2: 0.0, 3: 0.5, 4: 0.0, 5: 0.0}
+    assert curve["attack/planted"].to_dict() == {1: 0.0, 2: 0.0, 3: 0.0, 4: 0.25, 5: 0.25}
+    assert curve["attack/reasoning"].to_dict() == {1: 0.0, 2: 0.0, 3: 0.0, 4: 0.0, 5: 0.25}
+    assert curve["attack/gibberish"].to_dict() == {1: 0.0, 2: 0.0, 3: 0.5, 4: 0.0, 5: 0.0}
     assert curve["attack/length"][2] == 3
-    assert curve["attack/gradient"] == pytest.approx({4: 0.5, 5: 0.3})
+    assert curve["attack/gradient"].dropna().to_dict() == pytest.approx({4: 0.5, 5: 0.3})
     figures = attack_measures(folder, honest, since=0.6)  # two of five rounds
     assert figures["attack/planted"] == 0.25
     assert figures["attack/reasoning"] == 0.125

@@ -34,6 +34,7 @@ from shoal.rewards.reward import Verified
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import Question, QuestionId
 from shoal.runs.folder import RunFolder, read_metrics
+from shoal.runs.run import Run
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 
@@ -69,9 +70,9 @@ def config(rewards: Sequence[dict[str, Any]] = (), nodes: int = 3, **experiment:
 
 
 def run(folder: Path, settings: LabConfig) -> Experiment:
-    with RunFolder.create(folder, settings.to_toml()) as kept:
-        with closing(Experiment(settings, kept, Silent(lambda round: None))) as done:
-            done.go(threading.Event())
+    with RunFolder.create(folder, settings.to_toml()) as kept, Verifier(settings.tasks) as verifier:
+        with closing(Experiment(settings, None, verifier)) as done:
+            Run(done, kept, Silent(lambda round: None)).go(threading.Event())
         return done
 
 
@@ -172,7 +173,7 @@ def test_rewards_of_several_kinds_are_shuffled_as_the_verifiers_are() -> None:
     plain = Scorer(Sayings(), RewardVerifier(Sayings(), Combined(entries)))
     given = [rollout(question(number), ("a", "bbb", "cc", "dddd"), slot=number) for number in range(1, 5)]
     assert {scored.rewards for scored in plain.score(given)} == {(0.0, 0.3, 0.0, 0.0)}
-    orders = {scored.rewards for scored in ShufflingScorer(plain, 1).score(given)}
+    orders = {scored.rewards for scored in ShufflingScorer(plain.tasks, plain.verifier, 1, "").score(given)}
     assert len(orders) > 1
     assert {tuple(sorted(rewards)) for rewards in orders} == {(0.0, 0.0, 0.0, 0.3)}
 

@@ -11,15 +11,17 @@ from typing import Any
 
 import pandas
 import pytest
-from fakes import join, make_node, make_scorer, scored
+from fakes import join, make_node, scored
 
 from shoal.apps.lab.cells import Silent
 from shoal.apps.lab.config import ExperimentConfig, LabConfig, make_lab_config
 from shoal.apps.lab.experiment import Controlled, Experiment, shuffled
 from shoal.config.load import make_config
 from shoal.errors import UserError
+from shoal.runs.build import Nodes
 from shoal.runs.folder import RunFolder, read_metrics
 from shoal.runs.run import Run
+from shoal.sandbox.verifier import Verifier
 from shoal.swarm.memory import MemorySwarm
 
 
@@ -39,10 +41,11 @@ def config(**experiment: Any) -> LabConfig:
 def running(folder: Path, settings: LabConfig) -> Iterator[Experiment]:
     with (
         RunFolder.create(folder, settings.to_toml()) as kept,
-        closing(Experiment(settings, kept, Silent(lambda round: None))) as run,
+        Verifier(settings.tasks) as verifier,
+        closing(Experiment(settings, None, verifier)) as nodes,
     ):
-        run.go(threading.Event())
-        yield run
+        Run(nodes, kept, Silent(lambda round: None)).go(threading.Event())
+        yield nodes
 
 
 def table(folder: Path, name: str) -> Any:
@@ -54,9 +57,9 @@ def test_without_controls_an_experiment_is_a_run(tmp_path: Path) -> None:
         pass
     with (
         RunFolder.create(tmp_path / "run", "") as kept,
-        closing(Run(config(), kept, Silent(lambda round: None))) as run,
+        closing(Nodes(config())) as nodes,
     ):
-        run.go(threading.Event())
+        Run(nodes, kept, Silent(lambda round: None)).go(threading.Event())
     one, other = (
         [{k: v for k, v in row.items() if k != "time" and "seconds" not in k} for row in read_metrics(tmp_path / name)]
         for name in ("experiment", "run")
@@ -118,8 +121,7 @@ def test_shuffled_rewards_are_the_same_rewards_and_the_same_each_time() -> None:
 
 
 def controlled(swarm: MemorySwarm, **experiment: Any) -> Controlled:
-    scorer = make_scorer()
-    return Controlled(swarm.join("ada", scorer), scorer, ExperimentConfig(**experiment), 7)
+    return Controlled(swarm.join("ada"), ExperimentConfig(**experiment), 7)
 
 
 def test_replay_gives_back_a_round_s_own_rollouts_a_round_later_and_nobody_else_s() -> None:
@@ -131,7 +133,7 @@ def test_replay_gives_back_a_round_s_own_rollouts_a_round_later_and_nobody_else_
     for _ in range(3):
         other.act()
         node.act()
-        rounds.append({(s.rollout.node, s.rollout.round) for s in link.receive()})
+        rounds.append({(r.node, r.round) for r in link.receive()})
     assert rounds == [set(), {("ada", 1)}, {("ada", 2)}]
 
 
@@ -145,7 +147,7 @@ def test_replay_goes_on_after_a_kill(tmp_path: Path) -> None:
     again = controlled(MemorySwarm(7), source="replay")
     again.load(tmp_path)
     again.share([])
-    assert [s.rollout for s in again.receive()] == [rollout.public() for rollout in node.tried]
+    assert again.receive() == [one.rollout.public() for one in node.local]
 
 
 def test_who_is_blocked_reaches_nobody() -> None:
@@ -153,5 +155,5 @@ def test_who_is_blocked_reaches_nobody() -> None:
     link, listener = controlled(swarm, blocked=["bob"]), join(swarm)
     for name in ("bob", "cleo"):
         make_node(name, swarm).act()
-    assert {s.rollout.node for s in link.receive()} == {"cleo"}
-    assert {s.rollout.node for s in listener.receive()} == {"bob", "cleo"}
+    assert {r.node for r in link.receive()} == {"cleo"}
+    assert {r.node for r in listener.receive()} == {"bob", "cleo"}

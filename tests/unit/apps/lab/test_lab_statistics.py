@@ -21,7 +21,7 @@ from shoal.apps.lab.intervals import (
 )
 from shoal.apps.lab.permutation import equivalence_test, holm, pairs_needed, sign_flip_test, smallest_p
 
-NUMBERS = st.floats(-1e3, 1e3, allow_subnormal=False)
+NUMBERS = st.integers(-(10**6), 10**6).map(lambda n: n / 1000)
 PS = st.dictionaries(st.text(max_size=3), st.floats(0, 1), max_size=8)
 
 

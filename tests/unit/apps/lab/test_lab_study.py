@@ -43,7 +43,7 @@ def test_settings_of_base_regime_and_arm_make_a_run(tmp_path: Path) -> None:
     config = study.config(Cell("sparse", "8/0", 2), tmp_path)
     assert (config.rounds, config.seed, config.swarm.nodes, config.swarm.local) == (5, 2, 3, 8)
     assert config.policy.model == [str(tmp_path / "bases" / "sparse")]
-    assert config.swarm.asked == 8  # resolved: as it is, the run can be repeated from its config.toml
+    assert config.swarm.questions_per_round == 8  # resolved: as it is, the run can be repeated from its config.toml
 
 
 def test_without_regimes_there_is_one() -> None:
@@ -87,19 +87,6 @@ def test_the_studies_that_come_with_shoal_are_studies(path: Path) -> None:
     study = read_study(path)
     assert study.expect, "what is expected is written before the run"
     assert list(study.smaller().cells())
-
-
-def test_a_base_must_not_have_been_trained_on_what_is_held_out() -> None:
-    study = Study.model_validate(
-        {
-            "title": "t",
-            "seeds": [1],
-            "arms": {"a": {"policy": {"model": ["base:b"]}, "tasks": {"held_out": 0.5}}},
-            "bases": {"b": {}},
-        }
-    )
-    with pytest.raises(UserError, match="would be asked what it was trained on"):
-        study.config(next(study.cells()))
 
 
 def test_too_few_seeds_for_so_many_contrasts_are_told() -> None:

@@ -1,0 +1,305 @@
+"""The figures of a report: those of the paper (arXiv 2509.08721), held-out pass@1, and how a task spread.
+
+for picture in pictures(read_results(folder), gains):
+    save(picture, folder / "report")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from shoal.apps.lab import drawing
+from shoal.apps.lab.drawing import Picture
+from shoal.apps.lab.figures_gain import draw_gains
+from shoal.apps.lab.measures import curves, held_out, series, tokens_generated
+from shoal.apps.lab.permutation import holm, sign_flip_test
+from shoal.apps.lab.results import Results, RunResult, Runs, cuts, each_run
+from shoal.apps.lab.spread import first_live, most_gained, read_learned
+from shoal.apps.lab.study import Study, slug
+from shoal.runs.curves import INK, MUTED, NODE
+
+POINTS = 20
+"""Rounds at which swarm and isolated are tested."""
+BANDS = 5
+"""More arms than this are drawn without bands."""
+GRID_POINTS = 41
+"""Along tokens, where every run has its evaluations at other numbers."""
+PANELS = (("reward/local", "honest: own unfiltered rollouts"), ("reward/trained_on", "trained on: rises by the filter"))
+
+
+def pictures(results: Results, gains: Mapping[str, pd.DataFrame]) -> Iterator[Picture]:
+    """All figures, those about all regimes first. `gains`: `figures_gain.points` of each gain of the study."""
+    study = results.study
+    drawn = [draw_gains({name: (study.gains[name], found) for name, found in gains.items()}), spread(results)]
+    for regime, runs in results.runs.items():
+        drawn += [draw(regime, runs, study) for draw in (held_out_curves, by_node, moving, against)]
+    return (picture for picture in drawn if picture is not None)
+
+
+def by_node(regime: str, runs: Runs, study: Study) -> Picture:
+    """The paper's figure 1: each node's local reward by round, a panel for each arm."""
+    arms, note = drawing.shown_arms(runs, study)
+    first = {arm: next(iter(by_seed.items())) for arm, by_seed in runs.items()}
+    columns = min(4, len(arms))
+    lines = -(-len(arms) // columns)
+    figure = drawing.blank(max(5.0, 2.9 * columns), 0.5 + 2.5 * lines)
+    panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
+    parts = []
+    for arm, (seed, run) in first.items():
+        rewards = series(run.own, "reward/local")
+        for node, curve in curves(rewards).items():
+            rows = {"arm": arm, "seed": seed, "node": node, "round": curve.index, "reward": curve}
+            parts.append(pd.DataFrame(rows))
+        if arm in arms:
+            axes = panels.flat[list(arms).index(arm)]
+            drawing.dress(axes, arm)
+            for curve in curves(rewards).values():
+                axes.plot(curve.index, curve, color=NODE, linewidth=0.6, zorder=2)
+            if len(rewards):
+                axes.plot(rewards.index, rewards.mean(axis=1), color=INK, linewidth=1.0, zorder=3)
+            drawing.rounds_axis(axes, run.rounds)
+    panels[0, 0].set_ylim(bottom=0)  # after all are drawn, as the panels share it
+    for axes in panels.flat[: len(arms)] if not parts else ():
+        drawing.mark_empty(axes)
+    for place, axes in enumerate(panels.flat[len(arms) :], len(arms)):
+        axes.set_visible(False)
+        panels.flat[place - columns].tick_params(labelbottom=True)  # the lowest of its column
+    for axes in panels[:, 0]:
+        axes.set_ylabel("local reward")
+    figure.supxlabel("round", fontsize=9.5, color=MUTED)
+    seeds = {seed for seed, _ in first.values()}
+    which = f"seed {seeds.pop()}" if len(seeds) == 1 else "the first seed of each arm"
+    caption = (
+        f"Local reward of each node, round by round (grey), and their mean (black); {which}. After the paper's Fig. 1."
+    )
+    return Picture(f"fig1_{slug(regime)}", caption + note, figure, _joined(parts), regime)
+
+
+def moving(regime: str, runs: Runs, study: Study) -> Picture:
+    """The paper's figure 2: the mean over nodes, smoothed, with the band from the lowest node to the highest."""
+    arms, note = drawing.shown_arms(runs, study)
+    last = max(run.rounds for run in each_run(runs))
+    window = drawing.window_of(last)
+    figure = drawing.blank(9.6, 4.0)
+    panels = figure.subplots(1, 2, sharex=True, sharey=True)
+    tables = []
+    for axes, (key, words) in zip(panels, PANELS, strict=True):
+        drawing.dress(axes, words, "round", "mean reward of a round" if axes is panels[0] else "")
+        parts = [_smoothed(each_run({arm: by_seed}), key, window).assign(arm=arm) for arm, by_seed in runs.items()]
+        tables.append(_joined(parts).assign(reward=key))
+        drawing.draw_arms(axes, tables[-1], arms, bands=len(arms) <= BANDS)
+        drawing.rounds_axis(axes, last)
+        drawing.mark_empty(axes)
+    panels[0].set_ylim(bottom=0)
+    drawing.legend(figure, arms, 9.6)
+    shown = "band: from the lowest node to the highest, mean over seeds"
+    if len(arms) > BANDS:
+        shown = "without the bands, of which there are too many: the numbers have them"
+    caption = (
+        f"Reward by round: moving average of {window} round{'s' * (window > 1)} (where there are so many before), "
+        f"mean over nodes and seeds; {shown}. Left the honest "
+        "reward, right that over the training set, which rises by the filter alone. After the paper's Fig. 2."
+    )
+    table = _joined(tables).rename(columns={"x": "round", "value": "mean"})
+    columns = ["reward", "arm", "round", "mean", "low", "high"]
+    return Picture(f"fig2_{slug(regime)}", caption + note, figure, table.reindex(columns=columns), regime)
+
+
+def _smoothed(runs: Iterable[RunResult], key: str, window: int) -> pd.DataFrame:
+    """By round: the mean over nodes and seeds; the lowest and the highest node, each a mean over seeds."""
+    parts = []
+    for run in runs:
+        nodes = curves(series(run.own, key))
+        smooth = pd.DataFrame({node: curve.rolling(window).mean() for node, curve in nodes.items()})
+        ends = {"value": smooth.mean(axis=1), "low": smooth.min(axis=1), "high": smooth.max(axis=1)}
+        parts.append(pd.DataFrame(ends).rename_axis("x"))
+    return pd.concat(parts).groupby("x").mean().dropna().reset_index()
+
+
+def pair_of(study: Study, regime: str, runs: Runs) -> tuple[str, str] | None:
+    """Swarm and isolated: the first contrast made in the regime, or 4/4 and 8/0."""
+    named = [(c.treated, c.control) for c in study.contrasts.values() if regime in study.paired(c)]
+    return next((pair for pair in [*named, ("4/4", "8/0")] if set(pair) <= runs.keys() and len(set(pair)) == 2), None)
+
+
+def against(regime: str, runs: Runs, study: Study) -> Picture | None:
+    """The paper's figure 3: cumulative reward of two arms, and the p of their difference."""
+    pair = pair_of(study, regime, runs)
+    seeds = sorted(runs[pair[0]].keys() & runs[pair[1]].keys()) if pair else []
+    if pair is None or not all(len(series(runs[arm][seed].own, "reward/local")) for arm in pair for seed in seeds):
+        return None
+    if not seeds:
+        return None
+    last = min(runs[arm][seed].rounds for arm in pair for seed in seeds)
+    sums = {arm: pd.DataFrame({seed: _cumulative(runs[arm][seed], last) for seed in seeds}) for arm in pair}
+    at = sorted({max(1, round(last * step / POINTS)) for step in range(1, POINTS + 1)})
+    tests = {str(t): sign_flip_test((sums[pair[0]] - sums[pair[1]]).loc[t]) for t in at}
+    adjusted_p = np.array(list(holm({t: test.p for t, test in tests.items()}).values()))
+    smallest = max(holm({t: test.smallest_p for t, test in tests.items()}).values(), default=1.0)
+
+    figure = drawing.blank(6.4, 5.0)
+    top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1.3])
+    drawing.dress(top, "", "", "cumulative local reward\nof a node")
+    arms, _ = drawing.shown_arms(pair, study)
+    parts = [
+        drawing.band(sums[arm].loc[at]).rename_axis("x").reset_index().assign(arm=arm, adjusted_p=adjusted_p)
+        for arm in arms
+    ]
+    table = _joined(parts)
+    start = pd.DataFrame([{"arm": arm, "x": 0, "value": 0.0, "low": 0.0, "high": 0.0} for arm in arms])
+    drawing.draw_arms(top, pd.concat([start, table]), arms)
+    unsure = table[table["adjusted_p"] > study.alpha]
+    top.plot(unsure["x"], unsure["value"], "x", color=MUTED, markersize=6, zorder=9)
+    top.set_ylim(bottom=0)
+    drawing.dress(bottom, "", "round", "adjusted p")
+    bottom.plot(at, adjusted_p, color=INK, linewidth=1, marker=".", markersize=5, clip_on=False)
+    bottom.axhline(study.alpha, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
+    bottom.annotate(
+        f"{study.alpha:g}", (1.01, study.alpha), xycoords=("axes fraction", "data"), fontsize=8.5, va="center"
+    )
+    bottom.set_yscale("log")
+    bottom.set_ylim(min(study.alpha, *adjusted_p) / 2, 1.2)
+    drawing.rounds_axis(top, last)
+    drawing.legend(figure, arms, 6.4)
+    caption = (
+        f"{pair[0]} against {pair[1]}: cumulative local reward, mean over nodes; interquartile mean and 95 % interval "
+        f"over {len(seeds)} seed{'s' * (len(seeds) > 1)}. Crosses: adjusted p above {study.alpha:g} (paired sign flips "
+        f"of whole runs, Holm over the {len(at)} rounds tested; the smallest that could come out at all of them is "
+        f"{smallest:.2g}). After the paper's Fig. 3."
+    )
+    table = table.rename(columns={"x": "round", "value": "cumulative"})
+    table = table[["arm", "round", "cumulative", "low", "high", "adjusted_p"]]
+    return Picture(f"fig3_{slug(regime)}", caption, figure, table, regime)
+
+
+def _cumulative(run: RunResult, last: int) -> pd.Series:
+    """The sum of rewards up to each round, from round 0, mean over the nodes that count."""
+    gained = series(run.own, "reward/local").sum(axis=1).reindex(range(last + 1), fill_value=0.0)
+    return gained.cumsum() / max(1, len(run.nodes))
+
+
+def held_out_curves(regime: str, runs: Runs, study: Study) -> Picture:
+    """Held-out pass@1 of each arm with intervals over seeds; left by updates, right by tokens of a node."""
+    arms, note = drawing.shown_arms(runs, study)
+    figure = drawing.blank(9.6, 4.0)
+    left, right = figure.subplots(1, 2, sharey=True)
+    end = cuts(runs)[1] if len(runs) > 1 else np.nan
+    drawing.dress(left, "by updates", "round (a node makes an update in each)", "held-out pass@1")
+    drawing.dress(
+        right,
+        "by generated tokens" + (" (dotted line: where areas end)" if end > 0 else ""),
+        "tokens generated by a node (thousands)",
+    )
+    tables = []
+    for axes, unit, along, scale in ((left, "updates", _by_round, 1), (right, "tokens", _by_tokens, 1000)):
+        parts = []
+        for arm, by_seed in runs.items():
+            values = along(list(by_seed.values()))
+            if not values.empty:
+                parts.append(drawing.band(values).rename_axis("x").reset_index().assign(arm=arm, along=unit))
+        tables.append(_joined(parts))
+        drawing.draw_arms(axes, tables[-1].assign(x=tables[-1]["x"] / scale), arms)
+        drawing.mark_empty(axes)
+    drawn = tables[0][tables[0]["arm"].isin(arms)]
+    drawing.rounds_axis(left, drawn["x"].max() if len(drawn) else 1)
+    left.set_ylim(bottom=0)
+    right.set_xlim(left=0)
+    if end > 0:
+        right.axvline(end / 1000, color=MUTED, linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
+    drawing.legend(figure, arms, 9.6)
+    caption = (
+        "Held-out pass@1, mean over nodes: interquartile mean over seeds with its 95 % interval, if there are several. "
+        "Left by updates, right by the tokens that a node generated, as far as every run of an arm has come."
+    )
+    table = _joined(tables).rename(columns={"value": "pass@1"})
+    table = table.reindex(columns=["along", "arm", "x", "pass@1", "low", "high"])
+    return Picture(f"held_out_{slug(regime)}", caption + note, figure, table, regime)
+
+
+def _by_round(runs: list[RunResult]) -> pd.DataFrame:
+    """The mean over nodes of each run (a column) at the rounds at which every run was evaluated."""
+    return pd.concat([held_out(run.own).mean(axis=1) for run in runs], axis=1, join="inner")
+
+
+def _by_tokens(runs: list[RunResult]) -> pd.DataFrame:
+    """The same along tokens of a node, up to the least that any node of any run generated."""
+    lines: list[list[pd.Series]] = []
+    for run in runs:
+        spent = tokens_generated(run.own)
+        every = ((spent[node], curve) for node, curve in curves(held_out(run.own)).items())
+        lines.append([curve.set_axis(tokens.reindex(curve.index)) for tokens, curve in every])
+    ends = [curve.index[-1] if len(curve) else 0.0 for nodes in lines for curve in nodes]
+    if not ends or not min(ends) or not all(lines):
+        return pd.DataFrame()
+    grid = np.linspace(0, min(ends), GRID_POINTS)
+    means = [np.mean([np.interp(grid, curve.index, curve) for curve in nodes], axis=0) for nodes in lines]
+    return pd.DataFrame(np.transpose(means), index=grid)
+
+
+def spread(results: Results) -> Picture | None:
+    """A heat map of how one task spread through one swarm (`swarm_of`)."""
+    chosen = swarm_of(results)
+    if chosen is None:
+        return None
+    run, task = chosen
+    passed = held_out(run.own, task)
+    passed = passed[[node for node in run.nodes if node in passed]]
+    names, rounds = list(passed), list(passed.index)
+    firsts = first_live(read_learned(run.learned, names)).reset_index()
+    firsts = firsts[firsts["task"] == task]
+
+    figure = drawing.blank(7.6, min(12.0, max(2.8, 1.7 + 0.3 * len(names))))
+    axes = figure.subplots()
+    drawing.dress(axes, "", "round", "")
+    axes.grid(False)
+    middles = [(a + b) / 2 for a, b in pairwise(rounds)]
+    half = (rounds[-1] - rounds[-2]) / 2 if len(rounds) > 1 else 0.5
+    edges = [rounds[0] - (middles[0] - rounds[0] if middles else half), *middles, rounds[-1] + half]
+    top = max(0.05, float(passed.max(axis=None)))
+    heat = axes.pcolormesh(edges, np.arange(len(names) + 1) - 0.5, passed.T, cmap="Greys", vmin=0, vmax=top)
+    axes.hlines(np.arange(1, len(names)) - 0.5, edges[0], edges[-1], color="white", linewidth=2)
+    axes.set_yticks(range(len(names)), names, parse_math=False)
+    axes.invert_yaxis()
+    bar = figure.colorbar(heat, ax=axes, pad=0.02)
+    bar.set_label(f"held-out pass@1, {task}", fontsize=9.5, color=MUTED, parse_math=False)
+    bar.ax.tick_params(labelsize=8.5, colors=MUTED)
+    white: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": INK, "markersize": 7, "linestyle": "none"}
+    for words, foreign, mark in (("from another node", True, "o"), ("its own", False, "s")):
+        at = firsts[firsts["foreign"] == foreign]
+        axes.plot(at["round"], [names.index(node) for node in at["node"]], mark, label=words, **white)
+    figure.legend(
+        loc="outside upper left", ncols=2, frameon=False, fontsize=9, title="first live rollout of the task:",
+        title_fontsize=9, alignment="left",
+    )  # fmt: skip
+    evaluated = passed.reset_index().melt("round", value_name="pass@1").dropna().assign(what="held out")
+    given = firsts[["node", "round", "maker"]].rename(columns={"maker": "makers"}).assign(what="first live")
+    table = pd.concat([evaluated, given]).reindex(columns=["node", "round", "pass@1", "what", "makers"])
+    caption = (
+        f"How {task}, the task that gained most, went through one swarm: held-out pass@1 of each node ({run.cell}). "
+        "A circle where a node's first live rollout of it was another node's, a square where it was its own."
+    )
+    return Picture("spread", caption, figure, table)
+
+
+def swarm_of(results: Results) -> tuple[RunResult, str] | None:
+    """The run and the task to show: the first regime of specialists (or the first), a treated arm that takes others'
+    rollouts, its first seed, the task that gained most."""
+    wanted = [contrast.treated for contrast in results.study.contrasts.values()]
+    for regime in sorted(results.runs, key=lambda name: "special" not in name.lower()):
+        arms = results.runs[regime]
+        for arm in sorted(arms, key=lambda name: wanted.index(name) if name in wanted else len(wanted)):
+            run = next(iter(arms[arm].values()))
+            task = most_gained(run.own)
+            if run.external and task is not None:
+                return run, task
+    return None
+
+
+def _joined(parts: list[pd.DataFrame]) -> pd.DataFrame:
+    """The rows of all `parts`; of none, a table without rows."""
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["arm", "x", "value", "low", "high"])
