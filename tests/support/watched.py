@@ -90,12 +90,8 @@ def write_run(
         folder.log(list(metrics))
         for at, (round, rows) in enumerate((rollouts or {}).items()):
             if at and at % parts == 0:
-<<<<<<< HEAD
                 for table in folder.tables.values():
                     table.close_file()
-=======
-                folder._tables[ROLLOUTS]._open = []  # the next rows begin a part
->>>>>>> h/watch2
             folder.save(ROLLOUTS, round, rows)
             folder.flush()
         for round, rows in (learned or {}).items():

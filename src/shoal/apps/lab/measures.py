@@ -6,13 +6,8 @@
     summary(metrics, threshold=0.2)                        # one figure of each kind for the run
 
 Held-out pass@1 and local unfiltered reward count. Reward over the training set is a diagnostic: it rises by the choice
-<<<<<<< HEAD
-of what to train on alone (docs/concepts/paper.md). A figure that is null, absent or not finite was not measured;
-a measure of nothing is None or absent, never 0. Rounds are each node's own; round 0 is the evaluation before training.
-=======
 of what to train on alone (docs/concepts/paper.md). NaN stands for what was not measured; a measure of nothing is NaN,
 never 0. Round 0 is the evaluation before training.
->>>>>>> h/lab2
 """
 
 from __future__ import annotations
