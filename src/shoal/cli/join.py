@@ -33,7 +33,7 @@ def command(args: argparse.Namespace) -> int:
         setattr(args, "network.connect", args.endpoints)
     given = given_settings(args)
     if args.resume:
-        config = resumed(args, set(given) - RESUMABLE - {"network", "admission"})
+        config = resumed(args, set(given) - RESUMABLE - {"network"})
     else:
         endless = {} if args.config else {"rounds": ENDLESS}
         given = merged(endless, merged(given, {"swarm": {"nodes": 1}}))

@@ -24,8 +24,8 @@ Settings can also stand in a TOML file (--config FILE); flags go over the file."
 
 RESUMABLE = {"rounds", "threads", "checkpoint_every"}
 """Settings that a resumed run may change."""
-WITHOUT = ("network.", "admission.")
-"""Sections that are for `shoal join`."""
+WITHOUT = ("network.",)
+"""The section that is for `shoal join`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

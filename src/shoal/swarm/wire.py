@@ -24,7 +24,7 @@ from shoal.swarm.signed import ENCODER, ENVELOPES, UNDECODABLE, Envelope, Signed
 
 SCHEMA_VERSION = 1  # of the statement and all within it
 DOMAIN = b"shoal rollout v1\0"
-MAX_BYTES = 1 << 20  # of an envelope; nodes accept less (`admission.max_bytes`), and relays carry less
+MAX_BYTES = 1 << 20  # of an envelope; nodes accept less (`AdmissionLimits`), and relays carry less
 MAX_FIELDS = 64  # keys of a map, unknown ones included
 MAX_COMPLETIONS, MAX_PARTS = 1024, 4096  # of a rollout, and of all its completions together
 MAX_NAME = 256  # characters of `model` and `tokenizer`

@@ -136,7 +136,7 @@ def test_the_help_has_the_common_settings_and_help_all_the_rest(capsys: pytest.C
         main(["run", "--help-all"])
     whole = "".join(capsys.readouterr().out.split())
     for name, field in FLAGS:
-        if not name.startswith(("network.", "admission.")) and name != "evaluation.judges":
+        if not name.startswith("network.") and name != "evaluation.judges":
             assert f"--{SHORT.get(name, name.rpartition('.')[2])}".replace("_", "-") in whole
             assert "".join((field.description or "").split()) in whole, name
 

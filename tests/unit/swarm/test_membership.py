@@ -25,10 +25,11 @@ def test_strangers_see_no_path_or_address_of_this_machine(tmp_path: Path, monkey
 
 
 def test_limits_come_from_the_settings() -> None:
-    config = Config.model_validate(
-        {"policy": {"max_completion_length": 100}, "admission": {"max_bytes": 5000, "peer_rate": 2.0}}
-    )
-    assert AdmissionLimits.of(config) == AdmissionLimits(max_bytes=5000, peer_rate=2.0, max_characters=1600)
+    config = Config.model_validate({"policy": {"max_completion_length": 100}, "network": {"peer_rate": 2.0}})
+    assert AdmissionLimits.of(config) == AdmissionLimits(max_bytes=262_144, peer_rate=2.0, max_characters=1600)
+    long = Config.model_validate({"policy": {"max_completion_length": 4096, "num_generations": 8}})
+    assert AdmissionLimits.of(long).max_bytes == 8 * 16 * 4096
+    assert AdmissionLimits.of(Config.model_validate({"policy": {"max_completion_length": 10**6}})).max_bytes == 2**20
     assert AdmissionLimits.of(Config()).max_characters == 16 * int(Config().resolved().policy.max_completion_length)
 
 
