@@ -52,7 +52,7 @@ def make_config(
     if version != CONFIG_VERSION:
         raise UserError(
             f"{source} has version {_shown(version)} of the format, and this shoal reads version {CONFIG_VERSION}: "
-            "take the shoal that wrote it, or write the settings anew"
+            "settings have other names now, and checkpoints of that version do not load (CHANGELOG.md)"
         )
     try:
         config = kind.model_validate(settings)

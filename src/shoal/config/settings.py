@@ -21,7 +21,7 @@ from shoal.config.selection import SelectionConfig
 from shoal.config.swarm import NetworkConfig, SwarmConfig
 from shoal.config.tasks import EASY, TasksConfig
 
-CONFIG_VERSION: Final = 1
+CONFIG_VERSION: Final = 2
 ENDLESS: Final = 1_000_000
 """Rounds of a node that goes on until it is stopped."""
 
@@ -29,7 +29,7 @@ ENDLESS: Final = 1_000_000
 class Config(Section):
     """A run."""
 
-    version: Literal[1] = CONFIG_VERSION
+    version: Literal[2] = CONFIG_VERSION
     """Of this format."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Seed of everything random. The same seed gives the same figures on the same machine."""
