@@ -11,6 +11,8 @@ import pytest
 
 import shoal.api
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 

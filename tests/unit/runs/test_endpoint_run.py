@@ -23,6 +23,8 @@ from shoal.runs.folder import read_metrics
 from shoal.runs.metrics import rollout_rows, round_metrics
 from shoal.swarm.memory import MemorySwarm
 
+pytestmark = pytest.mark.slow
+
 Capture = pytest.CaptureFixture[str]
 
 SMALL = """--nodes 2 --local 2 --external 1 --num-generations 4 --threads 1 --evaluation.every 2 --eval-questions 1

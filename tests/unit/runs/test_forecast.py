@@ -13,6 +13,8 @@ from memory_estimates import models
 from shoal.config.load import make_config
 from shoal.config.settings import Config
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 
 

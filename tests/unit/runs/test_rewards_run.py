@@ -18,6 +18,8 @@ from shoal.runs.folder import RunFolder
 from shoal.runs.run import Run
 from shoal.runs.session import Silent
 
+pytestmark = pytest.mark.slow
+
 
 def run(folder: Path, rewards: list[dict[str, Any]]) -> tuple[Nodes, list[dict[str, Any]]]:
     config = Config.model_validate(

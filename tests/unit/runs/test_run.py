@@ -21,6 +21,8 @@ from shoal.runs.folder import RunFolder, read_metrics
 if TYPE_CHECKING:
     from shoal.policy.loading import LanguageModel
 
+pytestmark = pytest.mark.slow
+
 SMALL = """--nodes 2 --local 2 --external 1 --num-generations 4 --learner.learning-rate 1e-3 --threads 1
     --evaluation.every 2 --eval-questions 2 --eval-samples 1 --quiet""".split()
 

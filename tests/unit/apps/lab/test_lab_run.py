@@ -29,6 +29,8 @@ from shoal.apps.lab.study import Study
 from shoal.errors import UserError
 from shoal.runs.folder import read_metrics
 
+pytestmark = pytest.mark.slow
+
 STUDY = {
     "title": "A trial",
     "seeds": [1, 2],
