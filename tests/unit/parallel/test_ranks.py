@@ -22,9 +22,12 @@ from shoal.errors import UserError
 from shoal.parallel.ranks import ALONE, Ranks, joined
 from shoal.runs.folder import RunFolder, read_metrics
 
-pytestmark = pytest.mark.skipif(
-    not torch.distributed.is_available() or sys.platform != "linux", reason="needs torch.distributed with gloo"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not torch.distributed.is_available() or sys.platform != "linux", reason="needs torch.distributed with gloo"
+    ),
+]
 
 LONG = ["--swarm.local" if flag == "--local" else flag for flag in SMALL]  # torchrun takes --local for its own
 LIVE = [*LONG, "--swarm.local", "4", "--num-generations", "8", "--learner.beta", "0.05", "--num-iterations", "2"]

@@ -22,7 +22,7 @@ from shoal.parallel.workers import RemoteLearner, RemotePolicy, Workers
 from shoal.runs.folder import RunFolder, read_metrics
 from shoal.runs.models import make_nodes
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs signals")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name == "nt", reason="needs signals")]
 
 SMALL = """--nodes 3 --local 2 --external 1 --num-generations 4 --learner.learning-rate 1e-3 --threads 1
     --evaluation.every 2 --eval-questions 2 --eval-samples 1 --quiet""".split()
