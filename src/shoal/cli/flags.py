@@ -96,10 +96,11 @@ def add_settings(
     only: Sequence[str] = (),
     without: tuple[str, ...] = (),
     names: Mapping[str, str] | None = None,
+    defaults: Mapping[str, str] | None = None,
 ) -> None:
     """Flags for the settings: all, or `only` those of these dotted names, less those that begin as one of `without`.
 
-    `names`: short names in place of the usual ones. With `only` the help has all of them. Otherwise it has the common
+    `names`: short names in place of the usual ones; `defaults`: texts in place of the declared defaults. With `only` the help has all of them. Otherwise it has the common
     ones in a line each, and `--help-all` has every setting with its whole meaning.
     """
     fields = dict(settings_of(Config))
@@ -122,9 +123,11 @@ def add_settings(
             action="append" if get_origin(field.annotation) is list else "store",
             default=argparse.SUPPRESS,
             metavar=_metavar(field),
-            help=_help(field, brief=not only) if only or name in common else argparse.SUPPRESS,
+            help=_help(field, (defaults or {}).get(name), brief=not only)
+            if only or name in common
+            else argparse.SUPPRESS,
         )
-        action.whole_help = _help(field)
+        action.whole_help = _help(field, (defaults or {}).get(name))
     if not only:
         parser.add_argument("--help-all", action=HelpAll, nargs=0, help="show every setting")
 
@@ -206,8 +209,8 @@ def _plain(kind: Any) -> Any:
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
-def _help(field: FieldInfo, brief: bool = False) -> str:
-    default = field.get_default(call_default_factory=True)
+def _help(field: FieldInfo, shown_default: str | None, brief: bool = False) -> str:
+    default = shown_default or field.get_default(call_default_factory=True)
     shown = ", ".join(default) if isinstance(default, list) else str(default).lower() if default is not None else ""
     meaning = " ".join((field.description or "").split())
     if brief:

@@ -24,7 +24,7 @@ stand in a TOML file (--config FILE); flags go over the file."""
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("endpoints", nargs="*", metavar="ENDPOINT", help="whom to reach: HOST:PORT, tls/HOST:PORT")
     add_run_arguments(parser)
-    add_settings(parser, without=("swarm.nodes", "network.connect"))
+    add_settings(parser, without=("swarm.nodes", "network.connect"), defaults={"rounds": "until it is stopped"})
     add_own_code(parser)
 
 

@@ -17,7 +17,7 @@ class EvaluationConfig(Section):
     questions: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     """Questions of each task. auto: 16 in `pond` and its like, 4 elsewhere."""
     samples: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """Completions for each question, at the sampling temperature. auto: 4 in `pond` and its like, 1
+    """Completions for each question, at the temperature of decoding. auto: 4 in `pond` and its like, 1
     elsewhere."""
     judges: list[str] = []
     """Judges that are asked after each round: http://HOST:PORT#KEY (`shoal judge`; for `shoal join` alone)."""

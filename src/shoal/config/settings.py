@@ -34,7 +34,7 @@ class Config(Section):
     seed: int = Field(0, ge=0, lt=2**63)
     """Seed of everything random. The same seed gives the same figures on the same machine."""
     rounds: int = Field(100, ge=1)
-    """Rounds until the run ends. 1000000 means until it is stopped, and is the default of `shoal join`."""
+    """Rounds until the run ends. 1000000 means until it is stopped: the default of `shoal join`."""
     checkpoint_every: int = Field(1, ge=0)
     """Rounds between checkpoints. A kill costs at most as many; with 0 there are none, and nothing can be resumed."""
     threads: int = Field(0, ge=0)
