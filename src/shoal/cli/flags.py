@@ -100,12 +100,14 @@ def add_settings(
 ) -> None:
     """Flags for the settings: all, or `only` those of these dotted names, less those that begin as one of `without`.
 
-    `names`: short names in place of the usual ones; `defaults`: texts in place of the declared defaults. With `only` the help has all of them. Otherwise it has the common
-    ones in a line each, and `--help-all` has every setting with its whole meaning.
+    `names`: short names in place of the usual ones; `defaults`: texts in place of the declared defaults. With `only`
+    the help has all of them. Otherwise it has the common ones in a line each, and `--help-all` has every setting with
+    its whole meaning.
     """
     fields = dict(settings_of(Config))
     short = short_names(list(fields)) | (dict(names) if names else {})
     chosen = [n for n in fields if n not in NOT_FLAGS and not n.startswith(without) and (not only or n in only)]
+    texts = defaults or {}
     groups: dict[str, Any] = {}
 
     def group(title: str, meaning: str | None = None) -> Any:
@@ -127,7 +129,7 @@ def add_settings(
             if only or name in common
             else argparse.SUPPRESS,
         )
-        action.whole_help = _help(field, (defaults or {}).get(name))
+        action.whole_help = _help(field, texts.get(name))
     if not only:
         parser.add_argument("--help-all", action=HelpAll, nargs=0, help="show every setting")
 
