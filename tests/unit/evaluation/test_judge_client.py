@@ -212,6 +212,7 @@ def test_refusals_say_why(fake: FakeJudge) -> None:
     assert (caught.value.reason, caught.value.retry_after) == ("rate", 3.5)
 
 
+@pytest.mark.slow
 def test_a_silent_judge_costs_its_time_and_no_more(fake: FakeJudge) -> None:
     done = threading.Event()
 
@@ -291,6 +292,7 @@ def test_judges_goes_on_without_judges(fake: FakeJudge) -> None:
     assert Judges([], Identity.generate()).ask(Parrot("2"), 1, 0) == {}
 
 
+@pytest.mark.slow
 def test_judges_does_not_wait_for_a_judge_that_hangs(fake: FakeJudge) -> None:
     done = threading.Event()
     fake.reply = lambda path, body: done.wait(30) and None

@@ -160,6 +160,7 @@ def test_a_run_on_two_ranks_stopped_by_ctrl_c_goes_on_with_one(whole: Path, tmp_
         assert_same_weights(folder, whole)
 
 
+@pytest.mark.slow
 def test_sharded_ranks_go_on_where_one_rank_ended(whole: Path) -> None:
     folder = whole.with_name("second")
     command = [*TWO, free_port(), "-m", "shoal", "run", "--resume", str(folder), "--rounds", "3", "--quiet"]

@@ -82,6 +82,7 @@ def test_what_fails_gets_0_and_is_counted_alone(
     assert +naughty.failures == {failure: 1}
 
 
+@pytest.mark.slow
 def test_what_takes_too_long_is_killed_and_the_others_are_not_affected(
     naughty: FunctionReward, question: Question
 ) -> None:

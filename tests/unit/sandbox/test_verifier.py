@@ -349,6 +349,7 @@ def test_extract_tag(text: str, answer: str | None) -> None:
     assert extract(text, "whole") == text.strip()
 
 
+@pytest.mark.slow
 def test_extract_takes_linear_time() -> None:
     start = time.monotonic()
     for piece in ("<answer>", "</answer>", "<answer></answer", "<"):

@@ -163,6 +163,7 @@ class Slow:
         self.released.set()
 
 
+@pytest.mark.slow
 def test_a_slow_answer_holds_up_its_own_lane_alone() -> None:
     scorers: list[Slow] = []
 

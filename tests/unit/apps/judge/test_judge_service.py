@@ -158,6 +158,7 @@ def test_what_is_not_there(judge: Served) -> None:
     assert (card["judge"], card["tasks"], card["held_out"]) == (judge.key.hex(), ["gcd", "lcm"], 0.2)
 
 
+@pytest.mark.slow
 def test_time_runs_out(tmp_path: Path) -> None:
     with served(tmp_path, "--limit", "1.0") as judge:
         node = Node(judge)
@@ -200,6 +201,7 @@ def ended(line: socket.socket) -> float:
     return time.monotonic() - began
 
 
+@pytest.mark.slow
 def test_slow_clients_are_cut_off_and_others_served(tmp_path: Path) -> None:
     """Nothing at all, headers by the byte, a body by the byte, a byte after a response; each is over in time."""
     with served(tmp_path, "--address-connections", "20", "--address-requests", "1000") as judge:
@@ -229,6 +231,7 @@ def test_slow_clients_are_cut_off_and_others_served(tmp_path: Path) -> None:
         assert judge.get("/health").json()["connections"] == 1
 
 
+@pytest.mark.slow
 def test_one_address_has_so_many_connections(tmp_path: Path) -> None:
     with served(tmp_path, "--address-connections", "5") as judge:
         lines = [connected(judge, b"") for _ in range(6)]
@@ -263,6 +266,7 @@ def test_who_floods_is_shut_out(tmp_path: Path, request_: bytes) -> None:
             judge.get("/health").raise_for_status()
 
 
+@pytest.mark.slow
 def test_headers_are_bounded(judge: Served) -> None:
     line = connected(judge, b"GET / HTTP/1.1\r\nx: " + b"x" * 100_000)
     assert ended(line) < 5
