@@ -294,7 +294,6 @@ def test_own_completions_are_trained_on_as_they_were_sampled() -> None:
     assert metrics["tokens/trained"] == 6
 
 
-@pytest.mark.slow
 def test_the_end_is_trained_only_where_a_completion_ended() -> None:
     policy = make_policy()
     for reason, extra in ((FinishReason.stop, 1), (FinishReason.length, 0)):

@@ -110,7 +110,6 @@ def test_the_leaderboard_and_curves_are_those_of_the_reports(book: Book) -> None
     assert {each["name"]: sum(n for _, n in each["points"]) for each in ended}["lapsed"] == 0
 
 
-@pytest.mark.slow
 def test_how_questions_ended(book: Book) -> None:
     for round, outcome in enumerate(["scored", "lapsed", "void", "scored"]):
         book.add(KEYS[0], round, 0.0, outcome=outcome, failure="too slow" if round == 3 else "")
