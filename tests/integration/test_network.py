@@ -168,7 +168,7 @@ def test_two_peers_share(two: tuple[Link, Link]) -> None:
     ada.tell(1, 2, 3)
     bob.tell(7)
     until(lambda: bob.rounds_of(ada) == [1, 2, 3] and ada.rounds_of(bob) == [7])
-    assert ada.series == (SWARM, ada.identity.id)
+    assert ada.seed_key == (SWARM, ada.identity.id)
     status = bob.status()
     assert json.loads(json.dumps(status)) == status
     assert (status["silo"], status["note"], status["peers"], status["region"]) == (False, "", 1, "")
