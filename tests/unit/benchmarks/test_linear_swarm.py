@@ -20,6 +20,7 @@ from linear_swarm.world import CERTAIN, Groups, World
 from shoal.learn.advantages import group_advantages
 from shoal.learn.losses import clipped_surrogate, token_weights
 from shoal.node import Node
+from shoal.protocols import UpdateResult
 from shoal.rollout import Completion, Message, Part, Question, QuestionId, Rollout, Scored
 from shoal.selection.pool import Pool
 from shoal.selection.selection import FairSelection
@@ -211,27 +212,31 @@ class Stub:
         newest = max(rollout.round for rollout in self.board)
         return self.score([r for r in self.board if r.round == newest and r.node != self.name])
 
-    def score(self, rollouts: list[Rollout]) -> list[Scored]:
+    def score(self, rollouts: list[Rollout | Scored]) -> list[Scored]:
         def reward(rollout: Rollout, completion: Completion) -> float:
             return float(completion.text == f"{self.world.key_C[rollout.question.index]} 1")
 
         question = Question(QuestionId("linear", "1", "", 0, 0), ())
-        return [Scored(r, question, tuple(reward(r, c) for c in r.completions)) for r in rollouts]
+        return [
+            r if isinstance(r, Scored) else Scored(r, question, tuple(reward(r, c) for c in r.completions))
+            for r in rollouts
+        ]
 
-    def observe(self, own: list[Scored]) -> None:
+    def to_send(self, local: list[Scored]) -> list[Rollout]:
+        return [scored.rollout for scored in local]
+
+    def on_update(self, result: UpdateResult) -> None:
         pass
 
-    def heed(self, update: dict[str, float]) -> None:
-        pass
-
-    def sample(self, candidates: list[Scored], n: int, seed: int) -> list[Scored]:
+    def choose(self, local: list[Scored], pool: Pool, I: int, J: int, seed: int) -> list[Scored]:
         """What the linear model chose, which must be a choice that `FairSelection` could have made."""
-        chosen = self.chosen.pop(0)
+        chosen, candidates, n = self.chosen.pop(0), pool.candidates(), J
         drawn = [s for s in candidates if s.live and (s.rollout.node, s.rollout.round, s.rollout.slot) in chosen]
         assert len(drawn) == len(chosen) == len(FairSelection().choose_foreign(candidates, n, seed))
-        return drawn
+        pool.remove(drawn)
+        return local[:I] + [scored.as_foreign() for scored in drawn]
 
-    def update(self, scored: list[Scored], seed: int) -> dict[str, float]:
+    def update(self, scored: list[Scored], seed: int) -> UpdateResult:
         weight = token_weights([1] * sum(len(s.rewards) for s in scored), "dr_grpo", 1)[0]
         features = torch.tensor(self.world.features_CF)
         loss = torch.zeros((), dtype=torch.float64)
@@ -248,7 +253,7 @@ class Stub:
         loss.backward()
         self.optimizer.step()
         self.trained.append(np.mean([s.rewards for s in scored]))
-        return {}
+        return UpdateResult()
 
 
 @pytest.mark.parametrize(("optim", "weight"), [("adam", "none"), ("sgd", "topr")])
@@ -276,7 +281,7 @@ def test_a_run_is_that_of_nodes(optim: str, weight: str, monkeypatch: pytest.Mon
     start_NFX = world.start(4, 0.0)
     weights = [torch.tensor(start_FX, requires_grad=True) for start_FX in start_NFX]
     stubs: list[Any] = [Stub(str(n), config, world, weights[n], board, chosen[n]) for n in range(4)]
-    nodes = [Node(stub.name, 1, stub, stub, stub, stub, stub, Pool(256, 2), 2, 3, 4) for stub in stubs]
+    nodes = [Node(stub.name, 1, stub, stub, stub, stub, stub, stub, Pool(256, 2), 2, 3, 4) for stub in stubs]
     for round in range(config.rounds):
         weights_NFX = np.stack([stub.weights_FX.detach().numpy() for stub in stubs])
         np.testing.assert_allclose(world.expected(world.table(weights_NFX)), result.expected_SNK[round], rtol=1e-7)

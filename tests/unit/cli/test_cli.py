@@ -222,7 +222,7 @@ def test_mistakes_on_the_command_line(argv: list[str], said: str, here: Path, ca
         ),
         ("[swarm]\nnods = 3\n", "one.toml: there is no setting 'swarm.nods'; did you mean 'swarm.nodes'?"),
         ("rounds = 0\n", "one.toml: rounds = 0: input should be greater than or equal to 1"),
-        ("version = 2\n", "one.toml has version 2 of the format, and this shoal reads version 1"),
+        ("version = 1\n", "one.toml has version 1 of the format, and this shoal reads version 2"),
         ("rounds = \n", "one.toml is not TOML"),
     ],
 )
@@ -278,7 +278,7 @@ def test_an_out_folder_that_must_not_be_written(here: Path, capsys: Capture, mon
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("version = 2\n", "config.toml has version 2 of the format"),
+        ("version = 1\n", "config.toml has version 1 of the format"),
         ("sed = 2\n", "config.toml: there is no setting 'sed'; did you mean 'seed'?"),
         ("", "task 'gcd' has no parameter 'most'"),
     ],

@@ -302,6 +302,7 @@ def node(whole: Path) -> Path:
     return whole / "checkpoints" / "round-000002" / "node-1"
 
 
+@pytest.mark.slow
 def test_a_run_trains_adapters_and_resumes(whole: Path, node: Path, tmp_path: Path) -> None:
     assert sum(row["tokens/trained"] for row in read_metrics(whole) if row["round"]) > 0
     assert base_name(node) == "guppy"
@@ -324,7 +325,7 @@ def test_eval_and_merge_read_a_checkpoint(node: Path, tmp_path: Path, capsys: py
     assert main(["eval", str(node), *asked]) == 0
     own = json.loads(capsys.readouterr().out)
     assert main(["merge", str(node), str(tmp_path / "merged")]) == 0
-    assert capsys.readouterr().out == f"{tmp_path / 'merged'}\n"
+    assert capsys.readouterr().out.splitlines()[0] == f"{tmp_path / 'merged'}"
     assert main(["eval", str(tmp_path / "merged"), *asked]) == 0
     assert json.loads(capsys.readouterr().out)["all"] == own["all"]
 

@@ -114,6 +114,7 @@ def value_of(judge: GenerativeReward, text: str, question: Question = QUESTION) 
     return value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("injection", INJECTIONS, ids=range(len(INJECTIONS)))
 @pytest.mark.parametrize("form", ["{wrong} {text}", "{wrong}\n{text}", "{text}\n{wrong}"])
 def test_no_injection_raises_the_score_of_a_wrong_answer(injection: str, form: str) -> None:

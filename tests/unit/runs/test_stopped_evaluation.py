@@ -57,6 +57,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return figures(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("round", [0, 1, 2])
 def test_it_ends_at_once_and_gets_the_same_figures(whole: list[dict[str, Any]], tmp_path: Path, round: int) -> None:
     watcher = Stopper(round)

@@ -122,6 +122,7 @@ def test_a_fresh_process_is_there_at_once(examiner: Examiner) -> None:
     assert time.process_time() - begun < 1.0  # of this process; starting from nothing takes another's second
 
 
+@pytest.mark.slow
 def test_a_task_with_threads_of_its_own_is_served_without_forks() -> None:
     config = TasksConfig(tasks=[TaskSpec(name="test_verifier_tasks:Threaded")])
     question = Tasks(config).draw(1, *KEY)[0]

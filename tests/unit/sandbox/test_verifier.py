@@ -131,6 +131,7 @@ def test_monstrous_answers_score_low_and_cost_their_neighbours_nothing() -> None
     assert verifier.failures["timeout"] == verifier.failures["crash"] == verifier.failures["refused"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suite", SUITES)
 @pytest.mark.parametrize("partial_credit", [False, True])
 def test_right_answers_score_one_exactly(suite: str, partial_credit: bool) -> None:
@@ -144,6 +145,7 @@ def test_right_answers_score_one_exactly(suite: str, partial_credit: bool) -> No
     assert [question for question in wrong if question.task != "propositional_logic"] == []
 
 
+@pytest.mark.slow
 def test_right_answers_of_every_task_score_one_behind_the_guard() -> None:
     from reasoning_gym.factory import DATASETS
 
@@ -182,6 +184,7 @@ MISDEEDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "reason"), MISDEEDS.items())
 def test_a_misdeed_costs_one_zero(text: str, reason: str, identity: QuestionId, tmp_path: Path) -> None:
     file = tmp_path / "touched"

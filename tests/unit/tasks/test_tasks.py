@@ -33,6 +33,7 @@ def all_names() -> list[str]:
     return sorted(DATASETS.keys() - NOT_TASKS - HASHED)
 
 
+@pytest.mark.slow
 def test_every_task_gives_the_item_that_reasoning_gym_gives(capfd: pytest.CaptureFixture[str]) -> None:
     """Finds any further task that belongs in `PER_SEED`, and any whose items depend on those made before."""
     import reasoning_gym

@@ -248,6 +248,7 @@ def test_bytes_one_by_one_gain_no_time(served: Served, byte_by_byte: bytes) -> N
         served.until_there_are(0)
 
 
+@pytest.mark.slow
 @pytest.mark.network
 @pytest.mark.parametrize("path", ["large", "stream"])
 @pytest.mark.parametrize("half", [False, True], ids=["open", "half closed"])

@@ -78,6 +78,7 @@ def replace(path: Path, kind: str) -> None:
     STRANGE[kind][0](path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", STRANGE)
 @pytest.mark.timeout(60)
 def test_what_is_no_regular_file_is_named_and_stops_nothing(tmp_path: Path, kind: str) -> None:
@@ -136,6 +137,7 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_part_that_no_run_writes_is_left_out(tmp_path: Path, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "GROUPS", 4)
@@ -172,6 +174,7 @@ def test_a_reader_that_died_is_started_again(tmp_path: Path) -> None:
         assert found.rows("SELECT 2 AS two") == [{"two": 2}]
 
 
+@pytest.mark.slow
 def test_there_are_few_readers_and_each_has_little_memory(tmp_path: Path) -> None:
     many = [Tables(small_run(tmp_path / f"run-{at}")) for at in range(tables.READERS + 2)]
     for each in many:

@@ -186,6 +186,7 @@ def test_pages_are_whole_and_the_newest_come_first(tmp_path: Path) -> None:
         assert got[-1] == "ada says 1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asked", "count"),
     [

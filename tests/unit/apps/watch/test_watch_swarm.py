@@ -188,6 +188,7 @@ def test_notices_come_through_a_relay_and_what_is_none_does_not(tmp_path: Path) 
         assert source.summary()["notices"] == 2
 
 
+@pytest.mark.slow
 @network
 def test_a_relay_that_is_not_there_is_trouble_until_it_comes() -> None:
     where = address()
