@@ -184,7 +184,7 @@ class Stub:
     weights_FX: torch.Tensor
     board: list[Rollout]
     chosen: list[set[tuple[str, int, int]]]
-    series: tuple[str, ...] = ()
+    seed_key: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.tasks, self.trained, self.tried = self, [], None
