@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shoal.api import RunResult, evaluate, join, make_node, run
+    from shoal.config.load import load_config
     from shoal.config.settings import Config
     from shoal.config.tasks import TasksConfig, TaskSpec
     from shoal.errors import UserError
@@ -37,6 +38,7 @@ __version__ = "0.2.0"
 
 _MODULES = {
     "shoal.api": ("RunResult", "evaluate", "join", "make_node", "run"),
+    "shoal.config.load": ("load_config",),
     "shoal.config.settings": ("Config",),
     "shoal.config.tasks": ("TaskSpec", "TasksConfig"),
     "shoal.errors": ("UserError",),
@@ -81,6 +83,7 @@ __all__ = [
     "Verifier",
     "evaluate",
     "join",
+    "load_config",
     "make_node",
     "run",
 ]

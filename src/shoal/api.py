@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shoal.config.load import config_from_keywords
-from shoal.config.settings import Config
+from shoal.config.load import config_from_keywords, resumed_config
+from shoal.config.names import from_keywords
+from shoal.config.settings import ENDLESS, Config
+from shoal.errors import UserError
 
 if TYPE_CHECKING:
     import pandas
@@ -69,10 +71,9 @@ class RunResult:
     @property
     def models(self) -> dict[str, Path]:
         """Each node's model in the last checkpoint: a folder that transformers loads. Empty without checkpoints."""
-        from shoal.runs.folder import checkpoints
+        from shoal.runs.folder import models
 
-        latest = max(checkpoints(self.folder), default=None)
-        return {path.name: path for path in sorted(latest[1].iterdir()) if path.is_dir()} if latest else {}
+        return models(self.folder)
 
 
 def run(
@@ -82,6 +83,7 @@ def run(
     resume: str | Path | None = None,
     progress: bool = False,
     stop: threading.Event | None = None,
+    allow_code: bool = False,
     **settings: Any,
 ) -> RunResult:
     """Runs a swarm of language models in this process, as `shoal run` does, and returns when it has ended.
@@ -92,9 +94,10 @@ def run(
     `config` or `settings`: the settings by the names of their flags (`rounds`, `learning_rate`), or sections as
     dictionaries (`evaluation={"every": 5}`). `out`: the run's folder (default: runs/DATE-TIME). `resume`: the folder of
     a run to go on with; its settings are in it. `progress`: show the same table as the command. `stop`: once it is set,
-    the run ends after the current round, with a checkpoint. Raises `UserError` with one line that says what is wrong.
+    the run ends after the current round, with a checkpoint. `allow_code`: run the code (module:attribute) that the
+    resumed folder names. Raises `UserError` with one line that says what is wrong.
     """
-    return _execute(config, out, resume, progress, stop, None, settings)
+    return _execute(config, out, resume, progress, stop, allow_code, None, settings)
 
 
 def join(
@@ -105,22 +108,29 @@ def join(
     resume: str | Path | None = None,
     progress: bool = False,
     stop: threading.Event | None = None,
+    allow_code: bool = False,
     **settings: Any,
 ) -> RunResult:
     """Runs one node of a swarm of many machines, as `shoal join` does, and returns when it has ended.
 
         result = shoal.join(connect="relay.example.org:7447", network={"swarm": "reef"}, rounds=100)
 
-    The node's identity is this machine's (`shoal id`). All else as in `run`.
+    The node's identity is this machine's (`shoal id`). Without `rounds` it goes on until `stop` is set. All else as in
+    `run`.
     """
     from shoal.identity.keys import Identity, identity_path
 
     if connect is not None:
         addresses = [connect] if isinstance(connect, str) else connect
-        settings["network"] = {**settings.get("network", {}), "connect": addresses}
+        if config is None:
+            settings["network"] = {**settings.get("network", {}), "connect": addresses}
+        else:
+            config = config.model_copy(deep=True)
+            config.network.connect = addresses
     if config is None and resume is None:
-        settings["nodes"] = 1
-    return _execute(config, out, resume, progress, stop, Identity.load_or_create(identity_path()), settings)
+        settings = {"nodes": 1, "rounds": ENDLESS, **settings}
+    identity = Identity.load_or_create(identity_path())
+    return _execute(config, out, resume, progress, stop, allow_code, identity, settings)
 
 
 def evaluate(model: str | Path, config: Config | None = None, **settings: Any) -> Evaluation:
@@ -138,7 +148,12 @@ def evaluate(model: str | Path, config: Config | None = None, **settings: Any) -
     from shoal.sandbox.verifier import Verifier as SandboxVerifier
     from shoal.tasks import Tasks as DrawnTasks
 
-    config = (config or config_from_keywords({**settings, "model": str(model)})).resolved()
+    if config is None:
+        plain = {"samples": "eval_samples", "questions": "eval_questions"}  # as `shoal eval` calls them
+        config = config_from_keywords({**{plain.get(k, k): v for k, v in settings.items()}, "model": str(model)})
+    elif settings:
+        raise UserError("give a Config or settings, not both")
+    config = config.resolved()
     questions = DrawnTasks(config.tasks).held_out(number(config.evaluation.questions), config.seed)
     policy = build_policy(config, str(model))
     with SandboxVerifier(config.tasks) as verifier:
@@ -193,14 +208,20 @@ def _execute(
     resume: str | Path | None,
     progress: bool,
     stop: threading.Event | None,
+    allow_code: bool,
     identity: Identity | None,
     settings: dict[str, Any],
 ) -> RunResult:
-    from shoal.config.load import config_of_run
     from shoal.runs.session import Silent, execute
 
-    if config is None:
-        config = config_of_run(Path(resume), settings) if resume else config_from_keywords(settings)
+    if sum(bool(given) for given in (config, settings, resume and not settings)) > 1:
+        raise UserError("give a Config, settings or a run to resume, not two of them")
+    if resume and out:
+        raise UserError("a resumed run goes on in its own folder: leave out `out`")
+    if resume:
+        config = resumed_config(Path(resume), from_keywords(settings), allow_code, network=identity is not None)
+    elif config is None:
+        config = config_from_keywords(settings)
 
     def watch(names: list[str], rows: Rows) -> AbstractContextManager[Watcher]:
         if not progress:

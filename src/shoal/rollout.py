@@ -144,11 +144,11 @@ class Scored(msgspec.Struct, frozen=True):
     rewards: tuple[float, ...]
     """Rewards, one for each completion, by this node's own verifier."""
     weight: float = 1.0
-    """At most 1: how readily it is sampled, by what its maker has done before."""
+    """The probability with which a batch considers it; below 1 for makers that admission distrusts."""
     foreign: bool = False
-    """Whether it is to be learned from as another's: its text was not drawn from the policy as it is."""
+    """Whether another node made it, so that its text was not drawn from this node's policy."""
     newcomer: bool = False
-    """Whether its maker has not brought enough yet to count as known. In one process nobody is a newcomer."""
+    """Whether admission counts its maker as a newcomer. In one process nobody is one."""
     baseline: float | None = None
     """What its rewards are compared with, where that is not their own mean."""
 
@@ -172,7 +172,7 @@ class Scored(msgspec.Struct, frozen=True):
         return sum(self.rewards) / len(self.rewards)
 
     def as_foreign(self) -> Scored:
-        """The same, to be learned from as another node's."""
+        """A copy marked as foreign."""
         return msgspec.structs.replace(self, foreign=True)
 
 

@@ -29,7 +29,7 @@ HELP = """Asks a model held-out questions: pass@1 and pass@k for each task, with
   shoal eval HuggingFaceTB/SmolLM2-135M-Instruct --suite paper --samples 8
   shoal eval runs/one/checkpoints/round-000060/node-1 --config runs/one/config.toml
   shoal eval guppy --task chain_sum --task gcd --json"""
-FROM_FILE = ("seed", "threads", "tasks", "evaluation", "policy")
+FROM_FILE = ("version", "seed", "threads", "tasks", "evaluation", "policy")
 """What is taken from --config, beside the model."""
 
 

@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 
 from shoal.config.load import make_config, merged, read_config
 from shoal.config.names import from_keywords, short_names
+from shoal.config.own_code import look_in
 from shoal.config.section import settings_of
 from shoal.config.settings import Config
 from shoal.errors import UserError
@@ -167,6 +168,8 @@ def config_of(file: Path | None, given: dict[str, Any], allow_code: bool, only: 
         settings = _picked(settings, only)
     if file:
         make_config(settings, str(file), allow_code)  # so that the file is blamed for what is wrong in it
+        if allow_code:
+            look_in(file.parent)
     typed = "model" in given.get("policy", {})
     return make_config(merged(settings, given), "the command line", allow_code=True, typed_endpoints=typed)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from shoal.cli.flags import add_own_code, add_settings, config_of, given_settings
-from shoal.cli.run import RESUMABLE, add_run_arguments, resumed
+from shoal.cli.run import add_run_arguments, resumed
 from shoal.config.load import merged
 from shoal.config.settings import ENDLESS
 
@@ -33,7 +33,7 @@ def command(args: argparse.Namespace) -> int:
         setattr(args, "network.connect", args.endpoints)
     given = given_settings(args)
     if args.resume:
-        config = resumed(args, set(given) - RESUMABLE - {"network"})
+        config = resumed(args, given, network=True)
     else:
         endless = {} if args.config else {"rounds": ENDLESS}
         given = merged(endless, merged(given, {"swarm": {"nodes": 1}}))

@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(args: argparse.Namespace) -> int:
     """Runs `shoal relay` until SIGINT or SIGTERM; returns the exit code."""
     if args.max_sessions < 1 or not 1024 <= args.max_bytes <= MAX_MESSAGE or not args.status_every > 0:
-        raise UserError(f"--max-sessions and --every must be above 0, and --max-bytes from 1024 to {MAX_MESSAGE}")
+        raise UserError(f"--max-sessions and --status-every must be above 0, --max-bytes from 1024 to {MAX_MESSAGE}")
     if args.address_sessions < 1:
         raise UserError("--address-sessions must be above 0")
     transport = TransportOptions(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from shoal.cli.flags import add_allow_code, add_own_code, add_settings, config_of, given_settings
+from shoal.config.load import resumed_config
 from shoal.config.settings import Config
 from shoal.errors import UserError
 
@@ -22,8 +24,6 @@ and learns from its own rollouts and from the others'.
 
 Settings can also stand in a TOML file (--config FILE); flags go over the file."""
 
-RESUMABLE = {"rounds", "threads", "checkpoint_every"}
-"""Settings that a resumed run may change."""
 WITHOUT = ("network.",)
 """The section that is for `shoal join`."""
 
@@ -45,20 +45,14 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(args: argparse.Namespace) -> int:
     given = given_settings(args)
-    config = resumed(args, set(given) - RESUMABLE) if args.resume else config_of(args.config, given, args.allow_code)
+    config = resumed(args, given) if args.resume else config_of(args.config, given, args.allow_code)
     from shoal.cli.session import run_session
 
     return run_session(config, args.out, args.resume, args.quiet)
 
 
-def resumed(args: argparse.Namespace, fixed: set[str]) -> Config:
-    """The settings of the run that is resumed. Raises `UserError` if others were given, such as those in `fixed`."""
+def resumed(args: argparse.Namespace, given: dict[str, Any], network: bool = False) -> Config:
+    """The settings of the run that is resumed, with those that were `given`. Raises `UserError`."""
     if args.config or args.out:
         raise UserError("--resume takes all settings from its folder; leave out --config and --out")
-    if fixed:
-        raise UserError(
-            f"a resumed run keeps its settings: {', '.join(sorted(fixed))} cannot change, only "
-            f"{', '.join(sorted(RESUMABLE))} can"
-        )
-    source = args.resume / "config.toml"
-    return config_of(source, given_settings(args), args.allow_code) if source.exists() else Config()
+    return resumed_config(args.resume, given, args.allow_code, network)

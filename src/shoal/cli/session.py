@@ -17,14 +17,11 @@ from shoal.cli.display import make_display
 from shoal.cli.next_steps import print_next
 from shoal.config.settings import ENDLESS, Config
 from shoal.parallel.ranks import joined
-from shoal.runs.folder import CONFIG, CURVES, checkpoints, run_metrics
+from shoal.runs.folder import CONFIG, CURVES, models, run_metrics
 
 if TYPE_CHECKING:
     from shoal.runs.record import Watcher
     from shoal.runs.session import Outcome
-
-MODEL_FILES = ("config.json", "adapter_config.json")
-"""One of them is in every model's folder. A node that answers by an endpoint has none."""
 
 
 def run_session(config: Config, out: Path | None, resume: Path | None, quiet: bool) -> int:
@@ -124,12 +121,8 @@ def print_result(console: Console, outcome: Outcome, config: Config, command: st
 
 def best_model(folder: Path, rows: Sequence[Mapping[str, Any]]) -> Path | None:
     """The model in the last checkpoint whose node has the highest last held-out pass@1; None without checkpoints."""
-    latest = max(checkpoints(folder), default=None)
-    if latest is None:
-        return None
     held_out = {row["node"]: row["eval/pass@1"] for row in rows if row.get("eval/pass@1") is not None}
-    models = [path for path in sorted(latest[1].iterdir()) if any((path / name).exists() for name in MODEL_FILES)]
-    return max(models, key=lambda path: held_out.get(path.name, -1.0), default=None)
+    return max(models(folder).values(), key=lambda path: held_out.get(path.name, -1.0), default=None)
 
 
 def _means(rows: Sequence[Mapping[str, Any]], key: str, *spans: tuple[int, int]) -> list[float]:

@@ -46,7 +46,7 @@ class LearnerConfig(Section):
     cannot hold. Otherwise every rank holds all of them."""
 
     factory: str = ""
-    """A learner of your own, in place of shoal's. It is called with the policy and the Config (see examples/)."""
+    """A learner of your own, in place of shoal's. It is called with the policy and the Config."""
 
     @model_validator(mode="after")
     def _agree(self) -> Self:

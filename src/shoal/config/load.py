@@ -21,6 +21,8 @@ MOST_BYTES: Final = 2**20
 """Of a file of settings."""
 SHOWN: Final = 120
 """Characters of a value that a message shows."""
+RESUMABLE: Final = {"rounds", "threads", "checkpoint_every"}
+"""Settings that a resumed run may change."""
 KINDS = {"int", "float", "bool"}
 """What pydantic adds to the name of a setting of several types."""
 
@@ -46,13 +48,15 @@ def make_config(
     would be right.
 
     What comes from a file is not trusted. `allow_code`: the user allows this source to name code that is run.
-    `typed_endpoints`: the user typed the addresses of endpoints, so that they may receive his key.
+    `typed_endpoints`: the user typed the addresses of endpoints, so that they may receive the user's key.
     """
     version = settings.get("version", CONFIG_VERSION)
-    if version != CONFIG_VERSION:
+    if version == 1:  # old names get a hint each
+        settings = settings | {"version": CONFIG_VERSION}
+    elif version != CONFIG_VERSION:
         raise UserError(
             f"{source} has version {_shown(version)} of the format, and this shoal reads version {CONFIG_VERSION}: "
-            "settings have other names now, and checkpoints of that version do not load (CHANGELOG.md)"
+            "take the shoal that wrote it, or write the settings anew"
         )
     try:
         config = kind.model_validate(settings)
@@ -71,10 +75,38 @@ def config_from_keywords(settings: dict[str, Any]) -> Config:
     return make_config(from_keywords(settings), "the arguments", allow_code=True, typed_endpoints=True)
 
 
-def config_of_run(folder: Path, settings: dict[str, Any]) -> Config:
-    """The settings in a run's folder, with `settings` (keyword arguments) over them. Raises `UserError`."""
-    kept = read_config(folder / "config.toml")
-    return make_config(merged(kept, from_keywords(settings)), str(folder), allow_code=True)
+def load_config(path: str | Path, allow_code: bool = False) -> Config:
+    """The settings in a TOML file.
+
+        config = shoal.load_config("my.toml")
+
+    A file may come from somebody else. So one that names code (module:attribute) is refused unless you `allow_code`,
+    and no key is sent to the endpoints that it names. Raises `UserError`.
+    """
+    return make_config(read_config(Path(path)), str(path), allow_code)
+
+
+def resumed_config(folder: Path, changes: dict[str, Any], allow_code: bool, network: bool = False) -> Config:
+    """The settings of the run in `folder`, with nested `changes` over them. Raises `UserError` if one of these must not
+    change. `network`: whether settings of `[network]` may."""
+    allowed = RESUMABLE | ({"network"} if network else set())
+    fixed = sorted(set(changes) - allowed)
+    if fixed:
+        raise UserError(
+            f"a resumed run keeps its settings: {', '.join(fixed)} cannot change, only {', '.join(sorted(allowed))} can"
+        )
+    file = folder / "config.toml"
+    if not file.exists():
+        raise UserError(f"{folder} is not the folder of a run (it has no config.toml): nothing to resume")
+    kept = read_config(file)
+    version = kept.get("version", CONFIG_VERSION)
+    if version != CONFIG_VERSION:
+        raise UserError(
+            f"{file} has version {_shown(version)} of the format, and this shoal resumes runs of version "
+            f"{CONFIG_VERSION} alone: start a new run from one of its models (--model CHECKPOINT/NODE)"
+        )
+    make_config(kept, str(file), allow_code)  # so that the file is blamed for what is wrong in it
+    return make_config(merged(kept, changes), "the command line", allow_code=True)
 
 
 def refuse_code(code: list[str], source: str) -> None:

@@ -1,18 +1,19 @@
-"""Code of one's own, which a setting names as `module:attribute`. It is imported here and nowhere else.
+"""Code of your own, which a setting names as `module:attribute` or `path/to/file.py:attribute`. It is imported here and
+nowhere else.
 
-Whoever calls this has the user's word for it: `config.make_config` refuses a file that names code, unless the user
-said --allow-code. Importing a module runs it; what is found there is looked at before it is called.
+`config.load.make_config` has already refused files that name code, unless the user gave --allow-code. Importing a
+module runs it; what is found there is checked before it is called.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
-import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import FunctionType
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from shoal.errors import UserError, nearest
 
@@ -47,20 +48,36 @@ def reward_function(name: str) -> Callable[..., Any]:
     return function
 
 
-def factory(name: str, what: str) -> Callable[..., Any]:
-    """A class or function that makes a part of a node (`what`: "policy", "learner" or "selection"). Raises
-    `UserError`."""
-    found = _imported(name, what)
-    if not callable(found):
-        raise UserError(f"{what} {name!r} is not a class or a function")
-    made: Callable[..., Any] = found
+Part = TypeVar("Part")
+
+
+def make_part(name: str, what: str, kind: type[Part], *arguments: Any) -> Part:
+    """The part of a node that `name` makes when it is called with `arguments`. `what`: policy, learner or selection;
+    `kind`: its protocol. Raises `UserError` if it cannot be made, or has not what the protocol asks for."""
+    make = _imported(name, what)
+    try:
+        part = make(*arguments)
+    except TypeError as error:
+        raise UserError(f"{what} {name!r} cannot be made: {error} (see examples/own_{what}.py)") from error
+    missing = sorted(member for member in dir(kind) if not member.startswith("_") and not hasattr(part, member))
+    if missing:
+        raise UserError(f"{what} {name!r} lacks {', '.join(missing)}: see shoal.protocols.{kind.__name__}")
+    made: Part = part
     return made
 
 
+def look_in(folder: Path) -> None:
+    """Modules are found in this folder, too."""
+    if (found := str(folder.resolve())) not in sys.path:
+        sys.path.append(found)
+
+
 def _imported(name: str, what: str) -> Any:
-    module_name, _, attribute = name.partition(":")
-    if (here := os.getcwd()) not in sys.path:
-        sys.path.append(here)  # an installed program does not look there by itself
+    module_name, _, attribute = name.rpartition(":")
+    look_in(Path.cwd())  # an installed program does not look there by itself
+    if module_name.endswith(".py"):
+        look_in(Path(module_name).resolve().parent)
+        module_name = Path(module_name).stem
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # a module may raise anything while it is imported

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from shoal.config.own_code import factory
+from shoal.config.own_code import make_part
 from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.errors import UserError
@@ -24,7 +24,6 @@ from shoal.node import Node
 from shoal.parallel.rank_zero import RankZeroPolicy, RankZeroVerifier
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.parallel.workers import RemoteLearner, RemotePolicy, Workers
-from shoal.policy.endpoint import EndpointPolicy
 from shoal.policy.language import LanguagePolicy
 from shoal.protocols import Learner, Policy, Selection, Swarm
 from shoal.protocols import Verifier as AnyVerifier
@@ -117,7 +116,7 @@ class Nodes:
         """One node that answers with `policy`."""
         config = self.config
         answers: Policy = policy
-        if self.ranks.size > 1 and isinstance(policy, EndpointPolicy):
+        if self.ranks.size > 1 and not isinstance(policy, LanguagePolicy):
             answers = RankZeroPolicy(policy, self.ranks)
         return Node(
             name=name,
@@ -138,8 +137,7 @@ class Nodes:
     def make_learner(self, name: str, policy: Policy) -> Learner | None:
         """The learner that trains `policy`; None for a policy that only answers."""
         if self.config.learner.factory:
-            learner: Learner = factory(self.config.learner.factory, "learner")(policy, self.config)
-            return learner
+            return make_part(self.config.learner.factory, "learner", Learner, policy, self.config)  # type: ignore[type-abstract]
         if isinstance(policy, RemotePolicy):
             return RemoteLearner(policy.workers, name)
         return make_learner(self.config, policy, self.ranks) if isinstance(policy, LanguagePolicy) else None
@@ -207,8 +205,8 @@ class Nodes:
         """The nodes' policies. Those in workers are still being loaded."""
         config = self.config
         if config.policy.factory:
-            make = factory(config.policy.factory, "policy")
-            return [make(config, checkpoint / name if checkpoint else None) for name in names]
+            folders = [checkpoint / name if checkpoint else None for name in names]
+            return [make_part(config.policy.factory, "policy", Policy, config, folder) for folder in folders]  # type: ignore[type-abstract]
         sources = {name: config.policy.model[place % len(config.policy.model)] for place, name in enumerate(names)}
         learning = {name: source for name, source in sources.items() if not is_endpoint(source)}
         count = count_workers(config, learning, self.placement, self.ranks, self.member is not None)
@@ -224,8 +222,7 @@ class Nodes:
 
     def _selection(self) -> Selection:
         if name := self.config.selection.factory:
-            selection: Selection = factory(name, "selection")(self.config)
-            return selection
+            return make_part(name, "selection", Selection, self.config)  # type: ignore[type-abstract]
         return FairSelection(self.config.selection, self.config.external.gate)
 
     def _place(self, name: str) -> Swarm:

@@ -232,6 +232,17 @@ def run_metrics(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+MODEL_FILES = ("config.json", "adapter_config.json")
+"""One of them is in every model's folder. A node that answers by an endpoint has none."""
+
+
+def models(run: Path) -> dict[str, Path]:
+    """Each node's model in the last checkpoint of a run's folder; empty without checkpoints."""
+    latest = max(checkpoints(run), default=None)
+    rooms = sorted(latest[1].iterdir()) if latest else []
+    return {room.name: room for room in rooms if any((room / name).exists() for name in MODEL_FILES)}
+
+
 def checkpoints(run: Path) -> list[tuple[int, Path]]:
     """The complete checkpoints in a run's folder: their rounds and folders."""
     names = ((re.fullmatch(r"round-(\d+)", path.name), path) for path in (run / CHECKPOINTS).glob("round-*"))

@@ -29,7 +29,7 @@ class Joined(Membership):
         """`rewards`: what answers are rewarded by, if not by the verifier alone; the caller closes it."""
         config = config.resolved()
         policy = config.policy
-        model = public_name(policy.model[0])
+        model = None if policy.factory else public_name(policy.model[0])
         super().__init__(
             config,
             identity,

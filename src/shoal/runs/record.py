@@ -1,4 +1,4 @@
-"""Writes down what happened in a round, and says it to whoever watches."""
+"""Writes a round's results to the run's folder and reports them to the watcher."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Watcher(Protocol):
         ...
 
     def note(self, text: str) -> None:
-        """What is not as it should be; empty if all is well."""
+        """A warning; empty if there is none."""
         ...
 
     def update(self, rows: Sequence[Mapping[str, Any]], round: int) -> None:
@@ -53,7 +53,7 @@ class Record:
         self.watch.update(rows, round)
 
     def note(self, results: Sequence[RoundResult]) -> None:
-        """Says what is not as it should be."""
+        """Reports warnings."""
         member = self.nodes.member
         notes = [trouble] if (trouble := self.nodes.scoring.trouble) else []
         notes += [member.judges.trouble] if member and member.judges and member.judges.trouble else []

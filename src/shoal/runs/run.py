@@ -53,7 +53,7 @@ class Run:
         A held-out evaluation ends at once then. A resumed run begins with it, and gets the same figures.
         """
         config, nodes = self.config, self.nodes
-        if nodes.ranks.any(self._lacks_evaluation()) and not self._make_up(stop):
+        if nodes.ranks.any(self._lacks_evaluation()) and not self._evaluate_late(stop):
             return
         while nodes.round < config.rounds and not nodes.ranks.any(stop.is_set()):
             self._round(stop)
@@ -63,6 +63,11 @@ class Run:
             self._checkpoint()
         elif self.folder is not None:
             self.folder.flush()
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rounds are done, with the last evaluation."""
+        return self.nodes.round >= self.config.rounds and not self._lacks_evaluation()
 
     def _round(self, stop: threading.Event) -> None:
         nodes, config = self.nodes, self.config
@@ -95,8 +100,8 @@ class Run:
         rows = [row for row in self.folder.metrics() if row["round"] == self.nodes.round]
         return not any("eval/pass@1" in row for row in rows)
 
-    def _make_up(self, stop: threading.Event) -> bool:
-        """Evaluates in the current round and writes it down. Returns False if it was stopped."""
+    def _evaluate_late(self, stop: threading.Event) -> bool:
+        """Runs an evaluation that an earlier stop cut short. Returns False if it is stopped again."""
         nodes, now = self.nodes, time.time()
         found = self._evaluate(stop)
         if found is None:

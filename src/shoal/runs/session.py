@@ -73,6 +73,10 @@ def execute(
     nodes' names and the metrics so far. Raises `UserError`.
     """
     stop = stop or threading.Event()
+    if identity:
+        from shoal.runs.join import check_network  # the network, only now
+
+        check_network(config)
     folder = RunFolder.open(resume) if resume else RunFolder.create(out or new_folder(), config.resolved().to_toml())
     with folder, ExitStack() as stack:
         if identity:
@@ -81,7 +85,6 @@ def execute(
         checkpoint = latest[1] if latest else None
         if resume:  # a run that was killed before its first checkpoint begins again
             folder.rewind(latest[0] if latest else -1)
-            write_atomically(folder.path / CONFIG, config.to_toml().encode())
         names = [identity.name] if identity else node_names(config)
         _check_names(folder, checkpoint, names[0], identity)
         if identity:
@@ -93,10 +96,13 @@ def execute(
             nodes = stack.enter_context(closing(Nodes(config, watcher.status, checkpoint, ranks)))
         else:
             nodes, watcher = _join(config, folder, watcher, checkpoint, ranks, identity, stack)
-        Run(nodes, folder, watcher, checkpoint).go(stop)
+        run = Run(nodes, folder, watcher, checkpoint)
+        if resume:  # with the rounds, threads and addresses that have changed
+            write_atomically(folder.path / CONFIG, config.to_toml().encode())
+        run.go(stop)
         draw_curves(run_metrics(folder.path), folder.path / CURVES, title(config))
         device = f"{nodes.placement}" + (f", {ranks.size} ranks" if ranks.size > 1 else "")
-        return Outcome(folder.path, nodes.round, nodes.round >= config.rounds, device)
+        return Outcome(folder.path, nodes.round, run.finished, device)
 
 
 def follow(config: Config, ranks: Ranks, stop: threading.Event, name: str = "") -> Outcome:
@@ -104,8 +110,9 @@ def follow(config: Config, ranks: Ranks, stop: threading.Event, name: str = "") 
     checkpoint = ranks.broadcast(None)
     member = Member(name, RankZeroSwarm(None, ranks)) if name else None
     with closing(Nodes(config, checkpoint=checkpoint, ranks=ranks, member=member)) as nodes:
-        Run(nodes, None, Silent(), checkpoint).go(stop)
-        return Outcome(Path(), nodes.round, nodes.round >= config.rounds, f"{nodes.placement}")
+        run = Run(nodes, None, Silent(), checkpoint)
+        run.go(stop)
+        return Outcome(Path(), nodes.round, run.finished, f"{nodes.placement}")
 
 
 def _join(
@@ -117,7 +124,7 @@ def _join(
     identity: Identity,
     stack: ExitStack,
 ) -> tuple[Nodes, Watcher]:
-    """One node with a place in a swarm over the network, and a watcher that also reports how the swarm stands."""
+    """One node with a place in a swarm over the network, and a watcher that also reports the state of the swarm."""
     from shoal.rewards import rewards_of
     from shoal.runs.join import Joined  # the network, only now
     from shoal.runs.models import place_rank

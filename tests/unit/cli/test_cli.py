@@ -222,7 +222,7 @@ def test_mistakes_on_the_command_line(argv: list[str], said: str, here: Path, ca
         ),
         ("[swarm]\nnods = 3\n", "one.toml: there is no setting 'swarm.nods'; did you mean 'swarm.nodes'?"),
         ("rounds = 0\n", "one.toml: rounds = 0: input should be greater than or equal to 1"),
-        ("version = 1\n", "one.toml has version 1 of the format, and this shoal reads version 2"),
+        ("version = 3\n", "one.toml has version 3 of the format, and this shoal reads version 2"),
         ("rounds = \n", "one.toml is not TOML"),
     ],
 )

@@ -50,6 +50,8 @@ class ExperimentConfig(Section):
     def _agree(self) -> Self:
         if self.adversaries and self.contributors:
             raise ValueError("the last nodes are adversaries or contributors: take one of the two")
+        if self.source == "replay" and self.shuffle == "external":
+            raise ValueError("replayed rollouts are the node's own: take shuffle = 'all'")
         if self.contributor == "picker" and self.contributor_answers > self.contributor_generations:
             raise ValueError(f"contributor_answers = {self.contributor_answers} is more than it generates")
         return self
