@@ -64,7 +64,7 @@ def test_settings_and_a_config_are_one_or_the_other() -> None:
         shoal.run(shoal.Config(rounds=1), rounds=3)
     with pytest.raises(shoal.UserError, match="not both"):
         shoal.evaluate("guppy", shoal.Config(), samples=2)
-    with pytest.raises(shoal.UserError, match="did you mean 'learner.learning_rate'"):
+    with pytest.raises(shoal.UserError, match=r"did you mean 'learner\.learning_rate'"):
         shoal.run(lerning_rate=1)
 
 
@@ -75,9 +75,9 @@ def test_files_from_somebody_else_run_no_code(here: Path) -> None:
         shoal.load_config("evil.toml")
     shoal.run(rounds=1, out="one", **SMALL)
     config = here / "one" / "config.toml"
-    config.write_text(config.read_text().replace("[selection]", '[selection]\nfactory = "evil:S"\nfactory_ = ""', 1))
-    text = config.read_text().replace('factory_ = ""\n', "").replace('trust = false\nfactory = ""', "trust = false")
-    config.write_text(text)
+    before = 'trust = false\nfactory = ""'
+    assert before in config.read_text()
+    config.write_text(config.read_text().replace(before, before.replace('""', '"evil:S"')))
     with pytest.raises(shoal.UserError, match="names code"):
         shoal.run(resume="one", rounds=2)
     assert not (here / "owned").exists()
