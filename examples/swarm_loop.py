@@ -2,8 +2,8 @@
 
     python examples/swarm_loop.py
 
-Runs in about a minute on two cores. What this leaves out, `shoal.Node` and `shoal.run` have: places of dead rollouts
-filled by others', strangers on a network, checkpoints, charts, worker processes. The paper is arXiv 2509.08721.
+Runs in about a minute on two cores. `shoal.Node` and `shoal.run` add: others' rollouts in place of zero-variance
+ones, strangers on a network, checkpoints, charts, worker processes. The paper is arXiv 2509.08721.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class Rollout(msgspec.Struct, frozen=True):
     def decode(data: bytes) -> Rollout:
         """The rollout in `data`, strictly typed. Raises `msgspec.MsgspecError` if it is not one.
 
-        One with `token_ids` is none: a learner would take them for its own policy's in place of the text.
+        A rollout with `token_ids` is refused: a learner would train on those ids instead of the text.
         """
         rollout = _decoder.decode(data)
         if any(completion.token_ids is not None for completion in rollout.completions):

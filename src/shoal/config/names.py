@@ -71,7 +71,7 @@ REMOVED = {
 
 
 def short_names(names: list[str]) -> dict[str, str]:
-    """The short name of each dotted name that has one. A last part that several of `names` share is none."""
+    """The short name of each dotted name that has one. A last part that several names share is not a short name."""
     leaves = Counter(name.rpartition(".")[2] for name in names)
     short = {name: SHORT.get(name, name.rpartition(".")[2]) for name in names}
     return {name: leaf for name, leaf in short.items() if name in SHORT or leaves[leaf] == 1}
@@ -101,7 +101,7 @@ def from_keywords(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def old_name(where: list[str]) -> str:
-    """What became of a setting that is not known any more; empty if there never was one of this name."""
+    """What happened to a renamed or removed setting; empty for other names."""
     name = ".".join(where)
     if name in REMOVED:
         return f"it was removed: {REMOVED[name]}"

@@ -2,7 +2,7 @@
 
     judges = Judges(["http://one.example.org:7460", "http://two.example.org:7460"], identity, model="guppy")
     row |= judges.ask(node.policy, node.round, seed)          # figures; None where there is no score
-    judges.trouble                                            # a line for whoever watches, or ""
+    judges.trouble                                            # a warning for the display, or ""
 
 The policy answers all questions in one batch. A round waits at most `patience` seconds for the questions, and as long
 again for the scores. A judge that failed is left alone for a while, twice as long each time, so that a dead one costs

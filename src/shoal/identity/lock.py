@@ -1,7 +1,9 @@
 """Two nodes with one key draw the same questions and never hear each other. This lock notices the second one.
 
-with only_node(identity_path(), "reef"):    # UserError if another process of this machine is in the block
-    ...
+    with only_node(identity_path(), "reef"):
+        ...
+
+It raises `UserError` if another process of this machine is in the block.
 """
 
 from __future__ import annotations

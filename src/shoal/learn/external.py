@@ -1,5 +1,5 @@
-"""How much other nodes' completions count in an update: at most as much as own ones, and less where only their makers
-would have written them.
+"""How much other nodes' completions count in an update: at most as much as own ones, and less for
+text that this node's policy finds unlikely.
 
 Each token gets a weight in [0, 1], constant in the gradient, that multiplies its loss. It follows from the completion's
 likelihood here when the round began (pi) and an estimate of its likelihood where it was made (mu): the mean likelihood

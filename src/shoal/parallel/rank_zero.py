@@ -1,6 +1,6 @@
-"""What only rank zero of several ranks does, and then tells the others: ask the world, and score what comes back.
+"""Stand-ins for objects that only rank zero has: it calls them and broadcasts the result.
 
-Each class stands for rank zero's object on all ranks. Its methods are collective calls (see `ranks`).
+Their methods are collective calls (see `ranks`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Writes that survive a kill at any instant, and errors of the disk in one line.
 
-write_atomically(path, data)        # `path` has its old content or all of the new
+    write_atomically(path, data)
+
+Afterwards `path` has its old content or all of the new.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Builds the nodes of a process from a configuration.
 
-nodes = Nodes(Config().resolved())
-nodes.each([node.act for node in nodes])
-nodes.close()
+    nodes = Nodes(Config().resolved())
+    nodes.each([node.act for node in nodes])
+    nodes.close()
+
+`runs.run` runs their rounds.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ policy = trial_policy(config, "guppy")
 model = measure(config, policy, "guppy", Tasks(config.tasks))
 memory = estimate([(model.sizes, model.work)], program_bytes(config))    # bytes, by what takes them
 speed = try_out(config, policy, tasks)                                   # changes the model
-seconds(config, {"guppy": speed}, tasks)
+expected_seconds(config, {"guppy": speed})
 """
 
 from __future__ import annotations

@@ -32,8 +32,10 @@ from shoal.runs.record import Record, Watcher
 class Run:
     """Rounds of `nodes`, with evaluations, a record and checkpoints.
 
-    with closing(Nodes(config)) as nodes:
-        Run(nodes, folder, watch).go(threading.Event())
+        with closing(Nodes(config)) as nodes:
+            Run(nodes, folder, watch).go(threading.Event())
+
+    `runs.session.execute` adds the folder and the curves.
     """
 
     def __init__(self, nodes: Nodes, folder: RunFolder | None, watch: Watcher, checkpoint: Path | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Reports how a joined node's swarm stands: in the display, and in a file of the run's folder for `shoal status`."""
+"""Reports the state of a joined node's swarm: in the display, and in a file of the run's folder for `shoal status`."""
 
 from __future__ import annotations
 

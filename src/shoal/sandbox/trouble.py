@@ -1,4 +1,4 @@
-"""Why answers scored 0 although nobody knows whether they are wrong: one line for whoever watches a run."""
+"""Why answers scored 0 although nobody knows whether they are wrong: a warning of one line."""
 
 from __future__ import annotations
 

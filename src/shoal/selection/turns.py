@@ -4,10 +4,9 @@ Makers come in random order, and each gives one rollout before anybody gives a s
 
 - Nobody gives more than half of the places, unless nobody else has anything to give.
 - Newcomers together give at most half of the places while known makers have something left: new names cost nothing.
-- Where at least four makers are present or have given of late, one that has given more of the gradient than the others
-  on average gives one rollout in every other update, by chance, until they have caught up. Otherwise a maker that
-  always has something to give would have most of the gradient whenever the others have little; and who alone can
-  teach is still heard. Newcomers do not count here for those who are known.
+- With four makers or more, those above the average share of the gradient give one rollout or none, by a coin, until the
+  others catch up. Otherwise a maker that always has something to give would have most of the gradient whenever the
+  others have little. Newcomers do not count in the average of known makers.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ SEVERAL = 4
 
 @dataclass
 class Turns:
-    """Chooses rollouts by turns, and remembers who gave how much of the foreign gradient of late."""
+    """Chooses rollouts by turns, and remembers each maker's recent share of the foreign gradient."""
 
     _given: dict[str, float] = field(default_factory=dict)
     """For each maker the sum of its shares of the foreign gradient, fading."""
@@ -111,7 +110,7 @@ class Turns:
         return self._above(known) | (self._above([*newcomers]) - {*known})
 
     def _above(self, makers: Sequence[str]) -> set[str]:
-        """Those of `makers` above their mean, if there are several; which is to be above the mean of the others."""
+        """The makers above the mean, if there are at least four."""
         if len(makers) < SEVERAL:
             return set()
         mean = fmean(self._given.get(maker, 0.0) for maker in makers)

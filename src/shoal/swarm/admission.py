@@ -138,7 +138,7 @@ class Admission:
         return [scored for claim in claims if (scored := self.examine(claim, patient=True)[0]) is not None]
 
     def attribute(self, id: str, data: bytes) -> Claim | None:
-        """Finds out who made the message and whether he may send it now; None if it is refused. A flood costs no more
+        """Identifies the maker of a message and whether it may send now; None if it is refused. A flood costs no more
         than this."""
         try:
             return self._attributed(id, data)

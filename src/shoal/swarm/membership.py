@@ -1,9 +1,11 @@
 """A node's membership in a swarm of strangers: identity, secret, transport, admission and neighbours make a link.
 
-member = Membership(config, identity, kind="human")
-member.link.share(rollouts)
-member.link.receive()            # scored and admitted by this node
-member.close()
+    member = Membership(config, identity, kind="human")
+    member.link.share(rollouts)
+    member.link.receive()            # scored and admitted by this node
+    member.close()
+
+Learning nodes (`runs.join`) and people (`apps.human`) use it alike.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ class Membership:
         limits: AdmissionLimits | None = None,
         neighbours: int = START,
     ) -> None:
-        """`kind`, `model`, `sampling`: what others learn of who answers. `rewards`: rewards beside the verifier.
+        """`kind`, `model`, `sampling`: what other nodes are told about this one. `rewards`: beside the verifier.
         `limits`: by default those of `config`. `neighbours`: how many peers to listen to at the start."""
         network = config.network
         self.config = config

@@ -72,7 +72,7 @@ class Subscriptions:
 
     @property
     def known(self) -> int:
-        """Peers that are there, as far as this node knows."""
+        """The number of peers that are known to be online."""
         with self.lock:
             return len(self.neighbours.known)
 

@@ -30,7 +30,7 @@ from shoal.sandbox.verifier import Verifier as SandboxVerifier
 
 
 class Experiment(Nodes):
-    """Nodes that may be frozen, deaf, deceived, hostile, or contributors that never learn."""
+    """Nodes under the controls of `[experiment]`."""
 
     def __init__(self, config: LabConfig, checkpoint: Path | None, verifier: SandboxVerifier) -> None:
         """As `Nodes`."""
