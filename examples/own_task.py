@@ -5,7 +5,7 @@
 
 A task makes the question of any `seed` and `index` again, on any machine, and scores answers to it. Partial credit
 gives a model something to climb: with 1 for a right answer and 0 for all else, a model that never finds one learns
-nothing.
+nothing. In these thirty rounds guppy learns to answer with a number; a larger model goes on from there.
 """
 
 from __future__ import annotations

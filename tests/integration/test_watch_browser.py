@@ -22,8 +22,6 @@ from test_watch_judge import fill as fill_book
 from test_watch_swarm import ADA, BOB, said
 from watched import HOSTILE, hostile_run, metric, small_run
 
-pytest.importorskip("duckdb", reason="pip install 'shoal[watch]'")
-pytest.importorskip("uvicorn", reason="pip install 'shoal[watch]'")
 pytest.importorskip("playwright", reason="pip install playwright")
 
 import uvicorn

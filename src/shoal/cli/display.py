@@ -91,7 +91,7 @@ class LiveDisplay:
                 options.max_width, console.size.height - 8 - LEGEND_LINES - len(self._panel), options.ascii_only
             )
             yield Text()
-            yield Text(LEGEND, "dim")
+            yield Text(LEGEND, "dim", no_wrap=False, overflow="fold")
             for line in self._panel:
                 yield plain(line, "dim")
             words = [(self._status, "cyan"), (self._note, "yellow")]

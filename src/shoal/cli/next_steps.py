@@ -9,7 +9,5 @@ from rich.console import Console
 
 def print_next(console: Console, steps: Mapping[str, str]) -> None:
     """Prints commands, each with its purpose."""
-    width = max(map(len, steps))
-    console.print("\nnext:", markup=False)
     for command, purpose in steps.items():
-        console.print(f"  {command:{width}}   {purpose}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"\n{purpose}:\n  {command}", markup=False, highlight=False, soft_wrap=True)

@@ -96,14 +96,15 @@ def print_result(console: Console, outcome: Outcome, config: Config, command: st
     rounds = max((row["round"] for row in rows), default=0)
     if rounds and evaluated:
         first, last = _means(rows, "eval/pass@1", (min(evaluated),) * 2, (max(evaluated),) * 2)
-        times = f", {last / first:.1f} times" if first else ""
         tenth = max(1, rounds // 10)
         early, late = _means(rows, "reward/local", (1, tenth), (rounds - tenth + 1, rounds))
-        say(f"held-out pass@1  {first:.3f} -> {last:.3f}{times} (round {min(evaluated)} to {max(evaluated)})")
+        say(f"held-out pass@1  {first:.3f} -> {last:.3f} (round {min(evaluated)} to {max(evaluated)})")
         say(f"local reward     {early:.3f} -> {late:.3f} (first and last {tenth} rounds)")
         say(f"{rounds} rounds on {outcome.device}")
     say(f"folder  {folder}")
     say(f"curves  {folder / CURVES}")
+    for warning in filter(None, outcome.warnings):
+        say(f"warning: {warning}")
     model = best_model(folder, rows)
     if model:
         say(f"model   {model}")

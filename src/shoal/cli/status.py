@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal.errors import UserError
-from shoal.runs.folder import METRICS, run_metrics
-from shoal.runs.swarm_status import STALE, STATUS, read_status, reasons, size
+from shoal.runs.folder import METRICS, STATUS, run_metrics
+from shoal.runs.swarm_status import STALE, read_status, reasons, size
 from shoal.runs.tables import read_gradient_shares
 from shoal.untrusted import json_safe, printable
 
@@ -50,7 +50,9 @@ def newest() -> Path:
     """The folder in `runs/` with the newest status. Raises `UserError` if there is none."""
     found = list(Path("runs").glob(f"*/{STATUS}"))
     if not found:
-        raise UserError("no node of a swarm runs in this folder: `shoal join` starts one; give its folder otherwise")
+        raise UserError(
+            "no node runs in this folder: start one with `shoal join`, or name its folder: shoal status DIR"
+        )
     return max(found, key=lambda path: path.lstat().st_mtime).parent
 
 

@@ -17,9 +17,9 @@ class LearnerConfig(Section):
     optim: Literal["adamw", "adafactor", "adamw_8bit"] = "adamw"
     """The optimizer. adamw keeps 8 bytes of state for each parameter, adamw_8bit 2 (CUDA, `shoal[8bit]`), adafactor
     almost none."""
-    loss_type: Literal["grpo", "dr_grpo", "dapo", "bnpo", "cispo", "gspo"] = "dr_grpo"
-    """The loss: grpo, dr_grpo, dapo, bnpo, cispo or gspo. Token losses are averaged over each sequence first (grpo),
-    over a constant (dr_grpo) or over all tokens (dapo, bnpo). gspo: one ratio for each sequence. cispo: the ratio is a
+    loss_type: Literal["grpo", "dr_grpo", "dapo", "cispo", "gspo"] = "dr_grpo"
+    """The loss: grpo, dr_grpo, dapo, cispo or gspo. Token losses are averaged over each sequence first (grpo),
+    over a constant (dr_grpo) or over all tokens (dapo). gspo: one ratio for each sequence. cispo: the ratio is a
     weight with an upper bound."""
     scale_rewards: Literal["none", "group", "batch"] = "none"
     """Divide advantages by the standard deviation of the rewards of their group, of the whole batch, or not at all."""

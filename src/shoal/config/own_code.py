@@ -81,7 +81,9 @@ def _imported(name: str, what: str) -> Any:
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # a module may raise anything while it is imported
-        raise UserError(f"{what} {name!r}: cannot import {module_name!r}: {error}") from error
+        raise UserError(
+            f"{what} {name!r}: cannot import {module_name!r} (looked in this folder, too): {error}"
+        ) from error
     try:
         return getattr(module, attribute)
     except AttributeError:

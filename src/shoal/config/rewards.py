@@ -111,7 +111,7 @@ class RankingsRewardSpec(RewardSection):
 
     kind: Literal["rankings"] = "rankings"
     file: str = Field(min_length=1)
-    """An SQLite file; it is made if it does not exist."""
+    """The SQLite file in which `shoal human` keeps them (SWARM-rankings.sqlite in its --home)."""
     method: Literal["mean_rank", "bradley_terry"] = "mean_rank"
     """How several rankings become one reward."""
 

@@ -109,17 +109,17 @@ def token_weights(lengths: list[int], loss_type: str, max_completion_length: int
     `lengths`: trained tokens of every sequence of the update, those without advantage included. With N sequences:
     `grpo`, `gspo` 1 / (N length), the mean of sequence means (arXiv 2402.03300, eq. 3; arXiv 2507.18071, eq. 5);
     `dr_grpo` 1 / (N max_completion_length), a constant (arXiv 2503.20783);
-    `dapo`, `bnpo`, `cispo` 1 / (sum of lengths), the mean over all tokens (arXiv 2503.14476, eq. 8; arXiv 2506.13585,
+    `dapo`, `cispo` 1 / (sum of lengths), the mean over all tokens (arXiv 2503.14476, eq. 8; arXiv 2506.13585,
     eq. 4).
 
     As in TRL 1.16 without accumulation of gradients: an optimiser step is over all rollouts of a round here, and micro-
-    batches only bound memory. So `dapo` and `bnpo` are the same.
+    batches only bound memory. So TRL's `bnpo` is `dapo` here.
     """
     count = max(len(lengths), 1)
     if loss_type in ("grpo", "gspo"):
         return [1 / (count * max(length, 1)) for length in lengths]
     if loss_type == "dr_grpo":
         return [1 / (count * max_completion_length)] * len(lengths)
-    if loss_type in ("dapo", "bnpo", "cispo"):
+    if loss_type in ("dapo", "cispo"):
         return [1 / max(sum(lengths), 1)] * len(lengths)
     raise ValueError(f"unknown loss_type {loss_type!r}")

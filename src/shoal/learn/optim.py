@@ -55,6 +55,6 @@ def _bitsandbytes() -> Any:
         import bitsandbytes
     except ImportError as error:
         raise UserError(
-            "--optim adamw_8bit needs bitsandbytes, which is not installed: pip install 'shoal[8bit]'"
+            "--optim adamw_8bit needs bitsandbytes, which is not installed: pip install -e '.[8bit]'"
         ) from error
     return bitsandbytes

@@ -4,6 +4,7 @@ on the Hugging Face Hub."""
 from __future__ import annotations
 
 import contextlib
+import difflib
 import io
 import os
 from dataclasses import dataclass, replace
@@ -59,6 +60,8 @@ def load(name: str, device: torch.device) -> LanguageModel:
     if name != GUPPY and is_adapters(folder):
         base = load_base(folder, device)
         return replace(base, name=str(folder), model=merged_with_adapters(base.model, folder, base.name))
+    if name != GUPPY and not folder.exists() and difflib.get_close_matches(name, [GUPPY], cutoff=0.8):
+        raise UserError(f"there is no model '{name}'; did you mean '{GUPPY}'?")
     source, options = source_of(name)
     # Reading a GGUF file shows a progress bar that nothing turns off; downloads should show theirs.
     silence = contextlib.redirect_stderr(io.StringIO()) if "gguf_file" in options else contextlib.nullcontext()

@@ -27,7 +27,7 @@ from shoal.sandbox.process import GuardedProcess
 from shoal.sandbox.trouble import Trouble
 from shoal.sandbox.verifier import MAX_TEXT
 
-COMMAND = (sys.executable, "-P", "-m", "shoal.rewards.function_worker")
+COMMAND = (sys.executable, "-P", "-c", "from shoal.rewards.function_worker import main; main()")
 BATCH = 64
 """Completions in one call at most."""
 SHARE = 8

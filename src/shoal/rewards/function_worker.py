@@ -1,4 +1,4 @@
-"""The process in which a reward function runs: `python -m shoal.rewards.function_worker`, started by `FunctionReward`.
+"""The process in which a reward function runs, started by `FunctionReward`.
 
 It calls the function as TRL's GRPOTrainer does: with keywords only, each a list with one item for each completion.
 """
@@ -158,5 +158,6 @@ def _nothing(*_arguments: object, **_options: object) -> None:
     """In place of the trainer's logging hooks."""
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """The process of a reward function."""
     serve(prepare)

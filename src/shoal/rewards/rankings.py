@@ -57,18 +57,23 @@ class Ranked:
 class Rankings:
     """Rankings in a file, and the rewards by them. Processes may share the file, and threads the object."""
 
-    def __init__(self, path: Path, method: Literal["mean_rank", "bradley_terry"] = "mean_rank") -> None:
-        """Makes the file if there is none. Raises `UserError` if it is another kind of file or cannot be written."""
+    def __init__(
+        self, path: Path, method: Literal["mean_rank", "bradley_terry"] = "mean_rank", read_only: bool = False
+    ) -> None:
+        """Makes the file if there is none. `read_only`: a path may be from somebody else's configuration, so nothing
+        is written. Raises `UserError` if it is another kind of file or cannot be used."""
         self.path = path
         self.method = method
+        self._place = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
         self.failures: Counter[str] = Counter()
         """Empty: answers are neither run nor read."""
         self.trouble = ""
         try:
             with self._open() as file:
-                file.execute(_TABLE)
+                file.execute("SELECT 1 FROM ranking LIMIT 1" if read_only else _TABLE)
         except (sqlite3.Error, OSError) as error:
-            raise UserError(f"{path} cannot hold rankings: {error}") from error
+            advice = "; `shoal human` makes such a file" if read_only else ""
+            raise UserError(f"{path} cannot hold rankings: {error}{advice}") from error
 
     def add(self, who: str, question: Question, ranking: Ranking) -> None:
         """Keeps one person's ranking of at least two answers. It replaces an earlier one of the same answers.
@@ -123,7 +128,7 @@ class Rankings:
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         """The file, open for one transaction: a connection belongs to the thread that made it."""
-        with contextlib.closing(sqlite3.connect(self.path, timeout=10.0)) as file, file:
+        with contextlib.closing(sqlite3.connect(self._place, uri=True, timeout=10.0)) as file, file:
             yield file
 
 

@@ -47,6 +47,7 @@ from shoal.selection.pool import Pool
 from shoal.selection.selection import FairSelection
 from shoal.swarm.memory import MemorySwarm
 from shoal.tasks import Tasks
+from shoal.tasks.suites import specs_of
 
 T = TypeVar("T")
 
@@ -59,6 +60,8 @@ class Member:
     swarm: Swarm
     tell: Callable[[Mapping[str, Any], Sequence[Mapping[str, Any]]], None] | None = None
     """Called after each round with its metrics and the rows of `learned.parquet`: tells the swarm how it went."""
+    need: Callable[[int, int], None] | None = None
+    """Called after each round with the live rollouts in the pool, and J."""
     judges: Judges | None = None
     """The judges that the node asks after each round."""
 
@@ -98,6 +101,7 @@ class Nodes:
         config, ranks = self.config, self.ranks
         if config.evaluation.judges and (self.member is None or ranks.size > 1):
             raise UserError("evaluation.judges is for `shoal join` in one process: other nodes evaluate themselves")
+        specs_of(config.tasks)  # a mistyped name is reported before anything is loaded
         use_threads(config, ranks)
         self.placement = place_rank(config, ranks)
         names = [self.member.name] if self.member else node_names(config)
@@ -147,6 +151,13 @@ class Nodes:
     def make_scorer(self, name: str) -> Scorer:
         """The scorer of one node."""
         return Scorer(self.tasks, self.scoring)
+
+    @property
+    def advice(self) -> str:
+        """What in the settings keeps the nodes from learning; empty if nothing does."""
+        if self.config.policy.num_generations == 1:
+            return "with --num-generations 1 nothing is learned from own rollouts: one answer has no others to compare"
+        return ""
 
     def is_evaluated(self, node: Node) -> bool:
         """Whether `node` is asked held-out questions."""

@@ -38,6 +38,8 @@ from shoal.untrusted import json_safe, open_regular, parse_json, printable
 Row = Mapping[str, Any]
 
 CONFIG, METRICS, CURVES, CHECKPOINTS = "config.toml", "metrics.jsonl", "curves.png", "checkpoints"
+STATUS = "swarm.json"
+"""The state of a joined node's swarm: see `runs.swarm_status`."""
 MAX_METRICS_BYTES = 1 << 30
 MAX_LINE_BYTES = 1 << 20
 """Of the metrics."""
@@ -184,7 +186,7 @@ class RunFolder:
         self._sweep()
         for name in (*TABLES, CHECKPOINTS):
             shutil.rmtree(self.path / name, ignore_errors=True)
-        for name in (METRICS, CURVES, CONFIG, LOCK):
+        for name in (METRICS, CURVES, CONFIG, STATUS, LOCK):
             with contextlib.suppress(OSError):  # it would hide the first error
                 (self.path / name).unlink()
         _remove_empty(made)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -41,7 +41,7 @@ def round_metrics(node: Node, result: RoundResult) -> dict[str, Any]:
         "swarm/local": node.I if learns else None,
         "swarm/external": node.J if learns else None,
         "rollouts/pool": len(node.pool) if learns else None,
-        "rollouts/live_pool": sum(scored.usable for scored in node.pool.candidates()) if learns else None,
+        "rollouts/live_pool": live_in_pool(node) if learns else None,
         "rollouts/refused": node.swarm.refused + node.scorer.refused,
         "completions/mean_length": _mean(lengths),
         "completions/truncated": _mean([c.finish_reason == FinishReason.length for c in completions]),
@@ -52,6 +52,11 @@ def round_metrics(node: Node, result: RoundResult) -> dict[str, Any]:
         **result.update.metrics,
         **{key: round(value, DIGITS) for key, value in result.update.metrics.items() if key == "external/nll_gap"},
     }
+
+
+def live_in_pool(node: Node) -> int:
+    """How many rollouts of other nodes are there to learn from."""
+    return sum(scored.usable for scored in node.pool.candidates())
 
 
 def rollout_rows(result: RoundResult) -> list[dict[str, Any]]:
@@ -78,7 +83,8 @@ def rollout_rows(result: RoundResult) -> list[dict[str, Any]]:
 def learned_rows(node: Node, result: RoundResult) -> list[dict[str, Any]]:
     """A row for each rollout that `node` learned from, its own and others': who learned from whom, and how much.
 
-    `gradient_share`: the maker's share of the update's gradient, divided equally among its rollouts in the batch.
+    `gradient_share`: the maker's share of the update's gradient, divided equally among its rollouts in the batch; null
+    if the learner does not report shares, or had nothing to learn.
     `gated_share`: the share of the maker's successes that the gate left out, null without a gate or successes.
     """
     update = result.update
@@ -97,11 +103,15 @@ def learned_rows(node: Node, result: RoundResult) -> list[dict[str, Any]]:
             "live": scored.live,
             "mean_reward": scored.mean_reward,
             "foreign": scored.foreign,
-            "gradient_share": update.gradient_shares.get(scored.rollout.node, 0.0) / counts[scored.rollout.node],
+            "gradient_share": _share(update.gradient_shares, scored.rollout.node, counts[scored.rollout.node]),
             "gated_share": update.gated_shares.get(scored.rollout.node),
         }
         for scored in result.batch
     ]
+
+
+def _share(shares: Mapping[str, float], maker: str, rollouts: int) -> float | None:
+    return shares.get(maker, 0.0) / rollouts if shares else None
 
 
 def _mean_reward(group: Sequence[Scored]) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from shoal.node import RoundResult
 from shoal.runs.build import Nodes
 from shoal.runs.folder import RunFolder
-from shoal.runs.metrics import learned_rows, rollout_rows
+from shoal.runs.metrics import learned_rows, live_in_pool, rollout_rows
 from shoal.runs.tables import LEARNED, ROLLOUTS
 
 
@@ -50,16 +50,19 @@ class Record:
             self.folder.save(LEARNED, round, learned)
             if self.nodes.member and self.nodes.member.tell:
                 self.nodes.member.tell(rows[0], learned)
+            if results and self.nodes.member and self.nodes.member.need:
+                [node] = self.nodes
+                self.nodes.member.need(live_in_pool(node), node.J)
         self.watch.update(rows, round)
 
     def note(self, results: Sequence[RoundResult]) -> None:
         """Reports warnings."""
         member = self.nodes.member
-        notes = [trouble] if (trouble := self.nodes.scoring.trouble) else []
+        notes = [warning for warning in (self.nodes.scoring.trouble, self.nodes.advice) if warning]
         notes += [member.judges.trouble] if member and member.judges and member.judges.trouble else []
         notes += [f"{n.name} gives fewer rollouts: {trouble}" for n in self.nodes if (trouble := n.policy.trouble)]
         pairs = zip(self.nodes, results, strict=True)
         short = [node.J for node, result in pairs if node.learner and len(result.foreign) < node.J]
         if short and (len(self.nodes.nodes) > 1 or member):
-            notes.append(f"fewer rollouts to learn from in a pool than J = {max(short)}: the round goes on with those")
+            notes.append(f"a pool has fewer than J = {max(short)} live rollouts: the round uses what there is")
         self.watch.note("; ".join(notes))

@@ -43,6 +43,8 @@ class Outcome:
     finished: bool
     """Whether that was the last round; otherwise the run can be resumed."""
     device: str
+    warnings: tuple[str, ...] = ()
+    """What was wrong during the run, such as a task whose scorer failed."""
 
 
 class Silent:
@@ -102,7 +104,7 @@ def execute(
         run.go(stop)
         draw_curves(run_metrics(folder.path), folder.path / CURVES, title(config))
         device = f"{nodes.placement}" + (f", {ranks.size} ranks" if ranks.size > 1 else "")
-        return Outcome(folder.path, nodes.round, run.finished, device)
+        return Outcome(folder.path, nodes.round, run.finished, device, (nodes.scoring.trouble, nodes.advice))
 
 
 def follow(config: Config, ranks: Ranks, stop: threading.Event, name: str = "") -> Outcome:
@@ -139,7 +141,7 @@ def _join(
     place = stack.enter_context(closing(Joined(config, identity, rewards)))
     reporter = stack.enter_context(closing(StatusReporter(watcher, place, folder.path, config.swarm.external)))
     swarm = RankZeroSwarm(place.link, ranks) if ranks.size > 1 else place.link
-    member = Member(identity.name, swarm, place.tell, place.judges)
+    member = Member(identity.name, swarm, place.tell, place.link.need, place.judges)
     nodes = stack.enter_context(closing(Nodes(config, reporter.status, checkpoint, ranks, member, rewards)))
     place.admission.control = ControlText(nodes.control_strings())
     gc.collect()  # a later full collection would walk over all that was imported, and delay what comes in

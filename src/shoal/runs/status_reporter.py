@@ -11,8 +11,9 @@ from typing import Any
 
 from shoal.errors import UserError
 from shoal.runs.atomic import write_atomically
+from shoal.runs.folder import STATUS
 from shoal.runs.record import Watcher
-from shoal.runs.swarm_status import STATUS, lines
+from shoal.runs.swarm_status import lines
 from shoal.swarm.membership import Membership
 from shoal.untrusted import json_safe
 
@@ -20,7 +21,7 @@ INTERVAL = 2.0  # seconds between two reports while a round takes long
 
 
 class StatusReporter:
-    """Stands between a run and its watcher, and tells the link after each round what the pool needs. Close it."""
+    """Stands between a run and its watcher. Close it."""
 
     def __init__(self, watcher: Watcher, member: Membership, folder: Path, wanted: int) -> None:
         """`wanted`: J, the rollouts of others that an update can use."""
@@ -44,7 +45,6 @@ class StatusReporter:
         row = rows[0]
         if row.get("rollouts/pool") is not None:
             self._pool |= {"rollouts": row["rollouts/pool"], "live": row["rollouts/live_pool"]}
-            self._member.link.need(self._pool["live"], self._pool["wanted"])
         self._share = row.get("gradient/external")
         self._watcher.update(rows, round)
         self._report()

@@ -13,9 +13,9 @@ from typing import Annotated, Any
 import msgspec
 
 from shoal.errors import UserError
+from shoal.runs.folder import STATUS
 from shoal.untrusted import parse_json, read_regular
 
-STATUS = "swarm.json"
 STALE = 15.0
 """Seconds without a new status after which a node counts as ended."""
 MAX_BYTES = 1 << 24

@@ -17,6 +17,7 @@ class Ended:
     """The outcome of a run."""
 
     device = "cpu, float32"
+    warnings = ("task x: broken", "")
 
     def __init__(self, folder: Path, finished: bool) -> None:
         self.folder = folder
@@ -63,16 +64,20 @@ def test_the_best_model_is_that_of_the_highest_held_out_figure(run: Path, tmp_pa
 
 def test_a_finished_run_says_what_next(run: Path) -> None:
     text = said(run, finished=True)
-    assert "held-out pass@1  0.367 -> 0.567, 1.5 times (round 0 to 2)" in text
+    assert "held-out pass@1  0.367 -> 0.567 (round 0 to 2)" in text
     model = run / "checkpoints" / "round-000002" / "bob"
     assert f"model   {model}\n" in text
     for step in (
-        f"shoal watch {run} ",
-        f"shoal eval {model} --config {run / 'config.toml'} ",
-        f"shoal run --resume {run} --rounds 200 ",
+        f"shoal watch {run}",
+        f"shoal eval {model} --config {run / 'config.toml'}",
+        f"shoal run --resume {run} --rounds 200",
     ):
-        assert f"\n  {step}" in text
-    assert "next:" not in said(run, finished=True, quiet=True)
+        assert f":\n  {step}\n" in text
+    assert "shoal watch" not in said(run, finished=True, quiet=True)
+
+
+def test_warnings_are_repeated_at_the_end_even_of_a_quiet_run(run: Path) -> None:
+    assert said(run, finished=True, quiet=True).count("warning: ") == 1
 
 
 def test_a_stopped_run_says_how_to_go_on(run: Path) -> None:

@@ -174,7 +174,6 @@ LOSSES: dict[str, dict[str, Any]] = {
     "grpo": {},
     "dr_grpo": {},
     "dapo": {},
-    "bnpo": {},
     "gspo": {"epsilon": 0.02, "epsilon_high": 0.03},
     "cispo": {"epsilon_high": 1.1},
 }

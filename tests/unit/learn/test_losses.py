@@ -121,11 +121,11 @@ def test_weights_average_as_the_papers_do() -> None:
     assert token_weights(lengths, "grpo", 10) == pytest.approx([1 / 9, 1 / 3, 1 / 18])
     assert token_weights(lengths, "dr_grpo", 10) == pytest.approx([1 / 30] * 3)
     assert token_weights(lengths, "gspo", 10) == token_weights(lengths, "grpo", 10)
-    for loss_type in ("dapo", "bnpo", "cispo"):
+    for loss_type in ("dapo", "cispo"):
         assert token_weights(lengths, loss_type, 10) == pytest.approx([1 / 10] * 3)
 
 
-@pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo", "dapo", "bnpo", "gspo", "cispo"])
+@pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo", "dapo", "gspo", "cispo"])
 def test_weights_of_empty_completions_are_finite(loss_type: str) -> None:
     assert all(map(math.isfinite, token_weights([0, 0], loss_type, 10)))
     assert token_weights([], loss_type, 10) == []

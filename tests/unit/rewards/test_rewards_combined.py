@@ -27,6 +27,7 @@ from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.evaluation.pass_at_k import evaluate
 from shoal.rewards import Combined, Entry, Pointwise, RewardSpec, RewardVerifier, Verified, make_rewards
+from shoal.rewards.rankings import Rankings
 from shoal.rewards.reward import Pair, unit
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import Scored
@@ -209,6 +210,7 @@ def test_the_default_is_the_verifier_itself() -> None:
 
 
 def test_rewards_are_made_from_their_settings(tmp_path: Path) -> None:
+    Rankings(tmp_path / "r")
     rewards = made(
         VerifierRewardSpec(),
         RankingsRewardSpec(file=str(tmp_path / "r"), weight=2),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -11,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.cli.session import run_session
+from shoal.config.rewards import RankingsRewardSpec
 from shoal.config.settings import Config
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.rewards import Combined, Entry, RankedSwarm, RewardVerifier
+from shoal.rewards.make import make_rewards
 from shoal.rewards.rankings import MOST_ANSWERS, Rankings, bradley_terry, mean_rank
 from shoal.rewards.scorer import Scorer
 from shoal.runs.tables import LEARNED
@@ -99,6 +103,19 @@ def test_a_run_learns_from_what_was_ranked(tmp_path: Path) -> None:
     assert run_session(config, tmp_path / "run", None, quiet=True) == 0
     learned = pq.read_table(tmp_path / "run" / LEARNED).to_pylist()
     assert [(row["maker"], row["round"]) for row in learned if row["foreign"]] == [("people", 1)]
+
+
+def test_a_configuration_makes_no_file_and_changes_none(tmp_path: Path) -> None:
+    spec = RankingsRewardSpec(file=str(tmp_path / "r.sqlite"))
+    with pytest.raises(UserError, match=r"r\.sqlite cannot hold rankings: .*; `shoal human` makes such a file"):
+        make_rewards([spec], "sum_then_normalize", TasksConfig(), None, None, 0)  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+    with closing(sqlite3.connect(tmp_path / "r.sqlite")) as other, other:
+        other.execute("CREATE TABLE cookies (name TEXT)")
+    before = (tmp_path / "r.sqlite").read_bytes()
+    with pytest.raises(UserError, match="cannot hold rankings"):
+        make_rewards([spec], "sum_then_normalize", TasksConfig(), None, None, 0)  # type: ignore[arg-type]
+    assert (tmp_path / "r.sqlite").read_bytes() == before
 
 
 @pytest.mark.parametrize(

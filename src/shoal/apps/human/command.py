@@ -9,7 +9,6 @@ from pathlib import Path
 from shoal.apps.serving import host
 from shoal.cli.flags import add_allow_code, add_settings, config_of, given_settings
 from shoal.config.load import merged
-from shoal.errors import UserError
 
 HELP = """Opens a page on which you join a swarm: you answer questions or rank the answers of nodes, see the scores, and
 see which nodes learned from you. Your answers are signed and admitted like any node's. Programs can answer at the same
@@ -62,13 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(args: argparse.Namespace) -> int:
     """`shoal human`."""
-    try:
-        import uvicorn  # noqa: F401
-
-        from shoal.apps.human.server import make_app
-    except ImportError as error:
-        raise UserError(f"`shoal human` needs {error.name}: pip install 'shoal[watch]'") from None
     from shoal.apps.human.contributor import Contributor
+    from shoal.apps.human.server import make_app  # the server, only now
     from shoal.identity.keys import identity_path
 
     given = merged(given_settings(args), {"swarm": {"nodes": 1}})

@@ -26,7 +26,7 @@ from typing import Final
 from shoal.apps.human.gallery import Comparison, Gallery
 from shoal.apps.human.journal import Entry, Journal, Learned
 from shoal.apps.human.learners import Learners
-from shoal.apps.human.recommended import LAST, NEEDED, SUITED, Figures, choose
+from shoal.apps.human.recommended import LAST, NEEDED, RECOMMENDED, Figures, choose
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
@@ -101,12 +101,12 @@ class Contributor:
 
     # Questions and answers.
 
-    def ask(self, want: str = SUITED, n: int = 1, fresh: bool = False) -> list[Entry]:
-        """`n` questions to answer: first those that wait already and are what is wanted (`suited`, `needed` or a task's
-        label), then new ones. `fresh`: only new ones. Raises `LookupError` for an unknown task."""
+    def ask(self, want: str = RECOMMENDED, n: int = 1, fresh: bool = False) -> list[Entry]:
+        """`n` questions to answer: first those that wait already and are what is wanted (`recommended`, `needed` or a
+        task's label), then new ones. `fresh`: only new ones. Raises `LookupError` for an unknown task."""
         if not 1 <= n <= OPEN_QUESTIONS:
             raise ValueError(f"ask for 1 to {OPEN_QUESTIONS} questions, not {n}")
-        if want not in (SUITED, NEEDED, *self._made):
+        if want not in (RECOMMENDED, NEEDED, *self._made):
             raise LookupError(f"no task '{want}'; there are {', '.join(self._made)}")
         with self._lock:
             waiting = [entry for entry in self.journal.open() if entry.task in self._made]

@@ -1,6 +1,6 @@
 """Which task a person is asked next: one that is neither too easy nor too hard for this person.
 
-    choose(figures, "suited", random)      # most often the tasks that the person solves half of the time
+    choose(figures, "recommended", random)      # most often the tasks that the person solves half of the time
     choose(figures, "needed", random)      # the tasks that the swarm's models seldom solve
     choose(figures, "gcd", random)         # that one
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-SUITED: Final = "suited"
+RECOMMENDED: Final = "recommended"
 NEEDED: Final = "needed"
 LAST: Final = 8
 """Own answers to a task that count."""
@@ -42,9 +42,9 @@ class Figures:
 
 def choose(figures: Sequence[Figures], want: str, random: Random) -> str:
     """The label of the task to ask. `want`: a rule, or a task's label."""
-    if want not in (SUITED, NEEDED):
+    if want not in (RECOMMENDED, NEEDED):
         return want
-    worth = suitability if want == SUITED else need
+    worth = suitability if want == RECOMMENDED else need
     return random.choices([one.label for one in figures], [one.weight * worth(one) for one in figures])[0]
 
 

@@ -1,7 +1,7 @@
 """The page on which a person answers and ranks, and the same for programs as JSON (docs/guides/human.md).
 
 GET  /api/state                  name, swarm, tasks, totals, and the word that posts must show (X-Shoal)
-POST /api/question               {"want": "suited", "n": 1}  ->  questions that wait for an answer
+POST /api/question               {"want": "recommended", "n": 1}  ->  questions that wait for an answer
 POST /api/answer                 {"round": 17, "slot": 0, "answers": ["6"]}  ->  rewards
 POST /api/skip                   {"round": 17, "slot": 0}
 POST /api/comparison             {}  ->  answers of nodes, side by side
@@ -31,7 +31,7 @@ from shoal.apps.human.access import MOST_BYTES, PostGuard
 from shoal.apps.human.contributor import Contributor
 from shoal.apps.human.gallery import shown
 from shoal.apps.human.journal import Entry, Learned
-from shoal.apps.human.recommended import SUITED
+from shoal.apps.human.recommended import RECOMMENDED
 from shoal.apps.serving.bodies import BodyError, read_body
 from shoal.apps.serving.guard import Access
 from shoal.apps.serving.pages import OWN_ERROR, json_response, page_routes
@@ -58,7 +58,7 @@ class Place(Posted):
 class Wanted(Posted):
     """Which questions."""
 
-    want: str = SUITED
+    want: str = RECOMMENDED
     n: int = 1
     fresh: bool = False
 

@@ -135,11 +135,6 @@ def _serve(args: argparse.Namespace) -> int:
         raise UserError("--work is 0 to 20, --address-connections at least 0 and --address-newcomers above 0")
     settings = {"suite": args.suite, "only": args.task}
     config = make_config({"tasks": settings}, "the command line")
-    try:
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError:
-        raise UserError("a judge needs Starlette and uvicorn: pip install 'shoal[serve]'") from None
     from shoal.apps.judge.server import most_connections, serve
     from shoal.apps.serving.server import address_of, listening
 

@@ -53,12 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(args: argparse.Namespace) -> int:
     """`shoal watch`."""
-    try:
-        import uvicorn  # noqa: F401
+    from shoal.apps.watch.server import make_app  # the server, only now
 
-        from shoal.apps.watch.server import make_app
-    except ImportError as error:
-        raise UserError(f"`shoal watch` needs {error.name}: pip install 'shoal[watch]'") from None
     if given_settings(args) and not args.swarm:
         raise UserError("--lan, --secret-file and --tls-... are for a live swarm: give --swarm NAME too")
     with closing(_sources(args)) as sources, host.opened_place(args, LISTEN, keep_port=args.serve) as place:

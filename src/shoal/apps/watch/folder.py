@@ -14,8 +14,7 @@ from shoal.apps.watch.metrics import Metrics
 from shoal.apps.watch.nodes import node_lines, swarm_state
 from shoal.apps.watch.source import EDGES, NAME, BusyError, CurveQuery, Data, GraphQuery, Source, TaskQuery
 from shoal.apps.watch.tables import Row, Tables, parquet
-from shoal.runs.folder import CONFIG, METRICS
-from shoal.runs.swarm_status import STATUS
+from shoal.runs.folder import CONFIG, METRICS, STATUS
 from shoal.runs.tables import LEARNED, ROLLOUTS
 from shoal.untrusted import parse_toml
 

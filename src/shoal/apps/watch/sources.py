@@ -14,8 +14,7 @@ from shoal.apps.watch.files import changed
 from shoal.apps.watch.folder import FolderSource
 from shoal.apps.watch.source import NAME, MissingError, Source
 from shoal.errors import UserError
-from shoal.runs.folder import CHECKPOINTS, CONFIG, METRICS
-from shoal.runs.swarm_status import STATUS
+from shoal.runs.folder import CHECKPOINTS, CONFIG, METRICS, STATUS
 from shoal.untrusted import printable
 
 DEPTH, RUNS, LOOKED = 6, 500, 20_000

@@ -148,7 +148,7 @@ def figures(label: str, answered: int = 0, success: float | None = None, others:
 
 def test_what_is_solved_half_of_the_time_is_asked_most() -> None:
     known = [figures("easy", 8, 1.0), figures("hard", 8, 0.0), figures("right", 8, 0.5), figures("new")]
-    drawn = Counter(choose(known, "suited", Random(seed)) for seed in range(2000))
+    drawn = Counter(choose(known, "recommended", Random(seed)) for seed in range(2000))
     assert drawn["right"] > 2 * drawn["easy"]
     assert drawn["new"] > 2 * drawn["hard"]
     assert min(drawn.values()) > 50

@@ -6,7 +6,7 @@ let word = ""; // what posts must show
 let state = null;
 let view = "";
 let last = 0; // the number of the last lesson that is shown
-let want = localStorage.getItem("shoal-want") || "suited";
+let want = localStorage.getItem("shoal-want") || "recommended";
 const lessonsOf = new Map(); // "round/slot" -> lessons about it
 const tasks = new Map(); // "round/slot" -> what the feed calls it
 
@@ -84,14 +84,14 @@ async function showAnswer(fresh = false) {
 
 function chooser() {
   const select = el("select", { id: "want", title: "Which questions you get" });
-  select.append(el("option", { value: "suited" }, "what suits me"), el("option", { value: "needed" }, "what nodes need"));
+  select.append(el("option", { value: "recommended" }, "recommended for me"), el("option", { value: "needed" }, "what nodes need"));
   const group = el("optgroup", { label: "one task" });
   for (const task of state.tasks) {
     group.append(el("option", { value: task.label }, spoken(task.label)));
   }
   select.append(group);
   select.value = want;
-  if (!select.value) { select.value = want = "suited"; }
+  if (!select.value) { select.value = want = "recommended"; }
   select.addEventListener("change", () => doing([select], async () => {
     want = select.value;
     localStorage.setItem("shoal-want", want);
