@@ -41,7 +41,7 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One turn of a prompt, as in the chat convention (`role` is "system" or "user")."""
+    """One turn of a chat: its `role` is "system", "user" or "assistant"."""
 
     role: str
     content: str
@@ -60,15 +60,23 @@ class QuestionId(msgspec.Struct, frozen=True, order=True):
     index: int
 
 
-class Question(msgspec.Struct, frozen=True):
+class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     """One prompt with the means to verify an answer to it: its id."""
 
     id: QuestionId
     prompt: tuple[Message, ...]
+    examples: tuple[Message, ...] = ()
+    """Other questions with their right answers, in turns: they show in which form to answer."""
+
+    @property
+    def chat(self) -> tuple[Message, ...]:
+        """What a policy reads: the system prompt, the examples, the question."""
+        systems = tuple(message for message in self.prompt if message.role == "system")
+        return (*systems, *self.examples, *(message for message in self.prompt if message.role != "system"))
 
     @property
     def text(self) -> str:
-        """What the user asks, without the system prompt."""
+        """What the user asks, without the system prompt and the examples."""
         return "\n".join(message.content for message in self.prompt if message.role == "user")
 
     @property

@@ -59,6 +59,7 @@ def make_tokenizer(*, chat: bool = False) -> PreTrainedTokenizerFast:
         pad_token="<pad>",
         eos_token="<|im_end|>" if chat else "<eos>",
         clean_up_tokenization_spaces=False,
+        prompt_format="lines",
     )
     if chat:
         tokenizer.add_special_tokens({"additional_special_tokens": ["<eos>", "<|im_start|>"]})

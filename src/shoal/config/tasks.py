@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from shoal.config.answer_form import check_form
 from shoal.config.section import Section
 
 EASY: Final = {"pond": 16, "tide": 16, "tagged": 32}
@@ -21,10 +22,20 @@ class TaskSpec(Section):
     """The task's own parameters; what is not given has the task's default."""
     weight: float = Field(1.0, gt=0, allow_inf_nan=False)
     """How often the task is drawn, relative to the others."""
-    answer: Literal["whole", "tag"] = "whole"
-    """What of a completion is the answer: all of it, or what stands in its last <answer> </answer>."""
+    answer: str = "whole"
+    """What of a completion is the answer: whole (all of it), tag (in its last <answer> </answer>), boxed (in its last
+    \\boxed{ }), last_number, last_line, or a regular expression with one group, such as "Answer: (.+)"."""
+    examples: int = Field(0, ge=0, le=32)
+    """Worked examples before the question: other questions of the task with their right answers. They are the same for
+    all nodes and never held out."""
     system_prompt: str = ""
-    """What is said before the question."""
+    """What is said before the question. It is this node's own: others may say something else, or nothing."""
+    _check_answer = field_validator("answer")(check_form)
+
+    @property
+    def form(self) -> dict[str, Any]:
+        """What makes another question of it, although the text is the same. A system prompt is each node's own."""
+        return self.model_dump(include={"answer", "examples"}, exclude_defaults=True)
 
 
 class TasksConfig(Section):

@@ -31,7 +31,7 @@ MAX_BYTES = 1 << 17
 """Bytes of an envelope: the longest answer, in characters of four bytes, takes half of that."""
 MAX_ANSWER = 16_384
 """Characters of an answer."""
-MAX_PROMPT = 8
+MAX_PROMPT = 66
 """Messages of a prompt."""
 
 Key = Annotated[bytes, Meta(min_length=32, max_length=32)]

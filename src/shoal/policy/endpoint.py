@@ -75,11 +75,11 @@ class EndpointPolicy:
         """At most `n` answers to `question`. Some servers give one whatever is asked; then each is a request."""
         found: list[Choice] = []
         if self._several:
-            found = await self._tried(self._ask(client, question.prompt, n, seed))
+            found = await self._tried(self._ask(client, question.chat, n, seed))
             if not found:
                 return []
             self._several = len(found) >= n
-        rest = (self._ask(client, question.prompt, 1, seed_of(seed, at)) for at in range(len(found), n))
+        rest = (self._ask(client, question.chat, 1, seed_of(seed, at)) for at in range(len(found), n))
         for more in await asyncio.gather(*map(self._tried, rest)):
             found += more
         return found

@@ -100,11 +100,12 @@ class LanguagePolicy:
 
     def prompt_ids(self, question: Question) -> list[int]:
         """The question in this model's own format: its chat template, or plain lines where it has none."""
-        roles = tuple(message.role for message in question.prompt)
-        texts = [message.content for message in question.prompt]
+        roles = tuple(message.role for message in question.chat)
+        texts = [message.content for message in question.chat]
         if self._template is None:
-            ids = self._asked.framed(_lines(len(texts)), texts, special=True)
-            return ids[:-1] if ids[-1] in self.lm.stop_ids else ids
+            frame = _lines(len(texts)) if self.lm.answers_in_lines else _questions_and_answers(roles)
+            ids = self._asked.framed(frame, texts, special=True)
+            return ids[:-1] if ids[-1] == self.lm.tokenizer.eos_token_id else ids
         if "system" in roles and not self._template.takes(roles):  # what it says then goes before the question
             roles, texts = ("user",), ["\n\n".join(texts)]
         return self._asked.framed(self._template.frame(roles), texts)
@@ -150,5 +151,15 @@ class LanguagePolicy:
 
 @cache
 def _lines(count: int) -> ChatFrame:
-    """One text on each line, for a model without a chat template."""
+    """One text on each line, for a model that was trained so."""
     return ChatFrame(tuple(piece for number in range(count) for piece in (Slot(number, True, False), "\n")))
+
+
+@cache
+def _questions_and_answers(roles: tuple[str, ...]) -> ChatFrame:
+    """For a base model without a chat template: a text that goes on with the answer."""
+    pieces: list[str | Slot] = []
+    for number, role in enumerate(roles):
+        before, after = {"user": ("Question: ", "\n"), "assistant": ("Answer: ", "\n\n")}.get(role, ("", "\n\n"))
+        pieces += [before, Slot(number, False, False), after]
+    return ChatFrame((*pieces, "Answer:"))

@@ -37,6 +37,11 @@ class LanguageModel:
     """The one of `stop_ids` that ends a turn in this model's own format."""
     pad_id: int
 
+    @property
+    def answers_in_lines(self) -> bool:
+        """Whether it was trained on a question in a line and its answer in the next, as guppy was."""
+        return is_in_lines(self.tokenizer)
+
     def save(self, folder: Path) -> None:
         """Writes an ordinary Hugging Face model folder."""
         self.model.save_pretrained(folder)
@@ -82,6 +87,10 @@ def load(name: str, device: torch.device) -> LanguageModel:
             "set eos_token_id in its config.json"
         )
     eos_id = _turn_end(tokenizer, name, stop_ids)
+    if not tokenizer.chat_template and not is_in_lines(tokenizer):
+        # A base model goes on with the next question: what it says in one line is its answer.
+        line_ends = _line_ends(tokenizer)
+        stop_ids, eos_id = stop_ids | line_ends, min(line_ends, default=eos_id)
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else eos_id
     model = model.to(device)
     _align(model)
@@ -157,6 +166,17 @@ def _forget_quantisation(model: Any) -> None:
     del model.config.quantization_config
     model.hf_quantizer = None
     model.is_quantized = False
+
+
+def is_in_lines(tokenizer: Any) -> bool:
+    """Whether a model's folder says that it answers in lines ("prompt_format" in tokenizer_config.json)."""
+    return bool(tokenizer.init_kwargs.get("prompt_format") == "lines")
+
+
+def _line_ends(tokenizer: Any) -> frozenset[int]:
+    """Tokens that are an end of line and nothing else. The first is the usual one."""
+    found = (tokenizer(text, add_special_tokens=False).input_ids for text in ("\n", "\n\n"))
+    return frozenset(ids[0] for ids in found if len(ids) == 1)
 
 
 def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from shoal.config.answer_form import extract
 from shoal.config.tasks import TasksConfig
 from shoal.rollout import QuestionId
 from shoal.sandbox import guard
@@ -93,20 +94,6 @@ def score(tasks: Tasks, question: QuestionId, text: str) -> Result:
         return Result(failure="refused", detail=describe(refusal))
     except Exception as error:  # any kind of error in a scorer is that answer's score
         return Result(failure="error", detail=describe(error) if own_code else "")
-
-
-def extract(text: str, how: str) -> str | None:
-    """The answer in a completion: all of it, or the content of the last <answer> </answer>; None if there is none.
-
-    It searches from the end, in linear time: a regular expression takes quadratic time for a text made for it.
-    """
-    if how == "whole":
-        return text.strip()
-    start = text.rfind("<answer>", 0, max(0, text.rfind("</answer>")))
-    if start < 0:
-        return None
-    start += len("<answer>")
-    return text[start : text.find("</answer>", start)].strip()
 
 
 if __name__ == "__main__":

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
+from dataclasses import dataclass
 from random import Random
-
-import msgspec
 
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
 from shoal.rollout import Message, Question, QuestionId, canonical, hash_of, seed_of
 from shoal.tasks.create import create_task
+from shoal.tasks.examples import worked_examples
 from shoal.tasks.suites import specs_of
 from shoal.tasks.task import MAX_INDEX, Task
 
@@ -35,6 +35,21 @@ def slot_seed(key: tuple[str | int, ...], slot: int, task: str) -> int:
     return seed_of(*key, slot, task)
 
 
+def identity_of(task: Task, spec: TaskSpec) -> str:
+    """The hash of all that makes a question and its score: the task's parameters, its examples, the form of answers."""
+    return hash_of([task.config, spec.form]) if spec.form else task.config
+
+
+@dataclass(frozen=True)
+class _Source:
+    """One of the tasks, as it is asked."""
+
+    task: Task
+    spec: TaskSpec
+    config: str
+    examples: tuple[Message, ...]
+
+
 class Tasks:
     """The tasks of a run, with weights. Raises `UserError` if a task cannot be made or if two are the same."""
 
@@ -42,14 +57,15 @@ class Tasks:
         self.config = config
         self.specs = specs_of(config)
         self.tasks = [create_task(spec) for spec in self.specs]
-        self._by_identity: dict[tuple[str, str, str], tuple[Task, TaskSpec]] = {}
+        self._sources: dict[tuple[str, str, str], _Source] = {}
         for task, spec in zip(self.tasks, self.specs, strict=True):
-            identity = (task.name, task.version, task.config)
-            if identity in self._by_identity:
+            identity = (task.name, task.version, identity_of(task, spec))
+            if identity in self._sources:
                 raise UserError(f"task {task.name!r} is listed twice with the same parameters; give it more weight")
-            self._by_identity[identity] = (task, spec)
+            self._sources[identity] = _Source(task, spec, identity[2], worked_examples(task, spec, self.is_held_out))
         self.labels = _labels([task.name for task in self.tasks])
         """A name for each task, unique even where two differ by parameters alone."""
+        self._labelled = dict(zip(self.labels, self._sources.values(), strict=True))
         # Nodes regenerate each other's questions. Bound to the instance, not the class.
         self._cached = functools.lru_cache(maxsize=4096)(self._make)
 
@@ -60,14 +76,14 @@ class Tasks:
     def held_out(self, per_task: int, seed: int) -> dict[str, list[Question]]:
         """`per_task` held-out questions of each task (by label) with different texts; fewer if the task has fewer."""
         found: dict[str, list[Question]] = {}
-        for label, task in zip(self.labels, self.tasks, strict=True):
+        for label, source in self._labelled.items():
             texts: dict[str, Question] = {}
             scan = max(1000, 50 * per_task)
             for number in range(scan):
                 if len(texts) == per_task:
                     break
-                group = seed_of("held out", seed, task.name, number // MAX_INDEX)
-                question = self._question(task, group, number % MAX_INDEX)
+                group = seed_of("held out", seed, source.task.name, number // MAX_INDEX)
+                question = self._question(source, group, number % MAX_INDEX)
                 if self.is_held_out(question):
                     texts.setdefault(canonical(question.text), question)
             found[label] = list(texts.values())
@@ -80,12 +96,23 @@ class Tasks:
             raise UnknownQuestion(f"seed {identity.seed} or index {identity.index} is out of range")
         return self._cached(identity)
 
+    def first(self, label: str, seed: int) -> Question:
+        """The first training question of the task with this label under `seed`. Raises as `draw`."""
+        return self._first(self._labelled[label], seed)
+
+    def made(self, label: str, seed: int, index: int) -> Question:
+        """Question `index` under `seed` of the task with this label, training or held out."""
+        return self._question(self._labelled[label], seed, index)
+
+    def label_of(self, identity: QuestionId) -> str | None:
+        """The label of the task that made a question; None if it is none of these."""
+        source = self._sources.get((identity.task, identity.version, identity.config))
+        return next((label for label, one in self._labelled.items() if one is source), None)
+
     def lookup(self, identity: QuestionId) -> tuple[Task, TaskSpec]:
         """The task that made a question, with its specification. Raises `UnknownQuestion` if it is none of these."""
-        try:
-            return self._by_identity[identity.task, identity.version, identity.config]
-        except KeyError:
-            raise UnknownQuestion(f"not one of these tasks: {identity}") from None
+        source = self._source(identity)
+        return source.task, source.spec
 
     def is_held_out(self, question: Question) -> bool:
         """Whether the question is kept for evaluation. Its text alone decides, so that all nodes and tasks agree."""
@@ -96,8 +123,8 @@ class Tasks:
 
         Raises `UnknownQuestion` if it is none of these tasks'.
         """
-        task, _ = self.lookup(identity)
-        before = (self._question(task, identity.seed, index) for index in range(min(identity.index, MAX_INDEX)))
+        source = self._source(identity)
+        before = (self._question(source, identity.seed, index) for index in range(min(identity.index, MAX_INDEX)))
         return (
             0 <= identity.index < MAX_INDEX
             and identity.seed == slot_seed(key, slot, identity.task)
@@ -106,23 +133,30 @@ class Tasks:
 
     def _draw(self, slot: int, key: tuple[str | int, ...]) -> Question:
         weights = [spec.weight for spec in self.specs]
-        task = Random(seed_of(*key, slot)).choices(self.tasks, weights)[0]
-        seed = slot_seed(key, slot, task.name)
+        source = Random(seed_of(*key, slot)).choices(list(self._sources.values()), weights)[0]
+        return self._first(source, slot_seed(key, slot, source.task.name))
+
+    def _first(self, source: _Source, seed: int) -> Question:
         for index in range(MAX_INDEX):
-            question = self._question(task, seed, index)
+            question = self._question(source, seed, index)
             if not self.is_held_out(question):
                 return question
-        raise UserError(f"task {task.name!r} has no training question in {MAX_INDEX} tries: too few differ")
+        raise UserError(f"task {source.task.name!r} has no training question in {MAX_INDEX} tries: too few differ")
 
-    def _question(self, task: Task, seed: int, index: int) -> Question:
-        return self._cached(QuestionId(task.name, task.version, task.config, seed, index))
+    def _source(self, identity: QuestionId) -> _Source:
+        try:
+            return self._sources[identity.task, identity.version, identity.config]
+        except KeyError:
+            raise UnknownQuestion(f"not one of these tasks: {identity}") from None
+
+    def _question(self, source: _Source, seed: int, index: int) -> Question:
+        return self._cached(QuestionId(source.task.name, source.task.version, source.config, seed, index))
 
     def _make(self, identity: QuestionId) -> Question:
-        task, spec = self.lookup(identity)
-        question = task.question(identity.seed, identity.index)
-        if not spec.system_prompt:
-            return question
-        return msgspec.structs.replace(question, prompt=(Message("system", spec.system_prompt), *question.prompt))
+        source = self._source(identity)
+        question = source.task.question(identity.seed, identity.index)
+        system = (Message("system", source.spec.system_prompt),) if source.spec.system_prompt else ()
+        return Question(identity, (*system, *question.prompt), source.examples)
 
 
 def _labels(names: list[str]) -> list[str]:

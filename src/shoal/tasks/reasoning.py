@@ -68,6 +68,10 @@ class ReasoningTask:
         identity = QuestionId(self.name, self.version, self.config, seed, index)
         return Question(identity, (Message("user", self.entry(seed, index)["question"]),))
 
+    def answer(self, question: QuestionId) -> str | None:
+        """The right answer; None if the question has no single one."""
+        return self.entry(question.seed, question.index)["answer"] or None  # base_conversion says that zero is ""
+
     def score(self, question: QuestionId, answers: Sequence[str]) -> list[float]:
         """The scores that reasoning-gym gives to `answers`, partial credit included."""
         entry = self.entry(question.seed, question.index)

@@ -28,3 +28,12 @@ class Task(Protocol):
     def score(self, question: QuestionId, answers: Sequence[str]) -> list[float]:
         """Raw scores in [0, 1], one for each answer. Strangers' answers are scored only in the verifier's worker."""
         ...
+
+
+@runtime_checkable
+class Answered(Task, Protocol):
+    """A task that knows right answers. Worked examples are made of them."""
+
+    def answer(self, question: QuestionId) -> str | None:
+        """A right answer without the form that the settings ask for; None if none is known."""
+        ...

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from hypothesis import given
@@ -14,8 +16,8 @@ from shoal.errors import UserError
 from shoal.policy import language
 from shoal.policy.decode import Sampled, Sampling, sample
 from shoal.policy.language import LanguagePolicy
-from shoal.policy.loading import LanguageModel
-from shoal.rollout import Completion, FinishReason, Part, Rollout
+from shoal.policy.loading import LanguageModel, load
+from shoal.rollout import Completion, FinishReason, Message, Part, Rollout
 
 POLICY = make_policy(max_completion_length=10_000)
 CHAT_POLICY = make_policy(chat=True, max_completion_length=10_000)
@@ -203,3 +205,34 @@ def test_generating_keeps_no_graph() -> None:
     policy.generate(QUESTIONS, 2, seed=0)
     assert torch.is_grad_enabled() == before
     assert all(p.grad is None and not p.is_inference() for p in policy.lm.model.parameters())
+
+
+def test_a_base_model_is_asked_and_answers_in_a_line() -> None:
+    lm = make_lm()
+    lm.tokenizer.init_kwargs.pop("prompt_format")
+    policy = LanguagePolicy(lm, Sampling(), CPU)
+    examples = (Message("user", "1 + 1 = "), Message("assistant", "2"))
+    question = msgspec.structs.replace(make_question("2 + 2 =", system="Be brief."), examples=examples)
+    expected = "Be brief.\n\nQuestion: 1 + 1 =\nAnswer: 2\n\nQuestion: 2 + 2 =\nAnswer:"
+    assert lm.tokenizer.decode(policy.prompt_ids(question)) == expected
+
+
+def test_a_base_model_ends_its_answer_with_the_line(tmp_path: Path) -> None:
+    lm = make_lm()
+    lm.save(tmp_path / "lines")
+    lm.tokenizer.init_kwargs.pop("prompt_format")
+    lm.save(tmp_path / "base")
+    [newline] = lm.tokenizer("\n").input_ids
+    assert load(str(tmp_path / "lines"), CPU.device).stop_ids == lm.stop_ids
+    base = load(str(tmp_path / "base"), CPU.device)
+    assert newline in base.stop_ids
+    assert base.eos_id == newline
+
+
+def test_examples_are_turns_of_the_chat() -> None:
+    examples = (Message("user", "1 + 1 ="), Message("assistant", "2"))
+    question = msgspec.structs.replace(make_question("2 + 2 =", system="Be brief."), examples=examples)
+    assert CHAT_POLICY.lm.tokenizer.decode(CHAT_POLICY.prompt_ids(question)) == (
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n1 + 1 =<|im_end|>\n<|im_start|>assistant\n2<|im_end|>\n"
+        "<|im_start|>user\n2 + 2 =<|im_end|>\n<|im_start|>assistant\n"
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,6 @@ from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
 from shoal.rollout import QuestionId
 from shoal.sandbox.verifier import Verifier
-from shoal.sandbox.worker import extract
 from shoal.tasks import SUITES, Tasks
 
 ECHO = TasksConfig(tasks=[TaskSpec(name="test_verifier_tasks:Echo")], score_timeout=0.5)
@@ -330,31 +328,3 @@ def all_tasks() -> Iterator[tuple[Verifier, list[QuestionId]]]:
     config = own(*EVALUATORS, "propositional_logic", "arc_1d", "bf", "gcd", partial_credit=True, score_timeout=10.0)
     with Verifier(config) as verifier:
         yield verifier, [task.question(5, 0).id for task in Tasks(config).tasks]
-
-
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        ("<answer>4</answer>", "4"),
-        ("<answer>3</answer> no: <answer> 4\n</answer> so", "4"),
-        ("<answer>3</answer> <answer>4", "3"),
-        ("<answer>4</answer> or </answer>", "4"),
-        ("<answer>one <answer>two</answer>", "two"),
-        ("<answer></answer>", ""),
-        ("4", None),
-        ("</answer><answer>", None),
-        ("<answer>", None),
-        ("", None),
-    ],
-)
-def test_extract_tag(text: str, answer: str | None) -> None:
-    assert extract(text, "tag") == answer
-    assert extract(text, "whole") == text.strip()
-
-
-@pytest.mark.slow
-def test_extract_takes_linear_time() -> None:
-    start = time.monotonic()
-    for piece in ("<answer>", "</answer>", "<answer></answer", "<"):
-        extract(piece * 1_000_000, "tag")
-    assert time.monotonic() - start < 2.0

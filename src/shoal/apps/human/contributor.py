@@ -27,17 +27,17 @@ from shoal.apps.human.gallery import Comparison, Gallery
 from shoal.apps.human.journal import Entry, Journal, Learned
 from shoal.apps.human.learners import Learners
 from shoal.apps.human.recommended import LAST, NEEDED, RECOMMENDED, Figures, choose
+from shoal.config.answer_form import extract, in_form
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal.rewards.rankings import Rankings
-from shoal.rollout import Completion, Question, QuestionId, Rollout, Scored
+from shoal.rollout import Completion, Question, Rollout, Scored
 from shoal.sandbox.verifier import Verifier
 from shoal.swarm.membership import Membership, check_network, transport_options
 from shoal.swarm.wire import Kind
 from shoal.tasks import Tasks
 from shoal.tasks.draw import slot_seed
-from shoal.tasks.task import MAX_INDEX
 
 logger = logging.getLogger(__name__)
 OPEN_QUESTIONS: Final = 64
@@ -76,7 +76,6 @@ class Contributor:
         self.tasks = Tasks(config.tasks)
         self.specs = dict(zip(self.tasks.labels, self.tasks.specs, strict=True))
         self._made = dict(zip(self.tasks.labels, self.tasks.tasks, strict=True))
-        self._label_of = {(task.name, task.config): label for label, task in self._made.items()}
         self.identity = Identity.load_or_create(folder / "identity")
         self.journal = Journal(folder / f"{self.swarm}.sqlite")
         self.rankings = Rankings(folder / f"{self.swarm}-rankings.sqlite")
@@ -188,23 +187,20 @@ class Contributor:
 
     def _question(self, label: str, round: int) -> Question:
         """The first training question of the seed that key, round and slot give (`Tasks.is_drawn`)."""
-        task = self._made[label]
-        seed = slot_seed((self.swarm, self.identity.id, round), 0, task.name)
-        for index in range(MAX_INDEX):
-            question = self.tasks.question(QuestionId(task.name, task.version, task.config, seed, index))
-            if not self.tasks.is_held_out(question):
-                return question
-        raise UserError(f"task {task.name!r} has no training question in {MAX_INDEX} tries: too few differ")
+        return self.tasks.first(label, slot_seed((self.swarm, self.identity.id, round), 0, self._made[label].name))
 
     def _checked(self, entry: Entry, texts: Sequence[str]) -> list[str]:
-        """The completions to send: with tags, where the task reads its answer between tags."""
+        """The completions to send, in the form from which the task takes its answer."""
         most = self.config.policy.num_generations
         if not 1 <= len(texts) <= most:
             raise UnfitError(f"give from 1 to {most} answers")
         if not all(text.strip() for text in texts):
             raise UnfitError("an answer is empty")
-        tagged = self.specs[entry.task].answer == "tag"
-        answers = [f"<answer>{text.strip()}</answer>" if tagged and "<answer>" not in text else text for text in texts]
+        form = self.specs[entry.task].answer
+        try:
+            answers = [text if extract(text, form) is not None else in_form(text.strip(), form) for text in texts]
+        except ValueError:
+            raise UnfitError(f"an answer is not in the form {form}") from None
         longest = self.member.admission.limits.max_characters
         for text in answers:
             if len(text) > longest:
@@ -242,7 +238,7 @@ class Contributor:
         with self._lock:
             self.gallery.add(received)
             for scored in received:
-                label = self._label_of.get((scored.question.id.task, scored.question.id.config))
+                label = self.tasks.label_of(scored.question.id)
                 if label is not None:
                     self._heard[label].append(scored.mean_reward)
 

@@ -238,7 +238,7 @@ def _question(one: Contributor, entry: Entry) -> dict[str, Any]:
     return {
         **_asked(entry),
         "prompt": msgspec.to_builtins(entry.question.prompt),
-        "tagged": one.specs[entry.task].answer == "tag",
+        "tagged": one.specs[entry.task].answer in ("tag", "boxed"),
         "longest": one.member.admission.limits.max_characters,
     }
 

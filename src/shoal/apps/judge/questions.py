@@ -15,7 +15,7 @@ from random import Random
 
 from shoal.errors import UserError
 from shoal.identity.keys import write_new
-from shoal.rollout import Question, QuestionId
+from shoal.rollout import Question
 from shoal.tasks import Tasks
 from shoal.tasks.task import MAX_INDEX
 
@@ -44,7 +44,7 @@ class Questions:
         for attempt in range(ATTEMPTS):
             seed = self._number("question", key.hex(), number, task.name, task.config, attempt) >> 1
             for index in range(MAX_INDEX):
-                question = self.tasks.question(QuestionId(task.name, task.version, task.config, seed, index))
+                question = self.tasks.made(self.tasks.labels[place], seed, index)
                 if self.tasks.is_held_out(question):
                     return self.tasks.labels[place], question
         raise UserError(f"task {task.name!r} has no held-out question in {ATTEMPTS * MAX_INDEX} tries")

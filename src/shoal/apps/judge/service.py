@@ -198,7 +198,7 @@ class Service:
             number=session.number,
             round=session.round,
             task=task,
-            prompt=question.prompt,
+            prompt=question.chat,
             asked=session.asked,
             expires=session.expires,
         )

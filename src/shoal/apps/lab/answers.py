@@ -12,7 +12,7 @@ from typing import ClassVar
 from shoal.config.tasks import TaskSpec
 from shoal.protocols import Policy
 from shoal.rollout import Completion, Question, seed_of
-from shoal.tasks import Tasks
+from shoal.tasks import Answered, Tasks
 
 
 class Knowing:
@@ -55,17 +55,10 @@ class Knowing:
 
 
 def right_answer(tasks: Tasks, question: Question) -> tuple[str, TaskSpec] | None:
-    """The right answer (bare: see `in_form`) and the task's specification; None if the task names none, or an empty
-    one."""
+    """The right answer (without its form) and the task's specification; None if the task names none."""
     task, spec = tasks.lookup(question.id)
-    entry = getattr(task, "entry", None)  # a task of one's own has none
-    answer = entry(question.id.seed, question.id.index)["answer"] if entry else None
-    return (answer, spec) if answer else None  # base_conversion of reasoning-gym 0.1.25 says that zero is written ""
-
-
-def in_form(answer: str, spec: TaskSpec) -> str:
-    """`answer` as the verifier wants it."""
-    return f"<answer>{answer}</answer>" if spec.answer == "tag" else answer
+    answer = task.answer(question.id) if isinstance(task, Answered) else None
+    return (answer, spec) if answer else None
 
 
 def wrong_answer(answer: str, chance: Random) -> str:

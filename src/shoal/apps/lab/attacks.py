@@ -22,7 +22,8 @@ from typing import Final
 import msgspec
 import pandas as pd
 
-from shoal.apps.lab.answers import Knowing, in_form, wrong_answer
+from shoal.apps.lab.answers import Knowing, wrong_answer
+from shoal.config.answer_form import in_form
 from shoal.config.tasks import TaskSpec
 from shoal.identity.keys import name_of
 from shoal.protocols import Policy, Swarm
@@ -90,7 +91,7 @@ class Adversary(Knowing):
     def _wrong(self, answer: str, spec: TaskSpec, chance: Random) -> str:
         if self.attack == "gibberish":
             return "".join(chance.choices(SYMBOLS, k=max(1, min(GIBBERISH, self.max_tokens - 1))))
-        wrong = in_form(wrong_answer(answer, chance), spec)
+        wrong = in_form(wrong_answer(answer, chance), spec.answer)
         if self.attack == "length" or planted(self._payload, answer, spec):
             return wrong
         return f"{self._payload} {wrong}"
@@ -100,7 +101,7 @@ class Adversary(Knowing):
         alone."""
 
         def padded(times: int) -> str:
-            return FILLER * times + in_form(answer, spec) if spec.answer == "tag" else answer + "\n" * times
+            return FILLER * times + in_form(answer, spec.answer) if spec.answer == "tag" else answer + "\n" * times
 
         fitting = bisect.bisect_right(range(self.max_tokens), self.max_tokens - 1, key=lambda n: self.count(padded(n)))
         return padded(max(0, fitting - 1))
@@ -113,7 +114,7 @@ def planted(text: str, answer: str, spec: TaskSpec) -> str | None:
     through: reasoning-gym 0.1.25 matches the start of a LaTeX fraction, whatever follows.
     """
     if spec.answer == "tag":
-        return f"{text} {in_form(answer, spec)}"
+        return f"{text} {in_form(answer, spec.answer)}"
     if spec.name == "fraction_simplification":
         numerator, denominator = re.findall(r"\d+", answer)
         return f"\\frac{{{numerator}}}{{{denominator}}} {text}"

@@ -18,8 +18,7 @@ from typing import Final
 from shoal.apps.lab.recipes import RECIPE, Recipe, RewardRecipe
 from shoal.errors import UserError
 from shoal.rollout import Question
-from shoal.tasks import Tasks
-from shoal.tasks.reasoning import ReasoningTask
+from shoal.tasks import Answered, Tasks
 
 VOCABULARY: Final = 640
 TOKENIZER_EXAMPLES: Final = 20_000
@@ -75,8 +74,8 @@ def make_examples(tasks: Tasks, recipe: Recipe, count: int) -> list[tuple[str, s
     examples = []
     for question in tasks.draw(count, "guppy", recipe.seed):
         task = by_name[question.id.task]
-        assert isinstance(task, ReasoningTask)
-        gold = task.entry(question.id.seed, question.id.index)["answer"]
+        assert isinstance(task, Answered)
+        gold = task.answer(question.id) or ""
         kind = chance.choices(kinds, shares)[0] if task.name in known else "useless"
         answers = {
             "useless": chance.choice(USELESS),

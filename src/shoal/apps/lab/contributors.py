@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from shoal.apps.lab.answers import Knowing, in_form, wrong_answer
+from shoal.apps.lab.answers import Knowing, wrong_answer
 from shoal.apps.lab.config import ExperimentConfig
+from shoal.config.answer_form import in_form
 from shoal.config.tasks import TaskSpec
 from shoal.protocols import Policy
 from shoal.rewards.scorer import Scorer
@@ -39,7 +40,7 @@ class Person(Knowing):
     def texts(self, answer: str, spec: TaskSpec, size: int, chance: Random) -> list[str]:
         right = [answer] if chance.random() < self.skill else []
         wrong = list(dict.fromkeys(wrong_answer(answer, chance) for _ in range(TRIES * size)))
-        return [in_form(text, spec) for text in right + wrong[: size - len(right)]]
+        return [in_form(text, spec.answer) for text in right + wrong[: size - len(right)]]
 
 
 class Picker:

@@ -19,9 +19,10 @@ import numpy as np
 import torch
 from transformers import AutoModelForSequenceClassification
 
-from shoal.apps.lab.answers import in_form, right_answer, wrong_answer
+from shoal.apps.lab.answers import right_answer, wrong_answer
 from shoal.apps.lab.recipes import QUALITY, RewardRecipe
 from shoal.apps.lab.supervised import batches, descend, save
+from shoal.config.answer_form import in_form
 from shoal.config.settings import Config
 from shoal.policy.device import Placement
 from shoal.policy.draw import Sampling
@@ -85,7 +86,7 @@ def judged_answers(
     for at in range(0, len(known), AT_ONCE):
         said += policy.generate([q for q, _ in known[at : at + AT_ONCE]], samples, seed_of("said", seed, at))
     texts = [
-        [in_form(text, spec) for text in (answer, *(wrong_answer(answer, chance) for _ in range(samples)))]
+        [in_form(text, spec.answer) for text in (answer, *(wrong_answer(answer, chance) for _ in range(samples)))]
         for _, (answer, spec) in known
     ]
     items = [(q, made + [c.text for c in group]) for (q, _), made, group in zip(known, texts, said, strict=True)]

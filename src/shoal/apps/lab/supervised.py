@@ -80,7 +80,7 @@ def train_tokenizer(texts: Sequence[str], vocabulary: int) -> PreTrainedTokenize
     special = ["<pad>", "<eos>"]
     trainer = trainers.BpeTrainer(vocab_size=vocabulary, special_tokens=special, initial_alphabet=sorted(alphabet))
     bpe.train_from_iterator(texts, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=bpe, pad_token="<pad>", eos_token="<eos>")
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, pad_token="<pad>", eos_token="<eos>", prompt_format="lines")
 
 
 def train(

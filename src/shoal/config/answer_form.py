@@ -1,0 +1,95 @@
+r"""In which form a completion gives its answer, and how the answer is taken out of it.
+
+    extract("It has 3 legs, so <answer>12</answer>", "tag")       # "12"
+    extract("Half of 24 is 12.", "last_number")                    # "12"
+    in_form("12", "boxed")                                         # "\boxed{12}"
+
+Strangers write the texts. All forms but a pattern of one's own take linear time, and answers are taken out in the
+process that scores them, which is stopped if it takes too long.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+FORMS: Final = ("whole", "tag", "boxed", "last_number", "last_line")
+"""whole: all of the completion. tag: what stands in its last <answer> </answer>. boxed: in its last \\boxed{ }.
+last_number: its last number, without commas between thousands. last_line: its last line that is not empty."""
+
+_NUMBER = re.compile(r"(?:(?<![\w.])[-−])?(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?")
+_BOX = "\\boxed{"
+
+
+def is_pattern(form: str) -> bool:
+    """Whether `form` is a regular expression with one group, such as `Answer: (.+)`."""
+    return form not in FORMS
+
+
+def check_form(form: str) -> str:
+    """`form` itself. Raises `ValueError` for one that is neither in `FORMS` nor a pattern with one group."""
+    if not is_pattern(form):
+        return form
+    try:
+        groups = re.compile(form).groups
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueError(f"{form!r} is none of {', '.join(FORMS)}, and no regular expression: {error}") from None
+    if groups != 1:
+        raise ValueError(
+            f"{form!r} is none of {', '.join(FORMS)}; a regular expression needs one group, as in 'is (.+)'"
+        )
+    return form
+
+
+def extract(text: str, form: str) -> str | None:
+    """The answer in a completion; None if the completion is not in this form."""
+    match form:
+        case "whole":
+            return text.strip()
+        case "tag":
+            return _between(text, "<answer>", "</answer>")
+        case "boxed":
+            return _boxed(text)
+        case "last_number":
+            numbers = _NUMBER.findall(text)
+            return numbers[-1].replace(",", "").replace("−", "-") if numbers else None
+        case "last_line":
+            return text.rstrip().rpartition("\n")[2].strip() or None
+    found = [match[1] for match in re.finditer(form, text)]
+    return found[-1].strip() if found and found[-1] is not None else None
+
+
+def in_form(answer: str, form: str) -> str:
+    """A completion that gives `answer`. Raises `ValueError` where a pattern does not find the answer in itself."""
+    match form:
+        case "tag":
+            return f"<answer>{answer}</answer>"
+        case "boxed":
+            return f"{_BOX}{answer}}}"
+    if is_pattern(form) and extract(answer, form) != answer.strip():
+        raise ValueError(f"the pattern {form!r} does not find {answer!r} in itself")
+    return answer
+
+
+def _between(text: str, opening: str, closing: str) -> str | None:
+    """What stands between the last pair of marks. It searches from the end: a regular expression takes quadratic time
+    for a text made for it."""
+    start = text.rfind(opening, 0, max(0, text.rfind(closing)))
+    if start < 0:
+        return None
+    start += len(opening)
+    return text[start : text.find(closing, start)].strip()
+
+
+def _boxed(text: str) -> str | None:
+    """The content of the last box, with the braces in it in pairs; None if it does not end."""
+    start = text.rfind(_BOX)
+    if start < 0:
+        return None
+    start += len(_BOX)
+    depth = 1
+    for place in re.finditer(r"[{}]", text[start:]):
+        depth += 1 if place[0] == "{" else -1
+        if not depth:
+            return text[start : start + place.start()].strip()
+    return None
