@@ -26,7 +26,7 @@ HELP = """Says what this machine can do, whether a run of these settings fits in
 Loads each model once, counts what an update keeps, and tries it for some seconds. Nothing is written."""
 
 SETTINGS: Final = (
-    *("rounds", "seed", "threads", "tasks.suite", "tasks.held_out"),
+    *("rounds", "seed", "threads", "tasks.suite", "tasks.examples", "tasks.answer"),
     *("swarm.nodes", "swarm.local", "swarm.external", "swarm.workers"),
     *("evaluation.every", "evaluation.questions", "evaluation.samples"),
     *(f"policy.{name}" for name in ("model", "num_generations", "max_completion_length", "device", "dtype", "engine")),
@@ -167,7 +167,7 @@ def show(console: Console, report: dict[str, Any], config: Config) -> None:
 
     gpus = [f"{gpu['name']} ({gpu['bytes'] / 1e9:.0f} GB)" for gpu in machine["cuda"]] or ["no CUDA"]
     extras = (
-        f"{name} {found}" if found else f"no {name} (pip install 'shoal[{EXTRAS[name]}]')"
+        f"{name} {found}" if found else f"no {name} (pip install -e '.[{EXTRAS[name]}]')"
         for name, found in machine["extras"].items()
     )
     table(

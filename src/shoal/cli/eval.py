@@ -40,7 +40,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", action="append", metavar="NAME", help="a task of reasoning-gym, or module:attribute")
     parser.add_argument("--k", action="append", type=int, metavar="K", help="pass@K (default: all samples)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    settings = ["seed", "threads", "tasks.suite", "evaluation.questions", "evaluation.samples"]
+    settings = [
+        "seed",
+        "threads",
+        "tasks.suite",
+        "tasks.examples",
+        "tasks.answer",
+        "evaluation.questions",
+        "evaluation.samples",
+    ]
     decoding = ["max_completion_length", "temperature", "top_p", "device", "dtype", "engine", "endpoint_requests"]
     names = {"evaluation.questions": "questions", "evaluation.samples": "samples"}
     add_settings(parser, [*settings, *(f"policy.{name}" for name in decoding)], names=names)

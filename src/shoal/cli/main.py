@@ -16,6 +16,7 @@ from shoal.untrusted import printable
 COMMANDS = {
     "run": ("shoal.cli.run", "train a swarm of models on this machine"),
     "join": ("shoal.cli.join", "train one node in a swarm of many machines"),
+    "probe": ("shoal.cli.probe", "find out how to ask a model, before you train it"),
     "eval": ("shoal.cli.eval", "measure a model on held-out questions"),
     "watch": ("shoal.apps.watch.command", "show runs in the browser, live"),
     "status": ("shoal.cli.status", "show the state of a joined node"),

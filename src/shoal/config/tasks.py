@@ -48,10 +48,21 @@ class TasksConfig(Section):
     """Only this task of the suite. It can be given several times."""
     tasks: list[TaskSpec] = []
     """Tasks of one's own in place of the suite (`[[tasks.tasks]]` in a file)."""
+    examples: int | None = Field(None, ge=0, le=32)
+    """Worked examples before each question, where a task does not say itself: other questions of the task with their
+    right answers. They are the same for all nodes and never held out."""
+    answer: str = ""
+    """What of a completion is the answer, where a task does not say itself: whole, tag, boxed, last_number, last_line
+    or a regular expression with one group. Empty: as in the suite, otherwise whole."""
     partial_credit: bool = False
     """Give a task's own partial scores, as the paper does; otherwise 1 for a full answer and 0 for all else."""
     score_timeout: float = Field(2.0, gt=0, allow_inf_nan=False)
     """Seconds of processor time that scoring one completion may take, before it counts as 0."""
+
+    @field_validator("answer")
+    @classmethod
+    def _check_answer(cls, form: str) -> str:
+        return check_form(form) if form else ""
 
     @property
     def code(self) -> list[str]:

@@ -63,7 +63,7 @@ class Tasks:
             if identity in self._sources:
                 raise UserError(f"task {task.name!r} is listed twice with the same parameters; give it more weight")
             self._sources[identity] = _Source(task, spec, identity[2], worked_examples(task, spec, self.is_held_out))
-        self.labels = _labels([task.name for task in self.tasks])
+        self.labels = labels([task.name for task in self.tasks])
         """A name for each task, unique even where two differ by parameters alone."""
         self._labelled = dict(zip(self.labels, self._sources.values(), strict=True))
         # Nodes regenerate each other's questions. Bound to the instance, not the class.
@@ -159,7 +159,7 @@ class Tasks:
         return Question(identity, (*system, *question.prompt), source.examples)
 
 
-def _labels(names: list[str]) -> list[str]:
+def labels(names: list[str]) -> list[str]:
     """`names`, numbered where they repeat: a, b#1, b#2."""
     total, seen = Counter(names), Counter[str]()
     labels = []

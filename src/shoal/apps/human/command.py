@@ -25,6 +25,8 @@ LISTEN = "127.0.0.1:8401"
 SETTINGS = [
     "tasks.suite",
     "tasks.only",
+    "tasks.examples",
+    "tasks.answer",
     "tasks.partial_credit",
     "policy.max_completion_length",
     "network.swarm",
@@ -35,8 +37,8 @@ SETTINGS = [
     "network.tls_key",
 ]
 TAKEN = (
-    *("version", "tasks.suite", "tasks.only", "tasks.tasks", "tasks.partial_credit"),
-    *("policy.max_completion_length", "network.swarm", "network.connect"),
+    *("version", "tasks.suite", "tasks.only", "tasks.tasks", "tasks.examples", "tasks.answer"),
+    *("tasks.partial_credit", "policy.max_completion_length", "network.swarm", "network.connect"),
 )
 """The settings that are taken from somebody else's configuration: those that the nodes of a swarm share. None of them
 names a file of this machine, opens a port or sets a reward."""

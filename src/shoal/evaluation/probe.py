@@ -1,0 +1,164 @@
+"""Finds out how a model is best asked, before it is trained.
+
+    found = probe(policy, config.tasks, G=8, seconds=60, seed=0)
+    best = recommend(found)                       # {"chain_sum": Found(...)}: of each task the best way to ask it
+
+Each task is asked in each of `WAYS`, with training questions alone: what is chosen here is not reported on them. The
+figure that counts is the share of live groups. A group whose answers are all right or all wrong teaches nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from shoal.config.answer_form import extract
+from shoal.config.tasks import TasksConfig, TaskSpec
+from shoal.evaluation.pass_at_k import Estimate, wilson
+from shoal.protocols import Policy
+from shoal.rollout import Completion, FinishReason, Question, seed_of
+from shoal.sandbox.verifier import Verifier
+from shoal.tasks import Answered, Tasks, create_task
+from shoal.tasks.draw import labels
+from shoal.tasks.suites import specs_of
+
+TAGGED = "Give the final answer between <answer> and </answer>."
+MOST_QUESTIONS = 32
+"""Of each task, in each way."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way of asking and answering."""
+
+    name: str
+    answer: str
+    examples: int = 0
+    system_prompt: str = ""
+
+    def of(self, spec: TaskSpec) -> TaskSpec:
+        """`spec`, asked in this way."""
+        update = {"answer": self.answer, "examples": self.examples, "system_prompt": self.system_prompt}
+        return spec.model_copy(update=update)
+
+
+WAYS = (
+    Way("the question alone", "whole"),
+    Way("the question alone, last number", "last_number"),
+    Way("asked for tags", "tag", system_prompt=TAGGED),
+    Way("3 examples", "whole", examples=3),
+    Way("3 examples, last number", "last_number", examples=3),
+    Way("3 examples, tags", "tag", examples=3),
+)
+
+
+@dataclass
+class Found:
+    """What the answers to one task were like, asked in one way."""
+
+    spec: TaskSpec
+    """The task as it was asked."""
+    way: Way
+    G: int
+    """Answers to each question."""
+    right: list[int] = field(default_factory=list)
+    """For each question, how many answers got the full reward."""
+    live: list[bool] = field(default_factory=list)
+    """For each question, whether its answers' rewards differ."""
+    in_form: int = 0
+    """Answers in which an answer was found."""
+    lengths: list[int] = field(default_factory=list)
+    """Tokens of each answer; empty for an endpoint."""
+    truncated: int = 0
+    """Answers that were cut at the longest length."""
+
+    def note(self, completions: Sequence[Completion], rewards: Sequence[float]) -> None:
+        """Takes the answers to one question."""
+        self.right.append(sum(reward >= 1 for reward in rewards))
+        self.live.append(max(rewards) - min(rewards) > 1e-6)
+        self.in_form += sum(extract(one.text, self.way.answer) is not None for one in completions)
+        self.lengths += [len(one.token_ids) for one in completions if one.token_ids is not None]
+        self.truncated += sum(one.finish_reason == FinishReason.length for one in completions)
+
+    @property
+    def pass_at_1(self) -> Estimate:
+        """The share of right answers, with Wilson's interval over questions."""
+        value = sum(self.right) / max(1, self.G * len(self.right))
+        return Estimate(value, *wilson(value, max(1, len(self.right))))
+
+    @property
+    def live_share(self) -> float:
+        """The share of groups that teach something."""
+        return sum(self.live) / max(1, len(self.live))
+
+    @property
+    def form_share(self) -> float:
+        """The share of answers that are in the form."""
+        return self.in_form / max(1, self.G * len(self.right))
+
+
+def probe(
+    policy: Policy,
+    tasks: TasksConfig,
+    G: int,
+    seconds: float,
+    seed: int,
+    on_progress: Callable[[int, float], bool] = lambda questions, spent: True,
+) -> dict[str, list[Found]]:
+    """For each task what was found in each way that it can be asked in: at least one question, and more while there
+    are `seconds` left. `on_progress` hears how many questions each has had, and how long it took; it returns whether to
+    go on. Raises `UserError` for tasks that cannot be made."""
+    config = tasks.model_copy(update={"examples": None, "answer": ""})
+    specs = specs_of(tasks)
+    found = {label: [Found(way.of(spec), way, G) for way in ways_for(spec)] for label, spec in labelled(specs).items()}
+    entries = [one for ways in found.values() for one in ways]
+    config.tasks = [one.spec for one in entries]  # one set of tasks has them all: in another form it is another task
+    made = Tasks(config)
+    begun, number = time.monotonic(), 0
+    with Verifier(config) as verifier:
+        while number < MOST_QUESTIONS:
+            names = zip(made.labels, entries, strict=True)
+            questions = [made.first(label, seed_of("probe", seed, number, one.spec.name)) for label, one in names]
+            _ask(policy, verifier, questions, entries, seed_of("probe", seed, number))
+            number += 1
+            spent = time.monotonic() - begun
+            if not on_progress(number, spent) or spent * (number + 1) / number > seconds:
+                break
+    return found
+
+
+def ways_for(spec: TaskSpec) -> list[Way]:
+    """The ways in which a task can be asked: with examples if it knows right answers, for numbers if these are some."""
+    task = create_task(spec)
+    if not isinstance(task, Answered):
+        return [way for way in WAYS if not way.examples]
+    answers = [answer for index in range(16) if (answer := task.answer(task.question(0, index).id))]
+    numbers = all(extract(answer, "last_number") == answer for answer in answers)
+    return [way for way in WAYS if (answers or not way.examples) and (numbers or way.answer != "last_number")]
+
+
+def labelled(specs: Sequence[TaskSpec]) -> dict[str, TaskSpec]:
+    """Tasks by name, numbered where a name repeats."""
+    return dict(zip(labels([spec.name for spec in specs]), specs, strict=True))
+
+
+def recommend(found: Mapping[str, Sequence[Found]]) -> dict[str, Found]:
+    """The best way of each task that can teach something: that with most live groups; of equal ones, with most right
+    answers, then the plainest. A task that nothing can be learned from has none."""
+    best = {label: max(ways, key=lambda one: (one.live_share, one.pass_at_1.value)) for label, ways in found.items()}
+    return {label: one for label, one in best.items() if one.live_share}
+
+
+def _ask(
+    policy: Policy, verifier: Verifier, questions: Sequence[Question], entries: Sequence[Found], seed: int
+) -> None:
+    """Asks each entry's question and notes what came. Entries that show the same chat share the answers."""
+    chats = {question.chat: question for question in questions}
+    groups = policy.generate(list(chats.values()), entries[0].G, seed)
+    answers = dict(zip(chats, groups, strict=True))
+    texts = [[c.text for c in answers[question.chat]] for question in questions]
+    rewards = verifier.score([(q.id, group) for q, group in zip(questions, texts, strict=True)])
+    for question, entry, scores in zip(questions, entries, rewards, strict=True):
+        if len(scores) == entry.G:  # an endpoint may fail
+            entry.note(answers[question.chat], scores)
