@@ -22,9 +22,9 @@ from shoal.config.settings import CONFIG_VERSION, Config
 from shoal.errors import UserError
 from shoal.evaluation.probe import Found, probe, recommend
 
-HELP = """Asks a model the questions of each task in several ways, with and without worked examples. It says for each way
-how many answers are right, how many are in the form, and how many groups of G answers teach something. A group whose
-answers are all right or all wrong teaches nothing. It takes about two minutes and uses training questions alone.
+HELP = """Asks a model the questions of each task in several ways, with and without worked examples. For each way it
+says how many answers are right, how many are in the form, and how many groups of G answers teach something. A group
+whose answers are all right or all wrong teaches nothing. It takes about two minutes and uses training questions alone.
 
   shoal probe guppy
   shoal probe models/small.gguf --suite paper --write my.toml

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, field_validator
 
@@ -48,12 +48,12 @@ class TasksConfig(Section):
     """Only this task of the suite. It can be given several times."""
     tasks: list[TaskSpec] = []
     """Tasks of one's own in place of the suite (`[[tasks.tasks]]` in a file)."""
-    examples: int | None = Field(None, ge=0, le=32)
-    """Worked examples before each question, where a task does not say itself: other questions of the task with their
-    right answers. They are the same for all nodes and never held out."""
-    answer: str = ""
-    """What of a completion is the answer, where a task does not say itself: whole, tag, boxed, last_number, last_line
-    or a regular expression with one group. Empty: as in the suite, otherwise whole."""
+    examples: Annotated[int, Field(ge=0, le=32)] | Literal["task"] = "task"
+    """Worked examples before each question: other questions of the task with their
+    right answers. They are the same for all nodes and never held out. task: what each task says, otherwise none."""
+    answer: str = "task"
+    """What of a completion is the answer: whole, tag, boxed, last_number, last_line
+    or a regular expression with one group. task: what each task says, otherwise whole."""
     partial_credit: bool = False
     """Give a task's own partial scores, as the paper does; otherwise 1 for a full answer and 0 for all else."""
     score_timeout: float = Field(2.0, gt=0, allow_inf_nan=False)
@@ -62,7 +62,7 @@ class TasksConfig(Section):
     @field_validator("answer")
     @classmethod
     def _check_answer(cls, form: str) -> str:
-        return check_form(form) if form else ""
+        return form if form == "task" else check_form(form)
 
     @property
     def code(self) -> list[str]:

@@ -109,7 +109,7 @@ def probe(
     """For each task what was found in each way that it can be asked in: at least one question, and more while there
     are `seconds` left. `on_progress` hears how many questions each has had, and how long it took; it returns whether to
     go on. Raises `UserError` for tasks that cannot be made."""
-    config = tasks.model_copy(update={"examples": None, "answer": ""})
+    config = tasks.model_copy(update={"examples": "task", "answer": "task"})
     specs = specs_of(tasks)
     found = {label: [Found(way.of(spec), way, G) for way in ways_for(spec)] for label, spec in labelled(specs).items()}
     entries = [one for ways in found.values() for one in ways]

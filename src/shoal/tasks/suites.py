@@ -59,7 +59,5 @@ def specs_of(config: TasksConfig) -> list[TaskSpec]:
 
 def _as_asked(spec: TaskSpec, config: TasksConfig, own: Collection[str] = ()) -> TaskSpec:
     """`spec` with the examples and the form of answers that `config` gives to all tasks; what is its `own` stays."""
-    given = {"examples": config.examples, "answer": config.answer or None}
-    return spec.model_copy(
-        update={name: value for name, value in given.items() if value is not None and name not in own}
-    )
+    given = {"examples": config.examples, "answer": config.answer}
+    return spec.model_copy(update={name: value for name, value in given.items() if value != "task" and name not in own})

@@ -233,6 +233,7 @@ def test_examples_are_turns_of_the_chat() -> None:
     examples = (Message("user", "1 + 1 ="), Message("assistant", "2"))
     question = msgspec.structs.replace(make_question("2 + 2 =", system="Be brief."), examples=examples)
     assert CHAT_POLICY.lm.tokenizer.decode(CHAT_POLICY.prompt_ids(question)) == (
-        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n1 + 1 =<|im_end|>\n<|im_start|>assistant\n2<|im_end|>\n"
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n1 + 1 =<|im_end|>\n"
+        "<|im_start|>assistant\n2<|im_end|>\n"
         "<|im_start|>user\n2 + 2 =<|im_end|>\n<|im_start|>assistant\n"
     )
