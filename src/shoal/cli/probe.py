@@ -14,6 +14,7 @@ import tomli_w
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
+from rich.text import Text
 
 from shoal.cli.flags import add_allow_code, add_settings, config_of, given_settings
 from shoal.cli.next_steps import print_next
@@ -31,6 +32,8 @@ whose answers are all right or all wrong teaches nothing. It takes about two min
   shoal run --config my.toml"""
 LONGEST = 48
 """Tokens of an answer, unless the user says otherwise: what is learned here starts with short answers."""
+LEGEND = """right: share of right answers. in form: answers that have an answer in this form. cut: answers that ran into
+the longest length. live: groups of answers to one question that teach something. *: recommended."""
 FROM_FILE = ("version", "seed", "threads", "tasks", "policy")
 
 
@@ -63,6 +66,7 @@ def command(args: argparse.Namespace) -> int:
         print(json.dumps({label: [_object(one) for one in ways] for label, ways in found.items()}))
     else:
         console.print(_table(found, best, args.model))
+        console.print(LEGEND.replace("\n", " "))
     if not best:
         raise UserError(_advice(found))
     if args.write:
@@ -112,23 +116,23 @@ def _table(found: Mapping[str, Sequence[Found]], best: Mapping[str, Found], mode
     first = next(iter(found.values()))[0]
     title = f"{model}: {len(first.right)} questions of each task in each way, {first.G} answers to each"
     table = Table(title=title, box=None)
-    for name in ("task", "asked"):
-        table.add_column(name)
-    for name in ("right", "95 %", "in form", "tokens", "cut", "live groups"):
-        table.add_column(name, justify="right")
+    table.add_column("task, and how it is asked", no_wrap=True)
+    for name in ("right", "95 %", "in form", "tokens", "cut", "live"):
+        table.add_column(name, justify="right", no_wrap=True)
     for label, ways in found.items():
+        table.add_row(Text(label, style="bold"))
         for one in ways:
             right, answers = one.pass_at_1, max(1, one.G * len(one.right))
+            chosen = best.get(label) is one
             table.add_row(
-                label if one is ways[0] else "",
-                one.way.name,
+                f"{'*' if chosen else ' '} {one.way.name}",
                 f"{right.value:.2f}",
                 f"{right.low:.2f}-{right.high:.2f}",
                 f"{one.form_share:.2f}",
                 f"{sum(one.lengths) / len(one.lengths):.0f}" if one.lengths else "",
                 f"{one.truncated / answers:.2f}",
                 f"{one.live_share:.2f}",
-                style="bold green" if best.get(label) is one else "",
+                style="green" if chosen else "",
             )
         table.add_section()
     return table

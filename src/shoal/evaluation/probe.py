@@ -44,9 +44,9 @@ class Way:
 
 
 WAYS = (
-    Way("the question alone", "whole"),
-    Way("the question alone, last number", "last_number"),
-    Way("asked for tags", "tag", system_prompt=TAGGED),
+    Way("question", "whole"),
+    Way("question, last number", "last_number"),
+    Way("question, tags", "tag", system_prompt=TAGGED),
     Way("3 examples", "whole", examples=3),
     Way("3 examples, last number", "last_number", examples=3),
     Way("3 examples, tags", "tag", examples=3),

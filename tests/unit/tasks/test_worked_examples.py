@@ -101,8 +101,11 @@ class Poor(Silent):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"name": "test_examples:Silent"}, "task 'test_examples:Silent' cannot give examples: it needs the method"),
-        ({"name": "test_examples:Poor"}, "has [01] examples within 100 questions, not 2"),
+        (
+            {"name": "test_worked_examples:Silent"},
+            "task 'test_worked_examples:Silent' cannot give examples: it needs the method",
+        ),
+        ({"name": "test_worked_examples:Poor"}, "has [01] examples within 100 questions, not 2"),
         ({"name": "chain_sum", "answer": "Answer: (.+)"}, "no examples can be written in this form"),
     ],
 )

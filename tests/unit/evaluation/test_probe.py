@@ -1,0 +1,91 @@
+"""Finding out how a model is best asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from shoal.config.answer_form import in_form
+from shoal.config.tasks import TasksConfig, TaskSpec
+from shoal.evaluation.probe import WAYS, Found, labelled, probe, recommend, ways_for
+from shoal.rollout import Completion, Question
+
+SUM = TaskSpec(name="chain_sum")
+WORDS = TaskSpec(name="spell_backward")
+
+
+class Model:
+    """A policy whose answers are a function of the chat: right at every other sample, where `asked` says so."""
+
+    def __init__(self, asked: Callable[[Question], str | None]) -> None:
+        self.asked = asked
+        self.chats: list[object] = []
+
+    def generate(self, questions: Sequence[Question], G: int, seed: int) -> list[list[Completion]]:
+        self.chats += [question.chat for question in questions]
+        texts = [self.asked(question) for question in questions]
+        return [[Completion.of(text if text and g % 2 == 0 else "no") for g in range(G)] for text in texts]
+
+
+def answered(question: Question) -> str:
+    """The right answer to a sum or difference, by reading it."""
+    problem = question.text.rpartition(":")[2]
+    return str(sum(int(term.replace(" ", "")) for term in re.findall(r"[+-]? ?\d+", problem)))
+
+
+def found(way: int, right: list[int], live: list[bool]) -> Found:
+    return Found(WAYS[way].of(SUM), WAYS[way], 8, right, live)
+
+
+def test_a_model_that_answers_after_examples_alone_is_asked_with_examples() -> None:
+    model = Model(lambda question: answered(question) if question.examples else None)
+    ways = probe(model, TasksConfig(tasks=[SUM]), 4, 3, 0)
+    best = recommend(ways)["chain_sum"]
+    assert best.way.name == "3 examples"
+    assert best.live_share == 1
+    assert best.pass_at_1.value == 0.5
+    assert best.spec.examples == 3
+    assert all(one.live_share == 0 for one in ways["chain_sum"] if not one.way.examples)
+
+
+def test_an_answer_between_tags_counts_as_in_the_form_only_there() -> None:
+    model = Model(lambda question: in_form(answered(question), "tag"))
+    ways = {one.way.name: one for one in probe(model, TasksConfig(tasks=[SUM]), 4, 1, 0)["chain_sum"]}
+    assert ways["question, tags"].form_share == 0.5
+    assert ways["question, tags"].live_share == 1
+    assert ways["question"].live_share == 0
+
+
+def test_ways_that_show_the_same_chat_share_their_answers() -> None:
+    model = Model(lambda question: None)
+    probe(model, TasksConfig(tasks=[SUM]), 2, 0, 0)
+    assert len(model.chats) == len(set(model.chats)) == 4  # alone, with tags asked for, examples, examples with tags
+
+
+def test_time_ends_it_after_one_question_at_least() -> None:
+    heard: list[int] = []
+
+    def on_progress(questions: int, spent: float) -> bool:
+        heard.append(questions)
+        return questions < 3
+
+    ways = probe(Model(lambda question: None), TasksConfig(tasks=[SUM]), 2, 1e9, 0, on_progress)
+    assert heard == [1, 2, 3]
+    assert all(len(one.right) == 3 for one in ways["chain_sum"])
+    assert recommend(ways) == {}
+
+
+def test_words_are_not_asked_for_as_numbers() -> None:
+    assert {way.answer for way in ways_for(WORDS)} == {"whole", "tag"}
+    assert {way.answer for way in ways_for(SUM)} == {"whole", "tag", "last_number"}
+
+
+def test_the_plainest_of_equal_ways_is_recommended() -> None:
+    ways = [found(0, [4], [True]), found(3, [4], [True])]
+    assert recommend({"a": ways})["a"] is ways[0]
+    better = [found(0, [1], [True]), found(3, [4], [True])]
+    assert recommend({"a": better})["a"] is better[1]
+
+
+def test_a_task_that_repeats_is_numbered() -> None:
+    assert len(labelled([SUM, SUM])) == 2
