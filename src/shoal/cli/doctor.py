@@ -48,6 +48,10 @@ def command(args: argparse.Namespace) -> int:
     config = config_of(args.config, given_settings(args), args.allow_code).resolved()
     from rich.console import Console
 
+    from shoal.policy.fetch import fetch_models
+
+    config = fetch_models(config)
+
     console = Console(stderr=args.json, highlight=False)
     with console.status("trying each model"):
         report = examine(config)

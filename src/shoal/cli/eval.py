@@ -20,6 +20,7 @@ from shoal.errors import UserError
 from shoal.evaluation.pass_at_k import Estimate, Evaluation, evaluate
 from shoal.parallel.rank_zero import RankZeroVerifier
 from shoal.parallel.ranks import joined
+from shoal.policy.fetch import fetch_models
 from shoal.rollout import seed_of
 from shoal.untrusted import json_safe
 
@@ -53,7 +54,7 @@ def command(args: argparse.Namespace) -> int:
 
 def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: bool) -> int:
     """`shoal eval`. Returns the exit code."""
-    config = config.resolved()
+    config = fetch_models(config.resolved())
     samples = int(config.evaluation.samples)
     ks = sorted({1, *(ks or [samples])})
     if not 1 <= ks[0] <= ks[-1] <= samples:
