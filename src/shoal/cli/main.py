@@ -17,6 +17,7 @@ COMMANDS = {
     "run": ("shoal.cli.run", "train a swarm of models on this machine"),
     "join": ("shoal.cli.join", "train one node in a swarm of many machines"),
     "eval": ("shoal.cli.eval", "measure a model on held-out questions"),
+    "ask": ("shoal.cli.ask", "ask models questions of your own, side by side"),
     "watch": ("shoal.apps.watch.command", "show runs in the browser, live"),
     "status": ("shoal.cli.status", "show the state of a joined node"),
     "merge": ("shoal.cli.merge", "merge LoRA adapters into their model"),
@@ -31,7 +32,8 @@ COMMANDS = {
 BEGIN = """begin here:
   shoal run                        four small models learn together for a minute
   shoal watch                      see it in the browser: charts, answers, who learned from whom
-  shoal run --model HuggingFaceTB/SmolLM2-135M-Instruct --suite paper --nodes 2
+  shoal ask runs/DATE-TIME         ask what came out, beside what went in
+  shoal run --model smollm2 --suite paper --nodes 2
   shoal COMMAND --help"""
 
 

@@ -1,4 +1,4 @@
-"""Loading a model with its tokenizer: the embedded guppy, a short name (`named`), a folder (of a model, or of adapters),
+"""Loading a model with its tokenizer: the embedded guppy, a short name (`named`), a folder (of a model or of adapters),
 a GGUF file, or a name on the Hugging Face Hub."""
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ def _join(model: NamedModel, room: Path, whole: Path) -> None:
 
 
 def _pip() -> list[str]:
-    """The command pip: of this Python (without modules of the current folder), or by uv, whose environments have none."""
+    """The command pip: of this Python, without modules of the current folder, or by uv, whose environments lack it."""
     if importlib.util.find_spec("pip"):
         return [sys.executable, "-P", "-m", "pip"]
     if uv := shutil.which("uv"):
