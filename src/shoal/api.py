@@ -212,6 +212,7 @@ def _execute(
     identity: Identity | None,
     settings: dict[str, Any],
 ) -> RunResult:
+    from shoal.policy.fetch import fetch_models
     from shoal.runs.session import Silent, execute
 
     if sum(bool(given) for given in (config, settings, resume and not settings)) > 1:
@@ -222,6 +223,7 @@ def _execute(
         config = resumed_config(Path(resume), from_keywords(settings), allow_code, network=identity is not None)
     elif config is None:
         config = config_from_keywords(settings)
+    config = fetch_models(config)
 
     def watch(names: list[str], rows: Rows) -> AbstractContextManager[Watcher]:
         if not progress:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 HELP = """Says what this machine can do, whether a run of these settings fits into its memory, and how long it takes.
 
   shoal doctor                                   for the default run: four guppies
-  shoal doctor --model HuggingFaceTB/SmolLM2-135M-Instruct --suite paper --nodes 2
+  shoal doctor --model smollm2 --suite paper --nodes 2
   shoal doctor --config my.toml --json           one JSON object
 
 Loads each model once, counts what an update keeps, and tries it for some seconds. Nothing is written."""
@@ -47,6 +47,10 @@ def command(args: argparse.Namespace) -> int:
     """Returns the exit code: 0 if the run fits, 1 if it does not."""
     config = config_of(args.config, given_settings(args), args.allow_code).resolved()
     from rich.console import Console
+
+    from shoal.policy.fetch import fetch_models
+
+    config = fetch_models(config)
 
     console = Console(stderr=args.json, highlight=False)
     with console.status("trying each model"):

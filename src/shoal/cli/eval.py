@@ -20,13 +20,14 @@ from shoal.errors import UserError
 from shoal.evaluation.pass_at_k import Estimate, Evaluation, evaluate
 from shoal.parallel.rank_zero import RankZeroVerifier
 from shoal.parallel.ranks import joined
+from shoal.policy.fetch import fetch_models
 from shoal.rollout import seed_of
 from shoal.untrusted import json_safe
 
 HELP = """Asks a model held-out questions: pass@1 and pass@k for each task, with 95 % Wilson intervals.
 
   shoal eval guppy
-  shoal eval HuggingFaceTB/SmolLM2-135M-Instruct --suite paper --samples 8
+  shoal eval smollm2 --suite paper --samples 8
   shoal eval runs/one/checkpoints/round-000060/node-1 --config runs/one/config.toml
   shoal eval guppy --task chain_sum --task gcd --json"""
 FROM_FILE = ("version", "seed", "threads", "tasks", "evaluation", "policy")
@@ -61,7 +62,7 @@ def command(args: argparse.Namespace) -> int:
 
 def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: bool) -> int:
     """`shoal eval`. Returns the exit code."""
-    config = config.resolved()
+    config = fetch_models(config.resolved())
     samples = int(config.evaluation.samples)
     ks = sorted({1, *(ks or [samples])})
     if not 1 <= ks[0] <= ks[-1] <= samples:

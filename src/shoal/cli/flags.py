@@ -66,8 +66,13 @@ class Parser(argparse.ArgumentParser):
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
         """The arguments in `argv`. Raises `UserError` for an unknown flag, with the nearest right one."""
         args, unknown = self.parse_known_args([_normalised(word) for word in argv])
+        chosen = self._chosen(argv)
+        lists = [action.dest for action in chosen._actions if not action.option_strings and action.nargs == "*"]
+        if lists and not any(word.startswith("-") and " " not in word for word in unknown):
+            # argparse takes a list in one piece: what stands behind a flag is left over
+            setattr(args, lists[0], [*getattr(args, lists[0]), *unknown])
+            unknown = []
         if unknown:
-            chosen = self._chosen(argv)
             known = [flag for parser in (self, chosen) for flag in parser._option_string_actions]
             near = difflib.get_close_matches(unknown[0].partition("=")[0], known, n=1, cutoff=0.5)
             chosen.error(f"unknown argument '{unknown[0]}'" + (f"; did you mean '{near[0]}'?" if near else ""))

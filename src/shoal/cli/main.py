@@ -18,6 +18,7 @@ COMMANDS = {
     "join": ("shoal.cli.join", "train one node in a swarm of many machines"),
     "probe": ("shoal.cli.probe", "find out how to ask a model, before you train it"),
     "eval": ("shoal.cli.eval", "measure a model on held-out questions"),
+    "ask": ("shoal.cli.ask", "ask models questions of your own, side by side"),
     "watch": ("shoal.apps.watch.command", "show runs in the browser, live"),
     "status": ("shoal.cli.status", "show the state of a joined node"),
     "merge": ("shoal.cli.merge", "merge LoRA adapters into their model"),
@@ -32,7 +33,8 @@ COMMANDS = {
 BEGIN = """begin here:
   shoal run                        four small models learn together for a minute
   shoal watch                      see it in the browser: charts, answers, who learned from whom
-  shoal run --model HuggingFaceTB/SmolLM2-135M-Instruct --suite paper --nodes 2
+  shoal ask runs/DATE-TIME         ask what came out, beside what went in
+  shoal run --model smollm2 --suite paper --nodes 2
   shoal COMMAND --help"""
 
 

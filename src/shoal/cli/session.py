@@ -45,7 +45,9 @@ def _session(config: Config, out: Path | None, resume: Path | None, quiet: bool,
             with _stoppable([]) as stop:
                 return 0 if follow(config, ranks, stop, ranks.broadcast("") if joins else "").finished else 130
         from shoal.identity.keys import Identity, identity_path
+        from shoal.policy.fetch import fetch_models
 
+        config = fetch_models(config)  # here, Ctrl-C still stops at once
         console = Console(highlight=False, soft_wrap=True)
         identity = Identity.load_or_create(identity_path()) if joins else None
         watchers: list[Watcher] = []

@@ -18,18 +18,21 @@ class Sampling:
     """How to draw tokens."""
 
     temperature: float = 1.0
+    """0: always the most likely token."""
     top_p: float = 1.0
     max_completion_length: int = 256
 
 
 def draw(logits_BV: torch.Tensor, sampling: Sampling, chance_B: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Tokens (B), one for each row, from softmax(logits / temperature) cut to its `top_p` nucleus, and their
-    log-probabilities (B) in nats. `logits` are overwritten.
+    log-probabilities (B) in nats. `logits` are overwritten. At temperature 0 it is the most likely token, for certain.
 
     Inverts the cumulative distribution at `chance_B`, uniform in [0, 1): first over sums of blocks of the vocabulary,
     then within one block.
     """
     wide = torch.float32 if logits_BV.device.type == "mps" else torch.float64  # which has no float64
+    if sampling.temperature == 0:
+        return logits_BV.argmax(-1), torch.zeros(len(logits_BV), device=logits_BV.device)
     row_B = torch.arange(len(logits_BV), device=logits_BV.device)
     if sampling.temperature != 1:
         logits_BV = logits_BV.div_(sampling.temperature)

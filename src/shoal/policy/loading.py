@@ -1,10 +1,9 @@
-"""Loading a model with its tokenizer: the embedded guppy, a folder (of a model, or of adapters), a GGUF file, or a name
-on the Hugging Face Hub."""
+"""Loading a model with its tokenizer: the embedded guppy, a short name (`named`), a folder (of a model or of adapters),
+a GGUF file, or a name on the Hugging Face Hub."""
 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import io
 import os
 from dataclasses import dataclass, replace
@@ -21,6 +20,8 @@ from shoal.config.policy import GUPPY
 from shoal.errors import UserError
 from shoal.policy.adapters import ADAPTER_CONFIG, base_name, is_adapters, merged_with_adapters
 from shoal.policy.failures import first_line
+from shoal.policy.fetch import resolve
+from shoal.policy.named import named, near_name
 from shoal.policy.template import chat_template
 
 
@@ -65,9 +66,11 @@ def load(name: str, device: torch.device) -> LanguageModel:
     if name != GUPPY and is_adapters(folder):
         base = load_base(folder, device)
         return replace(base, name=str(folder), model=merged_with_adapters(base.model, folder, base.name))
-    if name != GUPPY and not folder.exists() and difflib.get_close_matches(name, [GUPPY], cutoff=0.8):
-        raise UserError(f"there is no model '{name}'; did you mean '{GUPPY}'?")
+    if not folder.exists() and (near := near_name(name)):
+        raise UserError(f"there is no model '{name}'; did you mean '{near}'?")
     source, options = source_of(name)
+    if named(name) and "gguf_file" not in options:
+        name = source  # on the Hub, as the package index does not have it
     # Reading a GGUF file shows a progress bar that nothing turns off; downloads should show theirs.
     silence = contextlib.redirect_stderr(io.StringIO()) if "gguf_file" in options else contextlib.nullcontext()
     try:
@@ -132,6 +135,7 @@ def source_of(name: str) -> tuple[str, dict[str, Any]]:
     local = plain | {"local_files_only": True}
     if name == GUPPY:
         return str(files("shoal") / "guppy"), local
+    name = resolve(name)
     path = Path(name).expanduser()
     if name.endswith(".gguf"):
         if not path.is_file():

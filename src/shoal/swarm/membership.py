@@ -21,6 +21,7 @@ from shoal.config.policy import GUPPY
 from shoal.config.settings import Config
 from shoal.identity.keys import Identity
 from shoal.identity.secret import OPEN, Secret, read_secret
+from shoal.policy.named import named
 from shoal.rewards import ExaminedRewards
 from shoal.rollout import Rollout
 from shoal.sandbox.examiner import Examiner
@@ -135,9 +136,9 @@ def secret_of(config: Config) -> Secret:
 
 
 def public_name(model: str) -> str | None:
-    """A model's name as strangers may see it: a name on the Hub or built in, no path or address of this machine."""
+    """A model's name as strangers may see it: a short name or one on the Hub, no path or address of this machine."""
     on_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", model) and not Path(model).exists()
-    return model if on_hub or model == GUPPY else None
+    return model if on_hub or model == GUPPY or named(model) else None
 
 
 def _path(text: str) -> Path | None:

@@ -11,7 +11,7 @@ HELP = """Runs controlled experiments (arms by regimes by seeds, as a study file
 
   shoal lab run studies/paper-guppy.toml                   all unfinished runs, on all cores; then the report
   shoal lab run studies/paper-guppy.toml --quick           a small part of it, in minutes
-  shoal lab run studies/paper-guppy.toml --model HuggingFaceTB/SmolLM2-135M-Instruct --suite paper
+  shoal lab run studies/paper-guppy.toml --model smollm2 --suite paper
   shoal lab run DIR                                        goes on with a stopped or killed study
   shoal lab open RECORDS.csv                               swarm nodes against isolated ones, by a judge's records
   shoal lab report DIR                                     writes the report again; runs nothing

@@ -34,6 +34,7 @@ from shoal.config.load import merged, refuse_code
 from shoal.config.policy import GUPPY
 from shoal.config.rewards import specs_with_models
 from shoal.errors import UserError
+from shoal.policy.fetch import fetch_models
 from shoal.runs.atomic import write_atomically
 from shoal.runs.folder import CONFIG
 from shoal.runs.lock import locked
@@ -129,6 +130,8 @@ def _run_left(study: Study, folder: Path, console: Console, jobs: int) -> list[s
         path = folder / cell.path
         if (path / CONFIG).exists() and (changed := differences(path, study.config(cell, folder))):
             console.print(f"{cell}: begun with other settings ({changed[0]}), so it starts again", markup=False)
+    for config in (study.config(cell, folder) for cell in left):
+        fetch_models(config)
     reasons: list[str] = []
     failures: list[str] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[unit]}"))

@@ -1,0 +1,161 @@
+"""`shoal ask`: questions of one's own, and what models answer, side by side."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.text import Text
+
+from shoal.cli.answers import print_answers
+from shoal.cli.contenders import Contender, form_of, in_form, load_all, of_run
+from shoal.cli.flags import add_allow_code, add_settings, config_of, given_settings
+from shoal.config.load import merged
+from shoal.config.settings import Config
+from shoal.errors import UserError
+from shoal.rollout import Completion, FinishReason, Question, seed_of
+from shoal.runs.folder import CONFIG
+from shoal.untrusted import encodable, printable
+
+if TYPE_CHECKING:
+    from shoal.policy.endpoint import EndpointPolicy
+    from shoal.policy.language import LanguagePolicy
+
+HELP = """Asks models questions and prints what they answer. Each question stands alone: there is no conversation.
+
+  shoal ask smollm2 "What is the capital of France?"
+  shoal ask runs/one "Which is larger, 36 or 39?"   the run's best model, beside the one from which it began
+  shoal ask runs/one                                asks what you type, line by line; Ctrl-D ends
+  shoal ask smollm2 --beside guppy "8 + 7 ="        several models: the first word is always a model
+  shoal ask smollm2 --config my.toml "8 + 7 ="      in the form of the file's first task, decoded as it says"""
+FROM_FILE = ("version", "seed", "threads", "tasks", "policy")
+"""What is taken from --config."""
+LENGTH = 256
+"""The longest answer, in tokens, where nothing says otherwise."""
+
+LONGEST_LINE = 2**20
+"""Bytes of standard input that are one question, at most."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    models = "a run's folder, short name, name on the Hub, model folder, GGUF file, endpoint or guppy"
+    parser.add_argument("model", metavar="MODEL", help=models)
+    parser.add_argument("questions", nargs="*", metavar="QUESTION", help="default: the lines of standard input")
+    parser.add_argument("--beside", action="append", default=[], metavar="MODEL", help="ask this model, too")
+    parser.add_argument("--num", type=int, default=1, metavar="N", help="answers to each question (default: 1)")
+    temperature = "0: the most likely tokens (default: 0 for one answer, for several the file's or 1)"
+    parser.add_argument("--temperature", type=float, metavar="X", help=temperature)
+    parser.add_argument("--config", type=Path, metavar="FILE", help="form and settings (default: those of the run)")
+    parser.add_argument("--task", metavar="NAME", help="the form of this task of the file (default: of the first)")
+    add_allow_code(parser)
+    decoding = ("max_completion_length", "top_p", "device", "dtype", "engine", "endpoint_requests")
+    defaults = {"policy.max_completion_length": f"the file's or {LENGTH}"}
+    add_settings(parser, ["seed", "threads", *(f"policy.{name}" for name in decoding)], defaults=defaults)
+
+
+def command(args: argparse.Namespace) -> int:
+    """Returns the exit code: 0, or 1 if a server left a question without an answer."""
+    if args.num < 1 or not 0 <= (args.temperature or 0) < math.inf:
+        raise UserError("--num is at least 1, and --temperature at least 0")
+    config, contenders, file = _settings(args)
+    if args.task and not file:
+        raise UserError("--task chooses a task of --config FILE, or of a run")
+    temperature = args.temperature
+    if temperature is None:
+        temperature = 0.0 if args.num == 1 else config.policy.temperature
+    notes = Console(stderr=True, highlight=False, soft_wrap=True)
+    form = form_of(config, args.task) if file else None
+    policies = load_all(contenders, config, temperature, lambda text: notes.print(Text(printable(text), "dim")))
+    asker = Asker(policies, form, args.num, config.seed, notes)
+    if args.questions or not sys.stdin.isatty():
+        return max([0, *(asker.ask(text, echo=len(args.questions) != 1) for text in args.questions or _piped())])
+    notes.print(Text(f"asking {' and '.join(map(printable, policies))}; Ctrl-D ends", "dim"))
+    if form:
+        notes.print(Text(f"for example: {printable(form.prompt[-1].content)}", "dim"))
+    for text in _typed():
+        try:
+            asker.ask(text)
+        except UserError as error:  # the question may be too long
+            notes.print(Text(printable(str(error)), "red"))
+    return 0
+
+
+class Asker:
+    """Asks all models one question after another, and prints what they answer."""
+
+    def __init__(
+        self,
+        policies: Mapping[str, LanguagePolicy | EndpointPolicy],
+        form: Question | None,
+        num: int,
+        seed: int,
+        notes: Console,
+    ) -> None:
+        self._policies, self._form, self._num, self._seed = policies, form, num, seed
+        self._asked = 0
+        self._console = Console(highlight=False)
+        self._notes = notes
+
+    def ask(self, text: str, echo: bool = False) -> int:
+        """`echo`: print the question, too. Returns 1 if a model gave no answer, else 0. Raises `UserError`."""
+        question = in_form(encodable(text), self._form)
+        self._asked += 1
+        if echo:
+            self._console.print(Text(printable(text), "bold cyan"), soft_wrap=True)
+        answers: dict[str, Sequence[Completion]] = {}
+        for label, policy in self._policies.items():
+            with self._notes.status(Text(f"asking {printable(label, 60)}")):
+                [answers[label]] = policy.generate([question], self._num, seed_of(self._seed, "ask", self._asked))
+            if policy.trouble:
+                self._notes.print(Text(printable(policy.trouble), "red"))
+        print_answers(self._console, answers)
+        if any(one.finish_reason == FinishReason.length for group in answers.values() for one in group):
+            self._notes.print(Text("cut: --max-completion-length N allows more tokens", "dim"))
+        if echo:
+            self._console.print()
+        return int(not all(answers.values()))
+
+
+def _settings(args: argparse.Namespace) -> tuple[Config, list[Contender], Path | None]:
+    """The settings, the models, and the file that the settings are from. Raises `UserError`."""
+    run = Path(args.model)
+    own = run / CONFIG
+    file: Path | None = args.config or (own if own.is_file() else None)
+    given = given_settings(args)
+    if own.is_file():
+        contenders = of_run(run, config_of(own, {}, args.allow_code, FROM_FILE))
+    else:
+        contenders = [Contender(args.model, args.model)]
+    contenders += [Contender(name, name) for name in args.beside]
+    models = {"policy": {"model": [contender.source for contender in contenders]}}
+    config = config_of(file, merged(given, models), args.allow_code, FROM_FILE).resolved()
+    if not file and "max_completion_length" not in given.get("policy", {}):
+        config.policy.max_completion_length = LENGTH
+    return config, contenders, file
+
+
+def _piped() -> Iterator[str]:
+    """The lines of standard input that say something."""
+    while line := sys.stdin.buffer.readline(LONGEST_LINE):
+        if text := line.decode("utf-8", "replace").strip():
+            yield text
+
+
+def _typed() -> Iterator[str]:
+    """What is typed, line by line, until Ctrl-D."""
+    with contextlib.suppress(ImportError):  # Windows has none
+        import readline  # noqa: F401 (input() then edits lines)
+    while True:
+        try:
+            text = input("> ").strip()
+        except EOFError:
+            print()
+            return
+        if text:
+            yield text

@@ -1,0 +1,105 @@
+"""Which models `shoal ask` asks, and in which form.
+
+contenders = of_run(Path("runs/one"), config)       # its best model, and the one that this began from
+policies = load_all(contenders, config, temperature=0.0, say=print)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from shoal.cli.session import best_model
+from shoal.config.policy import is_endpoint
+from shoal.config.settings import Config
+from shoal.errors import UserError, nearest
+from shoal.rollout import Message, Question, QuestionId
+from shoal.runs.folder import CHECKPOINTS, run_metrics
+
+if TYPE_CHECKING:
+    from shoal.policy.endpoint import EndpointPolicy
+    from shoal.policy.language import LanguagePolicy
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A model that is asked."""
+
+    label: str
+    source: str
+    optional: bool = False
+    """Whether the others are asked without it if it cannot be loaded."""
+
+
+def of_run(run: Path, config: Config) -> list[Contender]:
+    """A run's best model, and the one that it began from. `config`: of the run. Raises `UserError` if it has none."""
+    best = best_model(run, run_metrics(run))
+    if best is None:
+        raise UserError(f"{run} has no model yet: there is none in {run / CHECKPOINTS}")
+    round = best.parent.name.removeprefix("round-").lstrip("0") or "0"
+    found = [Contender(f"{best.name} after round {round}", str(best))]
+    models = config.policy.model
+    number = re.fullmatch(r"node-(\d{1,6})", best.name)  # a node that joined a swarm has another name, and one model
+    began = models[(int(number[1]) - 1) % len(models) if number else 0]
+    if not config.policy.factory and not is_endpoint(began):
+        found.append(Contender(f"{began}, from which it began", began, optional=True))
+    return found
+
+
+def load_all(
+    contenders: Sequence[Contender], config: Config, temperature: float, say: Callable[[str], None]
+) -> dict[str, LanguagePolicy | EndpointPolicy]:
+    """The contenders' policies by their labels. `say`: hears of an optional one that cannot be loaded. Raises
+    `UserError`."""
+    from shoal.parallel.ranks import ALONE
+    from shoal.policy.draw import Sampling  # torch, only now
+    from shoal.policy.fetch import resolve
+    from shoal.runs.models import endpoint_policy, language_policy, place_rank, sampling_of, use_threads
+
+    use_threads(config)
+    placement = place_rank(config, ALONE)
+    usual = sampling_of(config)
+    policies: dict[str, LanguagePolicy | EndpointPolicy] = {}
+    for contender in contenders:
+        try:
+            if is_endpoint(contender.source):
+                policy: LanguagePolicy | EndpointPolicy = endpoint_policy(config, contender.source)
+            else:
+                policy = language_policy(config, resolve(contender.source), placement)
+        except UserError as error:
+            if not contender.optional:
+                raise
+            say(f"without {contender.label}: {error}")
+            continue
+        policy.sampling = Sampling(temperature, usual.top_p, usual.max_completion_length)
+        policies[contender.label] = policy
+    return policies
+
+
+def form_of(config: Config, task: str | None) -> Question:
+    """A question of the task that is called so, or of the first: what is asked has its system prompt and examples.
+
+    Raises `UserError` if there is no such task."""
+    from shoal.tasks import Tasks  # takes a second
+    from shoal.tasks.suites import specs_of
+
+    specs = {spec.name: spec for spec in reversed(specs_of(config.tasks))}
+    name = task or list(specs)[-1]
+    if name not in specs:
+        raise UserError(f"there is no task {task!r}; {nearest(name, specs)}")
+    only = config.tasks.model_copy(update={"tasks": [specs[name]]})
+    [question] = Tasks(only).draw(1, "ask")
+    return question
+
+
+def in_form(text: str, form: Question | None) -> Question:
+    """`text` as a question, asked as `form` is."""
+    asked = Message("user", text)
+    if form is None:
+        return Question(QuestionId("ask", "1", "", 0, 0), (asked,))
+    return msgspec.structs.replace(form, prompt=(*form.prompt[:-1], asked))
