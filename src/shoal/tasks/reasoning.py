@@ -68,6 +68,10 @@ class ReasoningTask:
         identity = QuestionId(self.name, self.version, self.config, seed, index)
         return Question(identity, (Message("user", self.entry(seed, index)["question"]),))
 
+    def answer(self, seed: int, index: int) -> str | None:
+        """reasoning-gym's answer; None if it names none, or an empty one (base_conversion 0.1.25 writes zero so)."""
+        return self.entry(seed, index)["answer"] or None
+
     def score(self, question: QuestionId, answers: Sequence[str]) -> list[float]:
         """The scores that reasoning-gym gives to `answers`, partial credit included."""
         entry = self.entry(question.seed, question.index)

@@ -28,3 +28,12 @@ class Task(Protocol):
     def score(self, question: QuestionId, answers: Sequence[str]) -> list[float]:
         """Raw scores in [0, 1], one for each answer. Strangers' answers are scored only in the verifier's worker."""
         ...
+
+
+@runtime_checkable
+class KnowsAnswers(Protocol):
+    """What a task may have beside: its right answers. A run then logs what answers that ignore the question get."""
+
+    def answer(self, seed: int, index: int) -> str | None:
+        """The right answer to question `index` under `seed`, bare; None if no single one is right."""
+        ...

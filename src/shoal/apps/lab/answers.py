@@ -13,6 +13,7 @@ from shoal.config.tasks import TaskSpec
 from shoal.protocols import Policy
 from shoal.rollout import Completion, Question, seed_of
 from shoal.tasks import Tasks
+from shoal.tasks.task import KnowsAnswers
 
 
 class Knowing:
@@ -58,9 +59,8 @@ def right_answer(tasks: Tasks, question: Question) -> tuple[str, TaskSpec] | Non
     """The right answer (bare: see `in_form`) and the task's specification; None if the task names none, or an empty
     one."""
     task, spec = tasks.lookup(question.id)
-    entry = getattr(task, "entry", None)  # a task of one's own has none
-    answer = entry(question.id.seed, question.id.index)["answer"] if entry else None
-    return (answer, spec) if answer else None  # base_conversion of reasoning-gym 0.1.25 says that zero is written ""
+    answer = task.answer(question.id.seed, question.id.index) if isinstance(task, KnowsAnswers) else None
+    return (answer, spec) if answer else None
 
 
 def in_form(answer: str, spec: TaskSpec) -> str:
