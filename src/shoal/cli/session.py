@@ -109,9 +109,10 @@ def print_result(console: Console, outcome: Outcome, config: Config, command: st
     say(f"curves  {folder / CURVES}")
     for warning in filter(None, outcome.warnings):
         print_warning(console, warning)
-    if not quiet and (node := best_node(rows)):
-        print_pairs(console, node, pairs(folder, node))
     model = best_model(folder, rows)
+    node = model.name if model else best_node(rows)
+    if not quiet:
+        print_pairs(console, node, pairs(folder, node))
     if model:
         say(f"model   {model}")
     allow_code = " --allow-code" if config.code else ""
