@@ -35,6 +35,10 @@ class Larger:
         id = shoal.QuestionId(self.name, self.version, self.config, seed, index)
         return shoal.Question(id, (shoal.Message("user", f"Which is larger, {one} or {other}? "),))
 
+    def answer(self, question: shoal.QuestionId) -> str:
+        """The right answer, for worked examples and for what answers that ignore the question get. It may be left out."""
+        return str(max(self._numbers(question.seed, question.index)))
+
     def score(self, question: shoal.QuestionId, answers: Sequence[str]) -> list[float]:
         """Rewards in [0, 1]. It runs in a process without files and network, for strangers' answers, too."""
         smaller, larger = (str(number) for number in sorted(self._numbers(question.seed, question.index)))

@@ -40,6 +40,8 @@ class RunResult:
     """Rounds done."""
     finished: bool
     """Whether these were all rounds. Otherwise `shoal.run(resume=result.folder)` goes on."""
+    warnings: tuple[str, ...] = ()
+    """What was wrong, such as a scorer that failed or rounds with nothing to learn from, in plain words."""
 
     @property
     def metrics(self) -> pandas.DataFrame:
@@ -67,6 +69,15 @@ class RunResult:
         from shoal.runs.tables import LEARNED
 
         return pandas.read_parquet(self.folder / LEARNED)
+
+    @property
+    def transcripts(self) -> pandas.DataFrame:
+        """Before and after: a row for each answer to the same few held-out questions, in each evaluation."""
+        import pandas
+
+        from shoal.runs.tables import TRANSCRIPTS
+
+        return pandas.read_parquet(self.folder / TRANSCRIPTS)
 
     @property
     def models(self) -> dict[str, Path]:
@@ -236,4 +247,4 @@ def _execute(
 
     out, resume = (None if folder is None else Path(folder) for folder in (out, resume))
     outcome = execute(config, out, resume, identity, watch, stop)
-    return RunResult(outcome.folder, outcome.round, outcome.finished)
+    return RunResult(outcome.folder, outcome.round, outcome.finished, outcome.warnings)

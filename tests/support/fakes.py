@@ -82,6 +82,7 @@ class Exact:
         self.asked: list[tuple[QuestionId, Sequence[str]]] = []
         self.closed = False
         self.trouble = ""
+        self.counts = (0, 0)
 
     def score(self, items: Sequence[tuple[QuestionId, Sequence[str]]]) -> list[list[float]]:
         self.asked += items

@@ -23,7 +23,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from shoal.cli.before_after import print_before
 from shoal.config.settings import ENDLESS
+from shoal.untrusted import printable
 
 Row = Mapping[str, Any]
 
@@ -78,6 +80,15 @@ class LiveDisplay:
     def note(self, text: str) -> None:
         with self._lock:
             self._note = text
+
+    def before(self, rows: Sequence[Row]) -> None:
+        with self._lock:
+            print_before(self._live.console, rows)
+
+    def warn(self, text: str) -> None:
+        """Prints it above the table, where it stays."""
+        with self._lock:
+            print_warning(self._live.console, text)
 
     def panel(self, lines: Sequence[str]) -> None:
         with self._lock:
@@ -184,6 +195,12 @@ class PlainDisplay:
             self._notes.add(text)
             self._print(text)
 
+    def before(self, rows: Sequence[Row]) -> None:
+        print_before(self._console, rows)
+
+    def warn(self, text: str) -> None:
+        print_warning(self._console, text)
+
     def panel(self, lines: Sequence[str]) -> None:
         if time.monotonic() >= self._next_panel:
             self._next_panel = time.monotonic() + PANEL_PAUSE
@@ -192,6 +209,26 @@ class PlainDisplay:
 
     def _print(self, text: str) -> None:
         self._console.print(plain(text), soft_wrap=True)
+
+
+class QuietDisplay:
+    """Shows warnings alone."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def status(self, text: str) -> None: ...
+
+    def update(self, rows: Sequence[Row], round: int) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def before(self, rows: Sequence[Row]) -> None: ...
+
+    def warn(self, text: str) -> None:
+        print_warning(self._console, text)
+
+    def panel(self, lines: Sequence[str]) -> None: ...
 
 
 class Progress:
@@ -301,6 +338,12 @@ def clock(seconds: float) -> str:
     minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+def print_warning(console: Console, text: str) -> None:
+    """A warning, whatever stands in it: each of its lines by itself, and none is cut."""
+    for at, line in enumerate(text.splitlines()):
+        console.print(Text(printable(f"warning: {line}" if not at else line), "bold yellow" if not at else "yellow"))
 
 
 def plain(text: str, style: str = "") -> Text:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from shoal.cli.before_after import ANSWER, QUESTION, answer_line
+from shoal.cli.display import print_warning
 from shoal.cli.flags import add_allow_code, add_settings, config_of, given_settings
 from shoal.cli.next_steps import print_next
 from shoal.config.load import merged
@@ -22,7 +26,9 @@ from shoal.parallel.rank_zero import RankZeroVerifier
 from shoal.parallel.ranks import joined
 from shoal.policy.fetch import fetch_models
 from shoal.rollout import seed_of
-from shoal.untrusted import json_safe
+from shoal.sandbox.worker import extract
+from shoal.tasks import Tasks
+from shoal.untrusted import json_safe, printable
 
 HELP = """Asks a model held-out questions: pass@1 and pass@k for each task, with 95 % Wilson intervals.
 
@@ -40,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_allow_code(parser)
     parser.add_argument("--task", action="append", metavar="NAME", help="a task of reasoning-gym, or module:attribute")
     parser.add_argument("--k", action="append", type=int, metavar="K", help="pass@K (default: all samples)")
+    parser.add_argument("--show", type=int, default=0, metavar="N", help="show N answers, and whether they are right")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     settings = [
         "seed",
@@ -56,11 +63,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(args: argparse.Namespace) -> int:
+    if args.show and args.json:
+        raise UserError("--show prints answers for people: leave out --json")
     given = merged(given_settings(args), {"policy": {"model": [args.model]}})
-    return eval_session(config_of(args.config, given, args.allow_code, FROM_FILE), args.model, args.k, args.json)
+    return eval_session(
+        config_of(args.config, given, args.allow_code, FROM_FILE), args.model, args.k, args.json, args.show
+    )
 
 
-def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: bool) -> int:
+def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: bool, shown: int = 0) -> int:
     """`shoal eval`. Returns the exit code."""
     config = fetch_models(config.resolved())
     samples = int(config.evaluation.samples)
@@ -72,7 +83,6 @@ def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: 
         with console.status(f"asking {model}"):
             from shoal.runs.models import build_policy  # torch, only now
             from shoal.sandbox.verifier import Verifier
-            from shoal.tasks import Tasks
 
             tasks = Tasks(config.tasks)
             questions = tasks.held_out(int(config.evaluation.questions), config.seed)
@@ -82,6 +92,11 @@ def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: 
                 result = evaluate(policy, scorer, questions, samples, seed_of(config.seed, "evaluate"))
     if not ranks.is_zero:
         return 0
+    failed, scored = verifier.counts
+    if failed and failed == scored:
+        raise UserError(f"no answer could be scored: {verifier.trouble}")
+    if verifier.trouble:
+        print_warning(console, verifier.trouble)
     if result.unanswered:  # of an endpoint
         lost = f"{result.unanswered} questions were not answered and are left out ({policy.trouble})"
         if not any(result.correct.values()):
@@ -91,11 +106,24 @@ def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: 
         print(json.dumps(json_safe(_evaluation_object(result, ks, model, config))))
     else:
         console.print(_evaluation_table(result, ks, model))
+        print_answers(console, result, tasks, shown)
         more = {f"shoal eval {model} --questions {2 * int(config.evaluation.questions)}": "narrower intervals"}
         print_next(
             console, more | ({} if is_endpoint(model) else {f"shoal run --model {model}": "train it in a swarm"})
         )
     return 0
+
+
+def print_answers(console: Console, result: Evaluation, tasks: Tasks, most: int) -> None:
+    """The first answer to each of `most` questions, from all tasks by turns, and what of it counted as the answer."""
+    by_turns = (each for group in zip_longest(*result.asked.values()) for each in group if each and each.answers)
+    for asked in islice(by_turns, most):
+        text = asked.answers[0].text
+        found = extract(text, tasks.lookup(asked.question.id)[1].answer)
+        console.print(Text(f"\n{printable(asked.question.text, QUESTION)}"))
+        console.print(answer_line("  answer ", text, asked.rewards[0] >= 1))
+        counted = "nothing: it has not the form that is asked for" if found is None else printable(found, ANSWER)
+        console.print(Text(f"  counted  {counted}"))
 
 
 def _evaluation_object(result: Evaluation, ks: Sequence[int], model: str, config: Config) -> dict[str, Any]:

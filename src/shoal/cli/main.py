@@ -14,6 +14,7 @@ from shoal.parallel.ranks import is_rank_zero, leave
 from shoal.untrusted import printable
 
 COMMANDS = {
+    "demo": ("shoal.cli.demo", "a pretrained model before and after three minutes of training"),
     "run": ("shoal.cli.run", "train a swarm of models on this machine"),
     "join": ("shoal.cli.join", "train one node in a swarm of many machines"),
     "probe": ("shoal.cli.probe", "find out how to ask a model, before you train it"),
@@ -31,6 +32,7 @@ COMMANDS = {
 }
 """Each command's module, with `HELP`, `add_arguments` and `command`, and its purpose in a line."""
 BEGIN = """begin here:
+  shoal demo                       a pretrained model learns for three minutes: before and after
   shoal run                        four small models learn together for a minute
   shoal watch                      see it in the browser: charts, answers, who learned from whom
   shoal ask runs/DATE-TIME         ask what came out, beside what went in

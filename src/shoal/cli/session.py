@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from shoal.cli.display import make_display
+from shoal.cli.before_after import print_pairs
+from shoal.cli.display import QuietDisplay, make_display, print_warning
 from shoal.cli.next_steps import print_next
 from shoal.config.settings import ENDLESS, Config
 from shoal.parallel.ranks import joined
 from shoal.runs.folder import CONFIG, CURVES, models, run_metrics
+from shoal.runs.transcripts import pairs
 
 if TYPE_CHECKING:
     from shoal.runs.record import Watcher
@@ -38,7 +40,7 @@ def join_session(config: Config, out: Path | None, resume: Path | None, quiet: b
 
 
 def _session(config: Config, out: Path | None, resume: Path | None, quiet: bool, joins: bool) -> int:
-    from shoal.runs.session import Silent, execute, follow  # torch, only now
+    from shoal.runs.session import execute, follow  # torch, only now
 
     with joined(config.policy.device) as ranks:
         if not ranks.is_zero:
@@ -55,7 +57,7 @@ def _session(config: Config, out: Path | None, resume: Path | None, quiet: bool,
         @contextmanager
         def watch(names: list[str], rows: Sequence[Mapping[str, Any]]) -> Iterator[Watcher]:
             if quiet:
-                yield Silent()
+                yield QuietDisplay(Console(stderr=True))
                 return
             with make_display(console, config.rounds, names, rows) as display:
                 watchers.append(display)
@@ -100,14 +102,19 @@ def print_result(console: Console, outcome: Outcome, config: Config, command: st
         first, last = _means(rows, "eval/pass@1", (min(evaluated),) * 2, (max(evaluated),) * 2)
         tenth = max(1, rounds // 10)
         early, late = _means(rows, "reward/local", (1, tenth), (rounds - tenth + 1, rounds))
-        say(f"held-out pass@1  {first:.3f} -> {last:.3f} (round {min(evaluated)} to {max(evaluated)})")
+        blind = next((row["eval/blind"] for row in rows if row.get("eval/blind") is not None), None)
+        ignoring = f"; answers that ignore the question get {blind:.3f}" if blind is not None else ""
+        say(f"held-out pass@1  {first:.3f} -> {last:.3f} (round {min(evaluated)} to {max(evaluated)}){ignoring}")
         say(f"local reward     {early:.3f} -> {late:.3f} (first and last {tenth} rounds)")
         say(f"{rounds} rounds on {outcome.device}")
     say(f"folder  {folder}")
     say(f"curves  {folder / CURVES}")
     for warning in filter(None, outcome.warnings):
-        say(f"warning: {warning}")
+        print_warning(console, warning)
     model = best_model(folder, rows)
+    node = model.name if model else best_node(rows)
+    if not quiet:
+        print_pairs(console, node, pairs(folder, node))
     if model:
         say(f"model   {model}")
     allow_code = " --allow-code" if config.code else ""
@@ -122,10 +129,21 @@ def print_result(console: Console, outcome: Outcome, config: Config, command: st
         print_next(console, steps)
 
 
+def best_node(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The node with the highest last held-out pass@1; empty without evaluations."""
+    held_out = _held_out(rows)
+    return max(held_out, key=held_out.__getitem__, default="")
+
+
 def best_model(folder: Path, rows: Sequence[Mapping[str, Any]]) -> Path | None:
     """The model in the last checkpoint whose node has the highest last held-out pass@1; None without checkpoints."""
-    held_out = {row["node"]: row["eval/pass@1"] for row in rows if row.get("eval/pass@1") is not None}
+    held_out = _held_out(rows)
     return max(models(folder).values(), key=lambda path: held_out.get(path.name, -1.0), default=None)
+
+
+def _held_out(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The last held-out pass@1 of each node."""
+    return {row["node"]: row["eval/pass@1"] for row in rows if row.get("eval/pass@1") is not None}
 
 
 def _means(rows: Sequence[Mapping[str, Any]], key: str, *spans: tuple[int, int]) -> list[float]:

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from shoal.errors import UserError
 from shoal.runs.folder import METRICS, STATUS, run_metrics
+from shoal.runs.run_warnings import read_warnings
 from shoal.runs.swarm_status import STALE, read_status, reasons, size
 from shoal.runs.tables import read_gradient_shares
 from shoal.untrusted import json_safe, printable
@@ -39,6 +40,7 @@ def command(args: argparse.Namespace) -> int:
     folder = args.folder or newest()
     status = read_status(folder)
     status["gained"] = gained(folder)
+    status["warnings"] = read_warnings(folder)
     if args.json:
         print(json.dumps(json_safe({"folder": str(folder), **status})))
     else:
@@ -102,6 +104,8 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
         row("gradient", f"{got['external']:.0%} from other nodes, mean over {got['rounds']} rounds")
     if got["held_out"]:
         row("held-out", f"pass@1 {got['held_out'][0]:.3f} -> {got['held_out'][1]:.3f}")
+    for warning in status["warnings"]:
+        row("warning", warning)
     following = f"goes on with it: shoal join --resume {folder}" if age > STALE else "shows it live: shoal watch"
     row("next", following)
     return Group(head, Text(), peers(admission["peers"], got["by_peer"], now))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import NormalDist, fmean
 
 from shoal.protocols import Policy, Verifier
-from shoal.rollout import Question
+from shoal.rollout import Completion, Question
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,15 @@ class Estimate:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """A held-out question, the answers to it, and their rewards by the verifier."""
+
+    question: Question
+    answers: tuple[Completion, ...]
+    rewards: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """How many of `samples` answers to each held-out question were right, by task."""
 
@@ -28,6 +37,8 @@ class Evaluation:
     correct: dict[str, list[int]]
     unanswered: int = 0
     """Questions left out because fewer than `samples` answers came: endpoints may fail."""
+    asked: dict[str, list[Asked]] = field(default_factory=dict, compare=False)
+    """All questions with their answers, by task."""
 
     def pass_at(self, k: int, task: str | None = None) -> Estimate:
         """The chance that at least one of `k` answers is right, for one task or over the questions of all.
@@ -59,7 +70,11 @@ def evaluate(
     """Asks `policy` each question `samples` times and counts right answers: those with a full reward."""
     asked = [question for group in questions.values() for question in group]
     answers = policy.generate(asked, samples, seed)
-    rewards = iter(verifier.score([(q.id, [c.text for c in group]) for q, group in zip(asked, answers, strict=True)]))
-    scored = {task: [next(rewards) for _ in group] for task, group in questions.items()}
-    right = {task: [sum(r >= 1 for r in rs) for rs in each if len(rs) == samples] for task, each in scored.items()}
-    return Evaluation(samples, right, len(asked) - sum(map(len, right.values())))
+    rewards = verifier.score([(q.id, [c.text for c in group]) for q, group in zip(asked, answers, strict=True)])
+    each = (Asked(q, group, tuple(given)) for q, group, given in zip(asked, answers, rewards, strict=True))
+    by_task = {task: [next(each) for _ in group] for task, group in questions.items()}
+    right = {
+        task: [sum(reward >= 1 for reward in one.rewards) for one in found if len(one.rewards) == samples]
+        for task, found in by_task.items()
+    }
+    return Evaluation(samples, right, len(asked) - sum(map(len, right.values())), by_task)

@@ -64,6 +64,11 @@ class FunctionReward(Pointwise):
         failed)"; empty if there was none."""
         return str(self._trouble)
 
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Answers that the function failed on so far, and all that it was given."""
+        return self._trouble.failed, self._trouble.scored
+
     def start(self) -> None:
         """Start the process. Raises `UserError` if there is no such function, or if nothing gives it an argument."""
         with self._lock:

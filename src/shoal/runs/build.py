@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from shoal.config.own_code import make_part
 from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.errors import UserError
+from shoal.evaluation.blind import blind_baseline
 from shoal.evaluation.judges import Judges
 from shoal.learn.optim import STATE_BYTES
 from shoal.node import Node
@@ -32,6 +33,7 @@ from shoal.protocols import Verifier as AnyVerifier
 from shoal.rewards import Combined, RankedSwarm, Rankings, RewardVerifier, rewards_of
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import hash_of
+from shoal.runs.failed_scoring import FailedScoring
 from shoal.runs.models import (
     count_workers,
     endpoint_policy,
@@ -93,6 +95,7 @@ class Nodes:
         """What answers are rewarded by; None: by the verifier alone. Only rank zero has them."""
         try:
             self._build(status, checkpoint)
+            self.failing = FailedScoring(self._verifier, self.rewards)
         except BaseException:
             self.close()
             raise
@@ -158,6 +161,11 @@ class Nodes:
         if self.config.policy.num_generations == 1:
             return "with --num-generations 1 nothing is learned from own rollouts: one answer has no others to compare"
         return ""
+
+    @cached_property
+    def blind(self) -> float | None:
+        """What answers that ignore the question get of the held-out ones."""
+        return blind_baseline(self.tasks, self.held_out)
 
     def is_evaluated(self, node: Node) -> bool:
         """Whether `node` is asked held-out questions."""

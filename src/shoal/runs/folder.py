@@ -4,6 +4,8 @@
     metrics.jsonl             a line for each node and round (round 0: the evaluation before any training)
     rollouts.parquet/         a row for each completion
     learned.parquet/          a row for each rollout that a node learned from: who learned from whom
+    transcripts.parquet/      a row for each answer to the same few held-out questions, before, during and after
+    warnings.json             what is wrong, in plain words
     curves.png
     checkpoints/round-000012/ all that the run needs to go on
 
@@ -38,6 +40,8 @@ from shoal.untrusted import json_safe, open_regular, parse_json, printable
 Row = Mapping[str, Any]
 
 CONFIG, METRICS, CURVES, CHECKPOINTS = "config.toml", "metrics.jsonl", "curves.png", "checkpoints"
+WARNINGS = "warnings.json"
+"""What is wrong with the run: see `runs.run_warnings`."""
 STATUS = "swarm.json"
 """The state of a joined node's swarm: see `runs.swarm_status`."""
 MAX_METRICS_BYTES = 1 << 30
@@ -186,7 +190,7 @@ class RunFolder:
         self._sweep()
         for name in (*TABLES, CHECKPOINTS):
             shutil.rmtree(self.path / name, ignore_errors=True)
-        for name in (METRICS, CURVES, CONFIG, STATUS, LOCK):
+        for name in (METRICS, CURVES, CONFIG, STATUS, WARNINGS, LOCK):
             with contextlib.suppress(OSError):  # it would hide the first error
                 (self.path / name).unlink()
         _remove_empty(made)

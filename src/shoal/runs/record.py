@@ -7,9 +7,11 @@ from typing import Any, Protocol
 
 from shoal.node import RoundResult
 from shoal.runs.build import Nodes
+from shoal.runs.diagnosis import Diagnosis
 from shoal.runs.folder import RunFolder
 from shoal.runs.metrics import learned_rows, live_in_pool, rollout_rows
-from shoal.runs.tables import LEARNED, ROLLOUTS
+from shoal.runs.run_warnings import write_warnings
+from shoal.runs.tables import LEARNED, ROLLOUTS, TRANSCRIPTS
 
 
 class Watcher(Protocol):
@@ -27,6 +29,14 @@ class Watcher(Protocol):
         """The metrics of a round, one row for each node."""
         ...
 
+    def before(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Answers to a few held-out questions before any training, as rows of the transcripts."""
+        ...
+
+    def warn(self, text: str) -> None:
+        """What is wrong with the run: a line, or a line and examples below it. It is not to be missed."""
+        ...
+
     def panel(self, lines: Sequence[str]) -> None:
         """The state of the swarm, in a few lines."""
         ...
@@ -39,6 +49,9 @@ class Record:
         self.nodes = nodes
         self.folder = folder
         self.watch = watch
+        self.diagnosis = Diagnosis(nodes.config, nodes.tasks)
+        self._warned: set[str] = set()
+        self._written: list[str] | None = None
 
     def write(self, rows: Sequence[Mapping[str, Any]], results: Sequence[RoundResult]) -> None:
         """Takes the metrics of a round and its results, one of each for each node; none of either in round 0."""
@@ -55,11 +68,40 @@ class Record:
                 self.nodes.member.need(live_in_pool(node), node.J)
         self.watch.update(rows, round)
 
+    @property
+    def warnings(self) -> dict[str, str]:
+        """What is wrong now, by its cause."""
+        diagnosed = {self.diagnosis.cause: self.diagnosis.warning}
+        trouble = self.nodes.scoring.trouble or self.nodes.verifier.trouble
+        found = {"scoring": trouble, "alone": self.nodes.advice} | diagnosed
+        return {cause: text for cause, text in found.items() if text}
+
+    def warn(self) -> None:
+        """Shows each warning once, at once, and keeps those of now in the folder."""
+        now = self.warnings
+        for cause in now:
+            if cause not in self._warned:
+                self.watch.warn(now[cause])
+        self._warned |= now.keys()
+        if self.folder is not None and self._written != list(now.values()):
+            self._written = list(now.values())
+            write_warnings(self.folder.path, self._written)
+
+    def keep_answers(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Takes transcripts of this round's evaluation and writes them, so that they are seen while the run goes on."""
+        if self.folder is not None:
+            self.folder.save(TRANSCRIPTS, self.nodes.round, rows)
+            self.folder.flush()
+        if self.nodes.round == 0:
+            self.watch.before(rows)
+
     def note(self, results: Sequence[RoundResult]) -> None:
-        """Reports warnings."""
+        """Reports warnings, and what is worth a remark."""
         member = self.nodes.member
-        notes = [warning for warning in (self.nodes.scoring.trouble, self.nodes.advice) if warning]
-        notes += [member.judges.trouble] if member and member.judges and member.judges.trouble else []
+        learning = [result for node, result in zip(self.nodes, results, strict=True) if node.learner]
+        self.diagnosis.look(learning)
+        self.warn()
+        notes = [member.judges.trouble] if member and member.judges and member.judges.trouble else []
         notes += [f"{n.name} gives fewer rollouts: {trouble}" for n in self.nodes if (trouble := n.policy.trouble)]
         pairs = zip(self.nodes, results, strict=True)
         short = [node.J for node, result in pairs if node.learner and len(result.foreign) < node.J]

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from shoal.errors import UserError
 from shoal.evaluation.judges import BY_SELF
 from shoal.evaluation.pass_at_k import evaluate
 from shoal.node import Node, RoundResult
@@ -27,6 +28,10 @@ from shoal.runs.folder import RunFolder
 from shoal.runs.metrics import round_metrics
 from shoal.runs.models import number, shards
 from shoal.runs.record import Record, Watcher
+from shoal.runs.transcripts import chosen, transcript_rows
+
+Evaluated = tuple[dict[str, Any], list[dict[str, Any]]]
+"""A node's held-out figures, and the rows of its transcripts."""
 
 
 class Run:
@@ -87,6 +92,7 @@ class Run:
             seed = seed_of(config.seed, node.name, node.round, "judge")
             rows = [rows[0] | nodes.member.judges.ask(node.policy, node.round, seed)]
         self.record.note(results)
+        self._check_scoring()
         self.record.write(rows, results)
 
     def _is_due(self) -> bool:
@@ -126,7 +132,7 @@ class Run:
         count = len(self.nodes.nodes)
         said = steps = 0
 
-        def ask(place: int, node: Node) -> dict[str, Any]:
+        def ask(place: int, node: Node) -> Evaluated:
             def on_step(*_: Any) -> None:
                 nonlocal said, steps
                 steps += 1
@@ -142,19 +148,31 @@ class Run:
                 return self._evaluate_node(node)
 
         try:
-            return self.nodes.each([partial(ask, place, node) for place, node in enumerate(self.nodes, 1)])
+            found = self.nodes.each([partial(ask, place, node) for place, node in enumerate(self.nodes, 1)])
         except _StoppedError:
             return None
+        self._check_scoring()
+        self.record.keep_answers([row for _, rows in found for row in rows])
+        return [figures for figures, _ in found]
 
-    def _evaluate_node(self, node: Node) -> dict[str, Any]:
-        """Held-out pass@1, in all and by task."""
+    def _evaluate_node(self, node: Node) -> Evaluated:
+        """Held-out pass@1, in all and by task, and the answers that are kept."""
         if not self.nodes.is_evaluated(node):
-            return {}
+            return {}, []
         seed = seed_of(self.config.seed, node.name, node.round, "evaluate")
         samples = number(self.config.evaluation.samples)
         result = evaluate(node.policy, self.nodes.verifier, self.nodes.held_out, samples, seed)
         by_task = {f"eval/pass@1/{task}": result.pass_at(1, task).value for task in result.correct}
-        return {"eval/by": BY_SELF, "eval/pass@1": result.pass_at(1).value, **by_task}
+        figures = {"eval/by": BY_SELF, "eval/pass@1": result.pass_at(1).value, "eval/blind": self.nodes.blind}
+        return figures | by_task, transcript_rows(node.name, result, chosen(self.nodes.held_out))
+
+    def _check_scoring(self) -> None:
+        """Raises `UserError` if every answer since the last call failed to be scored."""
+        if self.nodes.ranks.any(self.nodes.failing.all_failed()):
+            raise UserError(
+                f"no answer could be scored: {self.nodes.scoring.trouble or self.nodes.verifier.trouble}; mend the "
+                "scorer, and let it return 0 for an answer that it cannot read"
+            )
 
     def _reward_parts(self, result: RoundResult) -> dict[str, Any]:
         """The mean of each of several rewards over a node's own rollouts."""

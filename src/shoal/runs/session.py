@@ -56,6 +56,10 @@ class Silent:
 
     def update(self, rows: Rows, round: int) -> None: ...
 
+    def before(self, rows: Rows) -> None: ...
+
+    def warn(self, text: str) -> None: ...
+
     def panel(self, lines: Sequence[str]) -> None: ...
 
 
@@ -104,7 +108,7 @@ def execute(
         run.go(stop)
         draw_curves(run_metrics(folder.path), folder.path / CURVES, title(config))
         device = f"{nodes.placement}" + (f", {ranks.size} ranks" if ranks.size > 1 else "")
-        return Outcome(folder.path, nodes.round, run.finished, device, (nodes.scoring.trouble, nodes.advice))
+        return Outcome(folder.path, nodes.round, run.finished, device, tuple(run.record.warnings.values()))
 
 
 def follow(config: Config, ranks: Ranks, stop: threading.Event, name: str = "") -> Outcome:

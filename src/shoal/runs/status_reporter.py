@@ -49,6 +49,12 @@ class StatusReporter:
         self._watcher.update(rows, round)
         self._report()
 
+    def before(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        self._watcher.before(rows)
+
+    def warn(self, text: str) -> None:
+        self._watcher.warn(text)
+
     def panel(self, lines: Sequence[str]) -> None:
         self._watcher.panel(lines)
 

@@ -14,7 +14,7 @@ from shoal.errors import UserError
 from shoal.runs.atomic import disk_errors, write_atomically
 from shoal.untrusted import json_safe, open_regular, printable
 
-ROLLOUTS, LEARNED = "rollouts.parquet", "learned.parquet"
+ROLLOUTS, LEARNED, TRANSCRIPTS = "rollouts.parquet", "learned.parquet", "transcripts.parquet"
 PART_BYTES = 16 << 20
 """The size in memory at which a file is closed. Each checkpoint writes the open file again."""
 
@@ -34,7 +34,11 @@ LEARNED_SCHEMA = _columns(
 )
 """The columns of what was learned from: a row for each rollout. `made`: the maker's round. `mean_reward`: by the
 learner's own verifier. For the shares see `metrics.learned_rows`."""
-TABLES = {ROLLOUTS: SCHEMA, LEARNED: LEARNED_SCHEMA}
+TRANSCRIPT_SCHEMA = _columns(
+    "round:int64 node:string task:string question:string completion:string finish_reason:string reward:double"
+)
+"""The columns of the transcripts: a row for each kept question in each evaluation (`runs.transcripts`)."""
+TABLES = {ROLLOUTS: SCHEMA, LEARNED: LEARNED_SCHEMA, TRANSCRIPTS: TRANSCRIPT_SCHEMA}
 
 
 class Table:

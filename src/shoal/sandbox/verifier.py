@@ -52,6 +52,11 @@ class Verifier:
         example "task 'mine': ZeroDivisionError: division by zero (64 of 64 answers failed)"."""
         return str(self._trouble)
 
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Answers that a scorer failed on so far, and all that were scored."""
+        return self._trouble.failed, self._trouble.scored
+
     def score(self, items: Sequence[tuple[QuestionId, Sequence[str]]]) -> list[list[float]]:
         """Rewards in [0, 1] of the completions' texts of each question, in the order given.
 

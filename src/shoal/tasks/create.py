@@ -6,23 +6,30 @@ question = task.question(seed=7, index=0)
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 from shoal.config.own_code import task_maker
 from shoal.config.tasks import TaskSpec
 from shoal.errors import UserError
+from shoal.tasks.larger import Larger
 from shoal.tasks.task import Task
+
+OWN: Final[dict[str, Callable[..., Task]]] = {"larger": Larger}
+"""Tasks of shoal's own, by their names. No task of reasoning-gym is called so."""
 
 
 def create_task(spec: TaskSpec) -> Task:
-    """The task that `spec` names: one of reasoning-gym's, or `module:attribute` called with the parameters.
+    """The task that `spec` names: one of reasoning-gym's, one of `OWN`, or `module:attribute` with the parameters.
 
     Raises `UserError` if there is no such task or if it refuses its parameters.
     """
-    if ":" not in spec.name:
+    if ":" not in spec.name and spec.name not in OWN:
         # reasoning-gym takes more than a second to import: only what makes questions pays for it.
         from shoal.tasks.reasoning import ReasoningTask
 
         return ReasoningTask(spec.name, spec.parameters)
-    make = task_maker(spec.name)
+    make = OWN.get(spec.name) or task_maker(spec.name)
     try:
         task = make(**spec.parameters)
     except (TypeError, ValueError, AssertionError) as error:

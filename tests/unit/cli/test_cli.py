@@ -487,9 +487,21 @@ def test_eval_as_a_table(judged: list[tuple[Config, str]], capsys: Capture, monk
     assert rows["all"] == ["18", "0.500"]
 
 
+def test_eval_shows_answers(judged: list[tuple[Config, str]], capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A question of each task by turns, the answer, whether it is right, and what of it counted."""
+    monkeypatch.setenv("COLUMNS", "120")
+    assert main("eval guppy --task gcd --task lcm --questions 2 --samples 1 --show 3".split()) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines.count(["answer", "right", RIGHT]) == 3
+    assert lines.count(["counted", RIGHT]) == 3
+    assert main("eval guppy --suite tagged --questions 1 --samples 1 --show 1".split()) == 0
+    assert "counted  nothing: it has not the form that is asked for" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
+        (["--show", "1", "--json"], "--show prints answers for people"),
         (["--k", "9"], "pass@9 needs --samples 9 or more"),
         (["--k", "0"], "pass@0 needs --samples"),
         (["--task", "gdc"], "no task 'gdc' in reasoning-gym"),

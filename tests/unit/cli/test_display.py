@@ -67,6 +67,32 @@ def test_the_table(width: int) -> None:
     assert LEGEND in " ".join(text.split())
 
 
+def test_a_warning_stays_above_the_table_whole_and_cannot_steer() -> None:
+    for interactive in (True, False):
+        file = io.StringIO()
+        console = Console(
+            file=file, width=60, force_terminal=interactive, color_system=None, legacy_windows=False, _environ={}
+        )
+        text = "nothing to learn from: " + "all answers are wrong " * 5 + 'END\n  "a [b]?\x1b[31m" -> "c"'
+        with make_display(console, 10, ["ada"]) as display:
+            display.warn(text)
+        text = " ".join(file.getvalue().split())
+        assert "warning: nothing to learn from: all answers" in text
+        assert "END" in text
+        assert '"a [b]??[31m" -> "c"' in text
+
+
+def test_the_first_answers_are_shown_before_anything_is_learned() -> None:
+    console = Console(file=io.StringIO(), width=60)
+    rows = [{"question": f"{n}?", "completion": "[red]no", "reward": 0.0} for n in range(5)]
+    with make_display(console, 10, ["ada"]) as display:
+        display.before(rows)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "  1?\n    answer  wrong  [red]no\n" in text
+    assert "2?" not in text
+
+
 def test_a_resumed_run_knows_what_was_before() -> None:
     before = [row("ada", 0, **{"eval/pass@1": 0.1}), row("ada", 1), row("ada", 2)]
     display = make_display(terminal(80), 10, ["ada"], history=before)

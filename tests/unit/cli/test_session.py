@@ -11,6 +11,7 @@ from rich.console import Console
 from shoal.cli.session import best_model, print_result
 from shoal.config.settings import Config
 from shoal.runs.folder import RunFolder, run_metrics
+from shoal.runs.tables import TRANSCRIPTS
 
 
 class Ended:
@@ -74,6 +75,25 @@ def test_a_finished_run_says_what_next(run: Path) -> None:
     ):
         assert f":\n  {step}\n" in text
     assert "shoal watch" not in said(run, finished=True, quiet=True)
+
+
+def test_before_and_after_are_those_of_the_best_node_whatever_they_are(run: Path) -> None:
+    rows = [
+        (0, "bob", "It is the larger one.", 0.0),
+        (0, "ada", "39", 1.0),
+        (2, "bob", "\x1b[31m[bold]39[/bold]\n", 1.0),
+        (2, "ada", "36", 0.0),
+    ]
+    with RunFolder.open(run) as folder:
+        for round, node, text, reward in rows:
+            row = {"node": node, "task": "larger", "question": "Which is larger, 36 or 39?", "finish_reason": "stop"}
+            folder.save(TRANSCRIPTS, round, [row | {"completion": text, "reward": reward}])
+        folder.flush()
+    text = said(run, finished=True)
+    assert "Which is larger, 36 or 39?\n    before  wrong  It is the larger one.\n" in text
+    assert "    after   right  ?[31m[bold]39[/bold]\n" in text
+    assert "right of 1 such questions: 0 before, 1 after" in text
+    assert "larger" not in said(run, finished=True, quiet=True)
 
 
 def test_warnings_are_repeated_at_the_end_even_of_a_quiet_run(run: Path) -> None:

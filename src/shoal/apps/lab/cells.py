@@ -44,6 +44,10 @@ class Silent:
     def update(self, rows: Sequence[Mapping[str, Any]], round: int) -> None:
         self.on_round(round)
 
+    def before(self, rows: Sequence[Mapping[str, Any]]) -> None: ...
+
+    def warn(self, text: str) -> None: ...
+
     def panel(self, lines: Sequence[str]) -> None: ...
 
 

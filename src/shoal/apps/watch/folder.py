@@ -12,10 +12,24 @@ from shoal.apps.watch.explorer import Explorer
 from shoal.apps.watch.files import changed, opened
 from shoal.apps.watch.metrics import Metrics
 from shoal.apps.watch.nodes import node_lines, swarm_state
-from shoal.apps.watch.source import EDGES, NAME, BusyError, CurveQuery, Data, GraphQuery, Source, TaskQuery
+from shoal.apps.watch.source import (
+    EDGES,
+    NAME,
+    WHOLE,
+    BusyError,
+    CurveQuery,
+    Data,
+    GraphQuery,
+    Source,
+    TaskQuery,
+    TranscriptQuery,
+)
 from shoal.apps.watch.tables import Row, Tables, parquet
-from shoal.runs.folder import CONFIG, METRICS, STATUS
-from shoal.runs.tables import LEARNED, ROLLOUTS
+from shoal.errors import UserError
+from shoal.runs.folder import CONFIG, METRICS, STATUS, WARNINGS
+from shoal.runs.run_warnings import read_warnings
+from shoal.runs.tables import LEARNED, ROLLOUTS, TRANSCRIPTS
+from shoal.runs.transcripts import ALL as KEPT
 from shoal.untrusted import parse_toml
 
 MOST_STATUS, MOST_SETTINGS = 1 << 22, 1 << 18
@@ -51,7 +65,9 @@ class FolderSource(Source):
         began = time.monotonic()
         self._metrics.look()
         self._due = began + 20 * (time.monotonic() - began)
-        mark = (self._metrics.version, changed(self.path / STATUS), self._tables.mark(ROLLOUTS)[-1:])
+        files = changed(self.path / STATUS), changed(self.path / WARNINGS)
+        tables = self._tables.mark(ROLLOUTS)[-1:], self._tables.mark(TRANSCRIPTS)[-1:]
+        mark = (self._metrics.version, files, tables)
         if mark != self._mark:
             self._mark = mark
             self.version += 1
@@ -78,7 +94,9 @@ class FolderSource(Source):
             "gradient": shares,
             "swarm": swarm,
             "attack": _attack(self.path / CONFIG),
-            "trouble": "; ".join(filter(None, (self._metrics.trouble, trouble, self._tables.trouble, no_status))),
+            "trouble": "\n".join(
+                filter(None, (*self._warnings(), self._metrics.trouble, trouble, self._tables.trouble, no_status))
+            ),
             "completions": sum(row["completions"] for row in counts),
             "makers": sorted({row["node"] for row in counts if row["node"]})[:2000],
             "tasks": sorted({row["task"] or "" for row in counts}),
@@ -96,6 +114,29 @@ class FolderSource(Source):
             curve = self._metrics.curve(key, "mean", query.points, query.smooth, query.node)
             series += [{"name": key.removeprefix(BY_TASK), "points": each["points"]} for each in curve["series"]]
         return {"series": series}
+
+    def transcripts(self, query: TranscriptQuery) -> Data:
+        """Each kept question with its answers in the node's first evaluation and, if there are several, in its last."""
+        parts = self._tables.parts(TRANSCRIPTS)
+        if not parts:
+            return {"pairs": []}
+        texts = ", ".join(f"left({name}, {WHOLE}) AS {name}" for name in ("task", "question", "completion"))
+        rows = self._tables.rows(
+            f"WITH own AS (SELECT round, reward, {texts} FROM {parquet(parts.values())} "
+            f"WHERE left(node, {NAME}) = $node) "
+            "SELECT * FROM own WHERE round IN ((SELECT min(round) FROM own), (SELECT max(round) FROM own)) "
+            f"ORDER BY round LIMIT {2 * KEPT}",
+            {"node": query.node},
+        )
+        found: dict[tuple[str, str], list[Row]] = {}
+        for row in rows:
+            found.setdefault((row.pop("task"), row.pop("question")), []).append(row)
+        return {
+            "pairs": [
+                {"task": task, "question": question, "before": answers[0], "after": (answers[1:] or [None])[-1]}
+                for (task, question), answers in found.items()
+            ]
+        }
 
     def graph(self, query: GraphQuery) -> Data:
         """Arrows from makers to learners, the heaviest first: rollouts, how many were live, their mean reward."""
@@ -134,6 +175,13 @@ class FolderSource(Source):
             return None, f"{STATUS} cannot be read: {error.strerror or error}"
         except (ValueError, RecursionError) as error:
             return None, f"{STATUS} is not the status of a node: {error}"[:NAME]
+
+    def _warnings(self) -> list[str]:
+        """What the run itself says is wrong."""
+        try:
+            return read_warnings(self.path)
+        except UserError:
+            return [f"{WARNINGS} cannot be read"]
 
     def _gradient_shares(self) -> list[Row]:
         """Each other maker's share of each node's gradient: means over the node's rounds that had one."""

@@ -25,6 +25,7 @@ OF: Final[dict[str, Callable[[Floats], Any]]] = {
 FIGURES: Final = {
     "held_out": ("last", "eval/pass@1"),
     "held_out_first": ("first", "eval/pass@1"),
+    "blind": ("last", "eval/blind"),
     "reward": ("recent", "reward/local"),
     "shared": ("total", "rollouts/shared"),
     "taken": ("total", "rollouts/sampled"),

@@ -36,6 +36,7 @@ from shoal.apps.watch.source import (
     RowQuery,
     TaskQuery,
     TextQuery,
+    TranscriptQuery,
 )
 from shoal.apps.watch.sources import Sources
 
@@ -50,6 +51,7 @@ ASKED: dict[str, type[Parameters]] = {
     "summary": Parameters,
     "curve": CurveQuery,
     "tasks": TaskQuery,
+    "transcripts": TranscriptQuery,
     "graph": GraphQuery,
     "rollouts": RolloutQuery,
     "rollout": RowQuery,

@@ -97,6 +97,12 @@ class RolloutQuery(Parameters):
     limit: int = Field(PAGE, ge=1, le=200)
 
 
+class TranscriptQuery(Parameters):
+    """Before and after: what a node answered to the same held-out questions."""
+
+    node: str = Field(max_length=NAME)
+
+
 class RowQuery(Parameters):
     """One completion, by the place of its row."""
 
@@ -115,6 +121,7 @@ class Source:
     """Something to look at. A subclass overrides what it has, and adds those of these methods that its views need:
 
     curve(CurveQuery), tasks(TaskQuery)        {"series": [{"name": ..., "points": [[round, value], ...]}, ...]}
+    transcripts(TranscriptQuery)               answers to the same questions before and after
     graph(GraphQuery)                          who learned from whom
     rollouts(RolloutQuery)                     a page of completions
     rollout(RowQuery), text(TextQuery)         a rollout whole; a piece of a long text

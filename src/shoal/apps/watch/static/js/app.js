@@ -138,7 +138,8 @@ function runFigures(summary) {
   const change = mean(gained);
   return [
     [whole(summary.rounds), "round"],
-    [percent(mean(known("held_out"))), "held-out pass@1" + (change ? ` (${change > 0 ? "+" : "−"}${(100 * Math.abs(change)).toFixed(1)})` : "")],
+    [percent(mean(known("held_out"))), "held-out pass@1" + (change ? ` (${change > 0 ? "+" : "−"}${(100 * Math.abs(change)).toFixed(1)})` : "") +
+      (known("blind").length ? `; ignoring the question: ${percent(mean(known("blind")))}` : "")],
     [fixed(mean(known("reward")), 3), "local reward"],
     [whole(summary.nodes.length), summary.nodes.length === 1 ? "node" : "nodes"],
     [whole(summary.completions), "completions"],

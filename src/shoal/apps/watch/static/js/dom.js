@@ -66,6 +66,11 @@ export function card(title, controls, ...children) {
   return h("article", { class: "card" }, h("div", { class: "head" }, h("h2", {}, title), controls && h("div", { class: "controls" }, controls)), ...children);
 }
 
+/** A reward, green if it is full and red if it is nothing. */
+export function badge(reward) {
+  return h("span", { class: "badge" + (reward >= 1 ? " good" : reward <= 0 ? " bad" : "") }, fixed(reward));
+}
+
 /** Whether a source is the folder of a run. */
 export const isFolder = (run) => run.kind === "run" || run.kind === "node";
 

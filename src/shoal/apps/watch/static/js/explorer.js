@@ -1,6 +1,6 @@
 // Every completion: found by filters and search, read side by side.
 
-import { card, cut, fill, fixed, h, escaped, listing, name, select, whole } from "./dom.js";
+import { badge, card, cut, fill, fixed, h, escaped, listing, name, select, whole } from "./dom.js";
 import { ask, Refused } from "./net.js";
 
 const WAIT = 250; // ms after the last key
@@ -179,8 +179,4 @@ export class Explorer {
     } }, left());
     return h("div", {}, place, button);
   }
-}
-
-function badge(reward) {
-  return h("span", { class: "badge" + (reward >= 1 ? " good" : reward <= 0 ? " bad" : "") }, fixed(reward));
 }

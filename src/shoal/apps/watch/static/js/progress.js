@@ -1,7 +1,7 @@
 // Curves and the leaderboard.
 
 import { Chart, drawCurves } from "./charts.js";
-import { card, cut, fill, fixed, h, isFolder, listing, name, percent, select, span, whole } from "./dom.js";
+import { badge, card, cut, escaped, fill, fixed, h, isFolder, listing, name, percent, select, span, whole } from "./dom.js";
 import { ask } from "./net.js";
 
 const MANY = 12; // nodes, from which their mean is shown instead
@@ -26,10 +26,15 @@ export class Progress {
     this.other = new Chart("Another figure", { controls: [this.metricSelect] });
     this.beside = h("div", { class: "controls" });
     this.besideCard = h("details", { class: "card wide", hidden: true }, h("summary", {}, "Show other runs beside this one"), this.beside);
+    this.answers = h("div");
+    this.answersSelect = h("span");
+    this.answersCard = card("Before and after", [this.answersSelect], this.answers);
+    this.answersCard.classList.add("wide");
+    this.answersOf = "";
     this.board = h("div");
     this.boardCard = card("Leaderboard", null, this.board);
     this.boardCard.classList.add("wide");
-    fill(section, h("div", { class: "grid" }, this.besideCard, this.heldOut.element, this.reward.element, this.boardCard, this.tasks.element, this.other.element));
+    fill(section, h("div", { class: "grid" }, this.besideCard, this.heldOut.element, this.reward.element, this.boardCard, this.answersCard, this.tasks.element, this.other.element));
   }
 
   async update({ id, summary, runs, beside, compare }) {
@@ -52,6 +57,7 @@ export class Progress {
       ask(`runs/${id}/tasks`, { node: this.node }), curve(this.metric, this.smooth),
     ]);
     this.leaderboard(summary);
+    await this.beforeAndAfter(id, summary);
     drawCurves(this.heldOut, heldOut, { share: true, what: "held-out pass@1", empty: "no evaluation yet", against });
     drawCurves(this.reward, reward, { what: "local reward", empty: "no round yet", against });
     this.tasks.element.hidden = this.other.element.hidden = summary.kind === "swarm"; // it has neither
@@ -83,6 +89,25 @@ export class Progress {
       box.addEventListener("change", () => compare(box.checked ? [...beside, run.id] : beside.filter((each) => each !== run.id)));
       return h("label", {}, box, h("bdi", {}, cut(run.title, 50)));
     }));
+  }
+
+  /** What a node answered to the same few held-out questions before it learned, and what it answers now. */
+  async beforeAndAfter(id, summary) {
+    const nodes = summary.nodes.map((node) => node.name);
+    this.answersCard.hidden = !isFolder(summary) || !nodes.length;
+    if (this.answersCard.hidden) return;
+    if (!nodes.includes(this.answersOf)) this.answersOf = nodes[0]; // the best one
+    fill(this.answersSelect, nodes.length > 1 && select("by", nodes.map((each) => [each, each]), this.answersOf, (value) => { this.answersOf = value; this.refresh(); }));
+    const { pairs } = await ask(`runs/${id}/transcripts`, { node: this.answersOf });
+    const said = (answer) => answer && h("div", {}, badge(answer.reward), h("pre", { class: "text" }, escaped(answer.completion) || "(empty)"));
+    const columns = [
+      { title: "question", get: (pair) => h("div", { class: "said" }, escaped(pair.question)) },
+      { title: "before", get: (pair) => said(pair.before) },
+      { title: "now", get: (pair) => said(pair.after) },
+    ];
+    const ends = pairs.length ? `Rounds ${pairs[0].before.round} and ${(pairs[0].after ?? pairs[0].before).round}. ` : "";
+    const note = ends + "Held-out questions, kept whatever the answers are. The figure is the reward: 1 is right.";
+    fill(this.answers, pairs.length ? listing("Before and after", note, columns, pairs) : h("p", { class: "empty" }, "no evaluation yet"));
   }
 
   leaderboard(summary) {

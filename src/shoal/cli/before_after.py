@@ -1,0 +1,47 @@
+"""What a model answered to the same questions before and after it was trained, as lines of a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from shoal.runs.transcripts import Answer, Pair
+from shoal.untrusted import printable
+
+QUESTION, ANSWER = 300, 160
+"""Characters that are shown."""
+
+
+def print_before(console: Console, rows: Sequence[Mapping[str, Any]], most: int = 2) -> None:
+    """Prints the first `most` of a run's transcripts before any training: what the model makes of the questions."""
+    if rows:
+        console.print(Text("before any training:"))
+    for row in rows[:most]:
+        console.print(Text(f"  {printable(row['question'], QUESTION)}"))
+        console.print(answer_line("    answer", row["completion"], row["reward"] >= 1))
+
+
+def print_pairs(console: Console, node: str, pairs: Sequence[Pair], most: int = 2) -> None:
+    """Prints the first `most` of `pairs`, whether they turned out well or not, and how many of all are right."""
+    if not pairs:
+        return
+    before, after = (sum(answer.right for answer in answers) for answers in zip(*map(_ends, pairs), strict=True))
+    console.print(Text(f"\nheld-out questions before and after ({printable(node, 40)}):"))
+    for pair in pairs[:most]:
+        console.print(Text(f"  {printable(pair.question, QUESTION)}"))
+        for when, answer in (("before", pair.before), ("after", pair.after)):
+            console.print(answer_line(f"    {when:6}", answer.completion, answer.right))
+    console.print(Text(f"  right of {len(pairs)} such questions: {before} before, {after} after\n"))
+
+
+def answer_line(head: str, answer: str, right: bool) -> Text:
+    """An answer as plain characters on one line, and whether it is right."""
+    mark = ("right", "green") if right else ("wrong", "red")
+    return Text.assemble(f"{head}  ", mark, f"  {printable(answer.strip(), ANSWER) or '(nothing)'}")
+
+
+def _ends(pair: Pair) -> tuple[Answer, Answer]:
+    return pair.before, pair.after

@@ -1,0 +1,83 @@
+"""`shoal demo`: a pretrained model before and after three minutes of training."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+
+from shoal.cli.flags import add_settings, config_of, given_settings
+from shoal.cli.next_steps import print_next
+from shoal.config.load import merged
+from shoal.config.names import short_names
+from shoal.config.section import settings_of
+from shoal.config.settings import Config
+
+HELP = """Trains two copies of a small pretrained model on "Which is larger, 36 or 39?" for some three minutes. Shows
+what it answers before and after. It is `shoal run` with fixed settings, which it prints.
+
+  shoal demo
+  shoal demo --model my-model/ --threads 2"""
+MODEL: Final = "smollm2"
+SETTINGS: Final[dict[str, Any]] = {
+    "rounds": 24,
+    "checkpoint_every": 24,
+    "tasks": {"tasks": [{"name": "larger"}], "partial_credit": True},
+    "policy": {"model": [MODEL], "max_completion_length": 8},
+    "learner": {"learning_rate": 3e-5},
+    "swarm": {"nodes": 2},
+    "evaluation": {"every": 8, "questions": 48, "samples": 1},
+}
+"""Chosen on other seeds than those of docs/start/demo.md."""
+ASK: Final = "Which is larger, 17 or 71? Answer with the number only."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: runs/DATE-TIME)")
+    defaults = {"policy.model": MODEL, "rounds": str(SETTINGS["rounds"])}
+    add_settings(parser, ["policy.model", "seed", "threads", "rounds"], defaults=defaults)
+
+
+def command(args: argparse.Namespace) -> int:
+    settings = merged(SETTINGS, given_settings(args))
+    config = config_of(None, settings, allow_code=False)
+    from shoal.cli.session import run_session
+    from shoal.runs.session import new_folder  # torch, only now
+
+    out = args.out or new_folder()
+    console = Console(highlight=False, soft_wrap=True)
+    models = " and ".join(config.policy.model)
+    console.print(f"Two copies of {models} learn from what both try. This does the same:", markup=False)
+    console.print(f"  {as_command(settings)} --out {shlex.quote(str(out))}\n", markup=False)
+    code = run_session(config, out, None, quiet=False)
+    if code == 0:
+        steps = {
+            f"shoal ask {shlex.quote(str(out))} {shlex.quote(ASK)}": "ask the trained model, and the one that it was",
+            "python examples/own_task.py": "a task of your own, in fifty lines that explain themselves",
+        }
+        print_next(console, steps)
+    return code
+
+
+def as_command(settings: dict[str, Any]) -> str:
+    """`shoal run` with these nested settings as flags."""
+    names = [name for name, _ in settings_of(Config)]
+    short = short_names(names)
+    words = ["shoal", "run"]
+    for name in names:
+        section, _, leaf = name.rpartition(".")
+        inside = settings.get(section, {}) if section else settings
+        if name == "tasks.tasks":
+            words += [word for task in inside.get(leaf, []) for word in ("--task", task["name"])]
+        elif leaf in inside and not isinstance(inside[leaf], dict):
+            values = inside[leaf] if isinstance(inside[leaf], list) else [inside[leaf]]
+            flag = "--" + short.get(name, name).replace("_", "-")
+            words += [word for value in values for word in (flag, _as_text(value))]
+    return shlex.join(words)
+
+
+def _as_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

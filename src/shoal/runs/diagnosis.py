@@ -1,0 +1,82 @@
+"""Why a run learns nothing, in plain words.
+
+    diagnosis = Diagnosis(config, tasks)
+    diagnosis.look(results)          # after each round; one result for each node that learns
+    diagnosis.warning                # "nothing to learn from in 3 rounds: all 192 answers are wrong. ..."; or ""
+
+A model learns only where some answers to a question are better than others. After three rounds without such a rollout
+the answers themselves show why. Their texts are a model's: what is quoted of them is short and printable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shoal.config.answer_form import extract
+from shoal.config.settings import Config
+from shoal.node import RoundResult
+from shoal.rollout import FinishReason, Scored
+from shoal.tasks import Tasks
+from shoal.untrusted import printable
+
+ROUNDS = 3
+"""Rounds without anything to learn from, after which a run says so."""
+SHOWN, QUOTED = 3, 100
+"""Answers that are shown, and characters of each."""
+
+
+class Diagnosis:
+    """Looks at the rounds of a run."""
+
+    def __init__(self, config: Config, tasks: Tasks) -> None:
+        self.config = config
+        self.tasks = tasks
+        self.cause = ""
+        """Why nothing is learned, in a word; empty as long as something is, or nobody knows yet."""
+        self.warning = ""
+        """The same for people: a line, and three lines of answers."""
+        self._dead: list[list[Scored]] = []
+
+    def look(self, results: Sequence[RoundResult]) -> None:
+        """Takes the results of a round, of the nodes that learn."""
+        groups = [scored for result in results for scored in result.local]
+        batch = [scored for result in results for scored in result.batch]
+        if not groups or any(scored.live or scored.instructive for scored in (*groups, *batch)):
+            self._dead.clear()
+            self.cause = self.warning = ""
+            return
+        self._dead = [*self._dead[1 - ROUNDS :], groups]
+        if len(self._dead) == ROUNDS:
+            self.cause, why = self._why([scored for groups in self._dead for scored in groups])
+            self.warning = "\n".join([f"nothing to learn from in {ROUNDS} rounds: {why}", *map(_shown, groups[:SHOWN])])
+
+    def _why(self, groups: Sequence[Scored]) -> tuple[str, str]:
+        """The cause in a word; why, and what to do, in a line."""
+        answers = [completion for scored in groups for completion in scored.rollout.completions]
+        rewards = [reward for scored in groups for reward in scored.rewards]
+        policy, every = self.config.policy, f"all {len(answers)} answers"
+        if policy.num_generations == 1:
+            return "alone", "an answer has no others to be compared with. Use --num-generations 8"
+        if min(rewards) >= 1:
+            return "solved", f"{every} are right. Take harder questions"
+        if all(answer.finish_reason == FinishReason.length for answer in answers):
+            at = f"{every} were cut at {policy.max_completion_length} tokens"
+            return "cut", f"{at}. Raise --max-completion-length, or ask for a short answer"
+        if not any(self._in_form(scored) for scored in groups):
+            return "form", f"none of {len(answers)} answers has the form that the tasks ask for. Show it in the prompt"
+        if all(len({answer.text for answer in scored.rollout.completions}) == 1 for scored in groups):
+            return "alike", "all answers to a question have the same text. Raise --temperature"
+        if max(rewards) == min(rewards):
+            steps = "" if self.config.tasks.partial_credit else ", credit in steps (--partial-credit true)"
+            return "wrong", f"{every} are wrong. Take easier questions{steps}, or a larger model"
+        return "equal", "all answers to a question have the same reward. Let the reward tell better answers from worse"
+
+    def _in_form(self, scored: Scored) -> bool:
+        """Whether any answer is in the form that its task asks for."""
+        form = self.tasks.lookup(scored.question.id)[1].answer
+        return any(extract(completion.text, form) is not None for completion in scored.rollout.completions)
+
+
+def _shown(scored: Scored) -> str:
+    question, answer = (printable(text, QUOTED) for text in (scored.question.text, scored.rollout.completions[0].text))
+    return f'  "{question}" -> "{answer}" (reward {scored.rewards[0]:.2f})'

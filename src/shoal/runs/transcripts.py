@@ -1,0 +1,104 @@
+"""Before and after: what a model answered to the same few held-out questions in each evaluation.
+
+    kept = chosen({"gcd": [...], "lcm": [...]})           # at most three questions of a task, eight in all
+    rows = transcript_rows("node-1", evaluation, kept)    # for `transcripts.parquet`
+    for pair in pairs(folder, "node-1"):
+        print(pair.question, pair.before.completion, pair.after.completion)
+
+The answers are those of the evaluation: nothing is asked twice. Which questions are kept does not depend on how they
+are answered. Texts are a model's and may come from a stranger's folder: show them as plain characters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shoal.errors import UserError
+from shoal.evaluation.pass_at_k import Evaluation
+from shoal.runs.tables import TRANSCRIPT_SCHEMA, TRANSCRIPTS
+from shoal.untrusted import open_regular, printable
+
+PER_TASK, ALL = 3, 8
+"""Questions that are kept, at most."""
+
+Place = tuple[str, int]
+"""A task, and which of its held-out questions."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer of one evaluation."""
+
+    round: int
+    completion: str
+    reward: float
+
+    @property
+    def right(self) -> bool:
+        return self.reward >= 1
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A question as it was answered in the first evaluation and in the last."""
+
+    task: str
+    question: str
+    before: Answer
+    after: Answer
+
+
+def chosen(held_out: Mapping[str, Sequence[Any]]) -> list[Place]:
+    """Which questions are kept: the first of each task, then the second of each, then the third."""
+    places = [(task, at) for at in range(PER_TASK) for task, questions in held_out.items() if at < len(questions)]
+    return sorted(places[:ALL], key=lambda place: (list(held_out).index(place[0]), place[1]))
+
+
+def transcript_rows(node: str, evaluation: Evaluation, kept: Sequence[Place]) -> list[dict[str, Any]]:
+    """A row for each kept question: the first of its answers. None for a question that an endpoint did not answer."""
+    found = ((task, evaluation.asked[task][at]) for task, at in kept)
+    return [
+        {
+            "node": node,
+            "task": task,
+            "question": asked.question.text,
+            "completion": asked.answers[0].text,
+            "finish_reason": asked.answers[0].finish_reason.value,
+            "reward": asked.rewards[0],
+        }
+        for task, asked in found
+        if asked.answers
+    ]
+
+
+def pairs(run: Path, node: str) -> list[Pair]:
+    """What `node` answered in the first and in the last evaluation in the folder `run`. Empty before there are two.
+    Raises `UserError` for files that are no transcripts."""
+    rows: list[dict[str, Any]] = []
+    for part in sorted((run / TRANSCRIPTS).glob("*.parquet")):
+        try:
+            with open_regular(part) as file:
+                table = pq.read_table(file).select(TRANSCRIPT_SCHEMA.names).cast(TRANSCRIPT_SCHEMA)
+        except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
+            raise UserError(f"cannot read {part}: {printable(str(error), 200)}") from error
+        rows += (row for row in table.to_pylist() if row["node"] == node and None not in row.values())
+    rounds = sorted({row["round"] for row in rows})
+    if len(rounds) < 2:
+        return []
+    ends = ({_key(row): row for row in rows if row["round"] == round} for round in (rounds[0], rounds[-1]))
+    first, last = ends
+    return [Pair(*key, _answer(first[key]), _answer(last[key])) for key in first if key in last]
+
+
+def _key(row: Mapping[str, Any]) -> tuple[str, str]:
+    return row["task"], row["question"]
+
+
+def _answer(row: Mapping[str, Any]) -> Answer:
+    return Answer(row["round"], row["completion"], row["reward"])

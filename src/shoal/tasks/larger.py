@@ -1,0 +1,46 @@
+"""The task of `shoal demo`: which of two numbers is larger? A pretrained model learns it within minutes.
+
+    shoal run --model smollm2 --task larger --partial-credit true
+
+Its credit comes in steps, so that a model that is never right at first has something to climb.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from shoal.rollout import Message, Question, QuestionId, hash_of
+
+
+class Larger:
+    """Which is larger, 36 or 39? Answer with the number only."""
+
+    name = "larger"
+    version = "1"
+    partial_credit = "0.4 for the other number, 0.1 for any number"
+
+    def __init__(self, greatest: int = 99) -> None:
+        """`greatest`: numbers are 10 to this one. Raises `ValueError` if there are no two."""
+        if greatest < 11:
+            raise ValueError("greatest must be 11 or more")
+        self.greatest = greatest
+        self.config = hash_of({"greatest": greatest})
+
+    def question(self, seed: int, index: int) -> Question:
+        one, other = self._numbers(seed, index)
+        text = f"Which is larger, {one} or {other}? Answer with the number only."
+        return Question(QuestionId(self.name, self.version, self.config, seed, index), (Message("user", text),))
+
+    def answer(self, question: QuestionId) -> str:
+        return str(max(self._numbers(question.seed, question.index)))
+
+    def score(self, question: QuestionId, answers: Sequence[str]) -> list[float]:
+        smaller, larger = (str(number) for number in sorted(self._numbers(question.seed, question.index)))
+        return [
+            1.0 if said == larger else 0.4 if said == smaller else 0.1 if said.isdecimal() else 0.0
+            for said in (answer.strip() for answer in answers)
+        ]
+
+    def _numbers(self, seed: int, index: int) -> list[int]:
+        return Random(f"{seed} {index}").sample(range(10, self.greatest + 1), 2)

@@ -1,0 +1,86 @@
+"""A run that has nothing to learn from says why, shows answers, and says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from shoal.config.settings import Config
+from shoal.node import RoundResult
+from shoal.protocols import UpdateResult
+from shoal.rollout import Completion, Question, Rollout, Scored
+from shoal.runs.diagnosis import ROUNDS, Diagnosis
+from shoal.tasks import Tasks
+
+
+def group(question: Question, answers: Sequence[str], rewards: Sequence[float], finish: str = "stop") -> Scored:
+    completions = tuple(Completion.of(answer, finish) for answer in answers)
+    return Scored(Rollout(question.id, question.hash, completions, "ada", 1), question, tuple(rewards))
+
+
+def result(local: list[Scored], batch: list[Scored] | None = None) -> RoundResult:
+    return RoundResult(local, local if batch is None else batch, UpdateResult())
+
+
+def found(answers: Sequence[str], reward: float = 0.0, finish: str = "stop", **settings: Any) -> Diagnosis:
+    """The diagnosis of three rounds in which two questions get these answers."""
+    config = Config.model_validate({"tasks": {"suite": "tagged", "only": ["gcd"]}, **settings}).resolved()
+    tasks = Tasks(config.tasks)
+    diagnosis = Diagnosis(config, tasks)
+    for round in range(ROUNDS):
+        assert diagnosis.warning == ""
+        asked = tasks.draw(2, round)
+        diagnosis.look([result([group(question, answers, [reward] * len(answers), finish) for question in asked])])
+    return diagnosis
+
+
+@pytest.mark.parametrize(
+    ("answers", "more", "cause", "said"),
+    [
+        (["<answer>1", "2"], {"finish": "length"}, "cut", "all 12 answers were cut at 32 tokens. Raise --max-"),
+        (["It is 1.", "2"], {}, "form", "none of 12 answers has the form that the tasks ask for"),
+        (["<answer>7</answer>"] * 2, {}, "alike", "the same text. Raise --temperature"),
+        (["<answer>7</answer>", "8"], {}, "wrong", "all 12 answers are wrong. Take easier questions, credit in steps"),
+        (["<answer>7</answer>", "<answer>8</answer>"], {"reward": 1.0}, "solved", "all 12 answers are right"),
+        (["<answer>7</answer>"], {"policy": {"num_generations": 1}}, "alone", "Use --num-generations 8"),
+    ],
+)
+def test_it_says_why_and_what_to_do(answers: list[str], more: dict[str, Any], cause: str, said: str) -> None:
+    diagnosis = found(answers, **more)
+    assert diagnosis.cause == cause
+    first, *shown = diagnosis.warning.splitlines()
+    assert first.startswith("nothing to learn from in 3 rounds: ")
+    if cause not in ("alone",):
+        answers_seen = 3 * 2 * len(answers)
+        said = said.replace("12", str(answers_seen))
+    assert said in first
+    assert len(shown) == 2
+    assert all(f'-> "{answers[0]}" (reward' in line for line in shown)
+
+
+def test_credit_in_steps_is_not_advised_to_those_who_have_it() -> None:
+    answers = ["<answer>7</answer>", "8"]
+    tasks = {"suite": "tagged", "only": ["gcd"], "partial_credit": True}
+    assert "steps" not in found(answers, tasks=tasks).warning
+
+
+def test_it_is_silent_as_long_as_something_is_learned() -> None:
+    config = Config.model_validate({"tasks": {"only": ["gcd"]}}).resolved()
+    tasks = Tasks(config.tasks)
+    [question] = tasks.draw(1, "key")
+    dead, live = group(question, ["1", "2"], [0.0, 0.0]), group(question, ["1", "2"], [0.0, 1.0])
+    diagnosis = Diagnosis(config, tasks)
+    for batch in ([dead], [dead], [live.as_foreign()], [dead], [dead]):
+        diagnosis.look([result([dead], batch)])
+        assert diagnosis.warning == ""
+    diagnosis.look([result([dead])])
+    assert diagnosis.cause == "wrong"
+    diagnosis.look([result([dead]), result([live])])
+    assert (diagnosis.cause, diagnosis.warning) == ("", "")
+
+
+def test_what_is_quoted_of_answers_is_short_and_steers_nothing() -> None:
+    shown = found(["\x1b[2J" + "<answer>" + "x" * 10**5, "\u202e"]).warning.splitlines()
+    assert all(line.isprintable() and len(line) < 300 for line in shown)
