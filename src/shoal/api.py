@@ -230,7 +230,7 @@ def _execute(
 
         from shoal.cli.display import make_display
 
-        return make_display(Console(), config.rounds, names, rows)
+        return make_display(Console(), config.rounds, names, rows, config.evaluation.every)
 
     out, resume = (None if folder is None else Path(folder) for folder in (out, resume))
     outcome = execute(config, out, resume, identity, watch, stop)

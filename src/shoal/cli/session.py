@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from shoal.cli.display import make_display
+from shoal.cli.display import clock, make_display
 from shoal.cli.next_steps import print_next
 from shoal.config.settings import ENDLESS, Config
 from shoal.parallel.ranks import joined
@@ -55,7 +55,7 @@ def _session(config: Config, out: Path | None, resume: Path | None, quiet: bool,
             if quiet:
                 yield Silent()
                 return
-            with make_display(console, config.rounds, names, rows) as display:
+            with make_display(console, config.rounds, names, rows, config.evaluation.every) as display:
                 watchers.append(display)
                 yield display
 
@@ -75,7 +75,7 @@ def _stoppable(watchers: Sequence[Watcher]) -> Iterator[threading.Event]:
             raise KeyboardInterrupt
         stop.set()
         for watcher in watchers:
-            watcher.note("stopping after this round; Ctrl-C again stops at once and loses it")
+            watcher.note("stopping after this round; Ctrl-C again stops at once and loses what follows the last checkpoint")
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -100,7 +100,9 @@ def print_result(console: Console, outcome: Outcome, config: Config, command: st
         early, late = _means(rows, "reward/local", (1, tenth), (rounds - tenth + 1, rounds))
         say(f"held-out pass@1  {first:.3f} -> {last:.3f} (round {min(evaluated)} to {max(evaluated)})")
         say(f"local reward     {early:.3f} -> {late:.3f} (first and last {tenth} rounds)")
-        say(f"{rounds} rounds on {outcome.device}")
+        costs = outcome.costs
+        saved = f", of which checkpoints took {clock(costs.checkpoints)}" if costs.checkpoints >= 1 else ""
+        say(f"{rounds} rounds on {outcome.device} in {clock(costs.all)}{saved}")
     say(f"folder  {folder}")
     say(f"curves  {folder / CURVES}")
     for warning in filter(None, outcome.warnings):

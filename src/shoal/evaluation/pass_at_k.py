@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean
 
-from shoal.protocols import Policy, Verifier
+from shoal.protocols import Hear, Policy, Verifier, heard
 from shoal.rollout import Question
 
 
@@ -54,11 +54,18 @@ def wilson(proportion: float, n: int) -> tuple[float, float]:
 
 
 def evaluate(
-    policy: Policy, verifier: Verifier, questions: Mapping[str, Sequence[Question]], samples: int, seed: int
+    policy: Policy,
+    verifier: Verifier,
+    questions: Mapping[str, Sequence[Question]],
+    samples: int,
+    seed: int,
+    hear: Hear | None = None,
 ) -> Evaluation:
-    """Asks `policy` each question `samples` times and counts right answers: those with a full reward."""
+    """Asks `policy` each question `samples` times and counts right answers: those with a full reward. `hear` gets the
+    number of questions answered so far; what it raises ends the evaluation."""
     asked = [question for group in questions.values() for question in group]
-    answers = policy.generate(asked, samples, seed)
+    with heard(policy, hear):
+        answers = policy.generate(asked, samples, seed)
     rewards = iter(verifier.score([(q.id, [c.text for c in group]) for q, group in zip(asked, answers, strict=True)]))
     scored = {task: [next(rewards) for _ in group] for task, group in questions.items()}
     right = {task: [sum(r >= 1 for r in rs) for rs in each if len(rs) == samples] for task, each in scored.items()}
