@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.status import Status
 from rich.table import Table
+from rich.text import Text
 
 from shoal.cli.flags import add_allow_code, add_settings, config_of, given_settings
 from shoal.cli.next_steps import print_next
@@ -53,24 +56,28 @@ def command(args: argparse.Namespace) -> int:
 
 def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: bool) -> int:
     """`shoal eval`. Returns the exit code."""
-    config = config.resolved()
+    given, config = config, config.resolved()
     samples = int(config.evaluation.samples)
     ks = sorted({1, *(ks or [samples])})
     if not 1 <= ks[0] <= ks[-1] <= samples:
         raise UserError(f"pass@{ks[-1] if ks[-1] > samples else ks[0]} needs --samples {max(ks)} or more, and K >= 1")
     with joined(config.policy.device) as ranks:
         console = Console(stderr=as_json, quiet=not ranks.is_zero)
-        with console.status(f"asking {model}"):
-            from shoal.runs.models import build_policy  # torch, only now
+        with console.status(f"loading {model}") as status:
+            from shoal.runs.choices import choose  # torch, only now
+            from shoal.runs.models import build_policy
             from shoal.sandbox.verifier import Verifier
             from shoal.tasks import Tasks
 
+            config = ranks.broadcast(choose(given, ranks)[0])
             tasks = Tasks(config.tasks)
             questions = tasks.held_out(int(config.evaluation.questions), config.seed)
             policy = build_policy(config, model, ranks)
             with Verifier(config.tasks) as verifier:
                 scorer = RankZeroVerifier(verifier, ranks)
-                result = evaluate(policy, scorer, questions, samples, seed_of(config.seed, "evaluate"))
+                seed = seed_of(config.seed, "evaluate")
+                told = partial(_show, status, model, sum(map(len, questions.values())))
+                result = evaluate(policy, scorer, questions, samples, seed, told)
     if not ranks.is_zero:
         return 0
     if result.unanswered:  # of an endpoint
@@ -87,6 +94,10 @@ def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: 
             console, more | ({} if is_endpoint(model) else {f"shoal run --model {model}": "train it in a swarm"})
         )
     return 0
+
+
+def _show(status: Status, model: str, every: int, answered: int) -> None:
+    status.update(Text(f"asking {model}: {answered} of {every} questions"))
 
 
 def _evaluation_object(result: Evaluation, ks: Sequence[int], model: str, config: Config) -> dict[str, Any]:

@@ -92,6 +92,7 @@ class LanguagePolicy:
         try:
             with self._decoding(), told(self.lm.model, hear) as tell:
                 for batch in (mine[start : start + step] for start in range(0, len(mine), step)):
+                    before = len(groups)
                     groups += sample(
                         self.lm.model,
                         [prompt for _, prompt in batch],
@@ -100,7 +101,7 @@ class LanguagePolicy:
                         self.lm.stop_ids,
                         self.placement,
                         [seed_of(seed, number) for number, _ in batch],
-                        lambda ended, before=len(groups): tell(self.ranks.size * (before + ended)),  # type: ignore[misc]
+                        lambda ended, before=before: tell(self.ranks.size * (before + ended)),  # type: ignore[misc]
                     )
         except Stopped:
             stopped = True

@@ -1,9 +1,9 @@
 """Tells how far answering has come, and can be ended on the way: what it tells may raise `Stopped`.
 
-    with told(model, hear) as tell:      # hears before each layer, so that a long pass can be ended, too
-        tell(3)                          # three questions are answered
+with told(model, hear) as tell:      # hears before each layer, so that a long pass can be ended, too
+    tell(3)                          # three questions are answered
 
-    answers = asyncio.run(told_of(work, hear, lambda: 3))
+answers = asyncio.run(told_of(work, hear, lambda: 3))
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How long the rest of a run takes, at the pace of its last rounds.
 
-    pace = Pace(rounds=100, every=10)
-    pace.took(round=1, seconds=14.0, evaluating=20.0)
-    pace.left                                            # seconds, None if unknown
+pace = Pace(rounds=100, every=10)
+pace.took(round=1, seconds=14.0, evaluating=20.0)
+pace.left                                            # seconds, None if unknown
 """
 
 from __future__ import annotations

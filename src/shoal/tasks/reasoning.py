@@ -68,6 +68,11 @@ class ReasoningTask:
         identity = QuestionId(self.name, self.version, self.config, seed, index)
         return Question(identity, (Message("user", self.entry(seed, index)["question"]),))
 
+    def answer(self, seed: int, index: int) -> str | None:
+        """reasoning-gym's own, if it names one."""
+        answer = self.entry(seed, index)["answer"]
+        return str(answer) if answer else None
+
     def score(self, question: QuestionId, answers: Sequence[str]) -> list[float]:
         """The scores that reasoning-gym gives to `answers`, partial credit included."""
         entry = self.entry(question.seed, question.index)

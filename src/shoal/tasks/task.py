@@ -28,3 +28,12 @@ class Task(Protocol):
     def score(self, question: QuestionId, answers: Sequence[str]) -> list[float]:
         """Raw scores in [0, 1], one for each answer. Strangers' answers are scored only in the verifier's worker."""
         ...
+
+
+@runtime_checkable
+class TellsAnswers(Protocol):
+    """A task that tells right answers. One of your own need not; if it does, a run chooses how long answers may be."""
+
+    def answer(self, seed: int, index: int) -> str | None:
+        """The right answer to a question, without tags; None if there is no single one."""
+        ...
