@@ -77,7 +77,7 @@ def longest_answer(tasks: Sequence[Task], specs: Sequence[TaskSpec]) -> tuple[in
     ]
     if not right or not all(isinstance(task, TellsAnswers) for task in tasks):
         return UNKNOWN, "the tasks do not tell their right answers"
-    longest = max(len(answer.encode()) for answer in right)  # a token is at least a byte
+    longest = max(len(str(answer).encode()) for answer in right)  # a token is at least a byte
     tags = TAGS * any(spec.answer == "tag" for spec in specs)
     tokens = -(-(longest + tags + ROOM) // 8) * 8
     return min(REASONING, tokens), f"right answers have at most {longest} characters"

@@ -11,12 +11,14 @@ from rich.console import Console
 from shoal.cli.session import best_model, print_result
 from shoal.config.settings import Config
 from shoal.runs.folder import RunFolder, run_metrics
+from shoal.runs.session import Costs
 
 
 class Ended:
     """The outcome of a run."""
 
     device = "cpu, float32"
+    costs = Costs(372.0, 31.0)
     warnings = ("task x: broken", "")
 
     def __init__(self, folder: Path, finished: bool) -> None:
@@ -73,6 +75,7 @@ def test_a_finished_run_says_what_next(run: Path) -> None:
         f"shoal run --resume {run} --rounds 200",
     ):
         assert f":\n  {step}\n" in text
+    assert "2 rounds on cpu, float32 in 6:12, of which checkpoints took 0:31" in text
     assert "shoal watch" not in said(run, finished=True, quiet=True)
 
 
