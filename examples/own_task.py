@@ -36,7 +36,7 @@ class Larger:
         return shoal.Question(id, (shoal.Message("user", f"Which is larger, {one} or {other}? "),))
 
     def answer(self, question: shoal.QuestionId) -> str:
-        """The right answer, for worked examples and for what answers that ignore the question get. It may be left out."""
+        """The right answer, for worked examples and the blind baseline. It may be left out."""
         return str(max(self._numbers(question.seed, question.index)))
 
     def score(self, question: shoal.QuestionId, answers: Sequence[str]) -> list[float]:

@@ -155,6 +155,7 @@ def evaluate(model: str | Path, config: Config | None = None, **settings: Any) -
     """
     from shoal.evaluation.pass_at_k import evaluate as ask
     from shoal.rollout import seed_of
+    from shoal.runs.choices import choose
     from shoal.runs.models import build_policy, number
     from shoal.sandbox.verifier import Verifier as SandboxVerifier
     from shoal.tasks import Tasks as DrawnTasks
@@ -164,7 +165,7 @@ def evaluate(model: str | Path, config: Config | None = None, **settings: Any) -
         config = config_from_keywords({**{plain.get(k, k): v for k, v in settings.items()}, "model": str(model)})
     elif settings:
         raise UserError("give a Config or settings, not both")
-    config = config.resolved()
+    config, _ = choose(config)
     questions = DrawnTasks(config.tasks).held_out(number(config.evaluation.questions), config.seed)
     policy = build_policy(config, str(model))
     with SandboxVerifier(config.tasks) as verifier:
@@ -243,7 +244,7 @@ def _execute(
 
         from shoal.cli.display import make_display
 
-        return make_display(Console(), config.rounds, names, rows)
+        return make_display(Console(), config.rounds, names, rows, config.evaluation.every)
 
     out, resume = (None if folder is None else Path(folder) for folder in (out, resume))
     outcome = execute(config, out, resume, identity, watch, stop)

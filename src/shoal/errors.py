@@ -10,6 +10,10 @@ class UserError(Exception):
     """What the user asked for cannot be done. The message says what to do; the program exits with 2."""
 
 
+class Stopped(Exception):  # noqa: N818 (it is no fault)
+    """Somebody ended what was going on, such as an evaluation."""
+
+
 def nearest(name: str, names: Iterable[str]) -> str:
     """A hint for a mistyped `name`: the nearest of `names`, else all of them if they are few."""
     known = sorted(names)

@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from shoal.rollout import Completion, Question, QuestionId, Rollout, Scored
 
@@ -88,6 +89,31 @@ class Policy(Protocol):
     def save(self, folder: Path) -> None:
         """Writes the model, so that a policy can be built from the folder."""
         ...
+
+
+Hear = Callable[[int], None]
+"""Gets the number of questions that are answered so far, several times a second. What it raises ends the answering."""
+
+
+@runtime_checkable
+class TellsProgress(Protocol):
+    """A policy that tells how far `generate` has come. Shoal's own do; one of your own need not."""
+
+    hear: Hear | None
+    """Who is told. None, as it is between calls: nobody."""
+
+
+@contextmanager
+def heard(policy: Policy, hear: Hear | None) -> Iterator[None]:
+    """Within it `hear` is told how far `policy` has come, if it tells that at all."""
+    if not isinstance(policy, TellsProgress):
+        yield
+        return
+    policy.hear = hear
+    try:
+        yield
+    finally:
+        policy.hear = None
 
 
 class TrainablePolicy(Policy, Protocol):

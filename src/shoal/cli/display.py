@@ -25,6 +25,7 @@ from rich.text import Text
 
 from shoal.cli.before_after import print_before
 from shoal.config.settings import ENDLESS
+from shoal.runs.pace import Pace
 from shoal.untrusted import printable
 
 Row = Mapping[str, Any]
@@ -33,6 +34,8 @@ HISTORY = 24
 """Rounds in a sparkline."""
 PAUSE = 5.0
 """Seconds between two lines of `PlainDisplay`, at least."""
+SOON = 60.0
+"""Seconds to the end, below which nobody needs a forecast."""
 PANEL_PAUSE = 60.0
 """Seconds between two of its reports on the swarm, at least."""
 LEGEND = (
@@ -44,18 +47,21 @@ LEGEND_LINES = 3
 
 
 def make_display(
-    console: Console, total_rounds: int, nodes: Sequence[str], history: Sequence[Row] = ()
+    console: Console, total_rounds: int, nodes: Sequence[str], history: Sequence[Row] = (), every: int = 0
 ) -> LiveDisplay | PlainDisplay:
-    """The display that fits `console`. `history`: the metrics of earlier rounds, if a run is resumed."""
+    """The display that fits `console`. `history`: the metrics of earlier rounds, if a run is resumed. `every`: rounds
+    between evaluations, 0: only at the start and the end."""
     kind = LiveDisplay if console.is_interactive else PlainDisplay
-    return kind(total_rounds, nodes, console, history)
+    return kind(total_rounds, nodes, console, history, every)
 
 
 class LiveDisplay:
     """A table that is redrawn in place: a row for each node, and one for their mean."""
 
-    def __init__(self, total_rounds: int, nodes: Sequence[str], console: Console, history: Sequence[Row] = ()) -> None:
-        self._progress = Progress(total_rounds, nodes, history)
+    def __init__(
+        self, total_rounds: int, nodes: Sequence[str], console: Console, history: Sequence[Row] = (), every: int = 0
+    ) -> None:
+        self._progress = Progress(total_rounds, nodes, history, every)
         self._status = self._note = ""
         self._panel: list[str] = []
         self._lock = RLock()  # a thread of its own draws
@@ -68,6 +74,9 @@ class LiveDisplay:
     def __exit__(self, *exception: object) -> None:
         self._live.stop()
 
+    def say(self, text: str) -> None:
+        self._live.console.print(plain(text, "dim"), soft_wrap=True)
+
     def status(self, text: str) -> None:
         with self._lock:
             self._status = text
@@ -76,6 +85,8 @@ class LiveDisplay:
         with self._lock:
             self._status = ""
             self._progress.update(rows, round)
+        if said := self._progress.forecast():
+            self.say(said)
 
     def note(self, text: str) -> None:
         with self._lock:
@@ -155,8 +166,10 @@ class LiveDisplay:
 class PlainDisplay:
     """Lines for a file or a pipe: the first round, the last, and one every few seconds between them."""
 
-    def __init__(self, total_rounds: int, nodes: Sequence[str], console: Console, history: Sequence[Row] = ()) -> None:
-        self._progress = Progress(total_rounds, nodes, history)
+    def __init__(
+        self, total_rounds: int, nodes: Sequence[str], console: Console, history: Sequence[Row] = (), every: int = 0
+    ) -> None:
+        self._progress = Progress(total_rounds, nodes, history, every)
         self._console = console
         self._notes: set[str] = set()
         self._activity = ""
@@ -170,7 +183,12 @@ class PlainDisplay:
     def __exit__(self, *exception: object) -> None:
         pass
 
+    def say(self, text: str) -> None:
+        self._print(text)
+
     def status(self, text: str) -> None:
+        if not text:
+            return
         activity = text.partition(" (")[0]  # behind it is how far it has come
         if activity != self._activity or time.monotonic() >= self._next_status:
             self._activity, self._next_status = activity, time.monotonic() + PAUSE
@@ -179,6 +197,8 @@ class PlainDisplay:
     def update(self, rows: Sequence[Row], round: int) -> None:
         progress = self._progress
         progress.update(rows, round)
+        if said := progress.forecast():
+            self.say(said)
         if time.monotonic() < self._next and round < progress.total:
             return
         self._next = time.monotonic() + PAUSE
@@ -217,6 +237,8 @@ class QuietDisplay:
     def __init__(self, console: Console) -> None:
         self._console = console
 
+    def say(self, text: str) -> None: ...
+
     def status(self, text: str) -> None: ...
 
     def update(self, rows: Sequence[Row], round: int) -> None: ...
@@ -234,7 +256,7 @@ class QuietDisplay:
 class Progress:
     """What the displays show: the round, the time, and for each node its last metrics and its history."""
 
-    def __init__(self, total_rounds: int, nodes: Iterable[str], history: Iterable[Row]) -> None:
+    def __init__(self, total_rounds: int, nodes: Iterable[str], history: Iterable[Row], every: int = 0) -> None:
         self.total = total_rounds
         self.nodes = list(nodes)
         self.round = 0
@@ -243,14 +265,20 @@ class Progress:
         self.held_out: dict[str, list[float]] = {}
         """Held-out pass@1 of each node: the first and, if there are several, the last."""
         self._start = time.monotonic()
-        self._first: tuple[int, float] | None = None
+        self._last: float | None = None
+        self._pace = Pace(total_rounds, every)
+        self._is_told = False
         for row in history:
             self.round = row["round"]
             self._take(row)
 
-    def update(self, rows: Iterable[Row], round: int) -> None:
+    def update(self, rows: Sequence[Row], round: int) -> None:
         self.round = round
-        self._first = self._first or (round, time.monotonic())
+        now, before = time.monotonic(), self._last
+        self._last = now
+        if before is not None:  # else it is not known when the round began
+            evaluating, saving = (_seconds(rows, what) for what in ("evaluate", "checkpoint"))
+            self._pace.took(round, now - before, evaluating, saving)
         for row in rows:
             self._take(row)
 
@@ -286,13 +314,30 @@ class Progress:
         return f"round {self.round}" + (f"/{self.total}" if self.total < ENDLESS else "")
 
     def times(self) -> str:
-        """The time since the start and, at the pace since the first round, the time that is left."""
-        now = time.monotonic()
-        elapsed = f"{clock(now - self._start)} elapsed"
-        if self._first is None or not self._first[0] < self.round < self.total or self.total >= ENDLESS:
-            return elapsed
-        first, then = self._first
-        return f"{elapsed}, {clock((now - then) / (self.round - first) * (self.total - self.round))} left"
+        """The time since the start and, at the pace of the last rounds, the time that is left."""
+        elapsed = f"{clock(time.monotonic() - self._start)} elapsed"
+        left = self._left()
+        return elapsed if left is None else f"{elapsed}, {clock(left)} left"
+
+    def forecast(self) -> str:
+        """Once, when it is known and long: how long the run takes."""
+        left = self._left()
+        if left is None or left < SOON or self._is_told:
+            return ""
+        self._is_told = True
+        return f"about {max(1, round(left / 60))} min to the end, at the pace of this round"
+
+    def _left(self) -> float | None:
+        """Seconds; None if unknown, at the end, and without an end."""
+        if self.round >= self.total or self.total >= ENDLESS or self._last is None or self._pace.left is None:
+            return None
+        return max(0.0, self._pace.left - (time.monotonic() - self._last))
+
+
+def _seconds(rows: Sequence[Row], what: str) -> float:
+    """What a round's rows say of a part of all its nodes together."""
+    values = [row.get(f"seconds/{what}") for row in rows]
+    return max((value for value in values if is_number(value)), default=0.0)
 
 
 def cells(row: Row, held_out: Sequence[float], arrow: str) -> list[str]:

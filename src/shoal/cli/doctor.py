@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,20 +46,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(args: argparse.Namespace) -> int:
     """Returns the exit code: 0 if the run fits, 1 if it does not."""
-    config = config_of(args.config, given_settings(args), args.allow_code).resolved()
+    config = config_of(args.config, given_settings(args), args.allow_code)
     from rich.console import Console
 
     from shoal.policy.fetch import fetch_models
+    from shoal.runs.choices import choose  # torch, only now
 
     config = fetch_models(config)
 
     console = Console(stderr=args.json, highlight=False)
     with console.status("trying each model"):
+        config, choices = choose(config)
         report = examine(config)
     if args.json:
         print(json.dumps(report))
     else:
-        show(console, report, config)
+        show(console, report, config, choices)
     return 0 if report["run"]["fits"] else 1
 
 
@@ -151,7 +154,7 @@ def _flags(change: dict[str, Any]) -> str:
     return " ".join(f"--{name.rpartition('.')[2].replace('_', '-')} {value}" for name, value in change.items())
 
 
-def show(console: Console, report: dict[str, Any], config: Config) -> None:
+def show(console: Console, report: dict[str, Any], config: Config, choices: Sequence[str] = ()) -> None:
     """Prints the report for people."""
     from rich.table import Table
     from rich.text import Text
@@ -194,6 +197,11 @@ def show(console: Console, report: dict[str, Any], config: Config) -> None:
                 "measured": ", ".join(rates) or "nothing: it does not fit",
             },
         )
+    if choices:
+        console.print("[bold]What this run would choose[/]")
+        for line in choices:
+            console.print(Text(line), soft_wrap=True)
+        console.print()
     sizes = {name.replace("_", " "): _gb(size) for name, size in run["parts_bytes"].items() if size}
     table("Memory of a run at its peak (estimated)", sizes | {"all": _gb(run["expected_peak_bytes"])})
     if times := run["expected_seconds"]:

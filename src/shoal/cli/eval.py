@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from functools import partial
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
@@ -17,6 +19,7 @@ from shoal.cli.before_after import ANSWER, QUESTION, answer_line
 from shoal.cli.display import print_warning
 from shoal.cli.flags import add_allow_code, add_settings, config_of, given_settings
 from shoal.cli.next_steps import print_next
+from shoal.config.answer_form import extract
 from shoal.config.load import merged
 from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
@@ -26,7 +29,6 @@ from shoal.parallel.rank_zero import RankZeroVerifier
 from shoal.parallel.ranks import joined
 from shoal.policy.fetch import fetch_models
 from shoal.rollout import seed_of
-from shoal.sandbox.worker import extract
 from shoal.tasks import Tasks
 from shoal.untrusted import json_safe, printable
 
@@ -73,23 +75,28 @@ def command(args: argparse.Namespace) -> int:
 
 def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: bool, shown: int = 0) -> int:
     """`shoal eval`. Returns the exit code."""
-    config = fetch_models(config.resolved())
+    given = fetch_models(config)
+    config = given.resolved()
     samples = int(config.evaluation.samples)
     ks = sorted({1, *(ks or [samples])})
     if not 1 <= ks[0] <= ks[-1] <= samples:
         raise UserError(f"pass@{ks[-1] if ks[-1] > samples else ks[0]} needs --samples {max(ks)} or more, and K >= 1")
     with joined(config.policy.device) as ranks:
         console = Console(stderr=as_json, quiet=not ranks.is_zero)
-        with console.status(f"asking {model}"):
-            from shoal.runs.models import build_policy  # torch, only now
+        with console.status(f"loading {model}") as status:
+            from shoal.runs.choices import choose  # torch, only now
+            from shoal.runs.models import build_policy
             from shoal.sandbox.verifier import Verifier
 
+            config = ranks.broadcast(choose(given, ranks)[0])
             tasks = Tasks(config.tasks)
             questions = tasks.held_out(int(config.evaluation.questions), config.seed)
             policy = build_policy(config, model, ranks)
             with Verifier(config.tasks) as verifier:
                 scorer = RankZeroVerifier(verifier, ranks)
-                result = evaluate(policy, scorer, questions, samples, seed_of(config.seed, "evaluate"))
+                seed = seed_of(config.seed, "evaluate")
+                told = partial(_show, status, model, sum(map(len, questions.values())))
+                result = evaluate(policy, scorer, questions, samples, seed, told)
     if not ranks.is_zero:
         return 0
     failed, scored = verifier.counts
@@ -124,6 +131,10 @@ def print_answers(console: Console, result: Evaluation, tasks: Tasks, most: int)
         console.print(answer_line("  answer ", text, asked.rewards[0] >= 1))
         counted = "nothing: it has not the form that is asked for" if found is None else printable(found, ANSWER)
         console.print(Text(f"  counted  {counted}"))
+
+
+def _show(status: Status, model: str, every: int, answered: int) -> None:
+    status.update(Text(f"asking {model}: {answered} of {every} questions"))
 
 
 def _evaluation_object(result: Evaluation, ks: Sequence[int], model: str, config: Config) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from shoal.cli.before_after import print_pairs
-from shoal.cli.display import QuietDisplay, make_display, print_warning
+from shoal.cli.display import QuietDisplay, clock, make_display, print_warning
 from shoal.cli.next_steps import print_next
 from shoal.config.settings import ENDLESS, Config
 from shoal.parallel.ranks import joined
@@ -59,7 +59,7 @@ def _session(config: Config, out: Path | None, resume: Path | None, quiet: bool,
             if quiet:
                 yield QuietDisplay(Console(stderr=True))
                 return
-            with make_display(console, config.rounds, names, rows) as display:
+            with make_display(console, config.rounds, names, rows, config.evaluation.every) as display:
                 watchers.append(display)
                 yield display
 
@@ -79,7 +79,7 @@ def _stoppable(watchers: Sequence[Watcher]) -> Iterator[threading.Event]:
             raise KeyboardInterrupt
         stop.set()
         for watcher in watchers:
-            watcher.note("stopping after this round; Ctrl-C again stops at once and loses it")
+            watcher.note("stopping after this round; Ctrl-C again goes back to the last checkpoint")
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -106,7 +106,9 @@ def print_result(console: Console, outcome: Outcome, config: Config, command: st
         ignoring = f"; answers that ignore the question get {blind:.3f}" if blind is not None else ""
         say(f"held-out pass@1  {first:.3f} -> {last:.3f} (round {min(evaluated)} to {max(evaluated)}){ignoring}")
         say(f"local reward     {early:.3f} -> {late:.3f} (first and last {tenth} rounds)")
-        say(f"{rounds} rounds on {outcome.device}")
+        costs = outcome.costs
+        saved = f", of which checkpoints took {clock(costs.checkpoints)}" if costs.checkpoints >= 1 else ""
+        say(f"{rounds} rounds on {outcome.device} in {clock(costs.all)}{saved}")
     say(f"folder  {folder}")
     say(f"curves  {folder / CURVES}")
     for warning in filter(None, outcome.warnings):

@@ -13,10 +13,11 @@ class LearnerConfig(Section):
     """How a node updates its model. How much others' rollouts count is `[external]`."""
 
     learning_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["auto"] = "auto"
-    """Learning rate of the optimizer. auto: 2e-4 for guppy, 1e-6 for other models; ten times that for LoRA adapters."""
-    optim: Literal["adamw", "adafactor", "adamw_8bit"] = "adamw"
-    """The optimizer. adamw keeps 8 bytes of state for each parameter, adamw_8bit 2 (CUDA, `shoal[8bit]`), adafactor
-    almost none."""
+    """Learning rate of the optimizer. auto: 2e-4 for guppy, 2e-5 for other models; ten times that for LoRA adapters."""
+    optim: Literal["auto", "adamw", "adamw_bf16", "adafactor", "adamw_8bit"] = "auto"
+    """The optimizer. adamw keeps 8 bytes of state for each parameter, adamw_bf16 6 (its first moment rests in bfloat16
+    between steps), adamw_8bit 2 (CUDA, `shoal[8bit]`), adafactor almost none. auto: adamw for guppy, for LoRA adapters
+    and with fsdp, adamw_bf16 elsewhere."""
     loss_type: Literal["grpo", "dr_grpo", "dapo", "cispo", "gspo"] = "dr_grpo"
     """The loss: grpo, dr_grpo, dapo, cispo or gspo. Token losses are averaged over each sequence first (grpo),
     over a constant (dr_grpo) or over all tokens (dapo). gspo: one ratio for each sequence. cispo: the ratio is a

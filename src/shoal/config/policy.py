@@ -9,6 +9,9 @@ from pydantic import Field, PrivateAttr
 from shoal.config.section import Section
 
 GUPPY: Final = "guppy"
+GUPPY_RATE: Final = 2e-4
+PRETRAINED_RATE: Final = 2e-5
+"""Learning rates for all weights."""
 
 
 class PolicyConfig(Section):
@@ -24,7 +27,8 @@ class PolicyConfig(Section):
     num_generations: int = Field(8, ge=1)
     """G: completions for each question."""
     max_completion_length: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """The longest completion, in tokens. auto: 16 in `pond` and `tide`, 32 in `tagged`, 256 elsewhere."""
+    """The longest completion, in tokens. auto: 16 in `pond` and `tide`, 32 in `tagged`, 256 in `paper`; for tasks of
+    your own as their right answers need, 64 if they do not tell these."""
     temperature: float = Field(1.0, gt=0, allow_inf_nan=False)
     """Softmax temperature of decoding."""
     top_p: float = Field(1.0, gt=0, le=1)
@@ -54,7 +58,6 @@ def is_endpoint(model: str) -> bool:
 
 
 def default_learning_rate(model: str, adapters: bool) -> float:
-    """What `auto` means: 2e-4 for guppy, TRL's 1e-6 for pretrained models, and ten times as much for LoRA adapters
+    """What `auto` means: 2e-4 for guppy, `PRETRAINED_RATE` for other models, and ten times as much for LoRA adapters
     (Schulman, LoRA Without Regret, 2025)."""
-    full = (2e-4, 2e-3) if model == GUPPY else (1e-6, 1e-5)
-    return full[adapters]
+    return (GUPPY_RATE if model == GUPPY else PRETRAINED_RATE) * (10 if adapters else 1)

@@ -6,7 +6,7 @@ for short. Where TRL has a name for a thing, it is TRL's.
 
 from __future__ import annotations
 
-from typing import Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 import tomli_w
 from pydantic import Field
@@ -14,7 +14,7 @@ from pydantic import Field
 from shoal.config.evaluation import EvaluationConfig
 from shoal.config.external import ExternalConfig
 from shoal.config.learner import LearnerConfig
-from shoal.config.policy import PolicyConfig, default_learning_rate, is_endpoint
+from shoal.config.policy import GUPPY, PolicyConfig, default_learning_rate, is_endpoint
 from shoal.config.rewards import AnyRewardSpec, FunctionRewardSpec
 from shoal.config.section import Section
 from shoal.config.selection import SelectionConfig
@@ -24,6 +24,10 @@ from shoal.config.tasks import EASY, TasksConfig
 CONFIG_VERSION: Final = 2
 ENDLESS: Final = 1_000_000
 """Rounds of a node that goes on until it is stopped."""
+HELD_OUT: Final = 64
+"""Held-out questions of all tasks together."""
+PAPER_TASKS: Final = 9
+"""Tasks in the suite `paper`."""
 
 
 class Config(Section):
@@ -35,10 +39,12 @@ class Config(Section):
     """Seed of everything random. The same seed gives the same figures on the same machine."""
     rounds: int = Field(100, ge=1)
     """Rounds until the run ends. 1000000 means until it is stopped: the default of `shoal join`."""
-    checkpoint_every: int = Field(1, ge=0)
-    """Rounds between checkpoints. A kill costs at most as many; with 0 there are none, and nothing can be resumed."""
+    checkpoint_every: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
+    """Rounds between checkpoints. A kill costs at most as many; with 0 there are none, and nothing can be resumed.
+    auto: as often as 5 % of the time allows. A kill then costs a round and at most 40 times what a checkpoint takes."""
     threads: int = Field(0, ge=0)
-    """Processor threads. 0: one for each core."""
+    """Processor threads. 0: one for each core that is free when the run starts. A resumed run keeps their number: the
+    last digits may depend on it."""
     rewards: list[AnyRewardSpec] = []
     """What answers are rewarded by (`[[rewards]]` in a file); none: the tasks' own verifier. Held-out questions are
     scored by that alone."""
@@ -52,18 +58,25 @@ class Config(Section):
     evaluation: EvaluationConfig = EvaluationConfig()
 
     def resolved(self) -> Self:
-        """The same with every `auto` that does not depend on the machine made explicit."""
+        """The same with every `auto` that does not depend on the machine made explicit. `runs.choices` also looks at
+        the tasks' right answers."""
         config = self.model_copy(deep=True)
-        pond = config.tasks.suite in EASY and not config.tasks.tasks
+        own = len(config.tasks.tasks)
+        easy = config.tasks.suite in EASY and not own
+        learning = [name for name in config.policy.model if not is_endpoint(name)]
+        pond = easy and set(learning) <= {GUPPY}
         if config.policy.max_completion_length == "auto":
-            config.policy.max_completion_length = EASY[config.tasks.suite] if pond else 256
+            config.policy.max_completion_length = EASY[config.tasks.suite] if easy else 64 if own else 256
         if config.swarm.questions_per_round == "auto":
             config.swarm.questions_per_round = config.swarm.local
         if config.evaluation.questions == "auto":
-            config.evaluation.questions = 16 if pond else 4
+            tasks = own or len(config.tasks.only) or PAPER_TASKS
+            config.evaluation.questions = 16 if pond else max(4, HELD_OUT // tasks)
         if config.evaluation.samples == "auto":
             config.evaluation.samples = 4 if pond else 1
-        learning = [name for name in config.policy.model if not is_endpoint(name)]
+        if config.learner.optim == "auto":
+            plain = set(learning) <= {GUPPY} or config.policy.lora_r or config.learner.fsdp
+            config.learner.optim = "adamw" if plain else "adamw_bf16"
         rates = {default_learning_rate(name, config.policy.lora_r > 0) for name in learning}
         if config.learner.learning_rate == "auto" and len(rates) == 1:
             config.learner.learning_rate = rates.pop()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist, fmean
 
-from shoal.protocols import Policy, Verifier
+from shoal.protocols import Hear, Policy, Verifier, heard
 from shoal.rollout import Completion, Question
 
 
@@ -65,11 +65,18 @@ def wilson(proportion: float, n: int) -> tuple[float, float]:
 
 
 def evaluate(
-    policy: Policy, verifier: Verifier, questions: Mapping[str, Sequence[Question]], samples: int, seed: int
+    policy: Policy,
+    verifier: Verifier,
+    questions: Mapping[str, Sequence[Question]],
+    samples: int,
+    seed: int,
+    hear: Hear | None = None,
 ) -> Evaluation:
-    """Asks `policy` each question `samples` times and counts right answers: those with a full reward."""
+    """Asks `policy` each question `samples` times and counts right answers: those with a full reward. `hear` gets the
+    number of questions answered so far; what it raises ends the evaluation."""
     asked = [question for group in questions.values() for question in group]
-    answers = policy.generate(asked, samples, seed)
+    with heard(policy, hear):
+        answers = policy.generate(asked, samples, seed)
     rewards = verifier.score([(q.id, [c.text for c in group]) for q, group in zip(asked, answers, strict=True)])
     each = (Asked(q, group, tuple(given)) for q, group, given in zip(asked, answers, rewards, strict=True))
     by_task = {task: [next(each) for _ in group] for task, group in questions.items()}

@@ -6,10 +6,12 @@ Their methods are collective calls (see `ranks`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from shoal.errors import Stopped
 from shoal.parallel.ranks import Ranks
-from shoal.protocols import Policy, Swarm, Verifier
+from shoal.protocols import Hear, Policy, Swarm, Verifier, heard
 from shoal.rollout import Completion, Question, QuestionId, Rollout, Scored
 
 
@@ -34,14 +36,21 @@ class RankZeroPolicy:
     def __init__(self, policy: Policy, ranks: Ranks) -> None:
         self.policy = policy
         self.ranks = ranks
+        self.hear: Hear | None = None
 
     @property
     def trouble(self) -> str:
         return self.policy.trouble
 
     def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
-        answers = self.policy.generate(questions, num_generations, seed) if self.ranks.is_zero else []
-        return self.ranks.broadcast(answers)
+        answers: list[tuple[Completion, ...]] | None = None
+        if self.ranks.is_zero:
+            with suppress(Stopped), heard(self.policy, self.hear):
+                answers = self.policy.generate(questions, num_generations, seed)
+        answers = self.ranks.broadcast(answers)
+        if answers is None:
+            raise Stopped
+        return answers
 
     def save(self, folder: Path) -> None:
         if self.ranks.is_zero:

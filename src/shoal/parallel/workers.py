@@ -24,20 +24,25 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from shoal.errors import UserError
+from shoal.errors import Stopped, UserError
 from shoal.parallel.lockstep import Lockstep
-from shoal.protocols import Learner, TrainablePolicy, UpdateResult
+from shoal.protocols import Hear, Learner, TrainablePolicy, UpdateResult, heard
 from shoal.rollout import Completion, Question, Scored
 from shoal.sandbox.pipes import die_with_parent, own_pipes
 
 COMMAND = (sys.executable, "-P", "-m", "shoal.parallel.workers")
 GRACE = 5.0
 """Seconds between the end of a pipe and that of its process, at most."""
+
+PAUSE = 0.2
+"""Seconds between two reports of how far a policy has come, at least."""
 
 Status = Callable[[str], None]
 Build = Callable[[Mapping[str, str], Status], Mapping[str, tuple[TrainablePolicy, Learner]]]
@@ -77,13 +82,18 @@ class Workers:
         for worker in self._workers:
             self.trained |= worker.result(0, once)
 
-    def call(self, node: str, part: str, method: str, *arguments: Any) -> Any:
+    def call(self, node: str, part: str, method: str, *arguments: Any, hear: Hear | None = None) -> Any:
         """The result of a method of a node's policy or learner, in its worker. Within `lockstep.run`, other nodes ask
-        meanwhile."""
+        meanwhile. `hear` is told how far a policy has come; if it raises `Stopped`, all calls that are heard end."""
         worker = self._workers[self.nodes[node] % len(self._workers)]
-        ticket = worker.send(node, part, method, arguments)
+        ticket = worker.send(node, part, method, arguments, hear is not None)
         self.lockstep.pause()
-        return worker.result(ticket)
+        try:
+            return worker.result(ticket, hear=hear)
+        except Stopped:
+            for one in self._workers:
+                one.halt()
+            raise
 
     def close(self) -> None:
         """Ends the workers at once."""
@@ -104,6 +114,7 @@ class RemotePolicy:
         self.name = workers.sources[node]
         self.node = node
         self.workers = workers
+        self.hear: Hear | None = None
 
     @property
     def trained(self) -> int:
@@ -111,7 +122,8 @@ class RemotePolicy:
         return self.workers.trained[self.node]
 
     def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
-        groups: list[tuple[Completion, ...]] = self._call("generate", list(questions), num_generations, seed)
+        asked = ("generate", list(questions), num_generations, seed)
+        groups: list[tuple[Completion, ...]] = self.workers.call(self.node, "policy", *asked, hear=self.hear)
         return groups
 
     def control_strings(self) -> frozenset[str]:
@@ -175,16 +187,32 @@ class _Worker:
             _write(self._requests, message)
         return next(self._tickets)
 
-    def result(self, ticket: int, status: Status = lambda text: None) -> Any:
-        """The result of a request. Raises the worker's error, and `UserError` if the worker died."""
+    def halt(self) -> None:
+        """Ends the requests so far that are heard."""
+        with contextlib.suppress(BrokenPipeError):
+            _write(self._requests, None)
+
+    def result(self, ticket: int, status: Status = lambda text: None, hear: Hear | None = None) -> Any:
+        """The result of a request. `hear` is called several times a second. Raises the worker's error, and `UserError`
+        if the worker died."""
+        answered = 0
         while ticket not in self._results:
-            message = self._messages.get()
+            try:
+                message = self._messages.get(timeout=PAUSE if hear else None)
+            except queue.Empty:
+                assert hear is not None
+                hear(answered)
+                continue
             if message is None:
                 self._messages.put(None)  # for the next call
                 raise UserError(self._exit_reason())
             kind, number, value = message
             if kind == "status":
                 status(value)
+            elif kind == "answered":
+                if hear and number == ticket:
+                    answered = value
+                    hear(answered)
             else:
                 self._results[number] = (kind, value)
         self._ready = True
@@ -241,16 +269,59 @@ def main() -> None:
             return {name: sum(w.numel() for w in weights if w.requires_grad) for name, weights in trained.items()}
 
         _write(replies, _tried(0, ", ".join(sources), start))
-        for ticket in itertools.count(1):
-            node, part, method, arguments = pickle.load(requests)
-            _write(replies, _tried(ticket, node, lambda: getattr(parts[node, part], method)(*arguments)))  # noqa: B023
+        inbox = _Inbox(requests)
+        while request := inbox.next():
+            ticket, (node, part, method, arguments, is_heard) = request
+            with heard(parts[node, part], inbox.reporter(ticket, replies)) if is_heard else contextlib.nullcontext():
+                _write(replies, _tried(ticket, node, partial(getattr(parts[node, part], method), *arguments)))
+
+
+class _Inbox:
+    """The driver's requests. A thread reads them, so that a halt is seen while another request is worked on."""
+
+    def __init__(self, requests: IO[bytes]) -> None:
+        self._queue: queue.SimpleQueue[tuple[int, Any] | None] = queue.SimpleQueue()
+        self._halted = 0  # requests before this one that are heard end
+        threading.Thread(target=self._read, args=(requests,), daemon=True).start()
+
+    def next(self) -> tuple[int, Any] | None:
+        """The next request with its ticket; None at the end."""
+        return self._queue.get()
+
+    def reporter(self, ticket: int, replies: IO[bytes]) -> Hear:
+        """Tells the driver how far a request has come. Raises `Stopped` after a halt."""
+        said = 0.0
+
+        def hear(answered: int) -> None:
+            nonlocal said
+            if ticket < self._halted:
+                raise Stopped
+            if time.monotonic() >= said + PAUSE:
+                said = time.monotonic()
+                _write(replies, ("answered", ticket, answered))
+
+        return hear
+
+    def _read(self, requests: IO[bytes]) -> None:
+        ticket = 1
+        try:
+            with contextlib.suppress(EOFError, pickle.UnpicklingError):
+                while True:
+                    request = pickle.load(requests)
+                    if request is None:
+                        self._halted = ticket
+                    else:
+                        self._queue.put((ticket, request))
+                        ticket += 1
+        finally:
+            self._queue.put(None)
 
 
 def _tried(ticket: int, nodes: str, call: Callable[[], Any]) -> tuple[str, int, Any]:
     """The reply to a request: the result of `call`, or its error. An unexpected error comes with its traceback."""
     try:
         return "done", ticket, call()
-    except (UserError, OSError) as error:
+    except (UserError, OSError, Stopped) as error:
         return "error", ticket, error
     except Exception as error:  # a bug, which ends the driver
         return "error", ticket, RuntimeError(f"{error}\n\nin the worker of {nodes}:\n{traceback.format_exc()}")

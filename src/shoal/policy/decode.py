@@ -8,7 +8,7 @@ Shape suffixes: Q prompts, P positions in a prompt, B living completions, C hidd
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,10 +45,12 @@ def sample(
     stop_ids: frozenset[int],
     placement: Placement,
     seeds: Sequence[int],
+    tell: Callable[[int], None] = lambda answered: None,
 ) -> list[list[Sampled]]:
     """`num_generations` completions for each of `prompts` (token ids), in one batch.
 
-    The completions of a prompt depend on its seed alone, not on the rest of the batch.
+    The completions of a prompt depend on its seed alone, not on the rest of the batch. `tell` gets the number of
+    prompts whose completions have all ended, after each token.
     """
     G = num_generations
     results = [Sampled() for _ in range(len(prompts) * G)]
@@ -70,6 +72,7 @@ def sample(
                 results[row].logps.append(logp)
                 results[row].stopped = token in stop_ids
             ended = [results[row].stopped for row in rows]
+            tell(len(prompts) - len({row // G for row, over in zip(rows, ended, strict=True) if not over}))
             if all(ended) or step + 1 == sampling.max_completion_length:
                 break
             if any(ended):

@@ -20,6 +20,8 @@ from urllib.parse import urlsplit
 from shoal.errors import UserError
 from shoal.policy.chat import ATTEMPTS, ChatClient, ChatError, Choice
 from shoal.policy.draw import Sampling
+from shoal.policy.progress import told_of
+from shoal.protocols import Hear
 from shoal.rollout import Completion, FinishReason, Message, Question, seed_of
 
 TRIAL = (Message("user", "Say yes."),)
@@ -43,6 +45,8 @@ class EndpointPolicy:
         """Why the last `generate` gave fewer completions than it was asked for; "" if it gave all."""
         self._base, _, self._model = _checked(url).partition("#")
         self._timeout, self._requests, self._sends_key = timeout, requests, sends_key
+        self.hear: Hear | None = None
+        self._answered = 0  # questions of the current call
         self._down = False  # whether the last call gave nothing at all
         self._several = True  # whether the server gives several answers to one request
         self._longest = "max_tokens"  # the name that this server has for it
@@ -51,7 +55,8 @@ class EndpointPolicy:
     def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
         """`num_generations` completions for each question, or as many as the server gives. The server decides whether
         the same `seed` gives the same ones."""
-        return asyncio.run(self._generate(questions, num_generations, seed))
+        self._answered = 0
+        return asyncio.run(told_of(self._generate(questions, num_generations, seed), self.hear, lambda: self._answered))
 
     def control_strings(self) -> frozenset[str]:
         """None: the server has the tokenizer."""
@@ -76,12 +81,12 @@ class EndpointPolicy:
         found: list[Choice] = []
         if self._several:
             found = await self._tried(self._ask(client, question.chat, n, seed))
-            if not found:
-                return []
-            self._several = len(found) >= n
-        rest = (self._ask(client, question.chat, 1, seed_of(seed, at)) for at in range(len(found), n))
-        for more in await asyncio.gather(*map(self._tried, rest)):
-            found += more
+            self._several = not found or len(found) >= n
+        if found or not self._several:
+            rest = (self._ask(client, question.chat, 1, seed_of(seed, at)) for at in range(len(found), n))
+            for more in await asyncio.gather(*map(self._tried, rest)):
+                found += more
+        self._answered += 1
         return found
 
     async def _tried(self, asking: Coroutine[Any, Any, list[Choice]]) -> list[Choice]:

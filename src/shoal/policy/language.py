@@ -8,16 +8,18 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shoal.errors import UserError
+from shoal.errors import Stopped, UserError
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.control import control_strings
-from shoal.policy.decode import cache_bytes_per_token, check_decoding, sample
+from shoal.policy.decode import Sampled, cache_bytes_per_token, check_decoding, sample
 from shoal.policy.device import Placement, place
 from shoal.policy.draw import Sampling
 from shoal.policy.loading import LanguageModel, load
 from shoal.policy.plain import PlainText
 from shoal.policy.products import use_fast_products
+from shoal.policy.progress import told
 from shoal.policy.template import ChatFrame, Slot, chat_template
+from shoal.protocols import Hear
 from shoal.rollout import Completion, FinishReason, Part, Question, seed_of
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ class LanguagePolicy:
 
     trouble = ""
     """A model in this process never gives fewer completions than it is asked for."""
+    hear: Hear | None = None
 
     def __init__(
         self,
@@ -83,18 +86,27 @@ class LanguagePolicy:
         per_question = cache_bytes_per_token(self.lm.model) * (prompt_length + num_generations * answer_length)
         step = max(1, CACHE_BYTES // per_question) if prompts else 1
         mine = self.ranks.mine(list(enumerate(prompts)))
-        groups = []
-        with self._decoding():
-            for batch in (mine[start : start + step] for start in range(0, len(mine), step)):
-                groups += sample(
-                    self.lm.model,
-                    [prompt for _, prompt in batch],
-                    num_generations,
-                    self.sampling,
-                    self.lm.stop_ids,
-                    self.placement,
-                    [seed_of(seed, number) for number, _ in batch],
-                )
+        groups: list[list[Sampled]] = []
+        stopped = False
+        hear = None if self.sharded else self.hear  # shards are gathered by all ranks at once
+        try:
+            with self._decoding(), told(self.lm.model, hear) as tell:
+                for batch in (mine[start : start + step] for start in range(0, len(mine), step)):
+                    before = len(groups)
+                    groups += sample(
+                        self.lm.model,
+                        [prompt for _, prompt in batch],
+                        num_generations,
+                        self.sampling,
+                        self.lm.stop_ids,
+                        self.placement,
+                        [seed_of(seed, number) for number, _ in batch],
+                        lambda ended, before=before: tell(self.ranks.size * (before + ended)),  # type: ignore[misc]
+                    )
+        except Stopped:
+            stopped = True
+        if self.ranks.any(stopped):
+            raise Stopped
         answers = [tuple(self._completion(s.token_ids, s.stopped, s.logps) for s in group) for group in groups]
         return self.ranks.gather(answers)
 

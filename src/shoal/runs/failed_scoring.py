@@ -26,7 +26,7 @@ class FailedScoring:
 
     def all_failed(self) -> bool:
         """Whether there were answers since the last call, and each failed. False where a model or a person rewards."""
-        counts = [scorer.counts for scorer in (self._verifier, *self._functions)]
+        counts = [self._verifier.counts, *(function.counts for function in self._functions)]
         failed, scored = map(sum, zip(*counts, strict=True))
         before, self._before = self._before, (failed, scored)
         return self._known and 0 < scored - before[1] == failed - before[0]

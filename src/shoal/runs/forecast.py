@@ -216,7 +216,7 @@ def advise(config: Config, models: Sequence[Model], program: int, free: int) -> 
     largest = max((R * S for model in models for R, S, _ in model.work.passes), default=0)
     choices: dict[str, list[Any]] = {
         "learner.tokens_per_micro_batch": [tokens for tokens in (4096, 2048, 1024, 512, 256) if tokens < largest],
-        "learner.optim": ["adafactor"] if config.learner.optim == "adamw" else [],
+        "learner.optim": ["adafactor"] if config.learner.optim.startswith("adamw") else [],
         "policy.lora_r": [] if config.policy.lora_r else [16],
         "swarm.nodes": list(range(config.swarm.nodes - 1, 0, -1)),
     }

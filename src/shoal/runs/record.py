@@ -17,8 +17,12 @@ from shoal.runs.tables import LEARNED, ROLLOUTS, TRANSCRIPTS
 class Watcher(Protocol):
     """Hears how a run goes: a display, or nothing."""
 
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        ...
+
     def status(self, text: str) -> None:
-        """What is being done now."""
+        """What is being done now; empty if that is over."""
         ...
 
     def note(self, text: str) -> None:

@@ -9,18 +9,15 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from shoal.errors import UserError
+from shoal.errors import Stopped, UserError
 from shoal.evaluation.judges import BY_SELF
 from shoal.evaluation.pass_at_k import evaluate
 from shoal.node import Node, RoundResult
-from shoal.policy.language import LanguagePolicy
-from shoal.protocols import Policy
+from shoal.protocols import Hear
 from shoal.rollout import seed_of
 from shoal.runs.atomic import ensure_space
 from shoal.runs.build import Nodes
@@ -28,10 +25,15 @@ from shoal.runs.folder import RunFolder
 from shoal.runs.metrics import round_metrics
 from shoal.runs.models import number, shards
 from shoal.runs.record import Record, Watcher
+from shoal.runs.saving import Saving
 from shoal.runs.transcripts import chosen, transcript_rows
 
 Evaluated = tuple[dict[str, Any], list[dict[str, Any]]]
 """A node's held-out figures, and the rows of its transcripts."""
+SAID_EVERY: Final = 0.25
+"""Seconds between two reports of an evaluation, at least."""
+FLUSHED_EVERY: Final = 10.0
+"""Seconds after which what was answered is on disk, for whoever reads the folder meanwhile."""
 
 
 class Run:
@@ -49,6 +51,8 @@ class Run:
         self.config = nodes.config
         self.folder = folder
         self.record = Record(nodes, folder, watch)
+        self.saving = Saving(self.config.checkpoint_every, nodes.checkpoint_bytes)
+        self._flushed = time.monotonic()
         self._checkpointed = nodes.round if checkpoint else -1
         """The last round with a checkpoint."""
         if folder is not None:  # for the old checkpoint and the new one
@@ -64,8 +68,11 @@ class Run:
             return
         while nodes.round < config.rounds and not nodes.ranks.any(stop.is_set()):
             self._round(stop)
-            if config.checkpoint_every and nodes.round % config.checkpoint_every == 0:
+            if self._is_checkpoint_due():
                 self._checkpoint()
+            elif self.folder is not None and time.monotonic() > self._flushed + FLUSHED_EVERY:
+                self.folder.flush()
+                self._flushed = time.monotonic()
         if config.checkpoint_every:
             self._checkpoint()
         elif self.folder is not None:
@@ -84,6 +91,8 @@ class Run:
             round_metrics(node, result) | self._reward_parts(result)
             for node, result in zip(nodes, results, strict=True)
         ]
+        if saving := self.saving.untold():
+            rows = [row | {"seconds/checkpoint": saving} for row in rows]
         if self._is_due():
             figures = self._evaluate(stop) or [{} for _ in rows]
             rows = [row | of_node for row, of_node in zip(rows, figures, strict=True)]
@@ -117,7 +126,7 @@ class Run:
         figures = {node.name: row for node, row in zip(nodes, found, strict=True)}
         if self._checkpointed < 0:
             self.record.write([{"round": 0, "node": name, "time": now, **row} for name, row in figures.items()], [])
-            if self.config.checkpoint_every:
+            if self._is_checkpoint_due():
                 self._checkpoint()
         elif self.folder is not None:
             rows = self.folder.metrics()
@@ -127,41 +136,41 @@ class Run:
         return True
 
     def _evaluate(self, stop: threading.Event) -> list[dict[str, Any]] | None:
-        """Held-out figures of all nodes; None if `stop` was set meanwhile. Several ranks do not stop here, because
-        all would have to stop at the same token."""
-        count = len(self.nodes.nodes)
-        said = steps = 0
+        """Held-out figures of all nodes; None if `stop` was set meanwhile."""
+        nodes, answered = self.nodes, dict.fromkeys((node.name for node in self.nodes), 0)
+        every = sum(map(len, nodes.held_out.values())) * sum(map(nodes.is_evaluated, nodes))
+        start, said = time.monotonic(), 0.0
 
-        def ask(place: int, node: Node) -> Evaluated:
-            def on_step(*_: Any) -> None:
-                nonlocal said, steps
-                steps += 1
-                if stop.is_set() and self.nodes.ranks.size == 1:
-                    raise _StoppedError
-                if (now := int(time.monotonic())) != said:
-                    said = now
-                    where = f"{count} nodes at once" if self.nodes.workers else f"node {place} of {count}, step {steps}"
-                    self.record.watch.status(f"asking held-out questions ({where})")
+        def hear(name: str, count: int) -> None:
+            nonlocal said
+            if stop.is_set():
+                raise Stopped
+            answered[name] = count
+            if time.monotonic() > said + SAID_EVERY:
+                said = time.monotonic()
+                self.record.watch.status(f"asking held-out questions ({sum(answered.values())} of {every})")
 
-            on_step()
-            with _each_step(node.policy, on_step):
-                return self._evaluate_node(node)
+        def ask(node: Node) -> Evaluated:
+            if nodes.ranks.any(stop.is_set()):
+                raise Stopped
+            return self._evaluate_node(node, partial(hear, node.name))
 
+        self.record.watch.status(f"asking held-out questions (0 of {every})")
         try:
-            found = self.nodes.each([partial(ask, place, node) for place, node in enumerate(self.nodes, 1)])
-        except _StoppedError:
+            found = nodes.each([partial(ask, node) for node in nodes])
+        except Stopped:
             return None
         self._check_scoring()
         self.record.keep_answers([row for _, rows in found for row in rows])
-        return [figures for figures, _ in found]
+        return [figures | {"seconds/evaluate": time.monotonic() - start} for figures, _ in found]
 
-    def _evaluate_node(self, node: Node) -> Evaluated:
+    def _evaluate_node(self, node: Node, hear: Hear) -> Evaluated:
         """Held-out pass@1, in all and by task, and the answers that are kept."""
         if not self.nodes.is_evaluated(node):
             return {}, []
         seed = seed_of(self.config.seed, node.name, node.round, "evaluate")
         samples = number(self.config.evaluation.samples)
-        result = evaluate(node.policy, self.nodes.verifier, self.nodes.held_out, samples, seed)
+        result = evaluate(node.policy, self.nodes.verifier, self.nodes.held_out, samples, seed, hear)
         by_task = {f"eval/pass@1/{task}": result.pass_at(1, task).value for task in result.correct}
         figures = {"eval/by": BY_SELF, "eval/pass@1": result.pass_at(1).value, "eval/blind": self.nodes.blind}
         return figures | by_task, transcript_rows(node.name, result, chosen(self.nodes.held_out))
@@ -180,31 +189,26 @@ class Run:
         parts = self.nodes.rewards.means(items) if self.nodes.rewards else {}
         return {f"reward/local/{name}": value for name, value in parts.items()}
 
+    def _is_checkpoint_due(self) -> bool:
+        """Whether there is a checkpoint after this round. Rank zero's clock decides."""
+        return self.nodes.ranks.broadcast(self.saving.is_due(self.nodes.round))
+
     def _checkpoint(self) -> None:
         """Keeps the state after this round, unless it is kept already."""
         nodes = self.nodes
-        if self.folder is not None:
-            self.folder.checkpoint(nodes.round, nodes.save)
-        elif shards(self.config, nodes.ranks) and self._checkpointed != nodes.round:
-            for node in nodes:  # hands its shards to rank zero, which writes
-                node.policy.save(Path(os.devnull))
-                if node.learner:
-                    node.learner.save(Path(os.devnull))
-        self._checkpointed = nodes.round
-
-
-class _StoppedError(Exception):
-    """The evaluation was stopped."""
-
-
-@contextmanager
-def _each_step(policy: Policy, on_step: Callable[..., None]) -> Iterator[None]:
-    """Calls `on_step` before each pass through a language model of this process. What it raises ends the decoding."""
-    if not isinstance(policy, LanguagePolicy):
-        yield
-        return
-    hook = policy.lm.model.base_model.register_forward_pre_hook(on_step)
-    try:
-        yield
-    finally:
-        hook.remove()
+        if self._checkpointed == nodes.round:
+            if self.folder is not None:
+                self.folder.flush()
+            return
+        if self.saving.is_long:
+            self.record.watch.status(f"writing a checkpoint ({nodes.checkpoint_bytes / 1e9:.1f} GB)")
+        with self.saving.timed():
+            if self.folder is not None:
+                self.folder.checkpoint(nodes.round, nodes.save)
+            elif shards(self.config, nodes.ranks):
+                for node in nodes:  # hands its shards to rank zero, which writes
+                    node.policy.save(Path(os.devnull))
+                    if node.learner:
+                        node.learner.save(Path(os.devnull))
+        self.record.watch.status("")
+        self._checkpointed, self._flushed = nodes.round, time.monotonic()

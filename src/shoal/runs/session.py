@@ -25,12 +25,21 @@ from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.control import ControlText
 from shoal.runs.atomic import write_atomically
 from shoal.runs.build import Member, Nodes, node_names
+from shoal.runs.choices import choose
 from shoal.runs.curves import draw_curves
 from shoal.runs.folder import CONFIG, CURVES, RunFolder, run_metrics
 from shoal.runs.record import Watcher
 from shoal.runs.run import Run
 
 Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a run took of its user's time, in seconds."""
+
+    all: float = 0.0
+    checkpoints: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -45,10 +54,13 @@ class Outcome:
     device: str
     warnings: tuple[str, ...] = ()
     """What was wrong during the run, such as a task whose scorer failed."""
+    costs: Costs = Costs()
 
 
 class Silent:
     """A watcher that does nothing."""
+
+    def say(self, text: str) -> None: ...
 
     def status(self, text: str) -> None: ...
 
@@ -78,12 +90,16 @@ def execute(
     that joins a swarm over the network; None: all nodes are in this process. `watch`: makes the watcher, from the
     nodes' names and the metrics so far. Raises `UserError`.
     """
+    start = time.monotonic()
     stop = stop or threading.Event()
     if identity:
         from shoal.runs.join import check_network  # the network, only now
 
         check_network(config)
-    folder = RunFolder.open(resume) if resume else RunFolder.create(out or new_folder(), config.resolved().to_toml())
+    choices: list[str] = []
+    if not resume:
+        config, choices = choose(config, ranks)
+    folder = RunFolder.open(resume) if resume else RunFolder.create(out or new_folder(), config.to_toml())
     with folder, ExitStack() as stack:
         if identity:
             stack.enter_context(only_node(identity_path(), config.network.swarm))
@@ -95,8 +111,10 @@ def execute(
         _check_names(folder, checkpoint, names[0], identity)
         if identity:
             ranks.broadcast(identity.name)
-        ranks.broadcast(checkpoint)
+        ranks.broadcast((checkpoint, config))
         watcher = stack.enter_context(watch(names, run_metrics(folder.path)))
+        for line in choices:
+            watcher.say(line)
         watcher.status("starting")
         if identity is None:
             nodes = stack.enter_context(closing(Nodes(config, watcher.status, checkpoint, ranks)))
@@ -108,12 +126,13 @@ def execute(
         run.go(stop)
         draw_curves(run_metrics(folder.path), folder.path / CURVES, title(config))
         device = f"{nodes.placement}" + (f", {ranks.size} ranks" if ranks.size > 1 else "")
-        return Outcome(folder.path, nodes.round, run.finished, device, tuple(run.record.warnings.values()))
+        costs = Costs(time.monotonic() - start, run.saving.seconds)
+        return Outcome(folder.path, nodes.round, run.finished, device, tuple(run.record.warnings.values()), costs)
 
 
 def follow(config: Config, ranks: Ranks, stop: threading.Event, name: str = "") -> Outcome:
     """The part of any other rank: it computes with rank zero and writes nothing. `name`: of a node that joins."""
-    checkpoint = ranks.broadcast(None)
+    checkpoint, config = ranks.broadcast((None, config))
     member = Member(name, RankZeroSwarm(None, ranks)) if name else None
     with closing(Nodes(config, checkpoint=checkpoint, ranks=ranks, member=member)) as nodes:
         run = Run(nodes, None, Silent(), checkpoint)

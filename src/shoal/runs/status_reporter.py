@@ -35,6 +35,9 @@ class StatusReporter:
         self._thread = threading.Thread(target=self._repeat, name="shoal-status", daemon=True)
         self._thread.start()
 
+    def say(self, text: str) -> None:
+        self._watcher.say(text)
+
     def status(self, text: str) -> None:
         self._watcher.status(text)
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from shoal.cli.session import best_model, print_result
 from shoal.config.settings import Config
 from shoal.runs.folder import RunFolder, run_metrics
+from shoal.runs.session import Costs
 from shoal.runs.tables import TRANSCRIPTS
 
 
@@ -18,6 +19,7 @@ class Ended:
     """The outcome of a run."""
 
     device = "cpu, float32"
+    costs = Costs(372.0, 31.0)
     warnings = ("task x: broken", "")
 
     def __init__(self, folder: Path, finished: bool) -> None:
@@ -74,6 +76,7 @@ def test_a_finished_run_says_what_next(run: Path) -> None:
         f"shoal run --resume {run} --rounds 200",
     ):
         assert f":\n  {step}\n" in text
+    assert "2 rounds on cpu, float32 in 6:12, of which checkpoints took 0:31" in text
     assert "shoal watch" not in said(run, finished=True, quiet=True)
 
 

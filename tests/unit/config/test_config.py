@@ -102,6 +102,7 @@ ON_THE_MACHINE = {
     "policy.dtype",
     "learner.tokens_per_micro_batch",
     "swarm.workers",
+    "checkpoint_every",
 }
 """Settings whose `auto` depends on where the run takes place."""
 
@@ -137,10 +138,12 @@ def autos(config: Config) -> set[str]:
     ("settings", "expected"),
     [
         ({}, (16, 16, 4, 2e-4)),
-        ({"tasks": {"suite": "paper"}}, (256, 4, 1, 2e-4)),
-        ({"tasks": {"tasks": [{"name": "gcd"}]}}, (256, 4, 1, 2e-4)),
-        ({"policy": {"model": ["org/model"]}}, (16, 16, 4, 1e-6)),
-        ({"policy": {"model": ["guppy", "org/model"]}}, (16, 16, 4, "auto")),
+        ({"tasks": {"suite": "paper"}}, (256, 7, 1, 2e-4)),
+        ({"tasks": {"tasks": [{"name": "gcd"}]}}, (64, 64, 1, 2e-4)),
+        ({"tasks": {"tasks": [{"name": "gcd"}] * 40}}, (64, 4, 1, 2e-4)),
+        ({"policy": {"model": ["org/model"]}}, (16, 7, 1, 2e-5)),
+        ({"policy": {"model": ["org/model"], "lora_r": 8}}, (16, 7, 1, 2e-4)),
+        ({"policy": {"model": ["guppy", "org/model"]}}, (16, 7, 1, "auto")),
         (
             {
                 "policy": {"max_completion_length": 5},
@@ -155,6 +158,21 @@ def test_what_auto_means(settings: dict[str, Any], expected: tuple[Any, ...]) ->
     config = make_config(settings, "given", allow_code=True).resolved()
     names = "policy.max_completion_length", "evaluation.questions", "evaluation.samples", "learner.learning_rate"
     assert tuple(value_of(config, name) for name in names) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "optim"),
+    [
+        ({}, "adamw"),
+        ({"policy": {"model": ["guppy", "http://localhost:1/v1"]}}, "adamw"),
+        ({"policy": {"model": ["org/model"]}}, "adamw_bf16"),
+        ({"policy": {"model": ["org/model"], "lora_r": 8}}, "adamw"),
+        ({"policy": {"model": ["org/model"]}, "learner": {"fsdp": True}}, "adamw"),
+        ({"policy": {"model": ["org/model"]}, "learner": {"optim": "adafactor"}}, "adafactor"),
+    ],
+)
+def test_which_optimizer_auto_means(settings: dict[str, Any], optim: str) -> None:
+    assert make_config(settings, "given", allow_code=True).resolved().learner.optim == optim
 
 
 @pytest.mark.parametrize(

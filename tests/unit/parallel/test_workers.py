@@ -17,15 +17,17 @@ import pytest
 from shoal.cli.main import main
 from shoal.config.load import make_config
 from shoal.config.settings import Config
-from shoal.errors import UserError
+from shoal.config.tasks import TasksConfig
+from shoal.errors import Stopped, UserError
 from shoal.parallel.workers import RemoteLearner, RemotePolicy, Workers
 from shoal.runs.folder import RunFolder, read_metrics
 from shoal.runs.models import make_nodes
+from shoal.tasks import Tasks
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name == "nt", reason="needs signals")]
 
 SMALL = """--nodes 3 --local 2 --external 1 --num-generations 4 --learner.learning-rate 1e-3 --threads 1
-    --evaluation.every 2 --eval-questions 2 --eval-samples 1 --quiet""".split()
+    --evaluation.every 2 --eval-questions 2 --eval-samples 1 --checkpoint-every 1 --quiet""".split()
 SETTINGS: dict[str, Any] = {"policy": {"device": "cpu", "max_completion_length": 8}, "threads": 1}
 
 
@@ -107,6 +109,25 @@ def test_errors_come_back_as_they_are(workers: Workers, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"(?s)no attribute 'sing'.*in the worker of node-2"):
         workers.lockstep.run([lambda: policies[0].generate([], 2, 0), lambda: policies[1]._call("sing")])
     assert policies[2].generate([], 2, 0) == []  # the worker goes on
+
+
+def test_answering_is_told_of_and_can_be_ended(workers: Workers) -> None:
+    """Answers that would take hours end at once, also those of nodes whose turn has not come."""
+    policies = [RemotePolicy(workers, name) for name in workers.nodes]
+    questions = Tasks(TasksConfig(only=["gcd"])).draw(500, "a key")
+
+    def hear(answered: int) -> None:
+        raise Stopped
+
+    for policy in policies:
+        policy.hear = hear
+    with pytest.raises(Stopped):
+        workers.lockstep.run([lambda p=p: p.generate(questions, 10_000, 0) for p in policies])
+    told: list[int] = []
+    for policy in policies:
+        policy.hear = told.append
+        assert len(policy.generate(questions[:20], 2, 0)) == 20
+    assert all(0 <= count <= 20 for count in told)
 
 
 def test_a_worker_that_is_killed_is_told_of(workers: Workers) -> None:

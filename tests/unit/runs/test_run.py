@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 SMALL = """--nodes 2 --local 2 --external 1 --num-generations 4 --learner.learning-rate 1e-3 --threads 1
-    --evaluation.every 2 --eval-questions 2 --eval-samples 1 --quiet""".split()
+    --evaluation.every 2 --eval-questions 2 --eval-samples 1 --checkpoint-every 1 --quiet""".split()
 
 
 def run(*args: str | Path) -> int:

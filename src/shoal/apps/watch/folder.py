@@ -133,7 +133,12 @@ class FolderSource(Source):
             found.setdefault((row.pop("task"), row.pop("question")), []).append(row)
         return {
             "pairs": [
-                {"task": task, "question": question, "before": answers[0], "after": (answers[1:] or [None])[-1]}
+                {
+                    "task": task,
+                    "question": question,
+                    "before": answers[0],
+                    "after": answers[-1] if answers[1:] else None,
+                }
                 for (task, question), answers in found.items()
             ]
         }

@@ -1,0 +1,110 @@
+"""What a run chooses where the user gives nothing, and that it says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from shoal.config.load import make_config
+from shoal.config.settings import Config
+from shoal.errors import UserError
+from shoal.rollout import Message, Question, QuestionId
+from shoal.runs import choices
+from shoal.runs.choices import choose
+from shoal.runs.cores import busy_cores, usable_cores
+
+SMALL = {"swarm": {"workers": 0}, "threads": 1, "policy": {"device": "cpu"}}
+
+
+class Silent:
+    """A task that does not tell its right answers."""
+
+    name, version, config = "silent", "1", "1"
+
+    def question(self, seed: int, index: int) -> Question:
+        return Question(QuestionId(self.name, "1", "1", seed, index), (Message("user", f"Say {seed + index}."),))
+
+    def score(self, question: QuestionId, answers: Sequence[str]) -> list[float]:
+        return [0.0 for _ in answers]
+
+
+class Telling(Silent):
+    """One that does; some questions have no single right answer."""
+
+    name = "telling"
+
+    def __init__(self, length: int = 4) -> None:
+        self.length = length
+
+    def answer(self, seed: int, index: int) -> str | None:
+        return None if index % 2 else "9" * self.length
+
+
+def config(*tasks: dict[str, Any], **settings: Any) -> Config:
+    return make_config(SMALL | {"tasks": {"tasks": list(tasks)}} | settings, "a test", allow_code=True)
+
+
+def here(kind: str, **settings: Any) -> dict[str, Any]:
+    return {"name": f"{__name__}:{kind}", **settings}
+
+
+@pytest.mark.parametrize(
+    ("tasks", "tokens"),
+    [
+        ([here("Telling")], 24),
+        ([here("Telling", answer="tag")], 40),
+        ([here("Telling", parameters={"length": 40})], 56),
+        ([here("Telling", parameters={"length": 4000})], 256),
+        ([here("Telling", answer="tag", system_prompt="Think, then answer.")], 256),
+        ([here("Silent")], 64),
+        ([here("Telling"), here("Silent")], 64),
+        ([{"name": "gcd"}], 24),
+    ],
+)
+def test_answers_are_as_long_as_right_ones_need(tasks: list[dict[str, Any]], tokens: int) -> None:
+    chosen, lines = choose(config(*tasks))
+    assert chosen.policy.max_completion_length == tokens
+    assert any(line.startswith("answers ") and f"at most {tokens} tokens" in line for line in lines)
+
+
+def test_what_is_given_stays_and_is_not_spoken_of() -> None:
+    given = config(
+        here("Telling"),
+        checkpoint_every=5,
+        policy={"device": "cpu", "max_completion_length": 7},
+        learner={"learning_rate": 1e-3, "optim": "adamw"},
+        evaluation={"questions": 2, "samples": 3},
+    )
+    chosen, lines = choose(given)
+    assert lines == []
+    assert chosen == given.resolved()
+
+
+def test_it_chooses_once() -> None:
+    chosen, lines = choose(config(here("Telling"), threads=0))
+    assert chosen.threads >= 1
+    assert [line.split("  ")[0] for line in lines] == ["answers", "checkpoints", "held-out", "learning rate", "threads"]
+    again, _ = choose(chosen)
+    assert again == chosen
+
+
+@pytest.mark.parametrize(("busy", "threads"), [(0.0, 4), (0.4, 4), (1.2, 3), (3.9, 1), (9.0, 1)])
+def test_threads_are_the_cores_that_are_free(monkeypatch: pytest.MonkeyPatch, busy: float, threads: int) -> None:
+    monkeypatch.setattr(choices, "usable_cores", lambda: 4)
+    monkeypatch.setattr(choices, "busy_cores", lambda: busy)
+    chosen, lines = choose(config(here("Telling"), threads=0))
+    assert chosen.threads == threads
+    [line] = [line for line in lines if line.startswith("threads")]
+    assert f"{threads} for 4 cores" in line
+
+
+def test_cores_of_this_machine() -> None:
+    assert usable_cores() >= 1
+    assert busy_cores() >= 0
+
+
+def test_tasks_that_cannot_be_made_are_refused_before_a_run_has_a_folder() -> None:
+    with pytest.raises(UserError, match="no task 'gdc'"):
+        choose(config({"name": "gdc"}))
