@@ -3,7 +3,8 @@
 with attention(model):
     model.base_model(ids, position_ids=positions, use_cache=False, attending=Reading())
 
-Shape suffixes: R rows, S new tokens of each, H key-value heads, K queries that share one, D size of a head, E of a value.
+Shape suffixes: R rows, S new tokens of each, H key-value heads, K queries that share one, D size of a head, E size of a
+value.
 """
 
 from __future__ import annotations

@@ -105,8 +105,10 @@ class Bucket:
         probs_BHKN = torch.softmax(scores_BHKN, -1, dtype=wide).to(values_QHPE.dtype)
         L, P, T = self.shared, keys_QHPD.shape[2], self.steps
         of_prefix, of_prompt, of_own = probs_BHKN.split([L, P, T], -1)
-        out_BHKE = self._by_prompt(of_prompt, values_QHPE) + of_own @ own_values_BHTE
-        return out_BHKE + _by_prefix(of_prefix, self.prefix[layer][1][0]) if self.prefix else out_BHKE
+        out_BHKE: torch.Tensor = self._by_prompt(of_prompt, values_QHPE) + of_own @ own_values_BHTE
+        if self.prefix:
+            out_BHKE = out_BHKE + _by_prefix(of_prefix, self.prefix[layer][1][0])
+        return out_BHKE
 
     def _append(self, layer: int, key_BHD: torch.Tensor, value_BHE: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Adds the newest token's key and value. Returns those of all tokens: (B, H, T, D), (B, H, T, E)."""

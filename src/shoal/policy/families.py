@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 PASS: Final = 64
@@ -25,8 +26,8 @@ class Family:
 
 def families(prompts: Sequence[Sequence[int]], cost: int = PASS) -> list[Family]:
     """All prompts, so that the fewest tokens are read. A shared prefix has to save more than `cost` tokens."""
-    order = sorted(range(len(prompts)), key=lambda number: prompts[number])
-    alike = [_common(prompts[a], prompts[b]) for a, b in zip(order, order[1:], strict=False)]
+    order = sorted(range(len(prompts)), key=lambda number: list(prompts[number]))
+    alike = [_common(prompts[a], prompts[b]) for a, b in pairwise(order)]
     # best[n]: the most tokens that the first n prompts in order can save, and where their last family begins.
     best: list[tuple[int, int, int]] = [(0, 0, 0)]
     for end in range(1, len(order) + 1):
@@ -56,25 +57,23 @@ def batches(prompts: Sequence[Sequence[int]], room: int, answers: int) -> Iterat
     batch: list[int] = []
     kept = 0
     for family in families(prompts):
-        own = max(len(prompts[number]) for number in family.members) - family.shared + answers
-        new = family.shared + own  # its first prompt in a batch brings the prefix
+        prefix = family.shared  # the first prompt of a family in a batch brings it
         for number in family.members:
-            if batch and kept + new > room:
+            own = len(prompts[number]) - family.shared + answers
+            if batch and kept + prefix + own > room:
                 yield batch
-                batch, kept, new = [], 0, family.shared + own
+                batch, kept, prefix = [], 0, family.shared
             batch.append(number)
-            kept += new
-            new = own
+            kept += prefix + own
+            prefix = 0
     if batch:
         yield batch
 
 
 def kept_tokens(prompts: Sequence[Sequence[int]]) -> int:
     """Tokens of `prompts` whose keys and values are kept while they are decoded together: shared ones count once."""
-    return sum(
-        family.shared + len(family.members) * (max(len(prompts[n]) for n in family.members) - family.shared)
-        for family in families(prompts)
-    )
+    saved = sum(family.shared * (len(family.members) - 1) for family in families(prompts))
+    return sum(map(len, prompts)) - saved
 
 
 def _common(a: Sequence[int], b: Sequence[int]) -> int:
