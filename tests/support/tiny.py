@@ -9,8 +9,10 @@ from typing import Any
 
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from torch.overrides import TorchFunctionMode
 from transformers import (
     AutoModelForCausalLM,
+    Gemma2Config,
     Gemma3TextConfig,
     GPT2Config,
     LlamaConfig,
@@ -103,6 +105,12 @@ def make_model(architecture: str = "llama", vocab_size: int = 300, seed: int = 0
     elif architecture == "gemma3":
         layers = ["sliding_attention", "full_attention"]
         config = Gemma3TextConfig(**common, head_dim=8, sliding_window=WINDOW, layer_types=layers, **options)
+    elif architecture == "gemma2":  # which squeezes its scores
+        layers = ["sliding_attention", "full_attention"]
+        capped = {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 10.0, "query_pre_attn_scalar": 8}
+        config = Gemma2Config(**common, head_dim=8, sliding_window=WINDOW, layer_types=layers, **capped, **options)
+    elif architecture == "grouped":  # several heads of keys and values, each for several queries
+        config = LlamaConfig(**common | {"num_attention_heads": 4, "num_key_value_heads": 2}, **options)
     else:
         config = {"llama": LlamaConfig, "qwen2": Qwen2Config}[architecture](**common, **options)
     torch.manual_seed(seed)
@@ -174,6 +182,16 @@ def plain_logprobs(model: Any, prompt: Sequence[int], answer: Sequence[int], tem
     logits = plain_logits(model, prompt, answer) / temperature
     chosen = logits[torch.arange(len(answer)), torch.tensor(answer, dtype=torch.long)]
     return chosen - torch.logsumexp(logits, -1)
+
+
+class InDouble(TorchFunctionMode):
+    """Within it, what a model computes in float32 whatever its weights are (norms, softmax) is computed in float64."""
+
+    def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.Tensor.float:
+            func = torch.Tensor.double
+        wider = {name: torch.float64 if value is torch.float32 else value for name, value in (kwargs or {}).items()}
+        return func(*(torch.float64 if value is torch.float32 else value for value in args), **wider)
 
 
 def gradients(model: Any) -> dict[str, torch.Tensor]:

@@ -1,7 +1,8 @@
 """What a forward pass keeps for the backward pass, counted on the model itself.
 
-counted = count_activations(model, placement)         # three passes over a few tokens
+counted = count_activations(model, placement)         # a few passes over a few tokens
 counted.kept(rows=2, length=512, checkpointed=False)  # bytes
+counted.kept(2, 512, checkpointed=False, shared=300)   # behind a prefix of 300 tokens, which is kept once
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import Any, Final
 import torch
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from shoal.learn.batch import MicroBatch, Row, Trained, micro_batches
+from shoal.learn.batch import MicroBatch, Row, Trained, tensors
 from shoal.learn.logprobs import trained_hidden
 from shoal.policy.device import Placement
+from shoal.policy.prefix import KeysValues, read_prefix
 
 COUNTED_LENGTHS: Final = (16, 32, 64)
 """Tokens in the rows that are counted: multiples of 8, for the attention of GPUs treats other lengths differently."""
@@ -54,15 +56,23 @@ class Activations:
     outside: Growth
     inputs: Growth
     """Of those layers: all that checkpointing keeps."""
+    joined: float = 0.0
+    """For each row and each token of a shared prefix: its keys and values beside the row's, in all layers."""
+    largest_joined: float = 0.0
+    """In the layer where these take most."""
 
-    def kept(self, rows: int, length: int, checkpointed: bool) -> float:
+    def kept(self, rows: int, length: int, checkpointed: bool, shared: int = 0) -> float:
         """Bytes at the beginning of the backward pass; with checkpointing also one layer that is computed again."""
         inside = (self.inputs, self.largest) if checkpointed else (self.layers,)
-        return self.outside.at(rows, length) + sum(growth.at(rows, length) for growth in inside)
+        own = self.outside.at(rows, length) + sum(growth.at(rows, length) for growth in inside)
+        if not shared:
+            return own
+        once = self.outside.at(1, shared) + inside[0].at(1, shared)
+        return own + once + rows * shared * (self.largest_joined if checkpointed else self.joined)
 
 
 def count_activations(model: Any, placement: Placement) -> Activations:
-    """Counts what the learner's forward pass keeps of three short rows. Longer rows follow from these.
+    """Counts what the learner's forward pass keeps of short rows. Longer rows follow from these.
 
     It takes less than a second for a model of a billion parameters, and changes nothing.
     """
@@ -75,17 +85,23 @@ def count_activations(model: Any, placement: Placement) -> Activations:
     inputs = Growth.through(lengths, [sum(count[layer][1] for layer in layers) for count in counts])
     outside = Growth.through(lengths, [count[-1][0] for count in counts])
     whole = Growth.through(lengths, [sum(count[layer][0] for layer in layers) for count in counts])
-    return Activations(whole, max(grown, key=lambda g: g.at(1, 1024), default=Growth()), outside, inputs)
+    largest = max(grown, key=lambda g: g.at(1, 1024), default=Growth())
+    with torch.no_grad():
+        prefix = read_prefix(model, [1] * lengths[0], placement)
+    behind = count_once(model, placement, trial_batch(1, lengths[0], placement.device, lengths[0]), prefix)
+    joined = [(behind[layer][0] - counts[0][layer][0]) / lengths[0] for layer in behind]
+    return Activations(whole, largest, outside, inputs, sum(joined), max(joined))
 
 
-def trial_batch(rows: int, length: int, device: torch.device) -> MicroBatch:
-    """`rows` rows of `length` tokens; half of them are the prompt."""
-    row = Row([1] * (length // 2), (Trained([1] * (length - length // 2 + 1), 1.0, 1.0, 0),))
-    (batch,) = micro_batches([row] * rows, rows * length, device)
-    return batch
+def trial_batch(rows: int, length: int, device: torch.device, shared: int = 0) -> MicroBatch:
+    """`rows` rows of `length` tokens, behind `shared` ones; half of them are the prompt."""
+    row = Row([1] * (shared + length // 2), (Trained([1] * (length - length // 2 + 1), 1.0, 1.0, 0),))
+    return tensors([row] * rows, device, shared)
 
 
-def count_once(model: Any, placement: Placement, batch: MicroBatch) -> dict[int, tuple[int, int]]:
+def count_once(
+    model: Any, placement: Placement, batch: MicroBatch, prefix: Sequence[KeysValues] = ()
+) -> dict[int, tuple[int, int]]:
     """(bytes kept, bytes of its input) of each checkpointable layer by number; -1 stands for all outside the layers.
 
     A storage counts once, where it is kept first; weights do not count. No layer may be checkpointed meanwhile.
@@ -109,7 +125,7 @@ def count_once(model: Any, placement: Placement, batch: MicroBatch) -> dict[int,
 
     with _hooked(layers, enter, now.pop), torch.enable_grad(), placement.autocast():
         with torch.autograd.graph.saved_tensors_hooks(keep, _refuse):
-            hidden = trained_hidden(model, batch)
+            hidden = trained_hidden(model, batch, prefix)
         del hidden
     return {number: (kept[number], inputs[number]) for number in kept}
 

@@ -2,9 +2,10 @@
 
 A row is `prompt, completion 1, completion 2, ...`. By the attention mask each completion sees the prompt and itself,
 and its positions count from the end of the prompt. So every log-probability is that of the completion alone after its
-prompt.
+prompt. What the prompts of several rows begin with is a prefix of its own, which all of these rows see
+(`learn.prefix`).
 
-Shape suffixes: R rows, S positions in a row, T trained tokens.
+Shape suffixes: R rows, S positions in a row, L positions in the prefix, T trained tokens.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
+
+from shoal.policy.families import families
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,8 @@ class MicroBatch:
     positions_RS: torch.Tensor
     segments_RS: torch.Tensor
     """0 in the prompt, 1, 2, ... in its completions, -1 in the padding."""
+    shared: int
+    """L: the first tokens of every prompt, which are not in `input_ids`."""
     rows_T: torch.Tensor
     columns_T: torch.Tensor
     """With `rows_T`, where the hidden state that predicts each trained token is."""
@@ -63,16 +68,36 @@ class MicroBatch:
     sequences_T: torch.Tensor
     """The completion of each token: 0, 1, ... A completion is never split over batches."""
 
-    def mask_RSS(self, window: int | None = None) -> torch.Tensor:
-        """True where a position (second index) may see another (third): earlier ones of its prompt and its own segment,
-        within `window` tokens if the model's attention slides."""
-        S = self.input_ids_RS.shape[1]
+    def mask_RSN(self, window: int | None = None) -> torch.Tensor:
+        """True where a position may see another one, first those of the prefix (N = L + S): earlier ones of its prompt
+        and its own segment, within `window` tokens if the model's attention slides."""
+        S, device = self.input_ids_RS.shape[1], self.segments_RS.device
         query, key = self.segments_RS[:, :, None], self.segments_RS[:, None, :]
-        causal = torch.ones(S, S, dtype=torch.bool, device=query.device).tril()
-        mask = causal & ((key == query) | (key == 0))
+        causal = torch.ones(S, S, dtype=torch.bool, device=device).tril()
+        mask = torch.nn.functional.pad(causal & ((key == query) | (key == 0)), (self.shared, 0), value=True)
         if window is not None:
-            mask &= self.positions_RS[:, :, None] - self.positions_RS[:, None, :] < window
+            prefix_RL = torch.arange(self.shared, device=device).expand(len(mask), -1)
+            position_RN = torch.cat([prefix_RL, self.positions_RS], 1)
+            mask &= self.positions_RS[:, :, None] - position_RN[:, None, :] < window
         return mask
+
+
+@dataclass(frozen=True)
+class Family:
+    """Rows whose prompts share their first tokens."""
+
+    rows: list[Row]
+    shared: int = 0
+
+    @property
+    def prefix_ids(self) -> list[int]:
+        return self.rows[0].prompt_ids[: self.shared]
+
+
+def row_families(rows: Sequence[Row]) -> list[Family]:
+    """All rows, so that the fewest tokens are computed."""
+    found = families([row.prompt_ids for row in rows])
+    return [Family([rows[number] for number in family.members], family.shared) for family in found]
 
 
 def make_rows(prompt_ids: list[int], sequences: Sequence[Trained], token_budget: int) -> list[Row]:
@@ -93,22 +118,24 @@ def has_split_groups(rows: Sequence[Row]) -> bool:
     return len(set(groups)) < len(groups)
 
 
-def micro_batches(rows: Sequence[Row], token_budget: int, device: torch.device) -> Iterator[MicroBatch]:
-    """Rows of similar length together: at most `token_budget` tokens (padding included) in each pass, but at least one
-    row."""
+def micro_batches(
+    rows: Sequence[Row], token_budget: int, device: torch.device, shared: int = 0
+) -> Iterator[MicroBatch]:
+    """Rows of similar length together: at most `token_budget` tokens (padding and the `shared` ones included) in each
+    pass, but at least one row."""
     pending: list[Row] = []
     for row in sorted(rows, key=len):
-        if pending and len(row) * (len(pending) + 1) > token_budget:
-            yield tensors(pending, device)
+        if pending and shared + (len(row) - shared) * (len(pending) + 1) > token_budget:
+            yield tensors(pending, device, shared)
             pending = []
         pending.append(row)
     if pending:
-        yield tensors(pending, device)
+        yield tensors(pending, device, shared)
 
 
-def tensors(rows: Sequence[Row], device: torch.device) -> MicroBatch:
-    """`rows`, padded to the longest of them."""
-    R, S = len(rows), max(map(len, rows))
+def tensors(rows: Sequence[Row], device: torch.device, shared: int = 0) -> MicroBatch:
+    """`rows`, padded to the longest of them, without the first `shared` tokens."""
+    R, S = len(rows), max(map(len, rows)) - shared
     input_ids = torch.zeros(R, S, dtype=torch.long)
     positions = torch.zeros(R, S, dtype=torch.long)
     segments = torch.full((R, S), -1, dtype=torch.long)
@@ -117,16 +144,17 @@ def tensors(rows: Sequence[Row], device: torch.device) -> MicroBatch:
     targets: list[int] = []
     slots: list[int] = []
     for r, row in enumerate(rows):
-        P = len(row.prompt_ids)
-        input_ids[r, :P] = torch.tensor(row.prompt_ids)
-        positions[r, :P] = torch.arange(P)
+        prompt_ids = row.prompt_ids[shared:]
+        P = len(prompt_ids)
+        input_ids[r, :P] = torch.tensor(prompt_ids)
+        positions[r, :P] = torch.arange(shared, shared + P)
         segments[r, :P] = 0
         start = P
         for number, sequence in enumerate(row.sequences, 1):
             length = len(sequence.token_ids)
             end = start + length - 1
             input_ids[r, start:end] = torch.tensor(sequence.token_ids[:-1], dtype=torch.long)
-            positions[r, start:end] = torch.arange(P, P + length - 1)
+            positions[r, start:end] = torch.arange(shared + P, shared + P + length - 1)
             segments[r, start:end] = number
             where_row += [r] * length
             where_column += [P - 1, *range(start, end)]
@@ -140,6 +168,7 @@ def tensors(rows: Sequence[Row], device: torch.device) -> MicroBatch:
         input_ids_RS=input_ids.to(device),
         positions_RS=positions.to(device),
         segments_RS=segments.to(device),
+        shared=shared,
         rows_T=torch.tensor(where_row, device=device),
         columns_T=torch.tensor(where_column, device=device),
         targets_T=torch.tensor(targets, device=device),

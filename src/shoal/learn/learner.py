@@ -14,16 +14,18 @@ import torch
 from shoal.config.external import ExternalConfig
 from shoal.config.learner import LearnerConfig
 from shoal.config.policy import default_learning_rate
-from shoal.learn.batch import MicroBatch, Row, Trained, has_split_groups, micro_batches
+from shoal.learn.batch import Family, MicroBatch, Row, Trained, has_split_groups, micro_batches, row_families, tensors
 from shoal.learn.checkpointing import Checkpointing, worth_checkpointing
 from shoal.learn.external import ExternalWeights, Report, running_mean, sampled_nll
 from shoal.learn.logprobs import check_architecture, token_logprobs
 from shoal.learn.losses import kl_k3, policy_loss
 from shoal.learn.optim import make_optimizer, sum_gradients
+from shoal.learn.prefix import Prefix
 from shoal.learn.prepare import Group, make_groups, mean_own_size, pack
 from shoal.learn.reference import Reference
 from shoal.learn.sums import Sums
 from shoal.parallel.ranks import ALONE, Ranks
+from shoal.policy.attention import attention
 from shoal.protocols import TrainablePolicy, UpdateResult
 from shoal.rollout import Scored
 
@@ -135,15 +137,9 @@ class GRPOLearner:
     def _step(self, rows: list[Row], fixed: _Fixed, sums: Sums) -> None:
         """One optimiser step on `rows`. A gradient that is not finite is counted and not applied."""
         self.optimizer.zero_grad(set_to_none=True)
-        for batch in self._micro_batches(rows):
-            with self.checkpointing.active():
-                logps_T, entropy_T = self._forward(self.model, batch)
-            if batch is self._idle:
-                (0 * logps_T.sum()).backward()
-                continue
-            loss = self._loss(batch, logps_T, fixed, sums)
-            loss.backward()
-            sums.add(len(logps_T), loss=loss, entropy=entropy_T.sum())
+        with attention(self.model):  # a checkpointed layer is computed again in the backward pass
+            for family in self._families(rows):
+                self._learn(family, fixed, sums)
         norm = self._clip()
         if torch.isfinite(norm):
             self.optimizer.step()
@@ -152,6 +148,22 @@ class GRPOLearner:
         else:
             self.skipped_steps += 1
         self.optimizer.zero_grad(set_to_none=True)
+
+    def _learn(self, family: Family, fixed: _Fixed, sums: Sums) -> None:
+        """Adds the gradient of a family."""
+        with self.checkpointing.active():
+            prefix = self._prefix(self.model, family)
+        for batch in self._micro_batches(family):
+            with self.checkpointing.active():
+                logps_T, entropy_T = self._forward(self.model, batch, prefix)
+            if batch is self._idle:
+                (0 * logps_T.sum()).backward()
+                continue
+            loss = self._loss(batch, logps_T, fixed, sums)
+            loss.backward()
+            sums.add(len(logps_T), loss=loss, entropy=entropy_T.sum())
+        if prefix is not None:
+            prefix.backward()
 
     def _loss(self, batch: MicroBatch, logps_T: torch.Tensor, fixed: _Fixed, sums: Sums) -> torch.Tensor:
         """The loss of a micro-batch: its part of the step's."""
@@ -175,10 +187,15 @@ class GRPOLearner:
             sums.add(kl=kl_T.sum())
         return (loss_T * batch.weights_T).sum()
 
-    def _forward(self, model: Any, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
+    def _prefix(self, model: Any, family: Family) -> Prefix | None:
+        """The shared prefix of a family; None if it has none."""
+        return Prefix(model, family.prefix_ids, self.policy.placement) if family.shared else None
+
+    def _forward(self, model: Any, batch: MicroBatch, prefix: Prefix | None) -> tuple[torch.Tensor, torch.Tensor]:
         """logps_T and entropy_T, in one pass through the model, wherever its weights are."""
+        layers = [] if prefix is None else prefix.layers
         compute: Callable[[], tuple[torch.Tensor, torch.Tensor]] = partial(
-            token_logprobs, model, batch, self.policy.sampling.temperature
+            token_logprobs, model, batch, self.policy.sampling.temperature, layers
         )
         with self.policy.placement.autocast():
             return compute() if self.sharded is None else self.sharded(compute)
@@ -187,10 +204,12 @@ class GRPOLearner:
     def _logprobs(self, model: Any, rows: list[Row], slots: int) -> torch.Tensor:
         """Log-probabilities under `model` as it is now, at the slots of their tokens."""
         logps = self._zeros(slots)
-        for batch in self._micro_batches(rows):
-            logps_T, _ = self._forward(model, batch)
-            if batch is not self._idle:
-                logps[batch.slots_T] = logps_T
+        for family in self._families(rows):
+            prefix = self._prefix(model, family)
+            for batch in self._micro_batches(family):
+                logps_T, _ = self._forward(model, batch, prefix)
+                if batch is not self._idle:
+                    logps[batch.slots_T] = logps_T
         self.ranks.add([logps])
         return logps
 
@@ -206,19 +225,23 @@ class GRPOLearner:
         sum_gradients(weights, self.ranks, self.device)
         return torch.nn.utils.clip_grad_norm_(weights, self.max_grad_norm)
 
-    def _micro_batches(self, rows: list[Row]) -> Iterator[MicroBatch]:
-        """This rank's part of `rows`. With sharded weights all ranks make as many passes: `_idle` ones fill up."""
-        mine = micro_batches(self.ranks.deal(rows, len), self.token_budget, self.device)
+    def _families(self, rows: list[Row]) -> list[Family]:
+        """This rank's part of `rows`. With sharded weights, where all ranks make as many passes, nothing is shared."""
+        mine = self.ranks.deal(rows, len)
+        return row_families(mine) if self.sharded is None else [Family(mine)]
+
+    def _micro_batches(self, family: Family) -> Iterator[MicroBatch]:
+        """With sharded weights, `_idle` ones fill up."""
+        batches = micro_batches(family.rows, self.token_budget, self.device, family.shared)
         if self.sharded is None:
-            return mine
-        batches = list(mine)
-        return iter([*batches, *[self._idle] * self.sharded.lag(len(batches))])
+            return batches
+        mine = list(batches)
+        return iter([*mine, *[self._idle] * self.sharded.lag(len(mine))])
 
     @cached_property
     def _idle(self) -> MicroBatch:
         """The smallest batch, without effect."""
-        row = Row([0], (Trained([0], 0.0, 0.0, 0),))
-        return next(micro_batches([row], 1, self.device))
+        return tensors([Row([0], (Trained([0], 0.0, 0.0, 0),))], self.device)
 
     def _reference(self) -> Reference | ShardedReference:
         return Reference(self.model) if self.sharded is None else self.sharded.reference()

@@ -5,6 +5,7 @@ Shape suffixes: R rows, S positions, T trained tokens, D hidden size, V vocabula
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,20 +14,30 @@ from transformers import PreTrainedModel
 
 from shoal.errors import UserError
 from shoal.learn.batch import MicroBatch, Row, Trained, micro_batches
+from shoal.policy.attention import attention
+from shoal.policy.device import Placement
+from shoal.policy.prefix import KeysValues, Reading, read_prefix
 
 CHUNK_ELEMENTS = 2**24
 """Logits held at a time: 64 MiB in float32."""
 
 
-def trained_hidden(model: PreTrainedModel, batch: MicroBatch) -> torch.Tensor:
-    """The last hidden state (T, D) before each trained token, which predicts it."""
-    return _hidden(model, batch)[batch.rows_T, batch.columns_T]
+def trained_hidden(model: PreTrainedModel, batch: MicroBatch, prefix: Sequence[KeysValues] = ()) -> torch.Tensor:
+    """The last hidden state (T, D) before each trained token, which predicts it. `prefix`: the keys and values of the
+    `batch.shared` tokens that its prompts begin with."""
+    backbone: Any = model.base_model
+    reading = Reading(prefix, batch.mask_RSN)
+    with attention(model):
+        out = backbone(batch.input_ids_RS, position_ids=batch.positions_RS, use_cache=False, attending=reading)
+    return out.last_hidden_state[batch.rows_T, batch.columns_T]  # type: ignore[no-any-return]
 
 
-def token_logprobs(model: PreTrainedModel, batch: MicroBatch, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
+def token_logprobs(
+    model: PreTrainedModel, batch: MicroBatch, temperature: float, prefix: Sequence[KeysValues] = ()
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(logps_T, entropy_T) in nats, in float32 at least: of each trained token under softmax(logits / temperature), and
     the entropy of that distribution (without gradient)."""
-    hidden_TD = trained_hidden(model, batch)
+    hidden_TD = trained_hidden(model, batch, prefix)
     rows = max(1, CHUNK_ELEMENTS // model.get_output_embeddings().weight.shape[0])
     chunks = list(zip(hidden_TD.split(rows), batch.targets_T.split(rows), strict=True))
     parts = [
@@ -63,39 +74,15 @@ def _packing_error(model: PreTrainedModel) -> float:
     V = model.get_output_embeddings().weight.shape[0]
     prompt, answers = [5 % V, 9 % V, 7 % V], [[3 % V, 8 % V], [4 % V, 6 % V, 2 % V]]
     row = Row(prompt, tuple(Trained(answer, 0.0, 0.0, 0) for answer in answers))
-    (batch,) = micro_batches([row], len(row), model.device)
-    ours, _ = token_logprobs(model, batch, 1.0)
+    (batch,) = micro_batches([row], len(row), model.device, shared=2)
+    prefix = read_prefix(model, prompt[:2], Placement(model.device, torch.float32))
+    ours, _ = token_logprobs(model, batch, 1.0, prefix)
     theirs = []
     for answer in answers:
         logits = model(torch.tensor([prompt + answer], device=model.device), use_cache=False).logits[0]
         logps = logits[len(prompt) - 1 : -1].float().log_softmax(-1)
         theirs += logps[range(len(answer)), answer].tolist()
     return float((ours - torch.tensor(theirs, device=ours.device)).abs().max())
-
-
-def _hidden(model: PreTrainedModel, batch: MicroBatch) -> torch.Tensor:
-    """The last hidden states (R, S, D) of packed rows."""
-    config: Any = model.config.get_text_config()
-    window = getattr(config, "sliding_window", None)
-    layer_types = set(getattr(config, "layer_types", None) or [])
-    if "sliding_attention" in layer_types:
-        masks: Any = {"full_attention": _ready(model, batch.mask_RSS())}
-        masks["sliding_attention"] = _ready(model, batch.mask_RSS(window))
-    else:
-        masks = _ready(model, batch.mask_RSS(None if layer_types else window))
-    backbone: Any = model.base_model
-    out = backbone(input_ids=batch.input_ids_RS, attention_mask=masks, position_ids=batch.positions_RS, use_cache=False)
-    return out.last_hidden_state  # type: ignore[no-any-return]
-
-
-def _ready(model: PreTrainedModel, mask_RSS: torch.Tensor) -> torch.Tensor:
-    """The mask in the form that the model's attention takes: Boolean for torch's, added to the scores for the plain
-    one."""
-    mask_RHSS = mask_RSS[:, None]
-    if model.config._attn_implementation == "sdpa":
-        return mask_RHSS
-    zero = torch.zeros((), dtype=model.dtype, device=mask_RSS.device)
-    return torch.where(mask_RHSS, zero, torch.finfo(model.dtype).min)
 
 
 def _head(

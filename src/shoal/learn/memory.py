@@ -79,10 +79,10 @@ class Work:
     optim: str
     reference: bool
     checkpointed: bool
-    passes: Sequence[tuple[int, int, int]]
-    """(R, S, T) of the micro-batches of updates."""
+    passes: Sequence[tuple[int, int, int, int]]
+    """(R, S, L, T) of the micro-batches of updates: L tokens of a shared prefix."""
     decoded: Sequence[tuple[int, int, int]]
-    """(questions, their longest prompt, completions of each) of the batches that are decoded."""
+    """(questions, tokens of all their prompts with shared ones counted once, completions of each)."""
     completion_length: int
     cache_limit: int
     """`language.CACHE_BYTES`."""
@@ -110,22 +110,24 @@ def estimate(models: Sequence[tuple[Sizes, Work]], program: int) -> dict[str, in
     return {kind: parts.get(kind, 0) for kind in KINDS}
 
 
-def _updating(sizes: Sizes, work: Work, rows: tuple[int, int, int]) -> dict[str, int]:
+def _updating(sizes: Sizes, work: Work, rows: tuple[int, int, int, int]) -> dict[str, int]:
     """At the start of a backward pass, when the gradients of earlier micro-batches are kept already."""
-    R, S, T = rows
+    R, S, L, T = rows
+    of_prefix = L * sizes.cache_per_token  # the gradients of its keys and values
     chunk = min(T, max(1, CHUNK_ELEMENTS // sizes.vocabulary))
     return {
         "gradients": 4 * (sizes.trained + PASSING_COPIES * sizes.largest),
-        "activations": round(sizes.activations.kept(R, S, work.checkpointed)),
+        "activations": round(sizes.activations.kept(R, S, work.checkpointed, L) + of_prefix),
         "logits": LOGITS_COPIES * 4 * chunk * sizes.vocabulary,
     }
 
 
 def _decoding(sizes: Sizes, work: Work, batch: tuple[int, int, int]) -> dict[str, int]:
     """Keys and values, and what reading the prompts and drawing tokens take besides."""
-    questions, prompt, each = batch
-    per_question = sizes.cache_per_token * (prompt + each * work.completion_length)
-    together = min(questions, max(1, work.cache_limit // max(1, per_question)))
-    read = 4 * min(PREFILL_TOKENS, prompt * together) * sizes.width
+    questions, prompts, each = batch
+    wanted = sizes.cache_per_token * (prompts + questions * each * work.completion_length)
+    passes = min(questions, max(1, -(-wanted // max(1, work.cache_limit))))
+    together = -(-questions // passes)
+    read = 4 * min(PREFILL_TOKENS, -(-prompts // passes)) * sizes.width
     drawn = DRAWN_COPIES * 4 * together * each * sizes.vocabulary
-    return {"decode_cache": per_question * together + read, "logits": drawn}
+    return {"decode_cache": wanted // passes + read, "logits": drawn}

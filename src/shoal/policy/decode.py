@@ -1,9 +1,10 @@
-"""Batched decoding: each prompt is read once, and its completions attend to that one copy (`prefix`).
+"""Batched decoding: each prompt is read once, and its completions attend to that one copy (`bucket`). What several
+prompts begin with is read once for all of them (`families`, `prefix`).
 
 The loop runs the model's own forward pass. Prompts are padded on the right, where causal attention does not see the
 padding. A completion that has ended leaves the batch at once, so that only living ones cost matrix products.
 
-Shape suffixes: Q prompts, P positions in a prompt, B living completions, C hidden size, V vocabulary.
+Shape suffixes: Q prompts, P positions in a prompt behind its prefix, B living completions, C hidden size, V vocabulary.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from transformers import DynamicCache, PreTrainedModel
+from transformers import PreTrainedModel
 
 from shoal.errors import UserError
+from shoal.policy.attention import attention
+from shoal.policy.bucket import Bucket, Step
 from shoal.policy.device import Placement
 from shoal.policy.draw import Sampling, draw
-from shoal.policy.prefix import Bucket, attention
+from shoal.policy.families import families
+from shoal.policy.prefix import KeysValues, Reading, read_prefix
 
 BUCKET_RATIO = 1.3
 """Longest to shortest prompt among those that are read together, at most."""
@@ -56,12 +60,17 @@ def sample(
     results = [Sampled() for _ in range(len(prompts) * G)]
     chance_RT = _chances(seeds, G, sampling.max_completion_length)
     buckets, living, first = [], [], []
-    for chosen in length_batches([len(prompt) for prompt in prompts]):
-        with placement.autocast():
-            bucket, logits_QV = _read(model, [prompts[q] for q in chosen], G, sampling, placement.device)
-        buckets.append(bucket)
-        living.append([q * G + g for q in chosen for g in range(G)])
-        first.append(logits_QV.repeat_interleave(G, 0))
+    for family in families(prompts):
+        L = family.shared
+        prefix = read_prefix(model, prompts[family.members[0]][:L], placement) if L else []
+        # A token of the prefix costs attention alone, about an eighth of what a token costs that is read.
+        for chosen in length_batches([len(prompts[q]) - L + L // 8 for q in family.members]):
+            rows = [family.members[i] for i in chosen]
+            with attention(model), placement.autocast():
+                bucket, logits_QV = _read(model, prefix, [prompts[q][L:] for q in rows], G, sampling, placement.device)
+            buckets.append(bucket)
+            living.append([q * G + g for q in rows for g in range(G)])
+            first.append(logits_QV.repeat_interleave(G, 0))
     logits_BV = torch.cat(first)
     with attention(model):
         for step in range(sampling.max_completion_length):
@@ -104,24 +113,32 @@ def length_batches(lengths: list[int]) -> Iterator[list[int]]:
 
 
 def _read(
-    model: Any, prompts: list[Sequence[int]], num_generations: int, sampling: Sampling, device: torch.device
+    model: Any,
+    prefix: Sequence[KeysValues],
+    prompts: list[Sequence[int]],
+    num_generations: int,
+    sampling: Sampling,
+    device: torch.device,
 ) -> tuple[Bucket, torch.Tensor]:
-    """Reads prompts. Returns their bucket and the logits (Q, V) of the first tokens of their completions."""
+    """Reads prompts behind a prefix. Returns their bucket and the logits (Q, V) of the first tokens of their
+    completions."""
     lengths = [len(prompt) for prompt in prompts]
     ids_QP = torch.zeros(len(prompts), max(lengths), dtype=torch.long)
     for row, prompt in enumerate(prompts):
         ids_QP[row, : len(prompt)] = torch.tensor(prompt)
-    cache: Any = DynamicCache()
-    hidden_QPC = model.base_model(ids_QP.to(device), past_key_values=cache, use_cache=True).last_hidden_state
-    last_QC = hidden_QPC[range(len(prompts)), [length - 1 for length in lengths]]
-    prompts_read = [(layer.keys, layer.values) for layer in cache.layers]
-    return Bucket(prompts_read, lengths, num_generations, sampling.max_completion_length), output_logits(model, last_QC)
+    reading = Reading(prefix, keep=True)
+    start = prefix[0][0].shape[2] if prefix else 0
+    positions_QP = torch.arange(start, start + max(lengths), device=device).expand(len(prompts), -1)
+    out = model.base_model(ids_QP.to(device), position_ids=positions_QP, use_cache=False, attending=reading)
+    last_QC = out.last_hidden_state[range(len(prompts)), [length - 1 for length in lengths]]
+    bucket = Bucket(prefix, reading.layers, lengths, num_generations, sampling.max_completion_length)
+    return bucket, output_logits(model, last_QC)
 
 
 def _step(model: Any, buckets: list[Bucket], token_B: torch.Tensor) -> torch.Tensor:
     """Reads one token of each living completion. Returns logits (B, V)."""
-    position_B = torch.cat([bucket.begin_step() for bucket in buckets])
-    out = model.base_model(token_B[:, None], position_ids=position_B[:, None], use_cache=False, buckets=buckets)
+    position_B1 = torch.cat([bucket.begin_step() for bucket in buckets])[:, None]
+    out = model.base_model(token_B[:, None], position_ids=position_B1, use_cache=False, attending=Step(buckets))
     return output_logits(model, out.last_hidden_state[:, 0])
 
 
@@ -141,8 +158,9 @@ def _drop(buckets: list[Bucket], living: list[list[int]], ended: list[bool]) -> 
 
 
 def output_logits(model: Any, hidden: torch.Tensor) -> torch.Tensor:
-    """Logits (float32) of last hidden states."""
-    logits: torch.Tensor = model.get_output_embeddings()(hidden).float()
+    """Logits of last hidden states, in float32 at least."""
+    logits: torch.Tensor = model.get_output_embeddings()(hidden)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     softcap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
     return torch.tanh(logits / softcap) * softcap if softcap else logits
 
@@ -151,9 +169,11 @@ def check_decoding(model: PreTrainedModel, name: str, placement: Placement) -> N
     """Raises `UserError` if tokens drawn here have other log-probabilities than in the model's own forward pass: its
     attention cannot be replaced, or changes its scores in a way that is not known here."""
     V = model.get_output_embeddings().weight.shape[0]
-    prompts = [[5 % V, 9 % V, 7 % V], [3 % V]]
+    alike = [5 % V, 9 % V, 7 % V] * 8  # enough for sharing to pay
+    prompts = [[*alike, 3 % V], [*alike, 4 % V], [*alike, 6 % V], [*alike, 8 % V, 2 % V], [3 % V]]
     try:
-        groups = sample(model, prompts, 2, Sampling(max_completion_length=3), frozenset(), placement, [0, 1])
+        seeds = range(len(prompts))
+        groups = sample(model, prompts, 2, Sampling(max_completion_length=3), frozenset(), placement, seeds)
         worst = max(_error(model, p, s, placement) for p, group in zip(prompts, groups, strict=True) for s in group)
     except Exception as error:  # architectures refuse in many ways
         reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"

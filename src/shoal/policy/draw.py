@@ -57,5 +57,5 @@ def draw(logits_BV: torch.Tensor, sampling: Sampling, chance_B: torch.Tensor) ->
         -1, keepdim=True
     ) - 1
     index_B1 = torch.minimum(index_B1, last_B1)
-    logp_B1 = (inside_BM.gather(1, index_B1) / total_B1).log().float()
+    logp_B1 = (inside_BM.gather(1, index_B1) / total_B1).log().to(logits_BV.dtype)
     return (block_B1 * BLOCK + index_B1)[:, 0], logp_B1[:, 0]

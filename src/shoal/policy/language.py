@@ -14,6 +14,7 @@ from shoal.policy.control import control_strings
 from shoal.policy.decode import Sampled, cache_bytes_per_token, check_decoding, sample
 from shoal.policy.device import Placement, place
 from shoal.policy.draw import Sampling
+from shoal.policy.families import batches
 from shoal.policy.loading import LanguageModel, load
 from shoal.policy.plain import PlainText
 from shoal.policy.products import use_fast_products
@@ -83,26 +84,28 @@ class LanguagePolicy:
                 f"model '{self.name}' reads {context} tokens, but a question with its answer may take {longest}; "
                 "lower --max-completion-length or choose other tasks"
             )
-        per_question = cache_bytes_per_token(self.lm.model) * (prompt_length + num_generations * answer_length)
-        step = max(1, CACHE_BYTES // per_question) if prompts else 1
         mine = self.ranks.mine(list(enumerate(prompts)))
-        groups: list[list[Sampled]] = []
-        stopped = False
+        mine_prompts = [prompt for _, prompt in mine]
+        room = CACHE_BYTES // cache_bytes_per_token(self.lm.model)
+        groups: list[list[Sampled]] = [[] for _ in mine]
+        stopped, done = False, 0
         hear = None if self.sharded else self.hear  # shards are gathered by all ranks at once
         try:
             with self._decoding(), told(self.lm.model, hear) as tell:
-                for batch in (mine[start : start + step] for start in range(0, len(mine), step)):
-                    before = len(groups)
-                    groups += sample(
+                for batch in batches(mine_prompts, room, num_generations * answer_length):
+                    sampled = sample(
                         self.lm.model,
-                        [prompt for _, prompt in batch],
+                        [mine_prompts[place] for place in batch],
                         num_generations,
                         self.sampling,
                         self.lm.stop_ids,
                         self.placement,
-                        [seed_of(seed, number) for number, _ in batch],
-                        lambda ended, before=before: tell(self.ranks.size * (before + ended)),  # type: ignore[misc]
+                        [seed_of(seed, mine[place][0]) for place in batch],
+                        lambda ended, done=done: tell(self.ranks.size * (done + ended)),  # type: ignore[misc]
                     )
+                    done += len(batch)
+                    for place, group in zip(batch, sampled, strict=True):
+                        groups[place] = group
         except Stopped:
             stopped = True
         if self.ranks.any(stopped):

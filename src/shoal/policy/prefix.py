@@ -1,183 +1,107 @@
-"""Attention of many completions to few prompts: all completions of a prompt share one copy of its keys and values.
+"""Reading rows of tokens behind a prefix that they share, which is read once.
 
-`attention(model)` replaces the attention of a transformers model, whose forward pass then takes `buckets=`.
+    shared = Reading(keep=True)
+    model.base_model(prefix_ids, use_cache=False, attending=shared)     # within `attention(model)`
+    behind = Reading(shared.layers)
+    model.base_model(rest_ids, position_ids=positions, use_cache=False, attending=behind)
 
-Shape suffixes: Q prompts, G completions of each, P positions in a prompt, B living completions, T positions in a
-completion, N = P + T, H key-value heads, K queries that share one (heads / H), D size of a head, E size of a value.
+Shape suffixes: R rows, S tokens of each, L tokens of the prefix, N = L + S, H key-value heads, K queries that share
+one, D size of a head, E of a value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import cached_property
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from transformers import AttentionInterface
 
-NAME = "shoal_shared_prefix"
+from shoal.policy.attention import Kind, attention
+from shoal.policy.device import Placement
+
+KeysValues = tuple[torch.Tensor, torch.Tensor]
+"""(R, H, S, D) and (R, H, S, E) of one layer."""
 
 
-class Bucket:
-    """Completions of prompts of similar length, with the keys and values of the prompts and of the completions."""
+class Reading:
+    """The attention of one pass through rows of tokens."""
 
     def __init__(
         self,
-        prompts: Sequence[tuple[torch.Tensor, torch.Tensor]],
-        lengths: Sequence[int],
-        num_generations: int,
-        max_length: int,
+        prefix: Sequence[KeysValues] = (),
+        mask: Callable[[int | None], torch.Tensor] | None = None,
+        keep: bool = False,
     ) -> None:
-        """`prompts`: keys and values (Q, H, P, D) of each layer, padded on the right. `lengths`: without padding."""
-        self.prompts = prompts
-        Q, _H, P, _D = prompts[0][0].shape
-        B, device = Q * num_generations, prompts[0][0].device
-        self._room = (B, max_length - 1)  # the last token of a completion is never attended to
-        self.steps = 0
-        """T: the number of tokens of each completion so far."""
-        self.num_generations = num_generations
-        self.place_B = torch.arange(B, device=device)
-        """The completion of each row, numbered in the order of the prompts."""
-        self.whole = True
-        """Whether every completion is living, in the order of the prompts."""
-        self.lengths_Q = torch.tensor(lengths, device=device)
-        self.padded = min(lengths) < P
-        self.position_P = torch.arange(P, device=device)
-        self._bias: dict[int | None, torch.Tensor | None] = {}
+        """`prefix`: by layer, with R = 1. `mask`: (R, S, N) for a window: which tokens each one sees; None: rows are
+        plain texts, padded on the right, where nothing sees the padding. `keep`: whether `layers` is wanted."""
+        self.prefix = prefix
+        self._mask = mask
+        self._masks: dict[int | None, torch.Tensor] = {}
+        self._keep = keep
+        self._kept: dict[int, KeysValues] = {}
 
-    def __len__(self) -> int:
-        """B: living completions."""
-        return len(self.place_B)
-
-    @cached_property
-    def own(self) -> list[tuple[torch.Tensor, ...]]:
-        """Keys and values (B, H, T, D) of each layer, living completions first."""
-        B, T = self._room
-        return [tuple(t.new_empty(B, t.shape[1], T, t.shape[-1]) for t in layer) for layer in self.prompts]
-
-    def begin_step(self) -> torch.Tensor:
-        """Makes room for one more token of each completion. Returns its position (B)."""
-        self.steps += 1
-        self._bias = {}
-        return self._lengths_B() + (self.steps - 1)
-
-    def drop(self, ended: Sequence[bool]) -> list[int]:
-        """Removes rows that have ended; the last living rows move into their places. Returns each row's old row."""
-        living = [row for row, end in enumerate(ended) if not end]
-        order = list(range(len(living)))
-        holes = [row for row in order if ended[row]]
-        if holes:
-            movers = living[-len(holes) :]
-            for hole, mover in zip(holes, movers, strict=True):
-                order[hole] = mover
-            to, from_ = torch.tensor([holes, movers], device=self.place_B.device)  # once for all layers
-            for cache_BHTD in (cache for keys_and_values in self.own for cache in keys_and_values):
-                cache_BHTD[to, :, : self.steps] = cache_BHTD[from_, :, : self.steps]
-        self.place_B = self.place_B[torch.tensor(order, dtype=torch.long, device=self.place_B.device)]
-        self.whole = self.whole and not any(ended)
-        return order
+    @property
+    def layers(self) -> list[KeysValues]:
+        """The keys and values of the rows by layer, without those of the prefix."""
+        return [self._kept[number] for number in sorted(self._kept)]
 
     def attend(
-        self,
-        layer: int,
-        query_BHKD: torch.Tensor,
-        key_BHD: torch.Tensor,
-        value_BHE: torch.Tensor,
-        window: int | None,
-        softcap: float | None,
+        self, layer: int, query_RHKSD: torch.Tensor, key_RHSD: torch.Tensor, value_RHSE: torch.Tensor, kind: Kind
     ) -> torch.Tensor:
-        """Attention (B, H, K, E) of each completion's newest token to its prompt and itself; queries are scaled."""
-        keys_QHPD, values_QHPE = self.prompts[layer]
-        own_keys_BHTD, own_values_BHTE = self._append(layer, key_BHD, value_BHE)
-        scores_BHKP = self._by_prompt(query_BHKD, keys_QHPD.transpose(-1, -2))
-        scores_BHKN = torch.cat([scores_BHKP, query_BHKD @ own_keys_BHTD.transpose(-1, -2)], -1)
-        if softcap is not None:
-            scores_BHKN = torch.tanh(scores_BHKN / softcap) * softcap
-        if window not in self._bias:
-            self._bias[window] = self._bias_B11N(window, scores_BHKN.dtype)
-        bias_B11N = self._bias[window]
-        if bias_B11N is not None:
-            scores_BHKN = scores_BHKN + bias_B11N
-        probs_BHKN = torch.softmax(scores_BHKN, -1, dtype=torch.float32).to(values_QHPE.dtype)
-        P = keys_QHPD.shape[2]
-        return self._by_prompt(probs_BHKN[..., :P], values_QHPE) + probs_BHKN[..., P:] @ own_values_BHTE
+        if self._keep:
+            self._kept.setdefault(layer, (key_RHSD, value_RHSE))  # a checkpointed layer is computed twice
+        key_RHND, value_RHNE = key_RHSD, value_RHSE
+        if self.prefix:
+            key_RHND, value_RHNE = (
+                torch.cat([shared.to(own.dtype).expand(len(own), -1, -1, -1), own], 2)
+                for shared, own in zip(self.prefix[layer], (key_RHSD, value_RHSE), strict=True)
+            )
+        R, H, K, S, D = query_RHKSD.shape
+        slides = kind.window is not None and kind.window < key_RHND.shape[2]
+        if not (self.prefix or self._mask or slides or kind.softcap):
+            out_RAS = torch.nn.functional.scaled_dot_product_attention(
+                query_RHKSD.reshape(R, H * K, S, D), key_RHND, value_RHNE,
+                is_causal=True, scale=kind.scale, enable_gqa=K > 1,
+            )  # fmt: skip
+            return out_RAS.view(R, H, K, S, -1)
+        mask = self._folded(kind.window if slides else None, query_RHKSD, key_RHND.shape[2])
+        query = query_RHKSD.reshape(R, H, K * S, D)  # all queries of a head are rows of one product
+        out = _attend(query, key_RHND, value_RHNE, mask, kind)
+        return out.view(R, H, K, S, -1)
 
-    def _append(self, layer: int, key_BHD: torch.Tensor, value_BHE: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Adds the newest token's key and value. Returns those of all tokens: (B, H, T, D), (B, H, T, E)."""
-        keys_BHTD, values_BHTE = (cache[: len(self), :, : self.steps] for cache in self.own[layer])
-        keys_BHTD[:, :, -1] = key_BHD
-        values_BHTE[:, :, -1] = value_BHE
-        return keys_BHTD, values_BHTE
-
-    def _by_prompt(self, rows_BHKX: torch.Tensor, matrix_QHXY: torch.Tensor) -> torch.Tensor:
-        """Each row times its prompt's matrix, (B, H, K, Y): one product for all completions of a prompt."""
-        (_B, H, K, X), Q, G = rows_BHKX.shape, len(matrix_QHXY), self.num_generations
-        every = rows_BHKX
-        if not self.whole:  # a row for each completion, living or not, in the order of the prompts
-            every = rows_BHKX.new_zeros(Q * G, H, K, X)
-            every[self.place_B] = rows_BHKX
-        stacked = every.reshape(Q, G, H, K, X).transpose(1, 2).reshape(Q, H, G * K, X)
-        product = (stacked @ matrix_QHXY).view(Q, H, G, K, -1).transpose(1, 2).reshape(Q * G, H, K, -1)
-        return product if self.whole else product[self.place_B]
-
-    def _lengths_B(self) -> torch.Tensor:
-        return self.lengths_Q[self.place_B // self.num_generations]
-
-    def _bias_B11N(self, window: int | None, dtype: torch.dtype) -> torch.Tensor | None:
-        """Added to scores: -inf for padding and for tokens outside the window; None if there are none."""
-        P, T = len(self.position_P), self.steps
-        slides = window is not None and window < P + T
-        if not self.padded and not slides:
-            return None
-        length_B1 = self._lengths_B()[:, None]
-        hidden_BP = self.position_P >= length_B1
-        hidden_BT = torch.zeros(len(self), T, dtype=torch.bool, device=hidden_BP.device)
-        if window is not None and slides:
-            hidden_BP = hidden_BP | (length_B1 + (T - 1) - self.position_P >= window)
-            hidden_BT[:, : max(0, T - window)] = True
-        hidden_BN = torch.cat([hidden_BP, hidden_BT], 1)
-        return torch.zeros(hidden_BN.shape, dtype=dtype, device=hidden_BN.device).masked_fill_(hidden_BN, -torch.inf)[
-            :, None, None
-        ]
-
-
-@contextmanager
-def attention(model: Any) -> Iterator[None]:
-    """Replaces the model's own attention by this one."""
-    before = model.config._attn_implementation
-    model.set_attn_implementation(NAME)
-    try:
-        yield
-    finally:
-        model.set_attn_implementation(before)
+    def _folded(self, window: int | None, query_RHKSD: torch.Tensor, N: int) -> torch.Tensor:
+        """The mask (R, 1, K S, N), or (1, 1, K S, N) where it is the same for all rows."""
+        if window not in self._masks:
+            _R, _H, K, S, _D = query_RHKSD.shape
+            mask_RSN = self._mask(window) if self._mask else causal(S, N, window, query_RHKSD.device)[None]
+            self._masks[window] = mask_RSN.repeat(1, K, 1)[:, None]
+        return self._masks[window]
 
 
 def _attend(
-    module: Any,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: None,
-    *,
-    buckets: Sequence[Bucket],
-    scaling: float | None = None,
-    sliding_window: int | None = None,
-    softcap: float | None = None,
-    **_: Any,
-) -> tuple[torch.Tensor, None]:
-    """As transformers calls it: query (B, heads, 1, D), key (B, H, 1, D), value (B, H, 1, E); out (B, 1, heads, E)."""
-    B, heads, _one, D = query.shape
-    H = key.shape[1]
-    query_BHKD = (query * (D**-0.5 if scaling is None else scaling)).reshape(B, H, heads // H, D)
-    outs, start = [], 0
-    for bucket in buckets:
-        at = slice(start, start + len(bucket))
-        outs.append(
-            bucket.attend(module.layer_idx, query_BHKD[at], key[at, :, 0], value[at, :, 0], sliding_window, softcap)
-        )
-        start = at.stop
-    return torch.cat(outs).reshape(B, 1, heads, -1), None
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, kind: Kind
+) -> torch.Tensor:
+    if kind.softcap is None:
+        return torch.nn.functional.scaled_dot_product_attention(query, key, value, mask, scale=kind.scale)
+    scores = torch.tanh((query * kind.scale) @ key.transpose(-1, -2) / kind.softcap) * kind.softcap
+    return (
+        scores.masked_fill(~mask, -torch.inf)
+        .softmax(-1, torch.promote_types(scores.dtype, torch.float32))
+        .to(value.dtype)
+        @ value
+    )
 
 
-AttentionInterface.register(NAME, _attend)
+def causal(S: int, N: int, window: int | None, device: torch.device) -> torch.Tensor:
+    """(S, N): which of N tokens the last S of them see."""
+    distance_SN = torch.arange(N - S, N, device=device)[:, None] - torch.arange(N, device=device)
+    mask_SN = distance_SN >= 0
+    return mask_SN if window is None else mask_SN & (distance_SN < window)
+
+
+def read_prefix(model: Any, ids: Sequence[int], placement: Placement) -> list[KeysValues]:
+    """The keys and values of a prefix, with their gradient if it is enabled."""
+    reading = Reading(keep=True)
+    with attention(model), placement.autocast():
+        model.base_model(torch.tensor([ids], device=placement.device), use_cache=False, attending=reading)
+    return reading.layers

@@ -23,12 +23,13 @@ from typing import Any, Final
 
 from shoal.config.policy import GUPPY, is_endpoint
 from shoal.config.settings import Config
-from shoal.learn.batch import Trained, make_rows, micro_batches
+from shoal.learn.batch import Trained, make_rows, micro_batches, row_families
 from shoal.learn.checkpointing import worth_checkpointing
 from shoal.learn.learner import token_budget
 from shoal.learn.memory import Sizes, Work, estimate
 from shoal.parallel.ranks import ALONE
 from shoal.policy.device import place
+from shoal.policy.families import kept_tokens
 from shoal.policy.language import CACHE_BYTES, LanguagePolicy
 from shoal.rollout import Completion, FinishReason, Question, Rollout, Scored
 from shoal.runs.curves import draw_curves
@@ -97,10 +98,13 @@ def measure(config: Config, policy: LanguagePolicy, name: str, tasks: Tasks) -> 
     length = policy.sampling.max_completion_length
     answers = [Trained([0] * length, 0.0, 0.0, 0)] * generations
     drawn = [tasks.draw(swarm.local + swarm.external, config.seed, "node-1", round + 1) for round in range(ROUNDS)]
-    passes: set[tuple[int, int, int]] = set()
+    passes: set[tuple[int, int, int, int]] = set()
     for questions in drawn:
         rows = [row for question in questions for row in make_rows(policy.prompt_ids(question), answers, budget)]
-        passes.update((*b.input_ids_RS.shape, len(b.targets_T)) for b in micro_batches(rows, budget, device))
+        for family in row_families(rows):
+            for b in micro_batches(family.rows, budget, device, family.shared):
+                R, S = b.input_ids_RS.shape
+                passes.add((R, S, b.shared, len(b.targets_T)))
     held_out = [q for group in tasks.held_out(number(evaluation.questions), config.seed).values() for q in group]
     asked = [(questions[: swarm.local], generations) for questions in drawn] + [(held_out, number(evaluation.samples))]
     work = Work(
@@ -109,7 +113,7 @@ def measure(config: Config, policy: LanguagePolicy, name: str, tasks: Tasks) -> 
         reference=learner.beta > 0,
         checkpointed=worth_checkpointing(policy.lm.model, policy.placement, budget),
         passes=sorted(passes),
-        decoded=[(len(qs), max(len(policy.prompt_ids(q)) for q in qs), each) for qs, each in asked if qs],
+        decoded=[(len(qs), kept_tokens([policy.prompt_ids(q) for q in qs]), each) for qs, each in asked if qs],
         completion_length=length,
         cache_limit=CACHE_BYTES,
     )
@@ -213,7 +217,7 @@ def advise(config: Config, models: Sequence[Model], program: int, free: int) -> 
     def fits(change: Change) -> bool:
         return MARGIN * sum(estimate(changed(config, models, change), program).values()) <= free
 
-    largest = max((R * S for model in models for R, S, _ in model.work.passes), default=0)
+    largest = max((R * S + L for model in models for R, S, L, _ in model.work.passes), default=0)
     choices: dict[str, list[Any]] = {
         "learner.tokens_per_micro_batch": [tokens for tokens in (4096, 2048, 1024, 512, 256) if tokens < largest],
         "learner.optim": ["adafactor"] if config.learner.optim.startswith("adamw") else [],
@@ -239,7 +243,7 @@ def changed(config: Config, models: Sequence[Model], change: Change) -> list[tup
         sizes, work = model.sizes, model.work
         if "learner.tokens_per_micro_batch" in change:
             budget = change["learner.tokens_per_micro_batch"]
-            work = replace(work, passes=[_cut(R, S, T, budget) for R, S, T in work.passes])
+            work = replace(work, passes=[_cut(each, budget, work.completion_length) for each in work.passes])
         if "policy.lora_r" in change:
             sizes = sizes.with_adapters(change["policy.lora_r"])
         nodes = nodes_of(config, model.name, change.get("swarm.nodes"))
@@ -248,8 +252,9 @@ def changed(config: Config, models: Sequence[Model], change: Change) -> list[tup
     return found
 
 
-def _cut(R: int, S: int, T: int, budget: int) -> tuple[int, int, int]:
+def _cut(rows: tuple[int, int, int, int], budget: int, completion_length: int) -> tuple[int, int, int, int]:
     """A micro-batch within `budget`: fewer rows, and a shorter one where a single row is too long."""
-    rows = max(1, min(R, budget // S))
-    length = min(S, budget) if rows == 1 else S
-    return rows, length, -(-T * rows * length // (R * S))
+    R, S, L, T = rows
+    count = max(1, min(R, (budget - L) // S))
+    length = min(S, max(budget - L, completion_length)) if count == 1 else S
+    return count, length, L, -(-T * count * length // (R * S))

@@ -42,7 +42,7 @@ def test_every_trained_token_is_predicted_from_the_one_before_it() -> None:
 
 def test_a_completion_sees_its_prompt_and_itself_and_no_other() -> None:
     (batch,) = micro_batches([Row([7, 8], tuple(trained(3, 3)))], 100, CPU)
-    assert batch.mask_RSS()[0].int().tolist() == [
+    assert batch.mask_RSN()[0].int().tolist() == [
         [1, 0, 0, 0, 0, 0],
         [1, 1, 0, 0, 0, 0],
         [1, 1, 1, 0, 0, 0],
@@ -54,7 +54,7 @@ def test_a_completion_sees_its_prompt_and_itself_and_no_other() -> None:
 
 def test_a_sliding_window_counts_distance_in_the_completion_not_in_the_row() -> None:
     (batch,) = micro_batches([Row([7, 8], tuple(trained(3, 3)))], 100, CPU)
-    assert batch.mask_RSS(2)[0].int().tolist() == [
+    assert batch.mask_RSN(2)[0].int().tolist() == [
         [1, 0, 0, 0, 0, 0],
         [1, 1, 0, 0, 0, 0],
         [0, 1, 1, 0, 0, 0],
@@ -68,7 +68,7 @@ def test_padding_is_seen_by_no_token_and_sees_something() -> None:
     rows = [Row([1, 2, 3, 4], tuple(trained(3))), Row([5], tuple(trained(2)))]
     (batch,) = micro_batches(rows, 100, CPU)
     padding = batch.segments_RS == -1
-    for mask in (batch.mask_RSS(), batch.mask_RSS(2)):
+    for mask in (batch.mask_RSN(), batch.mask_RSN(2)):
         assert mask.any(-1).all()  # a position that saw nothing would make NaNs
         for r in range(2):
             assert not mask[r][~padding[r]][:, padding[r]].any()

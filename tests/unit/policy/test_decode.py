@@ -9,12 +9,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import ARCHITECTURES, CPU, make_model, plain_logits, plain_logprobs
+from tiny import ARCHITECTURES, CPU, InDouble, make_model, plain_logits, plain_logprobs
 
 from shoal.errors import UserError
 from shoal.policy import decode
 from shoal.policy.decode import Sampled, cache_bytes_per_token, check_decoding, sample
 from shoal.policy.draw import Sampling, draw
+from shoal.policy.families import Family
 
 PROMPTS = [[5, 6, 7], [8], [9, 10, 11, 12, 13, 14, 15, 16, 17], [18, 19]]
 """Of unequal length: shorter and longer than the sliding window of gemma3."""
@@ -122,6 +123,50 @@ def test_each_prompt_is_read_once_for_all_its_completions() -> None:
     model.model.embed_tokens.register_forward_hook(lambda _m, inputs, _o: tokens.append(inputs[0].numel()))
     run(model, [PROMPTS[2]], num_generations=8, max_completion_length=3)
     assert tokens == [9, 8, 8]
+
+
+FAMILIES = [
+    *([*range(5, 45), 60 + number, *range(70, 70 + 2 * number)] for number in range(4)),
+    *([*range(45, 85), 90 + number] for number in range(3)),
+    [7, 8, 9],
+]
+"""Prompts that begin with one of two prefixes of 40 tokens, and one that does not."""
+
+
+def without_sharing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "families", lambda prompts: [Family(tuple(range(len(prompts))), 0)])
+
+
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, "gemma2", "grouped"])
+def test_sharing_a_prefix_changes_nothing(architecture: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make_model(architecture).double()
+    stops = range(0, 300, 9)  # some end early, so that rows move
+    with InDouble():
+        shared = run(model, FAMILIES, stop_ids=stops)
+        without_sharing(monkeypatch)
+        alone = run(model, FAMILIES, stop_ids=stops)
+    for ours, theirs in zip(shared, alone, strict=True):
+        assert [c.token_ids for c in ours] == [c.token_ids for c in theirs]
+        for a, b in zip(ours, theirs, strict=True):
+            assert a.logps == pytest.approx(b.logps, rel=0, abs=1e-10)
+
+
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, "gemma2", "grouped"])
+def test_behind_a_shared_prefix_log_probabilities_are_those_of_separate_passes(architecture: str) -> None:
+    model = make_model(architecture).double()
+    with InDouble():
+        for prompt, group in zip(FAMILIES, run(model, FAMILIES), strict=True):
+            for completion in group:
+                expected = plain_logprobs(model, prompt, completion.token_ids).tolist()
+                assert completion.logps == pytest.approx(expected, rel=0, abs=1e-10)
+
+
+def test_a_shared_prefix_is_read_once() -> None:
+    model = make_model()
+    tokens: list[int] = []
+    model.model.embed_tokens.register_forward_hook(lambda _m, inputs, _o: tokens.append(inputs[0].numel()))
+    run(model, [[*range(5, 85), 90 + number] for number in range(6)], num_generations=2, max_completion_length=2)
+    assert tokens == [80, 6, 12]
 
 
 def test_the_same_seed_gives_the_same_tokens() -> None:

@@ -1,0 +1,172 @@
+"""Decoding: the attention of many completions to few prompts. The completions of a prompt share one copy of its keys
+and values, and prompts with a common prefix share one copy of the prefix's.
+
+Shape suffixes: Q prompts, G completions of each, L positions in the prefix, P in the rest of a prompt, B living
+completions, T positions in a completion, N = L + P + T, H key-value heads, K queries that share one (heads / H), D size
+of a head, E size of a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import torch
+
+from shoal.policy.attention import Kind
+from shoal.policy.prefix import KeysValues
+
+
+class Bucket:
+    """Completions of prompts of similar length, with the keys and values of the prompts and of the completions."""
+
+    def __init__(
+        self,
+        prefix: Sequence[KeysValues],
+        prompts: Sequence[KeysValues],
+        lengths: Sequence[int],
+        num_generations: int,
+        max_length: int,
+    ) -> None:
+        """`prefix`: keys and values (1, H, L, D) of each layer; empty if there is none. `prompts`: those (Q, H, P, D)
+        of the rest of each prompt, padded on the right. `lengths`: of the rest, without padding."""
+        self.prefix = prefix
+        self.prompts = prompts
+        Q, _H, P, _D = prompts[0][0].shape
+        B, device = Q * num_generations, prompts[0][0].device
+        self._room = (B, max_length - 1)  # the last token of a completion is never attended to
+        self.steps = 0
+        """T: the number of tokens of each completion so far."""
+        self.num_generations = num_generations
+        self.place_B = torch.arange(B, device=device)
+        """The completion of each row, numbered in the order of the prompts."""
+        self.whole = True
+        """Whether every completion is living, in the order of the prompts."""
+        self.shared = prefix[0][0].shape[2] if prefix else 0
+        """L"""
+        self.lengths_Q = self.shared + torch.tensor(lengths, device=device)
+        self.padded = min(lengths) < P
+        self._bias: dict[int | None, torch.Tensor | None] = {}
+
+    def __len__(self) -> int:
+        """B: living completions."""
+        return len(self.place_B)
+
+    @cached_property
+    def own(self) -> list[tuple[torch.Tensor, ...]]:
+        """Keys and values (B, H, T, D) of each layer, living completions first."""
+        B, T = self._room
+        return [tuple(t.new_empty(B, t.shape[1], T, t.shape[-1]) for t in layer) for layer in self.prompts]
+
+    def begin_step(self) -> torch.Tensor:
+        """Makes room for one more token of each completion. Returns its position (B)."""
+        self.steps += 1
+        self._bias = {}
+        return self._lengths_B() + (self.steps - 1)
+
+    def drop(self, ended: Sequence[bool]) -> list[int]:
+        """Removes rows that have ended; the last living rows move into their places. Returns each row's old row."""
+        living = [row for row, end in enumerate(ended) if not end]
+        order = list(range(len(living)))
+        holes = [row for row in order if ended[row]]
+        if holes:
+            movers = living[-len(holes) :]
+            for hole, mover in zip(holes, movers, strict=True):
+                order[hole] = mover
+            to, from_ = torch.tensor([holes, movers], device=self.place_B.device)  # once for all layers
+            for cache_BHTD in (cache for keys_and_values in self.own for cache in keys_and_values):
+                cache_BHTD[to, :, : self.steps] = cache_BHTD[from_, :, : self.steps]
+        self.place_B = self.place_B[torch.tensor(order, dtype=torch.long, device=self.place_B.device)]
+        self.whole = self.whole and not any(ended)
+        return order
+
+    def attend(
+        self, layer: int, query_BHKD: torch.Tensor, key_BHD: torch.Tensor, value_BHE: torch.Tensor, kind: Kind
+    ) -> torch.Tensor:
+        """Attention (B, H, K, E) of each completion's newest token to its prompt and itself."""
+        query_BHKD = query_BHKD * kind.scale
+        keys_QHPD, values_QHPE = self.prompts[layer]
+        own_keys_BHTD, own_values_BHTE = self._append(layer, key_BHD, value_BHE)
+        scores = [
+            self._by_prompt(query_BHKD, keys_QHPD.transpose(-1, -2)),
+            query_BHKD @ own_keys_BHTD.transpose(-1, -2),
+        ]
+        if self.prefix:
+            scores.insert(0, _by_prefix(query_BHKD, self.prefix[layer][0][0].transpose(-1, -2)))
+        scores_BHKN = torch.cat(scores, -1)
+        if kind.softcap is not None:
+            scores_BHKN = torch.tanh(scores_BHKN / kind.softcap) * kind.softcap
+        if kind.window not in self._bias:
+            self._bias[kind.window] = self._bias_B11N(kind.window, scores_BHKN.dtype)
+        bias_B11N = self._bias[kind.window]
+        if bias_B11N is not None:
+            scores_BHKN = scores_BHKN + bias_B11N
+        wide = torch.promote_types(scores_BHKN.dtype, torch.float32)
+        probs_BHKN = torch.softmax(scores_BHKN, -1, dtype=wide).to(values_QHPE.dtype)
+        L, P, T = self.shared, keys_QHPD.shape[2], self.steps
+        of_prefix, of_prompt, of_own = probs_BHKN.split([L, P, T], -1)
+        out_BHKE: torch.Tensor = self._by_prompt(of_prompt, values_QHPE) + of_own @ own_values_BHTE
+        if self.prefix:
+            out_BHKE = out_BHKE + _by_prefix(of_prefix, self.prefix[layer][1][0])
+        return out_BHKE
+
+    def _append(self, layer: int, key_BHD: torch.Tensor, value_BHE: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Adds the newest token's key and value. Returns those of all tokens: (B, H, T, D), (B, H, T, E)."""
+        keys_BHTD, values_BHTE = (cache[: len(self), :, : self.steps] for cache in self.own[layer])
+        keys_BHTD[:, :, -1] = key_BHD
+        values_BHTE[:, :, -1] = value_BHE
+        return keys_BHTD, values_BHTE
+
+    def _by_prompt(self, rows_BHKX: torch.Tensor, matrix_QHXY: torch.Tensor) -> torch.Tensor:
+        """Each row times its prompt's matrix, (B, H, K, Y): one product for all completions of a prompt."""
+        (_B, H, K, X), Q, G = rows_BHKX.shape, len(matrix_QHXY), self.num_generations
+        every = rows_BHKX
+        if not self.whole:  # a row for each completion, living or not, in the order of the prompts
+            every = rows_BHKX.new_zeros(Q * G, H, K, X)
+            every[self.place_B] = rows_BHKX
+        stacked = every.reshape(Q, G, H, K, X).transpose(1, 2).reshape(Q, H, G * K, X)
+        product = (stacked @ matrix_QHXY).view(Q, H, G, K, -1).transpose(1, 2).reshape(Q * G, H, K, -1)
+        return product if self.whole else product[self.place_B]
+
+    def _lengths_B(self) -> torch.Tensor:
+        return self.lengths_Q[self.place_B // self.num_generations]
+
+    def _bias_B11N(self, window: int | None, dtype: torch.dtype) -> torch.Tensor | None:
+        """Added to scores: -inf for padding and for tokens outside the window; None if there are none."""
+        until, T = self.shared + self.prompts[0][0].shape[2], self.steps  # L + P
+        slides = window is not None and window < until + T
+        if not self.padded and not slides:
+            return None
+        length_B1, device = self._lengths_B()[:, None], self.place_B.device
+        position_BN = torch.cat(
+            [torch.arange(until, device=device).expand(len(self), -1), length_B1 + torch.arange(T, device=device)], 1
+        )
+        hidden_BN = position_BN >= length_B1
+        hidden_BN[:, until:] = False
+        if window is not None and slides:
+            hidden_BN |= length_B1 + (T - 1) - position_BN >= window
+        return torch.zeros(hidden_BN.shape, dtype=dtype, device=device).masked_fill_(hidden_BN, -torch.inf)[
+            :, None, None
+        ]
+
+
+def _by_prefix(rows_BHKX: torch.Tensor, matrix_HXY: torch.Tensor) -> torch.Tensor:
+    """Every row times the same matrix, (B, H, K, Y)."""
+    B, H, K, X = rows_BHKX.shape
+    product_HBKY = rows_BHKX.transpose(0, 1).reshape(H, B * K, X) @ matrix_HXY
+    return product_HBKY.view(H, B, K, -1).transpose(0, 1)
+
+
+class Step:
+    """The attention of one pass through the newest token of every completion of some buckets."""
+
+    def __init__(self, buckets: Sequence[Bucket]) -> None:
+        self._buckets = buckets
+
+    def attend(
+        self, layer: int, query_BHK1D: torch.Tensor, key_BH1D: torch.Tensor, value_BH1E: torch.Tensor, kind: Kind
+    ) -> torch.Tensor:
+        sizes = [len(bucket) for bucket in self._buckets]
+        parts = (t.split(sizes) for t in (query_BHK1D[:, :, :, 0], key_BH1D[:, :, 0], value_BH1E[:, :, 0]))
+        outs = [bucket.attend(layer, *part, kind) for bucket, *part in zip(self._buckets, *parts, strict=True)]
+        return torch.cat(outs)[:, :, :, None]
