@@ -22,6 +22,7 @@ from shoal.learn.losses import kl_k3, policy_loss
 from shoal.learn.optim import make_optimizer, sum_gradients
 from shoal.learn.prepare import Group, make_groups, mean_own_size, pack
 from shoal.learn.reference import Reference
+from shoal.learn.routers import load_balancing, readers, router_coefficient
 from shoal.learn.sums import Sums
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.protocols import TrainablePolicy, UpdateResult
@@ -92,6 +93,7 @@ class GRPOLearner:
             checkpointing = sharded is not None or worth_checkpointing(self.model, policy.placement, self.token_budget)
         self.checkpointing = Checkpointing(self.model, checkpointing)
         self.reference = self._reference() if config.beta else None
+        self.router_coefficient = router_coefficient(self.model, config.router_aux_loss_coef, policy.name)
         self.skipped_steps = 0
         self.own_nll: float | None = None
         """Nats for each token of own completions: a running mean over updates, None before the first."""
@@ -136,12 +138,15 @@ class GRPOLearner:
         """One optimiser step on `rows`. A gradient that is not finite is counted and not applied."""
         self.optimizer.zero_grad(set_to_none=True)
         for batch in self._micro_batches(rows):
+            router_logits: list[torch.Tensor] | None = [] if self.router_coefficient else None
             with self.checkpointing.active():
-                logps_T, entropy_T = self._forward(self.model, batch)
+                logps_T, entropy_T = self._forward(self.model, batch, router_logits)
             if batch is self._idle:
                 (0 * logps_T.sum()).backward()
                 continue
             loss = self._loss(batch, logps_T, fixed, sums)
+            if router_logits:
+                loss = loss + self.router_coefficient * self._balance(batch, rows, router_logits, sums)
             loss.backward()
             sums.add(len(logps_T), loss=loss, entropy=entropy_T.sum())
         norm = self._clip()
@@ -175,10 +180,22 @@ class GRPOLearner:
             sums.add(kl=kl_T.sum())
         return (loss_T * batch.weights_T).sum()
 
-    def _forward(self, model: Any, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
+    def _balance(
+        self, batch: MicroBatch, rows: Sequence[Row], router_logits: list[torch.Tensor], sums: Sums
+    ) -> torch.Tensor:
+        """The auxiliary loss of a micro-batch: its part of the step's, by the tokens that it has."""
+        counts_N = readers(batch)
+        total = sum(len(row.prompt_ids) + len(s.token_ids) - 1 for row in rows for s in row.sequences)
+        balance = load_balancing(router_logits, counts_N, self.model.num_experts_per_tok) * counts_N.sum() / total
+        sums.add(aux_loss=balance)
+        return balance
+
+    def _forward(
+        self, model: Any, batch: MicroBatch, router_logits: list[torch.Tensor] | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """logps_T and entropy_T, in one pass through the model, wherever its weights are."""
         compute: Callable[[], tuple[torch.Tensor, torch.Tensor]] = partial(
-            token_logprobs, model, batch, self.policy.sampling.temperature
+            token_logprobs, model, batch, self.policy.sampling.temperature, router_logits
         )
         with self.policy.placement.autocast():
             return compute() if self.sharded is None else self.sharded(compute)

@@ -18,15 +18,21 @@ CHUNK_ELEMENTS = 2**24
 """Logits held at a time: 64 MiB in float32."""
 
 
-def trained_hidden(model: PreTrainedModel, batch: MicroBatch) -> torch.Tensor:
-    """The last hidden state (T, D) before each trained token, which predicts it."""
-    return _hidden(model, batch)[batch.rows_T, batch.columns_T]
+def trained_hidden(
+    model: PreTrainedModel, batch: MicroBatch, router_logits: list[torch.Tensor] | None = None
+) -> torch.Tensor:
+    """The last hidden state (T, D) before each trained token, which predicts it. `router_logits`: see
+    `token_logprobs`."""
+    return _hidden(model, batch, router_logits)[batch.rows_T, batch.columns_T]
 
 
-def token_logprobs(model: PreTrainedModel, batch: MicroBatch, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
+def token_logprobs(
+    model: PreTrainedModel, batch: MicroBatch, temperature: float, router_logits: list[torch.Tensor] | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(logps_T, entropy_T) in nats, in float32 at least: of each trained token under softmax(logits / temperature), and
-    the entropy of that distribution (without gradient)."""
-    hidden_TD = trained_hidden(model, batch)
+    the entropy of that distribution (without gradient). A list `router_logits` is filled with those of each layer with
+    experts (R S, experts)."""
+    hidden_TD = trained_hidden(model, batch, router_logits)
     rows = max(1, CHUNK_ELEMENTS // model.get_output_embeddings().weight.shape[0])
     chunks = list(zip(hidden_TD.split(rows), batch.targets_T.split(rows), strict=True))
     parts = [
@@ -73,7 +79,7 @@ def _packing_error(model: PreTrainedModel) -> float:
     return float((ours - torch.tensor(theirs, device=ours.device)).abs().max())
 
 
-def _hidden(model: PreTrainedModel, batch: MicroBatch) -> torch.Tensor:
+def _hidden(model: PreTrainedModel, batch: MicroBatch, router_logits: list[torch.Tensor] | None) -> torch.Tensor:
     """The last hidden states (R, S, D) of packed rows."""
     config: Any = model.config.get_text_config()
     window = getattr(config, "sliding_window", None)
@@ -84,7 +90,12 @@ def _hidden(model: PreTrainedModel, batch: MicroBatch) -> torch.Tensor:
     else:
         masks = _ready(model, batch.mask_RSS(None if layer_types else window))
     backbone: Any = model.base_model
-    out = backbone(input_ids=batch.input_ids_RS, attention_mask=masks, position_ids=batch.positions_RS, use_cache=False)
+    inputs = {"input_ids": batch.input_ids_RS, "attention_mask": masks, "position_ids": batch.positions_RS}
+    if router_logits is None:
+        out = backbone(**inputs, use_cache=False)
+    else:
+        out = backbone(**inputs, use_cache=False, output_router_logits=True)
+        router_logits.extend(out.router_logits)
     return out.last_hidden_state  # type: ignore[no-any-return]
 
 
