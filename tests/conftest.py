@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def tiny_lm() -> Callable[..., LanguageModel]:
-    """A maker of tiny models: `tiny_lm("llama" | "qwen2" | "gemma3" | "gpt2", seed=0, chat=False, double=False)`."""
+    """A maker of tiny models: `tiny_lm("llama", seed=0, chat=False, double=False)`, or another of `ARCHITECTURES`."""
     from tiny import make_lm
 
     return make_lm

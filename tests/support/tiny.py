@@ -16,8 +16,10 @@ from transformers import (
     Gemma3TextConfig,
     GPT2Config,
     LlamaConfig,
+    OlmoeConfig,
     PreTrainedTokenizerFast,
     Qwen2Config,
+    Qwen3MoeConfig,
 )
 
 from shoal.policy.device import Placement
@@ -27,7 +29,9 @@ from shoal.policy.loading import LanguageModel
 from shoal.rollout import Completion, FinishReason, Message, Part, Question, QuestionId, Rollout, Scored
 
 CPU = Placement(torch.device("cpu"), torch.float32)
-ARCHITECTURES = ("llama", "qwen2", "gemma3", "gpt2")
+EXPERTS = ("qwen3_moe", "olmoe")
+"""Mixtures of 4 experts of which each token takes 2, without an auxiliary loss unless a test asks for it."""
+ARCHITECTURES = ("llama", "qwen2", "gemma3", "gpt2", *EXPERTS)
 WINDOW = 5
 """Sliding window of the tiny gemma3: shorter than any row in these tests."""
 
@@ -111,6 +115,14 @@ def make_model(architecture: str = "llama", vocab_size: int = 300, seed: int = 0
         config = Gemma2Config(**common, head_dim=8, sliding_window=WINDOW, layer_types=layers, **capped, **options)
     elif architecture == "grouped":  # several heads of keys and values, each for several queries
         config = LlamaConfig(**common | {"num_attention_heads": 4, "num_key_value_heads": 2}, **options)
+    elif architecture in EXPERTS:
+        experts = {"num_experts": 4, "num_experts_per_tok": 2, "router_aux_loss_coef": 0.0, **options}
+        if architecture == "qwen3_moe":
+            config = Qwen3MoeConfig(
+                **{**common, "head_dim": 8, "moe_intermediate_size": 8, "norm_topk_prob": True, **experts}
+            )
+        else:
+            config = OlmoeConfig(**{**common, "intermediate_size": 8, **experts})
     else:
         config = {"llama": LlamaConfig, "qwen2": Qwen2Config}[architecture](**common, **options)
     torch.manual_seed(seed)
@@ -121,13 +133,20 @@ def make_model(architecture: str = "llama", vocab_size: int = 300, seed: int = 0
     return model.eval()
 
 
+def in_double(model: Any) -> Any:
+    """The model in float64, for which torch has no grouped products of experts."""
+    if model.config.model_type in EXPERTS:
+        model.set_experts_implementation("eager")
+    return model.double()
+
+
 def make_lm(architecture: str = "llama", *, chat: bool = False, double: bool = False, **options: Any) -> LanguageModel:
     tokenizer = make_tokenizer(chat=chat)
     model = make_model(architecture, len(tokenizer), **options)
     eos_id = int(tokenizer.eos_token_id)
     model.config.eos_token_id = model.generation_config.eos_token_id = eos_id
     name = f"tiny-{architecture}"
-    return LanguageModel(name, model.double() if double else model, tokenizer, frozenset([eos_id]), eos_id, 0)
+    return LanguageModel(name, in_double(model) if double else model, tokenizer, frozenset([eos_id]), eos_id, 0)
 
 
 def make_policy(

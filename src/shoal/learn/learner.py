@@ -23,6 +23,7 @@ from shoal.learn.optim import make_optimizer, sum_gradients
 from shoal.learn.prefix import Prefix
 from shoal.learn.prepare import Group, make_groups, mean_own_size, pack
 from shoal.learn.reference import Reference
+from shoal.learn.routers import load_balancing, readers, router_coefficient
 from shoal.learn.sums import Sums
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.attention import attention
@@ -94,6 +95,7 @@ class GRPOLearner:
             checkpointing = sharded is not None or worth_checkpointing(self.model, policy.placement, self.token_budget)
         self.checkpointing = Checkpointing(self.model, checkpointing)
         self.reference = self._reference() if config.beta else None
+        self.router_coefficient = router_coefficient(self.model, config.router_aux_loss_coef, policy.name)
         self.skipped_steps = 0
         self.own_nll: float | None = None
         """Nats for each token of own completions: a running mean over updates, None before the first."""
@@ -137,9 +139,10 @@ class GRPOLearner:
     def _step(self, rows: list[Row], fixed: _Fixed, sums: Sums) -> None:
         """One optimiser step on `rows`. A gradient that is not finite is counted and not applied."""
         self.optimizer.zero_grad(set_to_none=True)
+        read = sum(len(row.prompt_ids) + len(s.token_ids) - 1 for row in rows for s in row.sequences)
         with attention(self.model):  # a checkpointed layer is computed again in the backward pass
             for family in self._families(rows):
-                self._learn(family, fixed, sums)
+                self._learn(family, fixed, sums, read)
         norm = self._clip()
         if torch.isfinite(norm):
             self.optimizer.step()
@@ -149,17 +152,20 @@ class GRPOLearner:
             self.skipped_steps += 1
         self.optimizer.zero_grad(set_to_none=True)
 
-    def _learn(self, family: Family, fixed: _Fixed, sums: Sums) -> None:
-        """Adds the gradient of a family."""
+    def _learn(self, family: Family, fixed: _Fixed, sums: Sums, read: int) -> None:
+        """Adds the gradient of a family. `read`: see `_balance`."""
         with self.checkpointing.active():
             prefix = self._prefix(self.model, family)
         for batch in self._micro_batches(family):
+            router_logits: list[torch.Tensor] | None = [] if self.router_coefficient else None
             with self.checkpointing.active():
-                logps_T, entropy_T = self._forward(self.model, batch, prefix)
+                logps_T, entropy_T = self._forward(self.model, batch, prefix, router_logits)
             if batch is self._idle:
                 (0 * logps_T.sum()).backward()
                 continue
             loss = self._loss(batch, logps_T, fixed, sums)
+            if router_logits:
+                loss = loss + self.router_coefficient * self._balance(batch, read, router_logits, sums)
             loss.backward()
             sums.add(len(logps_T), loss=loss, entropy=entropy_T.sum())
         if prefix is not None:
@@ -187,15 +193,29 @@ class GRPOLearner:
             sums.add(kl=kl_T.sum())
         return (loss_T * batch.weights_T).sum()
 
+    def _balance(self, batch: MicroBatch, read: int, router_logits: Sequence[torch.Tensor], sums: Sums) -> torch.Tensor:
+        """The auxiliary loss of a micro-batch: its part of the step's, by the tokens that it has. `read`: tokens that
+        all completions of the step read."""
+        counts_N = readers(batch)
+        balance = load_balancing(router_logits, counts_N, self.model.num_experts_per_tok) * counts_N.sum() / read
+        sums.add(aux_loss=balance)
+        return balance
+
     def _prefix(self, model: Any, family: Family) -> Prefix | None:
         """The shared prefix of a family; None if it has none."""
         return Prefix(model, family.prefix_ids, self.policy.placement) if family.shared else None
 
-    def _forward(self, model: Any, batch: MicroBatch, prefix: Prefix | None) -> tuple[torch.Tensor, torch.Tensor]:
+    def _forward(
+        self,
+        model: Any,
+        batch: MicroBatch,
+        prefix: Prefix | None,
+        router_logits: list[torch.Tensor] | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """logps_T and entropy_T, in one pass through the model, wherever its weights are."""
         layers = [] if prefix is None else prefix.layers
         compute: Callable[[], tuple[torch.Tensor, torch.Tensor]] = partial(
-            token_logprobs, model, batch, self.policy.sampling.temperature, layers
+            token_logprobs, model, batch, self.policy.sampling.temperature, layers, router_logits
         )
         with self.policy.placement.autocast():
             return compute() if self.sharded is None else self.sharded(compute)
@@ -226,9 +246,10 @@ class GRPOLearner:
         return torch.nn.utils.clip_grad_norm_(weights, self.max_grad_norm)
 
     def _families(self, rows: list[Row]) -> list[Family]:
-        """This rank's part of `rows`. With sharded weights, where all ranks make as many passes, nothing is shared."""
+        """This rank's part of `rows`. Nothing is shared with sharded weights, where all ranks make as many passes, nor
+        where the load of experts counts every position."""
         mine = self.ranks.deal(rows, len)
-        return row_families(mine) if self.sharded is None else [Family(mine)]
+        return [Family(mine)] if self.sharded is not None or self.router_coefficient else row_families(mine)
 
     def _micro_batches(self, family: Family) -> Iterator[MicroBatch]:
         """With sharded weights, `_idle` ones fill up."""

@@ -44,4 +44,5 @@ class Sums:
             "learner/steps": self.steps,
             "learner/skipped_steps": skipped_steps,
         }
-        return metrics | ({"kl": sums["kl"] / tokens} if "kl" in sums else {})
+        metrics |= {"kl": sums["kl"] / tokens} if "kl" in sums else {}
+        return metrics | ({"aux_loss": sums["aux_loss"] / steps} if "aux_loss" in sums else {})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import ARCHITECTURES, WINDOW, assert_same, gradients, make_model, plain_logits, plain_logprobs
+from tiny import ARCHITECTURES, WINDOW, assert_same, gradients, in_double, make_model, plain_logits, plain_logprobs
 
 from shoal.errors import UserError
 from shoal.learn import logprobs
@@ -59,7 +59,7 @@ def backward(model: Any, logps: torch.Tensor) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("budget", [1000, 30, 8], ids=["one pass", "some", "one sequence each"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_packing_changes_neither_log_probabilities_nor_gradients(architecture: str, budget: int) -> None:
-    model = make_model(architecture).double()
+    model = in_double(make_model(architecture))
     logps, _, passes = packed(model, budget, temperature=0.7)
     expected = separate(model, temperature=0.7)
     assert logps.dtype == torch.float64

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import torch
 from test_learner import LOSSES, ByHand, make_learner, perturb, record, rollouts
-from tiny import assert_same, make_policy, weights
+from test_routers import own_aux_loss, read_by
+from tiny import EXPERTS, assert_same, make_policy, weights
 
 from shoal.config.learner import LearnerConfig
 from shoal.learn.losses import kl_k3, policy_loss, token_weights
@@ -33,17 +34,21 @@ def trl_loss(
     advantages_B: torch.Tensor,
     mask_BT: torch.Tensor,
     num_items: float,
+    aux_loss: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, list[float]]]:
     """What GRPOTrainer would minimise in the optimiser step of a batch of `num_items` tokens, without accumulation of
-    gradients, and the metrics it would log."""
+    gradients, and the metrics it would log. `aux_loss`: of the routers of a mixture of experts."""
     trainer = grpo_trainer.GRPOTrainer.__new__(grpo_trainer.GRPOTrainer)
     trainer.__dict__.update(
-        _get_per_token_logps_and_entropies=lambda *_, **__: (logps_BT, torch.zeros_like(logps_BT), None),
+        _get_per_token_logps_and_entropies=lambda *_, **__: (logps_BT, torch.zeros_like(logps_BT), aux_loss),
         _entropy_bonus_enabled=False,
         _metrics={"train": defaultdict(list)},
-        accelerator=SimpleNamespace(num_processes=1, gather=lambda x: x, reduce=lambda x, reduction: x),
+        accelerator=SimpleNamespace(
+            num_processes=1, gather=lambda x: x, gather_for_metrics=lambda x: x, reduce=lambda x, reduction: x
+        ),
         args=SimpleNamespace(delta=None, use_bias_correction_kl=False, steps_per_generation=1),
-        aux_loss_enabled=False,
+        aux_loss_enabled=aux_loss is not None,
+        router_aux_loss_coef=config.router_aux_loss_coef,
         beta=config.beta,
         current_gradient_accumulation_steps=1,
         epsilon_high=config.epsilon_high,
@@ -131,7 +136,14 @@ class ByTRL(ByHand):
         advantages = torch.cat([self.advantages(s) for s in order])
         mask = padded([torch.ones(len(logp), dtype=torch.long) for logp in logps])
         rest = (padded(old), padded(reference), advantages, mask, float(mask.sum()))
-        return trl_loss(self.config, padded(logps), *rest)[0]
+        return trl_loss(self.config, padded(logps), *rest, self.aux_loss(order))[0]
+
+    def aux_loss(self, order: list[Scored]) -> torch.Tensor | None:
+        """That of the model's own forward pass on the batch. TRL lets it read the last token of each completion too,
+        which predicts nothing and is not computed here."""
+        if self.config.router_aux_loss_coef == "auto":
+            return None
+        return own_aux_loss(self.model, read_by(self.policy, order))
 
 
 def padded(rows: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -154,3 +166,18 @@ def test_the_whole_update_is_that_of_trls_loss(loss_type: str, beta: float) -> N
         assert_same(actual, expected, TOLERANCE)
     assert_same(weights(learner.model), weights(theirs.model), TOLERANCE)
     assert metrics["clip_ratio/high_mean"] > 0
+
+
+@pytest.mark.parametrize("architecture", EXPERTS)
+def test_the_update_of_a_mixture_of_experts_is_that_of_trls_loss(architecture: str) -> None:
+    """With the auxiliary loss of its routers."""
+    config = config_of("dr_grpo", 0.3, router_aux_loss_coef=0.5)
+    policy = make_policy(architecture, double=True, max_completion_length=LONGEST)
+    learner = make_learner(policy, sgd=True, **config.model_dump(exclude={"learning_rate"}))
+    theirs = ByTRL(policy, config, torch.optim.SGD, 1e-2)
+    perturb(policy.lm.model, theirs.model)
+    found = record(learner)
+    learner.update(rollouts(), seed=3)
+    theirs.update(rollouts(), seed=3)
+    for actual, expected in zip(found, theirs.gradients, strict=True):
+        assert_same(actual, expected, TOLERANCE)
