@@ -4,8 +4,8 @@ r"""In which form a completion gives its answer, and how the answer is taken out
     extract("Half of 24 is 12.", "last_number")                    # "12"
     in_form("12", "boxed")                                         # "\boxed{12}"
 
-Strangers write the texts. All forms but a pattern of one's own take linear time, and answers are taken out in the
-process that scores them, which is stopped if it takes too long.
+Strangers write the texts, and somebody else may write the pattern. All forms but a pattern take linear time; the search
+for a pattern ends after a second, and then finds nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
+import regex
+
+LONGEST_SEARCH: Final = 1.0
+"""Seconds that a pattern may search one text."""
 FORMS: Final = ("whole", "tag", "boxed", "last_number", "last_line")
 """whole: all of the completion. tag: what stands in its last <answer> </answer>. boxed: in its last \\boxed{ }.
 last_number: its last number, without commas between thousands. last_line: its last line that is not empty."""
@@ -31,8 +35,8 @@ def check_form(form: str) -> str:
     if not is_pattern(form):
         return form
     try:
-        groups = re.compile(form).groups
-    except (re.error, RecursionError, OverflowError) as error:
+        groups = regex.compile(form).groups
+    except (regex.error, RecursionError, OverflowError) as error:
         raise ValueError(f"{form!r} is none of {', '.join(FORMS)}, and no regular expression: {error}") from None
     if groups != 1:
         raise ValueError(
@@ -55,7 +59,10 @@ def extract(text: str, form: str) -> str | None:
             return numbers[-1].replace(",", "").replace("−", "-") if numbers else None
         case "last_line":
             return text.rstrip().rpartition("\n")[2].strip() or None
-    found = [match[1] for match in re.finditer(form, text)]
+    try:
+        found = [match[1] for match in regex.finditer(form, text, timeout=LONGEST_SEARCH)]
+    except TimeoutError:
+        return None
     return found[-1].strip() if found and found[-1] is not None else None
 
 

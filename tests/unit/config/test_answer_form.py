@@ -95,3 +95,7 @@ def test_other_forms_are_refused(form: str, message: str) -> None:
         check_form(form)
     with pytest.raises(ValueError, match="is none of"):
         TaskSpec(name="x", answer=form)
+
+
+def test_a_pattern_that_takes_for_ever_finds_nothing() -> None:
+    assert extract("a" * 10_000, "(a|aa)+b") is None
