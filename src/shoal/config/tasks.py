@@ -54,8 +54,9 @@ class TasksConfig(Section):
     answer: str = "task"
     """What of a completion is the answer: whole, tag, boxed, last_number, last_line
     or a regular expression with one group. task: what each task says, otherwise whole."""
-    partial_credit: bool = False
-    """Give a task's own partial scores, as the paper does; otherwise 1 for a full answer and 0 for all else."""
+    partial_credit: bool | Annotated[int, Field(ge=2)] = False
+    """Give a task's own partial scores, as the paper does; otherwise 1 for a full answer and 0 for all else. A number:
+    they fade out over so many rounds."""
     score_timeout: float = Field(2.0, gt=0, allow_inf_nan=False)
     """Seconds of processor time that scoring one completion may take, before it counts as 0."""
 

@@ -31,6 +31,7 @@ from shoal.policy.language import LanguagePolicy
 from shoal.protocols import Learner, Policy, Selection, Swarm
 from shoal.protocols import Verifier as AnyVerifier
 from shoal.rewards import Combined, RankedSwarm, Rankings, RewardVerifier, rewards_of
+from shoal.rewards.fading import FadingScorer
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import hash_of
 from shoal.runs.failed_scoring import FailedScoring
@@ -153,7 +154,12 @@ class Nodes:
 
     def make_scorer(self, name: str) -> Scorer:
         """The scorer of one node."""
-        return Scorer(self.tasks, self.scoring)
+        credit = self.config.tasks.partial_credit
+        if isinstance(credit, bool):
+            return Scorer(self.tasks, self.scoring)
+        if self.config.rewards:
+            raise UserError("tasks.partial_credit as a number of rounds goes with no [[rewards]]: use true or false")
+        return FadingScorer(self.tasks, self.scoring, name, credit)
 
     @property
     def advice(self) -> str:

@@ -93,7 +93,7 @@ class Verifier:
                     self._trouble.add(f"task {job.question.task!r}", result.detail or result.failure)
             pending = pending[len(done) :]
         self.failures.update(result.failure for result in results.values() if result.failure)
-        return {job: reward(result, self.config.partial_credit) for job, result in results.items()}
+        return {job: reward(result, bool(self.config.partial_credit)) for job, result in results.items()}
 
     def _run(self, jobs: list[Job]) -> list[Result]:
         """Results of the first of `jobs`, at least one: of all, or up to the one that the worker did not survive."""

@@ -57,7 +57,7 @@ def examined(tasks: Tasks, candidate: Candidate) -> Iterator[Made | Verdict]:
     if not verdict.reason:
         make(tasks, candidate.question)
         yield Made()
-        partial = tasks.config.partial_credit
+        partial = bool(tasks.config.partial_credit)
         rewards = {
             text: reward(score(tasks, candidate.question, text), partial) if len(text) <= MAX_TEXT else 0.0
             for text in dict.fromkeys(candidate.texts)

@@ -22,6 +22,8 @@ from shoal.errors import UserError
 FLAGS = [(name, field) for name, field in settings_of(Config) if name not in NOT_FLAGS]
 
 
+CHOSEN: dict[str, tuple[str, Any]] = {"tasks.answer": ("boxed", "boxed"), "tasks.partial_credit": ("true", True)}
+"""Values that are not the default, as text and as they are, where `another` finds none."""
 RUN_SETTINGS = [n for names in COMMON.values() for n in names if not n.startswith("network.")]
 
 
@@ -55,7 +57,7 @@ def another(field: FieldInfo) -> tuple[str, Any]:
 
 @pytest.mark.parametrize(("name", "field"), FLAGS, ids=[name for name, _ in FLAGS])
 def test_every_setting_has_its_flags(name: str, field: FieldInfo) -> None:
-    text, value = ("boxed", "boxed") if name == "tasks.answer" else another(field)
+    text, value = CHOSEN.get(name) or another(field)
     leaf = SHORT.get(name, name.rpartition(".")[2])
     for flag in {f"--{name}", f"--{leaf}", f"--{name}".replace("_", "-"), f"--{leaf}".replace("_", "-")}:
         for argv in ([flag, text], [f"{flag}={text}"]):

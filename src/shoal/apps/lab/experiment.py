@@ -43,7 +43,7 @@ class Experiment(Nodes):
     def make_scorer(self, name: str) -> Scorer:
         scoring = self.scoring if name in self.rewarded else self.verifier
         if self.experiment.shuffle == "none":
-            return Scorer(self.tasks, scoring)
+            return super().make_scorer(name) if scoring is self.scoring else Scorer(self.tasks, scoring)
         spared = name if self.experiment.shuffle == "external" else ""
         return ShufflingScorer(self.tasks, scoring, self.config.seed, spared)
 

@@ -1,0 +1,40 @@
+"""Partial credit that fades out: steps to begin with, and in the end the right answer alone.
+
+    scorer = FadingScorer(tasks, verifier, node="ada", rounds=50)
+
+In round 1 of 50 a partial score counts in full, in round 26 half, after round 50 nothing. A full score is always 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from shoal.protocols import Tasks, Verifier
+from shoal.rewards.scorer import Scorer
+from shoal.rollout import Rollout, Scored
+
+
+class FadingScorer(Scorer):
+    """Own and others' rollouts get the credit of the round that the node is in. So others' rollouts that wait in the
+    pool keep that of the round in which they came."""
+
+    def __init__(self, tasks: Tasks, verifier: Verifier, node: str, rounds: int) -> None:
+        """`node`: whose rollouts tell the round; a node scores its own first. `rounds`: until nothing is left."""
+        super().__init__(tasks, verifier)
+        self.node = node
+        self.rounds = rounds
+        self.round = 1
+
+    def score(self, rollouts: Sequence[Rollout | Scored]) -> list[Scored]:
+        found = super().score(rollouts)
+        self.round = max([self.round, *(s.rollout.round for s in found if s.rollout.node == self.node)])
+        weight = max(0.0, 1 - (self.round - 1) / self.rounds)
+        return [faded(scored, weight) for scored in found]
+
+
+def faded(scored: Scored, weight: float) -> Scored:
+    """The rollout with its partial scores times `weight`."""
+    rewards = tuple(reward if reward >= 1 else reward * weight for reward in scored.rewards)
+    return msgspec.structs.replace(scored, rewards=rewards)
