@@ -162,7 +162,7 @@ def _object(one: Found) -> dict[str, Any]:
         "right": {"value": right.value, "low": right.low, "high": right.high},
         "in_form": one.form_share,
         "live": one.live_share,
-        "cut": one.truncated,
+        "cut": one.truncated / max(1, one.G * len(one.right)),
         "mean_tokens": sum(one.lengths) / len(one.lengths) if one.lengths else None,
     }
 

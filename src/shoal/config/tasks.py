@@ -9,8 +9,8 @@ from pydantic import Field, field_validator
 from shoal.config.answer_form import check_form
 from shoal.config.section import Section
 
-EASY: Final = {"pond": 16, "tide": 16, "tagged": 32}
-"""Suites for models of a million parameters: the longest completions, in tokens."""
+EASY: Final = {"pond": 16, "tide": 16, "tagged": 32, "reef": 24}
+"""Suites with short answers: the longest completions, in tokens."""
 
 
 class TaskSpec(Section):
@@ -42,8 +42,9 @@ class TasksConfig(Section):
     """Where questions come from and how answers are scored."""
 
     suite: str = "pond"
-    """Tasks: pond, tide, tagged (easy ones for guppy) or paper (harder ones). pond: nine tasks that guppy can learn.
-    tide: other easy tasks. tagged: those of pond, answered between tags. paper: the nine tasks of the paper."""
+    """Tasks: pond, tide, tagged (easy ones for guppy), reef (for small pretrained models) or paper (harder ones). pond:
+    nine tasks that guppy can learn. tide: other easy tasks. tagged: those of pond, answered between tags. reef: eight
+    tasks with three worked examples. paper: the nine tasks of the paper."""
     only: list[str] = []
     """Only this task of the suite. It can be given several times."""
     tasks: list[TaskSpec] = []

@@ -2,7 +2,8 @@
 
 `paper`: the nine tasks of arXiv 2509.08721. `pond`: nine easy ones that a model of a million parameters can learn.
 `tide`: seven other easy ones, on which hyper-parameters are chosen, so that results on `pond` are not. `tagged`: those
-of `pond` with the answer between tags, which leaves room for other text.
+of `pond` with the answer between tags, which leaves room for other text. `reef`: eight for pretrained models of 100 to
+500 million parameters, with three worked examples.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Do not explain your reasoning inside the answer tags, provide only the final ans
 _PARAMETERS = tomllib.loads((files("shoal.tasks") / "suites.toml").read_text("utf-8"))
 
 
-def _specs(suite: str, **settings: str) -> list[TaskSpec]:
+def _specs(suite: str, **settings: str | int) -> list[TaskSpec]:
     tasks = _PARAMETERS[suite].items()
     return [TaskSpec.model_validate({"name": name, "parameters": values, **settings}) for name, values in tasks]
 
@@ -33,6 +34,7 @@ SUITES: dict[str, list[TaskSpec]] = {
     "pond": _specs("pond"),
     "tide": _specs("tide"),
     "tagged": _specs("pond", answer="tag"),
+    "reef": _specs("reef", examples=3),
     "paper": _specs("paper", answer="tag", system_prompt=SYSTEM_PROMPT),
 }
 
