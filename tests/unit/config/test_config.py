@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -271,7 +272,7 @@ def test_assignments_are_checked() -> None:
 def test_what_is_said_of_learning_rates_is_so() -> None:
     """Whoever changes one finds here where it is written."""
     guppy, other, adapters = (
-        f"{rate:g}".replace("e-0", "e-")
+        f"{Decimal(f'{rate:g}').normalize():e}"
         for rate in (GUPPY_RATE, PRETRAINED_RATE, default_learning_rate("some/model", adapters=True))
     )
     meaning = dict(settings_of(Config))["learner.learning_rate"].description or ""
