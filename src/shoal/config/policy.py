@@ -11,7 +11,7 @@ from shoal.config.section import Section
 GUPPY: Final = "guppy"
 GUPPY_RATE: Final = 2e-4
 PRETRAINED_RATE: Final = 2e-5
-"""Learning rates for all weights."""
+"""Learning rates for all weights. A test names the pages that say them."""
 
 
 class PolicyConfig(Section):
@@ -27,8 +27,8 @@ class PolicyConfig(Section):
     num_generations: int = Field(8, ge=1)
     """G: completions for each question."""
     max_completion_length: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """The longest completion, in tokens. auto: 16 in `pond` and `tide`, 32 in `tagged`, 24 in `reef`, 256 in `paper`; for tasks of
-    your own as their right answers need, 64 if they do not tell these."""
+    """The longest completion, in tokens. auto: 16 in `pond` and `tide`, 32 in `tagged`, 256 in `paper`; for tasks of
+    your own, and with worked examples, as right answers need; 64 if the tasks do not tell these."""
     temperature: float = Field(1.0, gt=0, allow_inf_nan=False)
     """Softmax temperature of decoding."""
     top_p: float = Field(1.0, gt=0, le=1)

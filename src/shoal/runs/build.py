@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -34,6 +33,7 @@ from shoal.rewards import Combined, RankedSwarm, Rankings, RewardVerifier, rewar
 from shoal.rewards.fading import FadingScorer
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import hash_of
+from shoal.runs.cores import usable_cores
 from shoal.runs.failed_scoring import FailedScoring
 from shoal.runs.models import (
     count_workers,
@@ -173,6 +173,14 @@ class Nodes:
         """What answers that ignore the question get of the held-out ones."""
         return blind_baseline(self.tasks, self.held_out)
 
+    def check_scoring(self) -> None:
+        """Raises `UserError` if every answer since the last call failed to be scored."""
+        if self.ranks.any(self.failing.all_failed()):
+            raise UserError(
+                f"no answer could be scored: {self.scoring.trouble or self.verifier.trouble}; mend the scorer, and let "
+                "it return 0 for an answer that it cannot read"
+            )
+
     def is_evaluated(self, node: Node) -> bool:
         """Whether `node` is asked held-out questions."""
         return True
@@ -240,7 +248,7 @@ class Nodes:
         if not count:
             return list(make_policies(config, sources, checkpoint, self.placement, self.ranks, status))
         status(f"starting {count} worker processes")
-        threads = config.threads or max(1, (os.cpu_count() or 1) // count)
+        threads = config.threads or max(1, usable_cores() // count)
         self.workers = Workers(partial(make_nodes, config, checkpoint, threads), learning, count, threads)
         return [
             RemotePolicy(self.workers, name) if name in learning else endpoint_policy(config, source)

@@ -1,7 +1,7 @@
 """What a run's `auto` settings become, chosen from its models, its tasks and this machine, with a line on each.
 
     config, lines = choose(config)
-    lines[0]              # "answers        at most 24 tokens: right answers have at most 2 characters (...)"
+    lines[0]              # "answers        at most 24 tokens: right answers have at most 2 bytes (...)"
 
 `Config.resolved` knows only the settings themselves; this also looks at the tasks' right answers and at the load. A
 run keeps what was chosen in its `config.toml`.
@@ -9,27 +9,25 @@ run keeps what was chosen in its `config.toml`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
+from shoal.config.answer_form import in_form, is_pattern
 from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
-from shoal.config.tasks import EASY, TaskSpec
+from shoal.config.tasks import EASY, TasksConfig
 from shoal.parallel.ranks import ALONE, Ranks
-from shoal.runs.cores import busy_cores, usable_cores
+from shoal.runs.cores import free_cores, usable_cores
 from shoal.runs.models import count_workers, number, place_rank
 from shoal.tasks import Answered, Task, Tasks
 
 REASONING: Final = 256
 """Tokens for an answer that thinks before it says what is right."""
 UNKNOWN: Final = 64
-"""Tokens for answers to a task that does not tell its right ones."""
+"""Tokens for an answer among other text, and to a task that does not tell its right ones."""
 LOOKED_AT: Final = 64
 """Questions of a task whose right answers are looked at."""
 ROOM: Final = 16
 """Tokens beside a right answer: nothing is learned from answers that are all cut before they are right."""
-MARKS: Final = 16
-"""Tokens of <answer> </answer>, or of a box."""
 
 
 def choose(config: Config, ranks: Ranks = ALONE) -> tuple[Config, list[str]]:
@@ -37,16 +35,13 @@ def choose(config: Config, ranks: Ranks = ALONE) -> tuple[Config, list[str]]:
     cannot be made."""
     chosen = config.model_copy(deep=True)
     lines: dict[str, str] = {}
-    if config.policy.max_completion_length == "auto" and config.tasks.tasks:
-        tasks = Tasks(config.tasks)
-        chosen.policy.max_completion_length, why = longest_answer(tasks.tasks, tasks.specs)
-    else:
-        why = "the tasks ask for reasoning" if config.tasks.suite not in EASY else f"as {config.tasks.suite} needs"
+    if config.policy.max_completion_length == "auto":
+        length, why = choose_length(config.tasks)
+        chosen.policy.max_completion_length = length
+        lines["answers"] = f"at most {length} tokens: {why} (--max-completion-length)"
     if config.threads == 0:
         chosen.threads, lines["threads"] = choose_threads(config, ranks)
     chosen = chosen.resolved()
-    if config.policy.max_completion_length == "auto":
-        lines["answers"] = f"at most {chosen.policy.max_completion_length} tokens: {why} (--max-completion-length)"
     if config.learner.learning_rate == "auto" and chosen.learner.learning_rate != "auto":
         kind = "adapters" if config.policy.lora_r else "all weights"
         lines["learning rate"] = f"{chosen.learner.learning_rate:g}, for {kind} of this model (--learning-rate)"
@@ -63,35 +58,42 @@ def choose(config: Config, ranks: Ranks = ALONE) -> tuple[Config, list[str]]:
     return chosen, [f"{name:15}{text}" for name, text in sorted(lines.items())]
 
 
-def longest_answer(tasks: Sequence[Task], specs: Sequence[TaskSpec]) -> tuple[int, str]:
-    """The longest completion that tasks of one's own need, in tokens, and why."""
-    if any(spec.answer != "whole" and spec.system_prompt and not spec.examples for spec in specs):
+def choose_length(config: TasksConfig) -> tuple[int, str]:
+    """The longest completion that tasks need, in tokens, and why. Raises `UserError` for tasks that cannot be made."""
+    if not config.tasks and config.suite in EASY and (config.examples, config.answer) == ("task", "task"):
+        return EASY[config.suite], f"{config.suite} needs no more"
+    tasks = Tasks(config)
+    free = [spec for spec in tasks.specs if spec.answer != "whole" and not spec.examples]
+    if any(spec.system_prompt for spec in free):
         return REASONING, "a system prompt may ask for reasoning"
-    right = [
-        answer
-        for task in tasks
-        if isinstance(task, Answered)
-        for index in range(LOOKED_AT)
-        if (answer := task.answer(task.question(0, index).id)) is not None
-    ]
-    if not right or not all(isinstance(task, Answered) for task in tasks):
-        return UNKNOWN, "the tasks do not tell their right answers"
-    longest = max(len(answer.encode()) for answer in right)  # a token is at least a byte
-    marks = MARKS * any(spec.answer in ("tag", "boxed") for spec in specs)
-    tokens = -(-(longest + marks + ROOM) // 8) * 8
-    return min(REASONING, tokens), f"right answers have at most {longest} characters"
+    right = [right_answers(task, spec.answer) for task, spec in zip(tasks.tasks, tasks.specs, strict=True)]
+    longest = max((len(answer.encode()) for answers in right for answer in answers), default=0)
+    tokens = -(-(longest + ROOM) // 8) * 8  # a token is at least a byte
+    if tokens < UNKNOWN and not all(right):
+        return UNKNOWN, "not all tasks tell their right answers"
+    if tokens < UNKNOWN and free:
+        return UNKNOWN, "right answers may stand among other text"
+    return min(REASONING, tokens), f"right answers have at most {longest} bytes"
+
+
+def right_answers(task: Task, form: str) -> list[str]:
+    """Right answers to questions of `task`, with the marks that `form` asks for; none where it does not tell them."""
+    if not isinstance(task, Answered):
+        return []
+    known = (task.answer(task.question(0, index).id) for index in range(LOOKED_AT))
+    return [answer if is_pattern(form) else in_form(answer, form) for answer in known if answer is not None]
 
 
 def choose_threads(config: Config, ranks: Ranks = ALONE) -> tuple[int, str]:
     """The threads that this process, or each of its workers, computes with, and a line about them."""
-    cores, busy = usable_cores(), busy_cores()
+    cores = usable_cores()
     models = config.policy.model
     learning = {f"node-{n + 1}": models[n % len(models)] for n in range(config.swarm.nodes)}
     learning = {name: model for name, model in learning.items() if not is_endpoint(model)}
     workers = count_workers(config, learning, place_rank(config, ranks), ranks, joined=False)
-    if workers:  # each has one thread or more, and they share cores with others fairly
-        threads = max(1, cores // workers)
-        return threads, f"{threads} in each of {workers} processes, on {cores} cores (--threads)"
-    free = max(1, round(cores - busy))
-    why = f": other programs keep {busy:.1f} busy" if free < cores else ""
-    return max(1, free // ranks.local_size), f"{free} for {cores} cores{why} (--threads)"
+    processes = workers or ranks.local_size
+    free = cores if workers else free_cores()  # processes share cores with others fairly, threads wait for each other
+    threads = max(1, free // processes)
+    each = f" in each of {processes} processes" if processes > 1 else ""
+    why = ", as other programs keep the rest busy" if free < cores else ""
+    return threads, f"{threads}{each} on {cores} cores{why} (--threads)"

@@ -1,4 +1,4 @@
-"""How many processor cores a run may use, and how many of them are free."""
+"""How many processor cores a run may use, and how many of them other processes leave free."""
 
 from __future__ import annotations
 
@@ -21,8 +21,13 @@ def usable_cores() -> int:
     return cores
 
 
+def free_cores() -> int:
+    """Of the cores that this process may use, about how many are free now; one at least."""
+    return max(1, min(usable_cores(), round((os.cpu_count() or 1) - busy_cores())))
+
+
 def busy_cores() -> float:
-    """About how many cores other processes keep busy now. Those of low priority do not count: they step aside."""
+    """About how many of the machine's cores are busy now. Processes of low priority do not count: they step aside."""
     before = _ticks()
     if before:
         time.sleep(LOOK)

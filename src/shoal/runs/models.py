@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +28,7 @@ from shoal.policy.loading import LanguageModel, display_name, load, load_base, s
 from shoal.policy.lora import add_adapters, restore_adapters
 from shoal.protocols import Policy
 from shoal.rollout import seed_of
+from shoal.runs.cores import usable_cores
 
 SMALL: Final = 20_000_000
 """Parameters up to which workers help: a larger model keeps all cores busy by itself."""
@@ -54,7 +54,7 @@ def count_workers(config: Config, learning: Mapping[str, str], placement: Placem
                 "vLLM or several ranks; use --workers 0 or auto"
             )
         return min(wanted, len(learning))
-    count = min(len(learning), (os.cpu_count() or 1) // max(1, config.threads))
+    count = min(len(learning), usable_cores() // max(1, config.threads))
     completions = config.rounds * len(learning) * config.swarm.local * config.policy.num_generations
     if not possible or count < 2 or completions < WORTH_WORKERS:
         return 0
@@ -212,8 +212,8 @@ def sampling_of(config: Config) -> Sampling:
 
 
 def use_threads(config: Config, ranks: Ranks = ALONE) -> None:
-    """Uses as many threads as `config` says, or all cores, divided among the ranks of this machine."""
-    torch.set_num_threads(config.threads or max(1, (os.cpu_count() or 1) // ranks.local_size))
+    """Uses as many threads as `config` says, or all usable cores, divided among the ranks of this machine."""
+    torch.set_num_threads(config.threads or max(1, usable_cores() // ranks.local_size))
 
 
 def number(value: int | str) -> int:

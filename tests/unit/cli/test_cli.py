@@ -401,7 +401,7 @@ def test_a_disk_that_fills_up_on_the_way(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     fakes.policy = lambda: Parrot(save=save)
-    said = complaint(SMALL, capsys)
+    said = complaint([*SMALL, "--checkpoint-every", "1"], capsys)
     assert said.startswith(
         f"cannot write {Path('out/checkpoints/round-000002')}: the disk is full; free some space, then"
     )
@@ -430,7 +430,7 @@ def test_a_real_disk_that_fills_up_on_the_way(fakes: SimpleNamespace, here: Path
         pytest.skip("cannot mount a small disk")
     try:
         fakes.policy = grown(500_000)
-        said = complaint([*SMALL, "--out", "disk/run", "--rounds", "9"], capsys)
+        said = complaint([*SMALL, "--out", "disk/run", "--rounds", "9", "--checkpoint-every", "1"], capsys)
         assert "the disk is full; free some space, then --resume goes on after round" in said
         with RunFolder.open(disk / "run") as folder:
             latest = folder.latest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from shoal.config.load import make_config, read_config
+from shoal.config.policy import GUPPY_RATE, PRETRAINED_RATE, default_learning_rate
 from shoal.config.section import Section, settings_of
 from shoal.config.settings import Config
 from shoal.config.tasks import TaskSpec
@@ -265,3 +267,15 @@ def test_assignments_are_checked() -> None:
         config.swarm.nodes = 0
     with pytest.raises(ValueError, match="nods"):
         config.swarm.nods = 3  # type: ignore[attr-defined]
+
+
+def test_what_is_said_of_learning_rates_is_so() -> None:
+    """Whoever changes one finds here where it is written."""
+    guppy, other, adapters = (
+        f"{Decimal(f'{rate:g}').normalize():e}"
+        for rate in (GUPPY_RATE, PRETRAINED_RATE, default_learning_rate("some/model", adapters=True))
+    )
+    meaning = dict(settings_of(Config))["learner.learning_rate"].description or ""
+    assert f"auto: {guppy} for guppy, {other} for other models" in meaning
+    page = (Path(__file__).parents[3] / "docs/start/own-model.md").read_text()
+    assert f"| `--learning-rate` | {other} for pretrained models ({adapters} with LoRA)" in page

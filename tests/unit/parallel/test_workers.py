@@ -171,7 +171,7 @@ def test_auto_is_for_several_small_nodes_on_a_processor(tmp_path: Path, monkeypa
     from shoal.parallel.ranks import ALONE
     from shoal.runs.models import count_workers
 
-    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr("shoal.runs.models.usable_cores", lambda: 4)
     large = tmp_path / "large"
     transformers.LlamaConfig(hidden_size=1024, num_hidden_layers=2, vocab_size=8192).save_pretrained(large)
     auto, cpu = with_workers("auto"), placed("cpu")

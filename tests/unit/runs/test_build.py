@@ -13,6 +13,7 @@ from shoal.runs.build import checkpoint_bytes
 def test_a_checkpoint_has_weights_and_the_optimizer_s_states(tiny_policy: Callable[..., LanguagePolicy]) -> None:
     policy = tiny_policy()
     weights = sum(weight.numel() for weight in policy.lm.model.parameters())
-    assert checkpoint_bytes([policy, policy], Config()) == 2 * 4 * 3 * weights, "float32, and AdamW has two moments"
-    with_reference = Config(learner=LearnerConfig(beta=0.1))
+    config = Config().resolved()
+    assert checkpoint_bytes([policy, policy], config) == 2 * 4 * 3 * weights, "float32, and AdamW has two moments"
+    with_reference = Config(learner=LearnerConfig(beta=0.1)).resolved()
     assert checkpoint_bytes([policy], with_reference) == 4 * 4 * weights, "the reference is one more copy"

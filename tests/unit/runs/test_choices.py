@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from shoal.config.load import make_config
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.rollout import Message, Question, QuestionId
-from shoal.runs import choices
+from shoal.runs import choices, cores
 from shoal.runs.choices import choose
 from shoal.runs.cores import busy_cores, usable_cores
 
@@ -38,8 +39,8 @@ class Telling(Silent):
     def __init__(self, length: int = 4) -> None:
         self.length = length
 
-    def answer(self, seed: int, index: int) -> str | None:
-        return None if index % 2 else "9" * self.length
+    def answer(self, question: QuestionId) -> str | None:
+        return None if question.index % 2 else "9" * self.length
 
 
 def config(*tasks: dict[str, Any], **settings: Any) -> Config:
@@ -54,12 +55,16 @@ def here(kind: str, **settings: Any) -> dict[str, Any]:
     ("tasks", "tokens"),
     [
         ([here("Telling")], 24),
-        ([here("Telling", answer="tag")], 40),
+        ([here("Telling", answer="tag")], 64),
+        ([here("Telling", answer="tag", examples=1)], 40),
+        ([here("Telling", answer="is (.+)")], 64),
+        ([here("Telling", answer="boxed", parameters={"length": 60})], 88),
         ([here("Telling", parameters={"length": 40})], 56),
         ([here("Telling", parameters={"length": 4000})], 256),
         ([here("Telling", answer="tag", system_prompt="Think, then answer.")], 256),
         ([here("Silent")], 64),
         ([here("Telling"), here("Silent")], 64),
+        ([here("Telling", parameters={"length": 60}), here("Silent")], 80),
         ([{"name": "gcd"}], 24),
     ],
 )
@@ -67,6 +72,21 @@ def test_answers_are_as_long_as_right_ones_need(tasks: list[dict[str, Any]], tok
     chosen, lines = choose(config(*tasks))
     assert chosen.policy.max_completion_length == tokens
     assert any(line.startswith("answers ") and f"at most {tokens} tokens" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("asked", "tokens"),
+    [
+        ({"suite": "pond"}, 16),
+        ({"suite": "tagged"}, 32),
+        ({"suite": "paper"}, 256),
+        ({"suite": "paper", "only": ["base_conversion"], "examples": 2}, 48),
+        ({"suite": "pond", "only": ["gcd"], "examples": 2}, 24),
+        ({"suite": "pond", "only": ["gcd"], "answer": "last_number"}, 64),
+    ],
+)
+def test_suites_may_be_asked_in_other_ways(asked: dict[str, Any], tokens: int) -> None:
+    assert choose(make_config(SMALL | {"tasks": asked}, "a test"))[0].policy.max_completion_length == tokens
 
 
 def test_what_is_given_stays_and_is_not_spoken_of() -> None:
@@ -92,12 +112,22 @@ def test_it_chooses_once() -> None:
 
 @pytest.mark.parametrize(("busy", "threads"), [(0.0, 4), (0.4, 4), (1.2, 3), (3.9, 1), (9.0, 1)])
 def test_threads_are_the_cores_that_are_free(monkeypatch: pytest.MonkeyPatch, busy: float, threads: int) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(cores, "usable_cores", lambda: 4)
     monkeypatch.setattr(choices, "usable_cores", lambda: 4)
-    monkeypatch.setattr(choices, "busy_cores", lambda: busy)
+    monkeypatch.setattr(cores, "busy_cores", lambda: busy)
     chosen, lines = choose(config(here("Telling"), threads=0))
     assert chosen.threads == threads
     [line] = [line for line in lines if line.startswith("threads")]
-    assert f"{threads} for 4 cores" in line
+    assert f"{threads} on 4 cores" in line
+    assert ("other programs" in line) == (threads < 4)
+
+
+def test_a_share_of_a_large_machine_is_not_less_for_what_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(cores, "usable_cores", lambda: 4)
+    monkeypatch.setattr(cores, "busy_cores", lambda: 50.0)
+    assert cores.free_cores() == 4
 
 
 def test_cores_of_this_machine() -> None:
