@@ -35,9 +35,6 @@ class LearnerConfig(Section):
     beta: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Weight of the KL divergence (k3) to the policy as it was at the start. 0 keeps no copy of that policy. LoRA never
     needs a copy: its base is that policy."""
-    router_aux_loss_coef: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["auto"] = "auto"
-    """Weight of the load-balancing loss of a mixture of experts. auto: what the model's configuration declares. Other
-    models have no such loss."""
     num_iterations: int = Field(1, ge=1)
     """Optimizer steps on each round's rollouts."""
     mask_truncated_completions: bool = False

@@ -95,7 +95,7 @@ class GRPOLearner:
             checkpointing = sharded is not None or worth_checkpointing(self.model, policy.placement, self.token_budget)
         self.checkpointing = Checkpointing(self.model, checkpointing)
         self.reference = self._reference() if config.beta else None
-        self.router_coefficient = router_coefficient(self.model, config.router_aux_loss_coef, policy.name)
+        self.router_coefficient = router_coefficient(self.model, policy.name)
         self.skipped_steps = 0
         self.own_nll: float | None = None
         """Nats for each token of own completions: a running mean over updates, None before the first."""

@@ -1,12 +1,13 @@
 """The load of the experts in a mixture of experts, and the auxiliary loss that keeps it even.
 
-    coefficient = router_coefficient(model, "auto", "Qwen/Qwen3-30B-A3B")   # 0.001, which the model's config declares
+    coefficient = router_coefficient(model, "Qwen/Qwen3-30B-A3B")   # 0.001
 
 Shape suffixes: R rows, S positions in a row, N = R S positions, E experts, T trained tokens.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,16 +17,15 @@ from shoal.errors import UserError
 from shoal.learn.batch import MicroBatch
 
 
-def router_coefficient(model: Any, setting: float | str, name: str) -> float:
-    """The weight of `load_balancing` in the loss: `setting`, or what the model declares if that is "auto". 0 for a
-    model that has no such loss. Raises `UserError` if it has none and `setting` asks for one."""
-    declared: float | None = getattr(model, "router_aux_loss_coef", None)  # transformers sets it where there is one
-    if declared is None and setting not in ("auto", 0):
+def router_coefficient(model: Any, name: str) -> float:
+    """The weight of `load_balancing` in the loss, which the model's configuration declares, as in TRL. 0 for a model
+    without experts. Raises `UserError` for what is no weight."""
+    coefficient: float = getattr(model, "router_aux_loss_coef", 0.0)  # transformers sets it where there are experts
+    if not 0 <= coefficient < math.inf:
         raise UserError(
-            f"model '{name}' ({model.config.model_type}) has no auxiliary loss of a router: leave "
-            "learner.router_aux_loss_coef out"
+            f"model '{name}' declares router_aux_loss_coef = {coefficient} in its config.json: it has to be 0.0 or more"
         )
-    return float(declared or 0.0) if setting == "auto" else float(setting)
+    return coefficient
 
 
 def load_balancing(router_logits: Sequence[torch.Tensor], counts_N: torch.Tensor, top_k: int) -> torch.Tensor:

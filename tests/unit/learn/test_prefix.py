@@ -14,6 +14,7 @@ from tiny import (
     assert_same,
     clone,
     gradients,
+    in_double,
     make_model,
     make_policy,
     make_scored,
@@ -78,7 +79,7 @@ def learned(model: Any, shared: bool, budget: int, checkpointed: bool = False) -
 @pytest.mark.parametrize("budget", [1000, 90, 30], ids=["few passes", "some", "many"])
 @pytest.mark.parametrize("architecture", EVERY)
 def test_sharing_changes_neither_log_probabilities_nor_gradients(architecture: str, budget: int) -> None:
-    model = make_model(architecture).double()
+    model = in_double(make_model(architecture))
     logps, gradient = learned(model, True, budget)
     expected_logps, expected = learned(model, False, budget)
     torch.testing.assert_close(logps, expected_logps, rtol=0, atol=1e-10)
@@ -87,7 +88,7 @@ def test_sharing_changes_neither_log_probabilities_nor_gradients(architecture: s
 
 @pytest.mark.parametrize("architecture", EVERY)
 def test_nor_does_it_where_layers_are_checkpointed(architecture: str) -> None:
-    model = make_model(architecture).double()
+    model = in_double(make_model(architecture))
     expected_logps, expected = learned(model, False, 90)
     logps, gradient = learned(model, True, 90, checkpointed=True)
     torch.testing.assert_close(logps, expected_logps, rtol=1e-5, atol=1e-5)
@@ -112,7 +113,7 @@ def test_a_prefix_is_computed_once_forward_and_backward() -> None:
     backward: list[int] = []
     model.model.layers[0].mlp.register_forward_hook(lambda _m, inputs, _o: forward.append(inputs[0].shape[1]))
     model.model.layers[0].mlp.register_full_backward_hook(lambda _m, _i, out: backward.append(out[0].shape[1]))
-    learned(model.double(), True, 90)
+    learned(in_double(model), True, 90)
     assert forward.count(60) == backward.count(60) == 1
     assert forward.count(70) == backward.count(70) == 1
     assert len(forward) == len(backward) > 5

@@ -9,8 +9,7 @@ import pytest
 import torch
 from test_learner import FAR, ByHand, ids_of, make_learner, record, rollouts
 from test_logprobs import backward, packed, separate
-from tiny import EXPERTS, assert_same, clone, in_double, make_model, make_policy, make_scored
-from torch.overrides import TorchFunctionMode
+from tiny import EXPERTS, InDouble, assert_same, clone, in_double, make_model, make_policy, make_scored
 from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss_func
 
 from shoal.errors import UserError
@@ -23,25 +22,12 @@ CPU = torch.device("cpu")
 EXACT = 1e-9
 
 
-class AllInDouble(TorchFunctionMode):
-    """Leaves tensors in float64 where transformers computes norms and the choice of experts in float32."""
-
-    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
-        is_double = bool(args) and isinstance(args[0], torch.Tensor) and args[0].dtype == torch.float64
-        if is_double and func is torch.Tensor.to and torch.float32 in (*args[1:], *kwargs.values()):
-            return args[0]
-        if is_double and kwargs.get("dtype") is torch.float32:
-            kwargs["dtype"] = torch.float64
-        return func(*args, **kwargs)
-
-
 @pytest.mark.parametrize("budget", [1000, 30, 8], ids=["padded", "some", "one sequence each"])
 @pytest.mark.parametrize("architecture", EXPERTS)
 def test_packed_rows_are_exactly_the_model_s_own_forward_pass(architecture: str, budget: int) -> None:
     """Which experts a token takes depends on no other row, and on no padding."""
     model = in_double(make_model(architecture))
-    with AllInDouble():
+    with InDouble():
         logps, _, _ = packed(model, budget)
         expected = separate(model)
         torch.testing.assert_close(logps, expected, rtol=EXACT, atol=EXACT)
@@ -115,22 +101,6 @@ def test_the_gradient_has_the_auxiliary_loss_s(architecture: str, checkpointing:
     assert 1.9 < metrics["aux_loss"] < 3.0
 
 
-def gradient_of(coefficient: float | str, declared: float) -> dict[str, torch.Tensor]:
-    policy = make_policy("qwen3_moe", double=True, router_aux_loss_coef=declared)
-    learner = make_learner(policy, sgd=True, router_aux_loss_coef=coefficient)
-    (found,) = [record(learner)]
-    metrics = learner.update(rollouts()).metrics
-    assert ("aux_loss" in metrics) == (learner.router_coefficient > 0)
-    return found[0]
-
-
-def test_the_model_declares_its_weight_and_a_setting_takes_precedence() -> None:
-    assert_same(gradient_of("auto", 0.2), gradient_of(0.2, 0.7), EXACT)
-    assert_same(gradient_of(0.0, 0.2), gradient_of("auto", 0.0), EXACT)
-    with pytest.raises(AssertionError):
-        assert_same(gradient_of("auto", 0.2), gradient_of("auto", 0.0))
-
-
 def test_with_several_micro_batches_each_counts_by_its_tokens() -> None:
     policy = make_policy("olmoe", double=True, router_aux_loss_coef=COEFFICIENT)
     found = []
@@ -141,12 +111,20 @@ def test_with_several_micro_batches_each_counts_by_its_tokens() -> None:
     assert found[0] == pytest.approx(found[1], rel=0.2)
 
 
-def test_a_model_without_experts_has_no_such_loss() -> None:
-    model = make_model("llama")
-    assert router_coefficient(model, "auto", "tiny") == 0
-    assert router_coefficient(model, 0.0, "tiny") == 0
-    with pytest.raises(UserError, match=r"^model 'tiny' \(llama\) has no auxiliary loss of a router: leave "):
-        router_coefficient(model, 0.1, "tiny")
+def test_the_model_declares_the_weight() -> None:
+    assert router_coefficient(make_model("llama"), "tiny") == 0
+    assert router_coefficient(make_model("olmoe", router_aux_loss_coef=0.25), "tiny") == 0.25
+
+
+@pytest.mark.parametrize("weight", [-0.1, float("nan"), float("inf")])
+def test_what_is_no_weight_is_an_error_of_one_line(weight: float) -> None:
+    model = make_model("qwen3_moe", router_aux_loss_coef=weight)
+    with pytest.raises(UserError, match=r"^model 'tiny' declares router_aux_loss_coef = .* or more$"):
+        router_coefficient(model, "tiny")
+
+
+def test_with_weight_0_nothing_is_computed() -> None:
+    assert "aux_loss" not in make_learner(make_policy("qwen3_moe")).update(rollouts()).metrics
 
 
 def test_nothing_to_learn_moves_no_router() -> None:

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 import torch
 from test_learner import LOSSES, ByHand, make_learner, perturb, record, rollouts
-from test_routers import own_aux_loss, read_by
+from test_routers import COEFFICIENT, own_aux_loss, read_by
 from tiny import EXPERTS, assert_same, make_policy, weights
 
 from shoal.config.learner import LearnerConfig
 from shoal.learn.losses import kl_k3, policy_loss, token_weights
+from shoal.learn.routers import router_coefficient
 from shoal.rollout import Scored
 
 grpo_trainer = pytest.importorskip("trl.trainer.grpo_trainer")
@@ -48,7 +49,7 @@ def trl_loss(
         ),
         args=SimpleNamespace(delta=None, use_bias_correction_kl=False, steps_per_generation=1),
         aux_loss_enabled=aux_loss is not None,
-        router_aux_loss_coef=config.router_aux_loss_coef,
+        router_aux_loss_coef=COEFFICIENT,
         beta=config.beta,
         current_gradient_accumulation_steps=1,
         epsilon_high=config.epsilon_high,
@@ -141,7 +142,7 @@ class ByTRL(ByHand):
     def aux_loss(self, order: list[Scored]) -> torch.Tensor | None:
         """That of the model's own forward pass on the batch. TRL lets it read the last token of each completion too,
         which predicts nothing and is not computed here."""
-        if self.config.router_aux_loss_coef == "auto":
+        if not router_coefficient(self.model, self.policy.name):
             return None
         return own_aux_loss(self.model, read_by(self.policy, order))
 
@@ -171,8 +172,8 @@ def test_the_whole_update_is_that_of_trls_loss(loss_type: str, beta: float) -> N
 @pytest.mark.parametrize("architecture", EXPERTS)
 def test_the_update_of_a_mixture_of_experts_is_that_of_trls_loss(architecture: str) -> None:
     """With the auxiliary loss of its routers."""
-    config = config_of("dr_grpo", 0.3, router_aux_loss_coef=0.5)
-    policy = make_policy(architecture, double=True, max_completion_length=LONGEST)
+    config = config_of("dr_grpo", 0.3)
+    policy = make_policy(architecture, double=True, max_completion_length=LONGEST, router_aux_loss_coef=COEFFICIENT)
     learner = make_learner(policy, sgd=True, **config.model_dump(exclude={"learning_rate"}))
     theirs = ByTRL(policy, config, torch.optim.SGD, 1e-2)
     perturb(policy.lm.model, theirs.model)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import ARCHITECTURES, CPU, InDouble, make_model, plain_logits, plain_logprobs
+from tiny import ARCHITECTURES, CPU, InDouble, in_double, make_model, plain_logits, plain_logprobs
 
 from shoal.errors import UserError
 from shoal.policy import decode
@@ -139,7 +139,7 @@ def without_sharing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, "gemma2", "grouped"])
 def test_sharing_a_prefix_changes_nothing(architecture: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = make_model(architecture).double()
+    model = in_double(make_model(architecture))
     stops = range(0, 300, 9)  # some end early, so that rows move
     with InDouble():
         shared = run(model, FAMILIES, stop_ids=stops)
@@ -153,7 +153,7 @@ def test_sharing_a_prefix_changes_nothing(architecture: str, monkeypatch: pytest
 
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, "gemma2", "grouped"])
 def test_behind_a_shared_prefix_log_probabilities_are_those_of_separate_passes(architecture: str) -> None:
-    model = make_model(architecture).double()
+    model = in_double(make_model(architecture))
     with InDouble():
         for prompt, group in zip(FAMILIES, run(model, FAMILIES), strict=True):
             for completion in group:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -35,6 +36,7 @@ class StandIn:
         self.options = options
         self.calls: list[Any] = []
         self.llm_engine = SimpleNamespace(model_config=SimpleNamespace(max_model_len=64))
+        torch.set_num_threads(1)
         torch.set_num_threads = lambda _: None  # as vLLM's CPU build does
 
     def collective_rpc(self, name: str, kwargs: dict[str, Any]) -> None:
@@ -54,7 +56,17 @@ class StandIn:
 
 
 @pytest.fixture
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """How many torch has during a test: not as many as elsewhere. Whatever a test leaves behind is undone."""
+    before, change = torch.get_num_threads(), torch.set_num_threads
+    monkeypatch.setattr(torch, "set_num_threads", change)
+    change(3)
+    yield 3
+    change(before)
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
     fake: Any = ModuleType("vllm")
     fake.LLM, fake.SamplingParams = StandIn, SimpleNamespace
     monkeypatch.setitem(sys.modules, "vllm", fake)
@@ -160,21 +172,26 @@ def test_a_question_that_does_not_fit_is_an_error_of_one_line() -> None:
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_the_learner_keeps_its_threads() -> None:
-    before, change = torch.get_num_threads(), torch.set_num_threads
+def test_the_learner_keeps_its_threads(threads: int) -> None:
+    change = torch.set_num_threads
     make()
-    assert torch.get_num_threads() == before
+    assert torch.get_num_threads() == threads
     assert torch.set_num_threads is change
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_what_vllm_refuses_is_an_error_of_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
+def test_what_vllm_refuses_is_an_error_of_one_line(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+    start, change = StandIn.__init__, torch.set_num_threads
+
+    def refuse(*args: Any, **options: Any) -> None:
+        start(*args, **options)
         raise ValueError("Model architectures ['X'] are not supported for now.\nand more")
 
     monkeypatch.setattr(StandIn, "__init__", refuse)
     with pytest.raises(UserError, match=r"^vLLM cannot decode model 'tiny-llama' \(llama\) here: .* for now.; use "):
         make()
+    assert torch.get_num_threads() == threads
+    assert torch.set_num_threads is change
 
 
 def test_other_devices_are_an_error_of_one_line() -> None:
