@@ -212,7 +212,7 @@ def test_a_question_keeps_a_word_that_ends_answers() -> None:
     [line] = tokenizer.encode("\n")
     lm = LanguageModel("m", make_model(vocab_size=len(tokenizer)), tokenizer, frozenset([line]), line, 0)
     asking = LanguagePolicy(lm, Sampling(max_completion_length=100), CPU)
-    assert tokenizer.decode(asking.prompt_ids(make_question("the\nfox"))) == "the\nfox"
+    assert tokenizer.decode(asking.prompt_ids(make_question("the\nfox"))) == "the\nfox\n"
     assert line not in asking.completion_ids(Completion.of("the\nfox", "length"))
 
 
