@@ -44,7 +44,7 @@ class TaskSpec(Section):
         listed = isinstance(levels, list) and all(isinstance(level, dict) for level in levels)
         count = len(levels) if listed else levels
         if type(count) is not int or (levels != [] and not 2 <= count <= MOST_LEVELS):
-            raise ValueError(f"give a number from 2 to {MOST_LEVELS}, or so many tables of parameters")
+            raise ValueError(f"give a number from 2 to {MOST_LEVELS}, or a list with the parameters of each level")
         return levels
 
     @property

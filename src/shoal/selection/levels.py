@@ -4,9 +4,10 @@
     questions = levels.draw(4, *key)
     levels.observe(local)                # what the node's own answers got
 
-p is the node's own success at a level: the mean reward of its rollouts there, beside one that half succeeded. A level
-is drawn with weight p (1 - p), so a level that is learned is still drawn, now and then. The first level is open at
-once, and the next one opens as soon as p is above `LEARNED`. Other nodes' rollouts open nothing.
+A level has the weight p (1 - p), where p is the node's own success there: the mean reward of its last rollouts, and of
+one that is made up. This one half succeeds at the first level and above a level that is learned; elsewhere it fails. So
+a node begins at the lowest level and climbs as it learns. One draw in ten is of any level: what is learned is asked
+again, and a higher level that is easier after all is found. Other nodes' rollouts count nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from shoal.selection.success import OwnSuccess
 from shoal.tasks import Tasks
 
 LEARNED: Final = 0.7
-"""The success above which the next level opens."""
+"""The success above which the next level is tried."""
+EXPLORED: Final = 0.1
+"""The share of a ladder's draws that is spread over all its levels."""
 FILE: Final = "levels.json"
 
 
@@ -55,14 +58,15 @@ class Levels:
         """How often each task is drawn: a ladder as often as ever, its levels by their p (1 - p)."""
         weights = dict(zip(self.tasks.labels, self.tasks.weights, strict=True))
         for levels in self.tasks.ladders.values():
-            worth, is_open = [], True
+            worth, made_up = [], 0.5
             for level in levels:
                 rate, count = self.success.of(*self.tasks.identity(level))
-                p = (rate * count + 0.5) / (count + 1)
-                worth.append(p * (1 - p) if is_open or count else 0.0)
-                is_open = p > LEARNED
-            whole = sum(weights[level] for level in levels) / sum(worth)
-            weights |= {level: whole * one for level, one in zip(levels, worth, strict=True)}
+                p = (rate * count + made_up) / (count + 1)
+                worth.append(p * (1 - p))
+                made_up = 0.5 if p > LEARNED else 0.0
+            for level, one in zip(levels, worth, strict=True):
+                share = (1 - EXPLORED) * one / sum(worth) + EXPLORED / len(levels)
+                weights[level] *= len(levels) * share
         return list(weights.values())
 
     def save(self, folder: Path) -> None:

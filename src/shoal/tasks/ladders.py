@@ -29,19 +29,20 @@ def create_levels(spec: TaskSpec) -> list[tuple[Task, TaskSpec]]:
             raise UserError(f"level {number}: {error}") from error
         if task.config in made:
             same = list(made).index(task.config) + 1
-            raise UserError(f"task {spec.name!r}: levels {same} and {number} are the same; leave one of them out")
+            raise UserError(f"task {spec.name!r}: its levels {same} and {number} are the same; give fewer of them")
         made[task.config] = task, level
     return list(made.values())
 
 
 def levels_of(spec: TaskSpec) -> list[TaskSpec]:
     """The levels of a ladder, each as a task without levels. Raises `UserError` if reasoning-gym has fewer."""
+    found = None
     if isinstance(spec.levels, list):
         found = [spec.parameters | level for level in spec.levels]
-    elif ":" in spec.name or spec.name in OWN:
-        raise UserError(f"task {spec.name!r} has no levels of its own: list the parameters of each, levels = [{{...}}, {{...}}]")
-    else:
+    elif ":" not in spec.name and spec.name not in OWN:
         from shoal.tasks.reasoning import curriculum  # takes more than a second
 
         found = curriculum(spec.name, spec.parameters, spec.levels)
+    if found is None:
+        raise UserError(f"task {spec.name!r} has no curriculum: give its levels as a list, [{{...}}, {{...}}]")
     return [spec.model_copy(update={"parameters": parameters, "levels": []}) for parameters in found]

@@ -100,25 +100,21 @@ class ReasoningTask:
             return reasoning_gym.create_dataset(self.name, seed=seed, size=MAX_INDEX + 1, **self._parameters)
 
 
-def curriculum(name: str, parameters: Mapping[str, Any], levels: int) -> list[dict[str, Any]]:
+def curriculum(name: str, parameters: Mapping[str, Any], levels: int) -> list[dict[str, Any]] | None:
     """The parameters of the first `levels` levels of reasoning-gym's curriculum for a task, over `parameters`: level n
-    has the n-th value of everything that the curriculum changes. Raises `UserError` if there are fewer levels."""
+    has the n-th value of everything that the curriculum changes. None if there is no curriculum for it. Raises
+    `UserError` if there are fewer levels."""
     ReasoningTask(name, parameters)  # names what is wrong with these
     if name not in CURRICULA:
-        raise UserError(f"task {name!r} has no curriculum: list the parameters of each level, levels = [{{...}}, {{...}}]")
+        return None
     made = CURRICULA[name]()
     most = max(len(attribute.levels) for attribute in made.attributes.values())
     if levels > most:
         raise UserError(f"task {name!r} has {most} levels in reasoning-gym, not {levels}")
-    changed = [
-        field
-        for one in made.attributes.values()
-        for field in (
-            [one.lower_field_name, one.upper_field_name]
-            if isinstance(one, RangeAttributeDefinition)
-            else [one.field_name]
-        )
-    ]
+    changed: list[str] = []
+    for one in made.attributes.values():
+        is_range = isinstance(one, RangeAttributeDefinition)
+        changed += [one.lower_field_name, one.upper_field_name] if is_range else [one.field_name]
     for parameter in parameters:
         if parameter in changed:
             raise UserError(f"the levels of task {name!r} set {parameter!r}: leave it out, or list your own levels")
