@@ -202,8 +202,10 @@ def make_node(
     from shoal.node import Node
     from shoal.policy.language import LanguagePolicy
     from shoal.rewards.scorer import Scorer
+    from shoal.selection.levels import Levels
     from shoal.selection.pool import Pool
     from shoal.selection.selection import FairSelection
+    from shoal.tasks import Tasks as DrawnTasks
 
     policy: Policy = (
         LanguagePolicy(model, max_completion_length=max_completion_length) if isinstance(model, str) else model
@@ -211,7 +213,9 @@ def make_node(
     if learner is None and isinstance(policy, LanguagePolicy):
         learner = GRPOLearner(policy)
     scorer = Scorer(tasks, verifier)
-    return Node(name, seed, tasks, scorer, policy, learner, swarm, selection or FairSelection(), Pool(), I, J, G)
+    levels = Levels(tasks) if isinstance(tasks, DrawnTasks) and tasks.ladders else None
+    selection = selection or FairSelection()
+    return Node(name, seed, tasks, scorer, policy, learner, swarm, selection, Pool(), I, J, G, levels=levels)
 
 
 def _execute(

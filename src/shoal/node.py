@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shoal.protocols import Learner, Policy, Pool, Scorer, Selection, Swarm, Tasks, UpdateResult
+from shoal.protocols import Learner, Levels, Policy, Pool, Scorer, Selection, Stateful, Swarm, Tasks, UpdateResult
 from shoal.rollout import Completion, Question, Rollout, Scored, seed_of
 
 
@@ -68,6 +68,8 @@ class Node:
     """Completions for each question."""
     questions_per_round: int | None = None
     """Own questions in each round; None: I."""
+    levels: Levels | None = None
+    """Draws where tasks have levels of difficulty."""
     round: int = 0
     local: list[Scored] = field(default_factory=list)
     """Own rollouts of the current round."""
@@ -85,10 +87,12 @@ class Node:
         self.round += 1
         self.seconds.clear()
         with self._timed("generate"):
-            questions = self.tasks.draw(self.asked, *self.swarm.seed_key, self.round)
+            questions = (self.levels or self.tasks).draw(self.asked, *self.swarm.seed_key, self.round)
             completions = self.policy.generate(questions, self.G, self._seed("generate"))
         with self._timed("score"):
             self.local = self.scorer.score(self.rollouts(questions, completions))
+        if self.levels:
+            self.levels.observe(self.local)
         self.sent = self.selection.to_send(self.local)
         self.swarm.share(self.sent)
 
@@ -117,20 +121,22 @@ class Node:
         """Writes all that `load` needs to go on exactly. No random state is among it: see `_seed`."""
         folder.mkdir()
         self.policy.save(folder)
-        if self.learner:
-            self.learner.save(folder)
-        for part in (self.pool, self.swarm, self.selection):
+        for part in self._stateful:
             part.save(folder)
         (folder / "node.json").write_text(json.dumps({"round": self.round, "refused": self.scorer.refused}))
 
     def load(self, folder: Path) -> None:
         """Reads what `save` wrote. The policy has been built from the same folder already."""
-        if self.learner:
-            self.learner.load(folder)
-        for part in (self.pool, self.swarm, self.selection):
+        for part in self._stateful:
             part.load(folder)
         state = json.loads((folder / "node.json").read_text())
         self.round, self.scorer.refused = state["round"], state["refused"]
+
+    @property
+    def _stateful(self) -> list[Stateful]:
+        """The parts with a state, but for the policy."""
+        parts = (self.learner, self.pool, self.swarm, self.selection, self.levels)
+        return [part for part in parts if part is not None]
 
     def _seed(self, purpose: str) -> int:
         """A function of run, node, round and purpose, so that a resumed node needs no random state."""

@@ -144,6 +144,22 @@ class UpdateResult:
     """For each other maker with successes in the batch: the share of them, by advantage, that the gate left out."""
 
 
+class Levels(Stateful, Protocol):
+    """Draws in place of the tasks, for tasks in levels of difficulty."""
+
+    def draw(self, n: int, *key: str | int) -> list[Question]:
+        """As `Tasks.draw`; which level a question is of depends on what was observed."""
+        ...
+
+    def observe(self, local: Sequence[Scored]) -> None:
+        """Takes all own rollouts of a round."""
+        ...
+
+    def drawn(self, local: Sequence[Scored]) -> dict[str, float | None]:
+        """For each ladder the mean level of `local`, for the log."""
+        ...
+
+
 class Learner(Stateful, Protocol):
     """What changes a policy."""
 

@@ -21,7 +21,7 @@ from shoal.cli.next_steps import print_next
 from shoal.config.load import merged
 from shoal.config.settings import CONFIG_VERSION, Config
 from shoal.errors import UserError
-from shoal.evaluation.probe import Found, probe, recommend
+from shoal.evaluation.probe import Found, ladders_of, probe, recommend
 
 HELP = """Asks a model the questions of each task in several ways, with and without worked examples. For each way it
 says how many answers are right, how many are in the form, and how many groups of G answers teach something. A group
@@ -171,6 +171,7 @@ def _write(
     file: Path, config: Config, found: Mapping[str, Sequence[Found]], best: Mapping[str, Found], model: str
 ) -> None:
     """A configuration with the tasks that can teach something, each asked in its best way."""
+    kept = [best[ladder[0]] for ladder in ladders_of(found) if ladder[0] in best]
     lengths = sorted(length for one in best.values() for length in one.lengths)
     longest = config.policy.max_completion_length
     if len(lengths) > 1:  # as long as nearly all of these answers need
@@ -185,7 +186,7 @@ def _write(
         },
         "tasks": {
             "partial_credit": config.tasks.partial_credit,
-            "tasks": [one.spec.model_dump(exclude_defaults=True) for one in best.values()],
+            "tasks": [one.spec.model_dump(exclude_defaults=True) for one in kept],
         },
     }
     try:

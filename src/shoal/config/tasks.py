@@ -11,6 +11,8 @@ from shoal.config.section import Section
 
 EASY: Final = {"pond": 16, "tide": 16, "tagged": 32, "reef": 24}
 """Suites with short answers: the longest completions, in tokens."""
+MOST_LEVELS: Final = 64
+"""Of one ladder."""
 
 
 class TaskSpec(Section):
@@ -20,6 +22,10 @@ class TaskSpec(Section):
     """A task of reasoning-gym, or `module:attribute` of one's own (see docs/guides/tasks.md)."""
     parameters: dict[str, Any] = {}
     """The task's own parameters; what is not given has the task's default."""
+    levels: int | list[dict[str, Any]] = []
+    """Makes a ladder of the task: a number (the first levels of reasoning-gym's curriculum for it), or for each level,
+    the easiest first, parameters that go over `parameters`. Each node draws mostly the levels where it is right
+    sometimes."""
     weight: float = Field(1.0, gt=0, allow_inf_nan=False)
     """How often the task is drawn, relative to the others."""
     answer: str = "whole"
@@ -31,6 +37,15 @@ class TaskSpec(Section):
     system_prompt: str = ""
     """What is said before the question. It is this node's own: others may say something else, or nothing."""
     _check_answer = field_validator("answer")(check_form)
+
+    @field_validator("levels", mode="before")
+    @classmethod
+    def _check_levels(cls, levels: Any) -> Any:
+        listed = isinstance(levels, list) and all(isinstance(level, dict) for level in levels)
+        count = len(levels) if listed else levels
+        if type(count) is not int or (levels != [] and not 2 <= count <= MOST_LEVELS):
+            raise ValueError(f"give a number from 2 to {MOST_LEVELS}, or a list with the parameters of each level")
+        return levels
 
     @property
     def form(self) -> dict[str, Any]:

@@ -19,8 +19,9 @@ from shoal.evaluation.pass_at_k import Estimate, wilson
 from shoal.protocols import Policy
 from shoal.rollout import Completion, FinishReason, Question, seed_of
 from shoal.sandbox.verifier import Verifier
-from shoal.tasks import Answered, Tasks, create_task
-from shoal.tasks.draw import labels
+from shoal.tasks import Answered, Task, Tasks
+from shoal.tasks.draw import at_levels, labels
+from shoal.tasks.ladders import create_levels
 from shoal.tasks.suites import specs_of
 
 TAGGED = "Give the final answer between <answer> and </answer>."
@@ -58,7 +59,7 @@ class Found:
     """What the answers to one task were like, asked in one way."""
 
     spec: TaskSpec
-    """The task as it was asked."""
+    """The task as it was asked, with all levels of a ladder."""
     way: Way
     G: int
     """Answers to each question."""
@@ -106,14 +107,21 @@ def probe(
     seed: int,
     on_progress: Callable[[int, float], bool] = lambda questions, spent: True,
 ) -> dict[str, list[Found]]:
-    """For each task what was found in each way that it can be asked in: at least one question, and more while there
-    are `seconds` left. `on_progress` hears how many questions each has had, and how long it took; it returns whether to
-    go on. Raises `UserError` for tasks that cannot be made."""
+    """For each task, and each level of a ladder, what was found in each way that it can be asked in: at least one
+    question, and more while there are `seconds` left. `on_progress` hears how many questions each has had, and how long
+    it took; it returns whether to go on. Raises `UserError` for tasks that cannot be made."""
     config = tasks.model_copy(update={"examples": "task", "answer": "task"})
     specs = specs_of(tasks)
-    found = {label: [Found(way.of(spec), way, G) for way in ways_for(spec)] for label, spec in labelled(specs).items()}
-    entries = [one for ways in found.values() for one in ways]
-    config.tasks = [one.spec for one in entries]  # one set of tasks has them all: in another form it is another task
+    found: dict[str, list[Found]] = {}
+    entries: list[Found] = []
+    config.tasks = []  # one set of tasks has them all: in another form it is another task
+    for name, spec in zip(labels([spec.name for spec in specs]), specs, strict=True):
+        levels = create_levels(spec)
+        for way in ways_for([task for task, _ in levels]):
+            config.tasks.append(way.of(spec))
+            for label in at_levels(name, len(levels)):
+                entries.append(Found(way.of(spec), way, G))
+                found.setdefault(label, []).append(entries[-1])
     made = Tasks(config)
     begun, number = time.monotonic(), 0
     with Verifier(config) as verifier:
@@ -128,26 +136,43 @@ def probe(
     return found
 
 
-def ways_for(spec: TaskSpec) -> list[Way]:
-    """The ways in which a task can be asked: with examples if it knows right answers, for numbers if these are some."""
-    task = create_task(spec)
-    if not isinstance(task, Answered):
-        return [way for way in WAYS if not way.examples]
-    answers = [answer for index in range(16) if (answer := task.answer(task.question(0, index).id))]
-    numbers = all(extract(answer, "last_number") == answer for answer in answers)
-    return [way for way in WAYS if (answers or not way.examples) and (numbers or way.answer != "last_number")]
-
-
-def labelled(specs: Sequence[TaskSpec]) -> dict[str, TaskSpec]:
-    """Tasks by name, numbered where a name repeats."""
-    return dict(zip(labels([spec.name for spec in specs]), specs, strict=True))
+def ways_for(levels: Sequence[Task]) -> list[Way]:
+    """The ways in which a task can be asked, at each of its `levels`: with examples if it knows right answers, for
+    numbers if these are some."""
+    ways = list(WAYS)
+    for task in levels:
+        answers: list[str] = []
+        if isinstance(task, Answered):
+            answers = [answer for index in range(16) if (answer := task.answer(task.question(0, index).id))]
+        numbers = all(extract(answer, "last_number") == answer for answer in answers)
+        ways = [way for way in ways if (answers or not way.examples) and (numbers or way.answer != "last_number")]
+    return ways
 
 
 def recommend(found: Mapping[str, Sequence[Found]]) -> dict[str, Found]:
     """The best way of each task that can teach something: that with most live groups; of equal ones, with most right
-    answers, then the plainest. A task that nothing can be learned from has none."""
-    best = {label: max(ways, key=lambda one: (one.live_share, one.pass_at_1.value)) for label, ways in found.items()}
-    return {label: one for label, one in best.items() if one.live_share}
+    answers, then the plainest. A task that nothing can be learned from has none. All levels of a ladder are asked in
+    one way, the best in sum."""
+    best: dict[str, Found] = {}
+    for ladder in ladders_of(found):
+        ways = list(zip(*(found[label] for label in ladder), strict=True))
+        levels = max(ways, key=lambda way: [sum(values) for values in zip(*map(merit, way), strict=True)])
+        if any(one.live_share for one in levels):
+            best |= zip(ladder, levels, strict=True)
+    return best
+
+
+def merit(one: Found) -> tuple[float, float]:
+    """What speaks for a way: live groups, then right answers."""
+    return one.live_share, one.pass_at_1.value
+
+
+def ladders_of(found: Mapping[str, Sequence[Found]]) -> list[list[str]]:
+    """The labels, those of a ladder's levels together."""
+    groups: dict[str, list[str]] = {}
+    for label, ways in found.items():
+        groups.setdefault(label.rpartition("@")[0] if ways[0].spec.levels else label, []).append(label)
+    return list(groups.values())
 
 
 def _ask(

@@ -46,6 +46,7 @@ from shoal.runs.models import (
     use_threads,
 )
 from shoal.sandbox.verifier import Verifier
+from shoal.selection.levels import Levels
 from shoal.selection.pool import Pool
 from shoal.selection.selection import FairSelection
 from shoal.swarm.memory import MemorySwarm
@@ -142,6 +143,7 @@ class Nodes:
             J=config.swarm.external,
             G=config.policy.num_generations,
             questions_per_round=number(config.swarm.questions_per_round),
+            levels=Levels(self.tasks) if self.tasks.ladders else None,
         )
 
     def make_learner(self, name: str, policy: Policy) -> Learner | None:

@@ -48,6 +48,7 @@ def round_metrics(node: Node, result: RoundResult) -> dict[str, Any]:
         "completions/missing": node.asked * node.G - len(completions),
         "tokens/generated": sum(lengths) if lengths or not completions else None,
         **{f"seconds/{name}": seconds for name, seconds in node.seconds.items()},
+        **{f"level/{name}": mean for name, mean in (node.levels.drawn(result.local) if node.levels else {}).items()},
         "gradient/external": 1 - shares.get(node.name, 0.0) if shares else None,
         **result.update.metrics,
         **{key: round(value, DIGITS) for key, value in result.update.metrics.items() if key == "external/nll_gap"},

@@ -34,6 +34,10 @@ class OwnSuccess:
             count = min(count + 1, MEMORY)
             self.rates[task] = rate + (min(max(scored.mean_reward, 0.0), 1.0) - rate) / count, count
 
+    def of(self, task: str, config: str) -> tuple[float, int]:
+        """The success rate at a task with these parameters, and the number of rollouts behind it."""
+        return self.rates.get((task, config), (0.0, 0))
+
     def usable(self, scored: Scored) -> Scored | None:
         """The rollout as it can be learned from, or None if it carries no gradient.
 
@@ -44,7 +48,7 @@ class OwnSuccess:
             return None
         if len(scored.rewards) > 1:
             return scored if scored.live else None
-        rate, count = self.rates.get(_task(scored), (0.0, 0))
+        rate, count = self.of(*_task(scored))
         if not count or abs(scored.rewards[0] - rate) < LEAST:
             return None
         return msgspec.structs.replace(scored, baseline=rate)

@@ -4,21 +4,23 @@
     questions = tasks.draw(4, "node key", 17)       # the same four whenever it is called so
     tasks.held_out(per_task=16, seed=0)             # never among those that `draw` gives
 
-A draw has no state: a node that resumes asks what it would have asked.
+A draw has no state: a node that resumes asks what it would have asked. Each level of a ladder (`TaskSpec.levels`) is
+drawn, held out and scored as a task of its own.
 """
 
 from __future__ import annotations
 
 import functools
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
 from shoal.rollout import Message, Question, QuestionId, canonical, hash_of, seed_of
-from shoal.tasks.create import create_task
 from shoal.tasks.examples import worked_examples
+from shoal.tasks.ladders import create_levels
 from shoal.tasks.suites import specs_of
 from shoal.tasks.task import MAX_INDEX, Task
 
@@ -55,23 +57,31 @@ class Tasks:
 
     def __init__(self, config: TasksConfig) -> None:
         self.config = config
-        self.specs = specs_of(config)
-        self.tasks = [create_task(spec) for spec in self.specs]
+        entries = [create_levels(spec) for spec in specs_of(config)]
+        self.tasks = [task for entry in entries for task, _ in entry]
+        self.specs = [spec for entry in entries for _, spec in entry]
+        """How each task is asked, as a task without levels."""
         self._sources: dict[tuple[str, str, str], _Source] = {}
         for task, spec in zip(self.tasks, self.specs, strict=True):
             identity = (task.name, task.version, identity_of(task, spec))
             if identity in self._sources:
                 raise UserError(f"task {task.name!r} is listed twice with the same parameters; give it more weight")
             self._sources[identity] = _Source(task, spec, identity[2], worked_examples(task, spec, self.is_held_out))
-        self.labels = labels([task.name for task in self.tasks])
+        named = list(zip(labels([entry[0][0].name for entry in entries]), map(len, entries), strict=True))
+        self.ladders = {name: at_levels(name, count) for name, count in named if count > 1}
+        """The labels of each ladder's levels, the easiest first."""
+        self.labels = [label for name, count in named for label in at_levels(name, count)]
         """A name for each task, unique even where two differ by parameters alone."""
+        self.weights = [spec.weight / len(entry) for entry in entries for _, spec in entry]
+        """How often each task is drawn, relative to the others; the levels of a ladder share its weight."""
         self._labelled = dict(zip(self.labels, self._sources.values(), strict=True))
         # Nodes regenerate each other's questions. Bound to the instance, not the class.
         self._cached = functools.lru_cache(maxsize=4096)(self._make)
 
-    def draw(self, n: int, *key: str | int) -> list[Question]:
-        """`n` training questions. Raises `UserError` if a task has none within reach."""
-        return [self._draw(slot, key) for slot in range(n)]
+    def draw(self, n: int, *key: str | int, weights: Sequence[float] | None = None) -> list[Question]:
+        """`n` training questions. `weights`: in the place of the tasks' own. Raises `UserError` if a task has none
+        within reach."""
+        return [self._draw(slot, key, weights or self.weights) for slot in range(n)]
 
     def held_out(self, per_task: int, seed: int) -> dict[str, list[Question]]:
         """`per_task` held-out questions of each task (by label) with different texts; fewer if the task has fewer."""
@@ -104,6 +114,11 @@ class Tasks:
         """Question `index` under `seed` of the task with this label, training or held out."""
         return self._question(self._labelled[label], seed, index)
 
+    def identity(self, label: str) -> tuple[str, str]:
+        """The task and the parameters' hash in the ids of the questions with this label."""
+        source = self._labelled[label]
+        return source.task.name, source.config
+
     def label_of(self, identity: QuestionId) -> str | None:
         """The label of the task that made a question; None if it is none of these."""
         source = self._sources.get((identity.task, identity.version, identity.config))
@@ -131,8 +146,7 @@ class Tasks:
             and all(self.is_held_out(question) for question in before)
         )
 
-    def _draw(self, slot: int, key: tuple[str | int, ...]) -> Question:
-        weights = [spec.weight for spec in self.specs]
+    def _draw(self, slot: int, key: tuple[str | int, ...], weights: Sequence[float]) -> Question:
         source = Random(seed_of(*key, slot)).choices(list(self._sources.values()), weights)[0]
         return self._first(source, slot_seed(key, slot, source.task.name))
 
@@ -167,3 +181,8 @@ def labels(names: list[str]) -> list[str]:
         seen[name] += 1
         labels.append(name if total[name] == 1 else f"{name}#{seen[name]}")
     return labels
+
+
+def at_levels(label: str, count: int) -> list[str]:
+    """The labels of a task's levels: a@1, a@2; its own if it has one level."""
+    return [label] if count == 1 else [f"{label}@{level}" for level in range(1, count + 1)]

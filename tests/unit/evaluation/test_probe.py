@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 
 from shoal.config.answer_form import in_form
 from shoal.config.tasks import TasksConfig, TaskSpec
-from shoal.evaluation.probe import WAYS, Found, labelled, probe, recommend, ways_for
+from shoal.evaluation.probe import WAYS, Found, ladders_of, probe, recommend, ways_for
 from shoal.rollout import Completion, Question
+from shoal.tasks import create_task
 
 SUM = TaskSpec(name="chain_sum")
 WORDS = TaskSpec(name="spell_backward")
@@ -33,8 +34,8 @@ def answered(question: Question) -> str:
     return str(sum(int(term.replace(" ", "")) for term in re.findall(r"[+-]? ?\d+", problem)))
 
 
-def found(way: int, right: list[int], live: list[bool]) -> Found:
-    return Found(WAYS[way].of(SUM), WAYS[way], 8, right, live)
+def found(way: int, right: list[int], live: list[bool], spec: TaskSpec = SUM) -> Found:
+    return Found(WAYS[way].of(spec), WAYS[way], 8, right, live)
 
 
 def test_a_model_that_answers_after_examples_alone_is_asked_with_examples() -> None:
@@ -76,8 +77,9 @@ def test_time_ends_it_after_one_question_at_least() -> None:
 
 
 def test_words_are_not_asked_for_as_numbers() -> None:
-    assert {way.answer for way in ways_for(WORDS)} == {"whole", "tag"}
-    assert {way.answer for way in ways_for(SUM)} == {"whole", "tag", "last_number"}
+    assert {way.answer for way in ways_for([create_task(WORDS)])} == {"whole", "tag"}
+    assert {way.answer for way in ways_for([create_task(SUM)])} == {"whole", "tag", "last_number"}
+    assert {way.answer for way in ways_for([create_task(SUM), create_task(WORDS)])} == {"whole", "tag"}
 
 
 def test_the_plainest_of_equal_ways_is_recommended() -> None:
@@ -87,5 +89,20 @@ def test_the_plainest_of_equal_ways_is_recommended() -> None:
     assert recommend({"a": better})["a"] is better[1]
 
 
-def test_a_task_that_repeats_is_numbered() -> None:
-    assert len(labelled([SUM, SUM])) == 2
+def test_a_ladder_is_asked_level_by_level_and_kept_as_one() -> None:
+    ladder = TaskSpec(name="chain_sum", levels=2)
+    model = Model(lambda question: answered(question) if question.examples else None)
+    ways = probe(model, TasksConfig(tasks=[ladder, WORDS]), 4, 0, 0)
+    assert list(ways) == ["chain_sum@1", "chain_sum@2", "spell_backward"]
+    assert ladders_of(ways) == [["chain_sum@1", "chain_sum@2"], ["spell_backward"]]
+    best = recommend(ways)
+    assert list(best) == ["chain_sum@1", "chain_sum@2"]
+    assert best["chain_sum@1"].spec == best["chain_sum@2"].spec == ladder.model_copy(update={"examples": 3})
+
+
+def test_a_ladder_is_asked_in_the_way_that_is_best_in_sum() -> None:
+    ladder = TaskSpec(name="chain_sum", levels=2)
+    first = [found(0, [4], [True], ladder), found(3, [4], [True], ladder)]
+    second = [found(0, [0], [False], ladder), found(3, [1], [True], ladder)]
+    best = recommend({"a@1": first, "a@2": second})
+    assert best == {"a@1": first[1], "a@2": second[1]}

@@ -139,10 +139,10 @@ class Contributor:
         """What is known of each task: own success, and others'."""
         with self._lock:
             known = []
-            for label, spec in self.specs.items():
+            for label, weight in zip(self.tasks.labels, self.tasks.weights, strict=True):
                 own, others = self.journal.rewards(label, LAST), self._heard[label]
                 success, heard = (fmean(own) if own else None), (fmean(others) if others else None)
-                known.append(Figures(label, spec.weight, len(own), success, heard))
+                known.append(Figures(label, weight, len(own), success, heard))
             return known
 
     # Rankings.

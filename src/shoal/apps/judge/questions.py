@@ -38,7 +38,7 @@ class Questions:
 
     def draw(self, key: bytes, number: int) -> tuple[str, Question]:
         """The task's label and question `number` of the node with `key`: always the same ones."""
-        weights = [spec.weight for spec in self.tasks.specs]
+        weights = self.tasks.weights
         [place] = Random(self._number("task", key.hex(), number)).choices(range(len(weights)), weights)
         task = self.tasks.tasks[place]
         for attempt in range(ATTEMPTS):

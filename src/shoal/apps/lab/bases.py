@@ -68,12 +68,11 @@ def _make_policy(recipe: Recipe, start: str | None, out: Path, tell: Callable[[s
 def make_examples(tasks: Tasks, recipe: Recipe, count: int) -> list[tuple[str, str]]:
     """Questions of the training side as a prompt, each with an answer drawn from the mixture."""
     chance = random.Random(recipe.seed)
-    by_name = {task.name: task for task in tasks.tasks}
-    known = set(recipe.knows) or by_name.keys()
+    known = set(recipe.knows) or {task.name for task in tasks.tasks}
     kinds, shares = list(recipe.mixture), list(recipe.mixture.values())
     examples = []
     for question in tasks.draw(count, "guppy", recipe.seed):
-        task = by_name[question.id.task]
+        task, _ = tasks.lookup(question.id)
         assert isinstance(task, Answered)
         gold = task.answer(question.id) or ""
         kind = chance.choices(kinds, shares)[0] if task.name in known else "useless"
