@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from random import Random
 
@@ -135,7 +136,13 @@ def test_unknown_suite() -> None:
 def test_suites_fit_their_purpose() -> None:
     from reasoning_gym.utils import SYSTEM_PROMPTS
 
-    assert {name: len(specs) for name, specs in SUITES.items()} == {"pond": 9, "tide": 7, "tagged": 9, "paper": 9}
+    assert {name: len(specs) for name, specs in SUITES.items()} == {
+        "pond": 9,
+        "tide": 7,
+        "tagged": 9,
+        "reef": 7,
+        "paper": 9,
+    }
     assert not {spec.name for spec in SUITES["tide"]} & {spec.name for spec in SUITES["pond"]}
     for spec in SUITES["paper"]:
         assert (spec.system_prompt, spec.answer) == (SYSTEM_PROMPTS["default"], "tag")
@@ -146,6 +153,17 @@ def test_suites_fit_their_purpose() -> None:
         assert len({question.text for question in questions}) >= 95, spec.name
         assert max(len(question.text) for question in questions) < 200
         assert max(len(task.entry(0, index)["answer"]) for index in range(1001)) <= 12
+
+
+def test_answers_of_reef_say_nothing_without_the_question() -> None:
+    tasks = Tasks(TasksConfig(suite="reef"))
+    for label, questions in tasks.held_out(60, seed=3).items():
+        task, spec = tasks.lookup(questions[0].id)
+        assert spec.examples == 3
+        answers = Counter(task.answer(question.id) for question in questions)  # type: ignore[attr-defined]
+        assert len(questions) >= 50, label
+        assert answers.most_common(1)[0][1] <= 3, label  # 5 %
+        assert max(len(message.content) for question in questions for message in question.chat) < 500
 
 
 def test_the_system_prompt_comes_before_the_question() -> None:
