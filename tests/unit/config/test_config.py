@@ -279,3 +279,9 @@ def test_what_is_said_of_learning_rates_is_so() -> None:
     assert f"auto: {guppy} for guppy, {other} for other models" in meaning
     page = (Path(__file__).parents[3] / "docs/start/own-model.md").read_text()
     assert f"| `--learning-rate` | {other} for pretrained models ({adapters} with LoRA)" in page
+
+
+def test_settings_stay_few() -> None:
+    """A new one needs evidence or a user, and takes the place of another."""
+    tables = {"version", "tasks.tasks", "rewards"}
+    assert len({name for name, _ in settings_of(Config)} - tables) <= 60
