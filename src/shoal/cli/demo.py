@@ -23,13 +23,12 @@ what it answers before and after. It is `shoal run` with fixed settings, which i
   shoal demo --model my-model/ --threads 2"""
 MODEL: Final = "smollm2"
 SETTINGS: Final[dict[str, Any]] = {
-    "rounds": 24,
-    "checkpoint_every": 24,
+    "rounds": 36,
     "tasks": {"tasks": [{"name": "larger"}], "partial_credit": True},
     "policy": {"model": [MODEL], "max_completion_length": 8},
     "learner": {"learning_rate": 3e-5},
     "swarm": {"nodes": 2},
-    "evaluation": {"every": 8, "questions": 48, "samples": 1},
+    "evaluation": {"every": 12, "questions": 48, "samples": 1},
 }
 """Chosen on other seeds than those of docs/start/demo.md."""
 ASK: Final = "Which is larger, 17 or 71? Answer with the number only."

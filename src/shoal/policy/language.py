@@ -82,7 +82,7 @@ class LanguagePolicy:
         if longest > context:
             raise UserError(
                 f"model '{self.name}' reads {context} tokens, but a question with its answer may take {longest}; "
-                "lower --max-completion-length or choose other tasks"
+                "lower --max-completion-length or --examples, or choose other tasks"
             )
         mine = self.ranks.mine(list(enumerate(prompts)))
         mine_prompts = [prompt for _, prompt in mine]

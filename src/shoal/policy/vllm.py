@@ -67,7 +67,7 @@ class VLLMPolicy(LanguagePolicy):
         if longest > room:
             raise UserError(
                 f"vLLM has room for {room} tokens of model '{self.name}', but a question with its answer may take "
-                f"{longest}; lower --max-completion-length or choose other tasks"
+                f"{longest}; lower --max-completion-length or --examples, or choose other tasks"
             )
         self._hand_over()
         sampling = [

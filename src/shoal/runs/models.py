@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -17,12 +18,14 @@ from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.learn.learner import GRPOLearner
 from shoal.learn.logprobs import check_architecture
+from shoal.learn.optim import STATE_BYTES
 from shoal.parallel.rank_zero import RankZeroPolicy
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.adapters import base_name
 from shoal.policy.device import Placement, place
 from shoal.policy.draw import Sampling
 from shoal.policy.endpoint import EndpointPolicy
+from shoal.policy.free_memory import free_ram
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import LanguageModel, display_name, load, load_base, source_of
 from shoal.policy.lora import add_adapters, restore_adapters
@@ -76,6 +79,25 @@ def parameters(model: str) -> float:
     return float(sum(weight.numel() for weight in found.parameters()))
 
 
+def check_memory(config: Config, sources: Mapping[str, str], placement: Placement) -> None:
+    """Raises `UserError` if the nodes' weights and optimizer states alone are more than what is free here. `shoal
+    doctor` estimates all of a run's memory."""
+    if placement.device.type != "cpu" or config.learner.fsdp:
+        return
+    copies = Counter(source for source in sources.values() if not is_endpoint(source))
+    each = 4 if config.policy.lora_r else 4 + STATE_BYTES.get(config.learner.optim, 0)
+    sizes = {source: each * parameters(source) for source in copies}
+    known = {source: size for source, size in sizes.items() if math.isfinite(size)}
+    needed = sum(size * (1 if config.policy.lora_r else copies[source]) for source, size in known.items())
+    free = free_ram()
+    if needed > free:
+        name = display_name(max(known, key=lambda source: known[source]))
+        raise UserError(
+            f"training '{name}' here takes {needed / 1e9:.0f} GB of memory or more, and {free / 1e9:.0f} GB are free: "
+            "take a smaller model, fewer nodes (--nodes) or adapters (--lora-r 16)"
+        )
+
+
 def make_nodes(
     config: Config, checkpoint: Path | None, threads: int, sources: Mapping[str, str], status: Callable[[str], None]
 ) -> dict[str, tuple[LanguagePolicy, GRPOLearner]]:
@@ -97,6 +119,8 @@ def make_policies(
     """The policies of nodes, by name, from their models (`sources`) or from `checkpoint`."""
     sharded = shards(config, ranks)
     device = torch.device("cpu") if sharded else placement.device  # whole, it may not fit where it computes
+    if not checkpoint:
+        check_memory(config, sources, placement)
     models: dict[str, LanguageModel] = {}
     policies: list[LanguagePolicy | EndpointPolicy] = []
     for name, source in sources.items():
