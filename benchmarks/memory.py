@@ -38,14 +38,16 @@ def cases(model: str) -> dict[str, dict[str, Any]]:
     found = {"guppy": {}}
     for tokens in (512, 1024, 2048):
         found[f"smol-{tokens}"] = smol(tokens_per_micro_batch=tokens)
-    return (
-        found
-        | {"smol-lora": smol(lora_r=8), "smol-2-nodes": smol(nodes=2)}
-        | {
-            "smol-4-nodes": smol(nodes=4),
-            "smol-4-nodes-lora": smol(nodes=4, lora_r=16),
-        }
-    )
+    shown = {"tasks": {"suite": "pond", "examples": 3}}
+    shown["policy"] = SMOL["policy"] | {"model": [model], "max_completion_length": 64}
+    return found | {
+        "smol-lora": smol(lora_r=8),
+        "smol-2-nodes": smol(nodes=2),
+        "smol-4-nodes": smol(nodes=4),
+        "smol-4-nodes-lora": smol(nodes=4, lora_r=16),
+        "smol-examples": smol() | shown,
+        "smol-4-nodes-examples": smol(nodes=4) | shown,
+    }
 
 
 def measured(settings: dict[str, Any]) -> int:

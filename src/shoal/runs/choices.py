@@ -48,11 +48,9 @@ def choose(config: Config, ranks: Ranks = ALONE) -> tuple[Config, list[str]]:
     if config.learner.optim == "auto" and chosen.learner.optim != "adamw":
         lines["optimizer"] = f"{chosen.learner.optim}, which saves memory (--optim)"
     if "auto" in (config.evaluation.questions, config.evaluation.samples):
-        questions = number(chosen.evaluation.questions)
-        lines["held-out"] = (
-            f"{questions} questions of each task, {number(chosen.evaluation.samples)} answers to each "
-            "(--eval-questions, --eval-samples)"
-        )
+        samples = number(chosen.evaluation.samples)
+        asked = f"{chosen.evaluation.questions} questions of each task, {samples} answer{'s' * (samples > 1)} to each"
+        lines["held-out"] = f"{asked} (--eval-questions, --eval-samples)"
     if config.checkpoint_every == "auto":
         lines["checkpoints"] = "at the end, and before as often as 5 % of the time allows (--checkpoint-every)"
     return chosen, [f"{name:15}{text}" for name, text in sorted(lines.items())]
