@@ -87,7 +87,7 @@ class VLLMPolicy(LanguagePolicy):
     ) -> list[Any]:
         """What vLLM gives for each prompt, with the weights as they are now. A prompt is token ids, not text: nothing
         that a question says becomes a control token."""
-        self._hand_over()
+        self.hand_over()
         engine = self._llm.llm_engine
         outputs: dict[str, Any] = {}
         names = [str(number) for number in range(len(prompts))]
@@ -114,7 +114,7 @@ class VLLMPolicy(LanguagePolicy):
             engine.abort_request([name for name in names if name not in outputs])
         return [outputs[name] for name in names]
 
-    def _hand_over(self) -> None:
+    def hand_over(self) -> None:
         """Gives the engine the policy's weights as they are now. It does so every time: torch does not tell whether an
         optimiser with kernels of its own has changed them."""
         model: Any = self.lm.model
