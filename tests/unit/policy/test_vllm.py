@@ -96,7 +96,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
     monkeypatch.setattr("shoal.policy.language.check_decoding", lambda *_: None)  # which would need the GPU
     monkeypatch.setattr(vllm_module, "logprob_error", lambda *_: 0.0)
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
-    for name in vllm_module.QUIET:
+    for name in vllm_module.ENVIRONMENT:
         monkeypatch.setenv(name, "")
 
 
@@ -352,11 +352,15 @@ def test_answers_follow_the_weights_of_the_node_that_asks() -> None:
 
 
 def check_nodes() -> None:
+    import psutil
+
     torch.set_num_threads(3)
     first, _ = engines("guppy", Sampling(1.0, 1.0, 12))
     second, _ = engines("guppy", Sampling(1.0, 1.0, 12))
     assert first._llm is second._llm
     assert torch.get_num_threads() == 3
+    connections = [c for c in psutil.Process().net_connections() if c.status == psutil.CONN_LISTEN]
+    assert {c.laddr.ip for c in connections} <= {"127.0.0.1", "::1"}
     before = first.generate(QUESTIONS, 4, seed=3)
     check_answers(first)
     change(first)
