@@ -292,13 +292,14 @@ def engines(model: Any, sampling: Sampling, device: str = "auto") -> tuple[VLLMP
 
 
 @torch.no_grad()
-def own_logps(policy: LanguagePolicy, question: Any, ids: list[int]) -> torch.Tensor:
-    """By a plain forward pass of transformers."""
+def own_logps(policy: LanguagePolicy, question: Any, ids: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probabilities of an answer's tokens, and of all tokens in their places, by a plain forward pass of
+    transformers."""
     prompt = policy.prompt_ids(question)
     model: Any = policy.lm.model
     logits = model(torch.tensor([prompt + ids], device=model.device), use_cache=False).logits[0, len(prompt) - 1 : -1]
-    logps: torch.Tensor = (logits / policy.sampling.temperature).float().log_softmax(-1).cpu()[range(len(ids)), ids]
-    return logps
+    logps: torch.Tensor = (logits / policy.sampling.temperature).float().log_softmax(-1).cpu()
+    return logps[range(len(ids)), ids], logps
 
 
 def check_answers(policy: VLLMPolicy) -> None:
@@ -307,10 +308,23 @@ def check_answers(policy: VLLMPolicy) -> None:
     for question, group in zip(QUESTIONS, groups, strict=True):
         for answer in group:
             found = torch.tensor(answer.logprobs)
-            expected = own_logps(policy, question, list(answer.token_ids or ()))
+            expected, _ = own_logps(policy, question, list(answer.token_ids or ()))
             torch.testing.assert_close(found, expected, rtol=0, atol=NATS[policy.placement.device.type])
             assert not set(policy.completion_ids(answer)[:-1]) & policy.lm.stop_ids
     assert policy.generate(QUESTIONS, 4, seed=3) == groups
+
+
+def deviation(policy: LanguagePolicy) -> float:
+    """How much more likely its answers are than answers are on average, in standard deviations of that."""
+    more, variance = 0.0, 0.0
+    for question, group in zip(QUESTIONS, policy.generate(QUESTIONS, 16, seed=4), strict=True):
+        for answer in group:
+            logps_T, logps_TV = own_logps(policy, question, list(answer.token_ids or ()))
+            probs_TV = logps_TV.exp()
+            mean_T = (probs_TV * logps_TV).sum(-1)
+            more += float((logps_T - mean_T).sum())
+            variance += float(((probs_TV * logps_TV**2).sum(-1) - mean_T**2).sum())
+    return more / variance**0.5
 
 
 def change(policy: LanguagePolicy) -> None:
@@ -369,7 +383,7 @@ def check_nodes() -> None:
     check_answers(first)  # as they are now
     assert second.generate(QUESTIONS, 4, seed=3) == before  # of another node, in the same engine
     ids = list(before[0][0].token_ids or ())
-    moved = own_logps(first, QUESTIONS[0], ids) - own_logps(second, QUESTIONS[0], ids)
+    moved = own_logps(first, QUESTIONS[0], ids)[0] - own_logps(second, QUESTIONS[0], ids)[0]
     assert moved.abs().max() > 100 * NATS[first.placement.device.type]
 
 
@@ -410,7 +424,9 @@ def test_a_gguf_file_decodes(smollm2: Path) -> None:
 
 
 def check_file(path: str) -> None:
-    policy, _ = engines(path, Sampling(1.0, 1.0, 16))
+    policy, own = engines(path, Sampling(1.0, 1.0, 16))
     check_answers(policy)
+    assert abs(deviation(policy)) < 5
+    assert abs(deviation(own)) < 5
     change(policy)
     check_answers(policy)
