@@ -174,26 +174,37 @@ def check_decoding(model: PreTrainedModel, name: str, placement: Placement) -> N
     try:
         seeds = range(len(prompts))
         groups = sample(model, prompts, 2, Sampling(max_completion_length=3), frozenset(), placement, seeds)
-        worst = max(_error(model, p, s, placement) for p, group in zip(prompts, groups, strict=True) for s in group)
+        worst = max(
+            logprob_error(model, prompt, s.token_ids, s.logps, placement)
+            for prompt, group in zip(prompts, groups, strict=True)
+            for s in group
+        )
     except Exception as error:  # architectures refuse in many ways
         reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
         raise UserError(f"model '{name}' ({model.config.model_type}) cannot be decoded here: {reason}") from error
-    if not worst < (1e-2 if placement.dtype == torch.float32 else 0.5):  # NaN is refused too
+    if not worst < tolerance(placement):  # NaN is refused too
         raise UserError(
             f"model '{name}' ({model.config.model_type}) cannot be decoded here: its log-probabilities come out "
             f"{worst:.2g} nats off when its answers share the keys and values of their question"
         )
 
 
+def tolerance(placement: Placement) -> float:
+    """How many nats log-probabilities may be off where they are right: rounding, which bfloat16 does more of."""
+    return 1e-2 if placement.dtype == torch.float32 else 0.5
+
+
 @torch.inference_mode()
-def _error(model: Any, prompt: list[int], sampled: Sampled, placement: Placement) -> float:
-    """The greatest difference in nats between the log-probabilities of `sampled` and those of a plain forward pass."""
-    ids = torch.tensor([prompt + sampled.token_ids], device=placement.device)
+def logprob_error(
+    model: Any, prompt: list[int], token_ids: list[int], logps: Sequence[float], placement: Placement
+) -> float:
+    """The greatest difference in nats between `logps`, of `token_ids`, and those of a plain forward pass."""
+    ids = torch.tensor([prompt + token_ids], device=placement.device)
     with placement.autocast():
         logits_TV = model(ids, use_cache=False).logits[0, len(prompt) - 1 : -1]
     logps_TV = logits_TV.float().log_softmax(-1).cpu()
-    theirs_T = logps_TV[range(len(sampled.token_ids)), sampled.token_ids]
-    return float((theirs_T - torch.tensor(sampled.logps)).abs().max())
+    theirs_T = logps_TV[range(len(token_ids)), token_ids]
+    return float((theirs_T - torch.tensor(logps)).abs().max())
 
 
 def cache_bytes_per_token(model: PreTrainedModel) -> int:
