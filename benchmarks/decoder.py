@@ -1,10 +1,10 @@
 """One engine that decodes, in an environment of its own: it reads works from standard input and writes what they took.
 
-    python benchmarks/engine.py ENGINE MODEL FORMAT THREADS
+    python benchmarks/decoder.py ENGINE MODEL FORMAT THREADS
 
 A work is a line `{"prompts": [[token, ...], ...], "generations": G, "length": T, "seed": n}`: G completions of T tokens
 of each prompt, at temperature 1. The answer is a line `{"tokens": n, "seconds": s, "processor": s}`.
-`benchmarks/engines.py` runs several in turns.
+`benchmarks/decoders.py` runs several in turns.
 """
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ class LlamaCpp:
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = THREADS
         params.cache_ram_mib = 0
         params.warmup = False
+        params.verbosity = 0
         self.server = xllamacpp.Server(params)
 
     def generate(self, prompts: list[list[int]], generations: int, length: int, seed: int) -> int:

@@ -1,9 +1,10 @@
 """Engines decode the same prompts in turns: 8 questions, 8 completions of each, of 64 and of 256 tokens, with and
 without three worked examples before each question.
 
-    python benchmarks/engines.py WORKLOAD OUT.json [--repeats N] [--threads N] [--lengths 64,256] [--only ...] [NAME=PYTHON ...]
+    python benchmarks/decoders.py WORKLOAD OUT.json [--repeats N] [--threads N] [--lengths 64,256]
+        [--python NAME=PYTHON ...] [--only "NAME FORMAT" ...]
 
-`NAME=PYTHON`: an engine of `engine.py` and the Python of its environment; `shoal` and `transformers` need none. Four
+`--python`: an engine of `decoder.py` and the Python of its environment; `shoal` and `transformers` need none. Four
 questions are of one task and four of another; those of a task share its examples. Each engine is measured in float32
 and in the format in which it is fastest. shoal is measured in every repeat, the others in every other one, from the
 second on. Beside seconds stand those of processor time: with one thread they count where others use the machine, too.
@@ -34,15 +35,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workload", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("pythons", nargs="*", help="NAME=PYTHON")
+    parser.add_argument("--python", action="append", default=[], help="NAME=PYTHON")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--lengths", default="64,256")
-    parser.add_argument("--only", nargs="*", help='such as "shoal float32" "vllm bfloat16"; default: all')
+    parser.add_argument("--only", action="append", help='such as "vllm bfloat16"; default: all')
     args = parser.parse_args()
     model = args.workload / "model"
     pythons = dict.fromkeys(("shoal", "transformers"), sys.executable)
-    pythons |= dict(pair.split("=", 1) for pair in args.pythons)
+    pythons |= dict(pair.split("=", 1) for pair in args.python)
     if "llama.cpp" in pythons:
         for format in FORMATS["llama.cpp"]:
             write_gguf(Path(f"{model}.{format}.gguf"), format)
@@ -72,7 +73,7 @@ class Contender:
 
     def __init__(self, name: str, python: str, model: Path, format: str, threads: int) -> None:
         self.name, self.label = name, f"{name} {format}"
-        command = [python, HERE / "engine.py", name, model, format, threads]
+        command = [python, HERE / "decoder.py", name, model, format, threads]
         environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
         self.process = subprocess.Popen(
             [str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
