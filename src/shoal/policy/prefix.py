@@ -36,7 +36,7 @@ class Reading:
         plain texts, padded on the right, where nothing sees the padding. `keep`: whether `layers` is wanted."""
         self.prefix = prefix
         self._mask = mask
-        self._masks: dict[int | None, torch.Tensor] = {}
+        self._masks: dict[tuple[int | None, int], torch.Tensor] = {}
         self._keep = keep
         self._kept: dict[int, KeysValues] = {}
 
@@ -71,11 +71,11 @@ class Reading:
 
     def _folded(self, window: int | None, query_RHKSD: torch.Tensor, N: int) -> torch.Tensor:
         """The mask (R, 1, K S, N), or (1, 1, K S, N) where it is the same for all rows."""
-        if window not in self._masks:
-            _R, _H, K, S, _D = query_RHKSD.shape
+        _R, _H, K, S, _D = query_RHKSD.shape
+        if (window, K) not in self._masks:  # in some models K differs by layer
             mask_RSN = self._mask(window) if self._mask else causal(S, N, window, query_RHKSD.device)[None]
-            self._masks[window] = mask_RSN.repeat(1, K, 1)[:, None]
-        return self._masks[window]
+            self._masks[window, K] = mask_RSN.repeat(1, K, 1)[:, None]
+        return self._masks[window, K]
 
 
 def _attend(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 from memory_estimates import models
 
 
@@ -60,3 +61,20 @@ def test_parts_of_an_estimate() -> None:
     assert kept["reference"] == 4 * 4 * 10**8
     adapted = estimate([(sizes.with_adapters(8), work)], 5 * 10**8)
     assert adapted["weights"] == 4 * (10**8 - 8 * 300_000 + 4 * 8 * 300_000)  # the base is shared
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "gemma3", "gpt2"])
+def test_a_shared_prefix_is_kept_once(architecture: str) -> None:
+    from tiny import CPU, make_model
+
+    from shoal.learn.activations import count_activations, count_once, trial_batch
+    from shoal.policy.prefix import read_prefix
+
+    model, length, shared = make_model(architecture), 30, 60
+    with torch.no_grad():
+        prefix = read_prefix(model, [1] * shared, CPU)
+    behind = count_once(model, CPU, trial_batch(3, length, CPU.device, shared), prefix)
+    once = count_once(model, CPU, trial_batch(1, shared, CPU.device))
+    whole = sum(kept for counts in (behind, once) for kept, _ in counts.values())
+    estimated = count_activations(model, CPU).kept(3, length, checkpointed=False, shared=shared)
+    assert estimated == pytest.approx(whole, rel=0.1)
