@@ -71,6 +71,7 @@ specs = st.fixed_dictionaries(
     optional={
         "parameters": st.dictionaries(st.text(), values, max_size=3),
         "weight": numbers,
+        "levels": st.integers(2, 64) | st.lists(st.dictionaries(st.text(), values, max_size=2), min_size=2, max_size=3),
         "answer": st.sampled_from(["whole", "tag"]),
         "system_prompt": st.text(),
     },
@@ -229,6 +230,10 @@ def test_unknown_settings_without_a_likeness(name: str) -> None:
         ({"tasks": 3}, "tasks = 3"),
         ({"tasks": {"tasks": [{}]}}, "the setting 'tasks.tasks.0.name' is missing"),
         ({"tasks": {"tasks": [{"name": "gcd", "weight": 0}]}}, "tasks.tasks.0.weight = 0"),
+        *(
+            ({"tasks": {"tasks": [{"name": "gcd", "levels": levels}]}}, "tasks.tasks.0.levels: give a number from 2")
+            for levels in (0, 1, 65, 2.0, "3", True, [{}], [{}] * 65, [3, 4], {"max_value": 5})
+        ),
     ],
 )
 def test_wrong_values_are_named(settings: dict[str, Any], part: str) -> None:

@@ -329,6 +329,17 @@ def test_an_answer_between_tags(tmp_path: Path) -> None:
         assert sorted(entry.rewards) == [0.0, 1.0]
 
 
+def test_a_person_is_asked_one_level_or_another(tmp_path: Path) -> None:
+    ladder = {"tasks": [{"name": "gcd", "levels": [{"max_value": 9}, {"max_value": 99}]}]}
+    with closing(Contributor(config_of(tasks=ladder), tmp_path)) as one:
+        assert [(each.label, each.weight) for each in one.figures()] == [("gcd@1", 0.5), ("gcd@2", 0.5)]
+        [entry] = one.ask("gcd@2")
+        asked = entry.question.id
+        assert one.tasks.label_of(asked) == "gcd@2"
+        assert one.tasks.is_drawn(asked, 0, "reef", one.identity.id, entry.round)
+        assert one.answer(entry.round, 0, ["1"]).state == "answered"
+
+
 def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
     with closing(Contributor(config_of(), tmp_path)) as one:
         name = one.identity.name
