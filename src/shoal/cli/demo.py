@@ -26,7 +26,7 @@ SETTINGS: Final[dict[str, Any]] = {
     "rounds": 36,
     "tasks": {"tasks": [{"name": "larger"}], "partial_credit": True},
     "policy": {"model": [MODEL], "max_completion_length": 8},
-    "learner": {"learning_rate": 3e-5},
+    "learner": {"learning_rate": 1e-5},
     "swarm": {"nodes": 2},
     "evaluation": {"every": 12, "questions": 48, "samples": 1},
 }
