@@ -79,7 +79,7 @@ def _stoppable(watchers: Sequence[Watcher]) -> Iterator[threading.Event]:
             raise KeyboardInterrupt
         stop.set()
         for watcher in watchers:
-            watcher.note("stopping after this round; Ctrl-C again goes back to the last checkpoint")
+            watcher.note("stopping after this round (Ctrl-C again: back to the last checkpoint)")
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -27,6 +27,7 @@ from shoal.learn.routers import load_balancing, readers, router_coefficient
 from shoal.learn.sums import Sums
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.attention import attention
+from shoal.policy.free_memory import give_back
 from shoal.protocols import TrainablePolicy, UpdateResult
 from shoal.rollout import Scored
 
@@ -116,6 +117,7 @@ class GRPOLearner:
             self._step(rows, fixed, sums)
         sums.gather(self.ranks)
         report = fixed.external.report(self.ranks) if fixed.external else Report()
+        give_back()
         if sampled is None:
             self.own_nll = running_mean(self.own_nll, report.trained_nll)
         metrics = sums.means(self.skipped_steps) | report.metrics
