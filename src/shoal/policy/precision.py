@@ -38,7 +38,8 @@ def cast_once(model: Any, placement: Placement) -> Iterator[None]:
 
 def cast_bytes(model: Any, placement: Placement) -> int:
     """What these copies take."""
-    return sum(layer.weight.numel() for layer in _cast_layers(model, placement)) * placement.dtype.itemsize
+    numbers: int = sum(layer.weight.numel() for layer in _cast_layers(model, placement))
+    return numbers * placement.dtype.itemsize
 
 
 def _cast_layers(model: Any, placement: Placement) -> list[Any]:
