@@ -24,7 +24,7 @@ os.environ.update(
 
 
 class Shoal:
-    def __init__(self, model: str, _format: str) -> None:
+    def __init__(self, model: str, format: str) -> None:
         import torch
 
         from shoal.policy.device import place
@@ -32,17 +32,19 @@ class Shoal:
         from shoal.policy.products import use_fast_products
 
         torch.set_num_threads(THREADS)
-        self.placement = place("cpu")
+        self.placement = place("cpu", format)
         self.model = load(model, self.placement.device).model.eval()
         use_fast_products(self.model, self.placement.device)
 
     def generate(self, prompts: list[list[int]], generations: int, length: int, seed: int) -> int:
         from shoal.policy.decode import sample
         from shoal.policy.draw import Sampling
+        from shoal.policy.precision import cast_once
 
         seeds = range(seed, seed + len(prompts))
         sampling = Sampling(max_completion_length=length)
-        groups = sample(self.model, prompts, generations, sampling, frozenset(), self.placement, seeds)
+        with cast_once(self.model, self.placement):
+            groups = sample(self.model, prompts, generations, sampling, frozenset(), self.placement, seeds)
         return sum(len(sampled.token_ids) for group in groups for sampled in group)
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 FORMATS = {
-    "shoal": ["float32"],
+    "shoal": ["float32", "bfloat16"],
     "transformers": ["float32", "bfloat16"],
     "llama.cpp": ["F32", "Q8_0"],
     "vllm": ["float32", "bfloat16"],

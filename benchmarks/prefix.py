@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +95,14 @@ class Bench:
 
     def __init__(self, policy: LanguagePolicy, tasks: int) -> None:
         self.policy, self.tasks = policy, TASKS[:tasks]
-        self.learner = GRPOLearner(policy, learning_rate=1e-9)
+        policy.generate(make_questions(TASKS, 2, 0), 2, 0)  # the first sets things up
+
+    @cached_property
+    def learner(self) -> GRPOLearner:
+        learner = GRPOLearner(self.policy, learning_rate=1e-9)
         few = make_questions(TASKS, 2, 0)
-        self.learner.update(scored(few, policy.generate(few, 2, 0)))  # the first sets things up
+        learner.update(scored(few, self.policy.generate(few, 2, 0)))  # so does the first update
+        return learner
 
     def evaluation(self, examples: int, seed: int) -> dict[str, float]:
         questions = make_questions(self.tasks, 64, examples)
@@ -108,7 +114,8 @@ class Bench:
         own, others = (make_questions(self.tasks, 4, examples, 64 + 8 * seed + first) for first in (0, 4))
         answering, groups = timed(lambda: self.policy.generate(own, 8, seed))
         batch = scored(own, groups) + scored(others, groups)  # whose tokens do not matter here
-        update, _ = timed(lambda: self.learner.update(batch, seed))
+        learner = self.learner
+        update, _ = timed(lambda: learner.update(batch, seed))
         return {"answering": answering, "update": update, "round": answering + update}
 
 

@@ -135,11 +135,13 @@ class Bench:
                 figures[f"decoding, {name}"] = f"not run: {error}"
         measured = self._ours("decoders.py", "decoders", *pythons)["figures"]
         rates = {label: {work: rate(took, "seconds") for work, took in of.items()} for label, of in measured.items()}
-        ours = rates.pop("shoal float32")
-        for work, mine in ours.items():
-            figures[f"{work} / best other"] = mine / max(of[work] for of in rates.values())
+        for work in rates["shoal float32"]:
+            ours, others = (
+                max(of[work] for label, of in rates.items() if label.startswith("shoal") == is_own)
+                for is_own in (True, False)
+            )
+            figures[f"{work} / best other"] = ours / others
             figures |= {f"{work}, {label} (tokens/s)": of[work] for label, of in rates.items()}
-            figures[f"{work}, shoal (tokens/s)"] = mine
         return figures
 
     def update(self) -> Figures:

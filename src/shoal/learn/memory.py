@@ -9,14 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import torch
-from transformers.pytorch_utils import Conv1D
-
 from shoal.learn.activations import Activations, count_activations
 from shoal.learn.logprobs import CHUNK_ELEMENTS
 from shoal.learn.optim import STATE_BYTES
 from shoal.policy.decode import PREFILL_TOKENS, cache_bytes_per_token
 from shoal.policy.device import Placement
+from shoal.policy.precision import LINEAR, cast_bytes
 
 LOGITS_COPIES: Final = 3
 """Of a chunk (`logprobs`): logits, probabilities and one temporary product."""
@@ -24,7 +22,6 @@ PASSING_COPIES: Final = 2
 """Of the gradient of the largest matrix, before it is added up: an output and an embedding may share the matrix."""
 DRAWN_COPIES: Final = 3
 """Of the logits in `policy.draw`: logits, weights, and those padded to blocks."""
-LINEAR: Final = (torch.nn.Linear, Conv1D)
 ALLOCATOR_SHARE: Final = 0.1
 """What malloc holds beside what is in use: measured on Linux, 5 to 15 % after a second update."""
 KINDS: Final = tuple(
@@ -48,6 +45,8 @@ class Sizes:
     activations: Activations
     adapted: int = 0
     """Trained parameters of adapters of rank 1 on every linear layer but the output layer."""
+    cast: int = 0
+    """Bytes of the weights that decode (`policy.precision`), if they are not those that learn."""
 
     def with_adapters(self, rank: int) -> Sizes:
         """The same model with LoRA: its activations differ by at most a twentieth."""
@@ -68,6 +67,7 @@ class Sizes:
             cache_per_token=cache_bytes_per_token(model),
             activations=count_activations(model, placement),
             adapted=sum(sum(m.weight.shape) for m in model.modules() if isinstance(m, LINEAR) and m is not head),
+            cast=cast_bytes(model, placement),
         )
 
 
@@ -123,11 +123,11 @@ def _updating(sizes: Sizes, work: Work, rows: tuple[int, int, int, int]) -> dict
 
 
 def _decoding(sizes: Sizes, work: Work, batch: tuple[int, int, int]) -> dict[str, int]:
-    """Keys and values, and what reading the prompts and drawing tokens take besides."""
+    """Keys and values, and what reading the prompts and drawing tokens take besides, with the weights for it."""
     questions, prompts, each = batch
     wanted = sizes.cache_per_token * (prompts + questions * each * work.completion_length)
     passes = min(questions, max(1, -(-wanted // max(1, work.cache_limit))))
     together = -(-questions // passes)
     read = 4 * min(PREFILL_TOKENS, -(-prompts // passes)) * sizes.width
     drawn = DRAWN_COPIES * 4 * together * each * sizes.vocabulary
-    return {"decode_cache": wanted // passes + read, "logits": drawn}
+    return {"decode_cache": wanted // passes + read + sizes.cast, "logits": drawn}

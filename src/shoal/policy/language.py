@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from shoal.policy.draw import Sampling
 from shoal.policy.families import batches
 from shoal.policy.loading import LanguageModel, load
 from shoal.policy.plain import PlainText
+from shoal.policy.precision import cast_once
 from shoal.policy.products import use_fast_products
 from shoal.policy.progress import told
 from shoal.policy.template import ChatFrame, Slot, chat_template
@@ -154,7 +155,7 @@ class LanguagePolicy:
 
     def _decoding(self) -> AbstractContextManager[None]:
         """A context for passes through the model."""
-        return nullcontext() if self.sharded is None else self.sharded.decoding()
+        return cast_once(self.lm.model, self.placement) if self.sharded is None else self.sharded.decoding()
 
     def _completion(self, token_ids: list[int], stopped: bool, logps: Sequence[float] | None = None) -> Completion:
         body = token_ids[:-1] if stopped else token_ids
