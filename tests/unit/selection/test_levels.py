@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from fakes import Exact, Parrot
+
+import shoal
 from shoal.config.tasks import TasksConfig
 from shoal.rollout import Completion, Question, Rollout, Scored
 from shoal.selection.levels import Levels
+from shoal.swarm.memory import MemorySwarm
 from shoal.tasks import Tasks
 
 LADDER = {"name": "larger", "levels": [{"greatest": 20}, {"greatest": 50}, {"greatest": 99}], "weight": 3}
@@ -84,6 +88,15 @@ def test_the_mean_level_of_a_round() -> None:
     levels = Levels(TASKS)
     assert levels.drawn([]) == levels.drawn([answered("larger#2", 1)]) == {"larger#1": None}
     assert levels.drawn([answered("larger#1@1", 1), answered("larger#1@2", 1)]) == {"larger#1": 1.5}
+
+
+def test_a_node_for_a_loop_of_one_s_own_climbs_as_well() -> None:
+    node = shoal.make_node("ada", Parrot(), TASKS, Exact(), MemorySwarm().join("ada"), I=8)
+    node.act()
+    assert node.levels is not None
+    assert node.levels.drawn(node.local) == {"larger#1": 1.0}
+    plain = Tasks(TasksConfig.model_validate({"tasks": [{"name": "larger"}]}))
+    assert shoal.make_node("bob", Parrot(), plain, Exact(), MemorySwarm().join("bob")).levels is None
 
 
 def test_a_checkpoint_goes_on_with_the_same_questions(tmp_path: Path) -> None:
