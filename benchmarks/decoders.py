@@ -50,7 +50,12 @@ def main() -> None:
     works = make_works(model, [int(length) for length in args.lengths.split(",")])
     wanted = [(name, format) for name in pythons for format in FORMATS[name]]
     wanted = [pair for pair in wanted if not args.only or " ".join(pair) in args.only]
-    contenders = [Contender(name, pythons[name], model, format, args.threads) for name, format in wanted]
+    contenders = []
+    for name, format in wanted:
+        try:
+            contenders.append(Contender(name, pythons[name], model, format, args.threads))
+        except EndedError as error:
+            print(f"not run: {error}", file=sys.stderr)
     figures: dict[str, dict[str, list[dict[str, float]]]] = {}
     loads = [os.getloadavg()[0]]
     for contender in contenders:
@@ -65,7 +70,12 @@ def main() -> None:
                 print(repeat, contender.label, work, took, file=sys.stderr)
                 args.out.write_text(json.dumps({"threads": args.threads, "loads": loads, "figures": figures}))
         loads.append(os.getloadavg()[0])
-    print(table(figures), file=sys.stderr)
+    if figures:
+        print(table(figures), file=sys.stderr)
+
+
+class EndedError(Exception):
+    """A contender's process is gone."""
 
 
 class Contender:
@@ -89,7 +99,7 @@ class Contender:
         assert self.process.stdout
         line = self.process.stdout.readline()
         if not line:
-            sys.exit(f"{self.label} ended: {self.process.wait()}")
+            raise EndedError(f"{self.label} ended with {self.process.wait()}")
         return json.loads(line)  # type: ignore[no-any-return]
 
 

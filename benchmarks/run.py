@@ -5,8 +5,9 @@
     python benchmarks/run.py --json              # one object of name to ratio, null where it was not run
     python benchmarks/run.py --device cuda       # on a GPU, in bfloat16
 
-TRL, GenRL and vLLM are installed into environments of their own, in benchmarks/.peers/. A ratio is of medians within
-one run; TRL and GenRL run once, because a step takes them minutes. The table says what could not be installed.
+TRL, GenRL, vLLM and llama.cpp are installed into environments of their own, in benchmarks/.peers/. A ratio is of
+medians within one run; TRL and GenRL run once, because a step takes them minutes. The table says what could not be
+installed.
 """
 
 from __future__ import annotations
