@@ -40,7 +40,7 @@ class LearnerConfig(Section):
     mask_truncated_completions: bool = False
     """Leave completions that were cut at the longest length out of the loss."""
     tokens_per_micro_batch: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """Most tokens in one forward and backward pass. It bounds memory and changes no result. auto: 16384 on a GPU, 768
+    """Most tokens in one forward and backward pass. It bounds memory and changes no result. auto: 16384 on a GPU, 512
     elsewhere."""
     fsdp: bool = False
     """Under torchrun: shard weights, gradients and optimiser states over the ranks (FSDP2), for models that one GPU
