@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 HELP = """Says what this machine can do, whether a run of these settings fits into its memory, and how long it takes.
 
   shoal doctor                                   for the default run: four guppies
-  shoal doctor --model smollm2 --suite paper --nodes 2
+  shoal doctor --model smollm2 --suite reef --nodes 2
   shoal doctor --config my.toml --json           one JSON object
 
 Loads each model once, counts what an update keeps, and tries it for some seconds. Nothing is written."""

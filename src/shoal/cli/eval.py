@@ -35,7 +35,7 @@ from shoal.untrusted import json_safe, printable
 HELP = """Asks a model held-out questions: pass@1 and pass@k for each task, with 95 % Wilson intervals.
 
   shoal eval guppy
-  shoal eval smollm2 --suite paper --samples 8
+  shoal eval smollm2 --suite reef --samples 8
   shoal eval runs/one/checkpoints/round-000060/node-1 --config runs/one/config.toml
   shoal eval guppy --task chain_sum --task gcd --json"""
 FROM_FILE = ("version", "seed", "threads", "tasks", "evaluation", "policy")

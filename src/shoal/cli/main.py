@@ -36,7 +36,7 @@ BEGIN = """begin here:
   shoal run                        four small models learn together for a minute
   shoal watch                      see it in the browser: charts, answers, who learned from whom
   shoal ask runs/DATE-TIME         ask what came out, beside what went in
-  shoal run --model smollm2 --suite paper --nodes 2
+  shoal run --model smollm2 --suite reef --nodes 2
   shoal COMMAND --help"""
 
 

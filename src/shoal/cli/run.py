@@ -15,7 +15,7 @@ HELP = """Trains a swarm of language models in this process. Each node answers q
 and learns from its own rollouts and from the others'.
 
   shoal run                                   four guppies on easy tasks, a minute or two
-  shoal run --model smollm2 --suite paper --nodes 2
+  shoal run --model smollm2 --suite reef --nodes 2
   shoal run --task my_tasks:Larger            questions of your own (examples/own_task.py)
   shoal run --model A --model B               nodes with different models
   shoal run --model guppy --model http://localhost:8080/v1    the second answers and never learns

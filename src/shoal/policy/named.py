@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from shoal.config.policy import GUPPY
+from shoal.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,11 @@ def named(name: str) -> NamedModel | None:
     return None if Path(name).exists() else NAMED.get(name)
 
 
-def near_name(name: str) -> str | None:
-    """The short name that a mistyped one comes near to. Names on the Hub with a user or organisation come near none."""
+def check_spelling(name: str) -> None:
+    """Raises `UserError` if `name` comes near to a short name and is no folder or file here. Names on the Hub with a
+    user or organisation come near none."""
     known = [GUPPY, *NAMED]
-    near = [] if "/" in name or name in known else difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
-    return near[0] if near else None
+    if "/" in name or name in known or Path(name).expanduser().exists():
+        return
+    if near := difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6):
+        raise UserError(f"there is no model '{name}'; did you mean '{near[0]}'?")

@@ -7,9 +7,11 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+import huggingface_hub
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -64,9 +66,11 @@ def count_workers(config: Config, learning: Mapping[str, str], placement: Placem
     return count if all(parameters(source) <= SMALL for source in set(learning.values())) else 0
 
 
+@cache
 def parameters(model: str) -> float:
     """The number of parameters, by the model's configuration, or by the size of a GGUF file with 4 bits for each.
     Infinite if unknown."""
+    huggingface_hub.logging.set_verbosity_error()  # it would report each retry
     try:
         source, options = source_of(model)
         if "gguf_file" in options:
