@@ -42,7 +42,7 @@ MAX_GRAD_NORM = 1.0
 
 def token_budget(setting: int | str, device: torch.device) -> int:
     """The number that `tokens_per_micro_batch` stands for. `auto` keeps four nodes of 135 million parameters in one
-    process within 8 GB."""
+    process at some 8 GB."""
     if isinstance(setting, int):
         return setting
     return 16_384 if device.type == "cuda" else 512
