@@ -61,7 +61,10 @@ NAMES = ("chain_sum", "binary_matrix", "spiral_matrix", "string_insertion", "n_q
 """Tasks: one that is plain, and those whose scorers in reasoning-gym evaluate what they are given."""
 
 
-QUICK = ("--rounds", 1_000_000, "--threads", 1, "--eval-every", 0, "--eval-samples", 1, "--eval-questions", 1)
+QUICK = (
+    *("--rounds", 1_000_000, "--checkpoint-every", 1, "--threads", 1),
+    *("--eval-every", 0, "--eval-samples", 1, "--eval-questions", 1),
+)
 """Settings of `shoal join` for tests: it goes on until it is stopped."""
 
 
