@@ -27,7 +27,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -273,7 +272,7 @@ def main() -> None:
         while request := inbox.next():
             ticket, (node, part, method, arguments, is_heard) = request
             with heard(parts[node, part], inbox.reporter(ticket, replies)) if is_heard else contextlib.nullcontext():
-                _write(replies, _tried(ticket, node, partial(getattr(parts[node, part], method), *arguments)))
+                _write(replies, _tried(ticket, node, partial(methodcaller(method, *arguments), parts[node, part])))
 
 
 class _Inbox:
