@@ -27,6 +27,8 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from typing import IO, Any
 

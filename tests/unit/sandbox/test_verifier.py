@@ -26,11 +26,10 @@ def own(*names: str, **settings: object) -> TasksConfig:
 def golds(tasks: Tasks, per_task: int) -> list[tuple[QuestionId, str]]:
     """Questions of each task with a right answer, in the form that its specification asks for."""
     pairs = []
-    for task, spec in zip(tasks.tasks, tasks.specs, strict=True):
+    for label, task, spec in zip(tasks.labels, tasks.tasks, tasks.specs, strict=True):
         for index in range(per_task):
-            entry = task.entry(11, index)
-            answer = entry["answer"] or entry["metadata"].get("example_answer", "")
-            identity = task.question(11, index).id
+            identity = tasks.made(label, 11, index).id
+            answer = task.answer(identity) or task.entry(11, index)["metadata"].get("example_answer", "")
             pairs.append((identity, answer if spec.answer == "whole" else f"So: <answer>{answer}</answer>"))
     return pairs
 
