@@ -30,8 +30,9 @@ class Bucket:
     ) -> None:
         """`prefix`: keys and values (1, H, L, D) of each layer; empty if there is none. `prompts`: those (Q, H, P, D)
         of the rest of each prompt, padded on the right. `lengths`: of the rest, without padding."""
-        self.prefix = prefix
-        self.prompts = prompts
+        dtype = _product_dtype(prompts[0][0])
+        self.prefix = [(keys.to(dtype), values.to(dtype)) for keys, values in prefix]
+        self.prompts = [(keys.to(dtype), values.to(dtype)) for keys, values in prompts]
         Q, _H, P, _D = prompts[0][0].shape
         B, device = Q * num_generations, prompts[0][0].device
         self._room = (B, max_length - 1)  # the last token of a completion is never attended to
@@ -148,6 +149,13 @@ class Bucket:
         return torch.zeros(hidden_BN.shape, dtype=dtype, device=device).masked_fill_(hidden_BN, -torch.inf)[
             :, None, None
         ]
+
+
+def _product_dtype(t: torch.Tensor) -> torch.dtype:
+    """The precision of matrix products with `t`: that of autocast, if it is on. What is kept in it need not be cast for
+    each token, and products are the same."""
+    kind = t.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else t.dtype
 
 
 def _by_prefix(rows_BHKX: torch.Tensor, matrix_HXY: torch.Tensor) -> torch.Tensor:

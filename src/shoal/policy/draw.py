@@ -42,8 +42,10 @@ def draw(logits_BV: torch.Tensor, sampling: Sampling, chance_B: torch.Tensor) ->
         before_BV = sorted_BV.cumsum(-1, dtype=wide) - sorted_BV
         outside_BV = before_BV >= sampling.top_p * sorted_BV.sum(-1, keepdim=True, dtype=wide)
         weights_BV = weights_BV.masked_fill_(torch.zeros_like(outside_BV).scatter_(-1, order_BV, outside_BV), 0)
-    blocks_BNM = torch.nn.functional.pad(weights_BV, (0, -weights_BV.shape[1] % BLOCK)).view(len(row_B), -1, BLOCK)
-    upto_BN = blocks_BNM.sum(-1, dtype=wide).cumsum(-1)
+    if missing := -weights_BV.shape[1] % BLOCK:
+        weights_BV = torch.nn.functional.pad(weights_BV, (0, missing))
+    blocks_BNM = weights_BV.view(len(row_B), -1, BLOCK)
+    upto_BN = blocks_BNM.sum(-1).cumsum(-1, dtype=wide)
     total_B1 = upto_BN[:, -1:]
     point_B1 = total_B1 * chance_B[:, None].to(row_B.device, wide)
     point_B1 = point_B1.minimum(total_B1.nextafter(torch.zeros_like(total_B1)))  # the product may have been rounded up

@@ -10,6 +10,7 @@ from shoal.policy.decode import Sampled, sample
 from shoal.policy.device import Placement
 from shoal.policy.draw import Sampling
 from shoal.policy.precision import cast_bytes, cast_once
+from shoal.policy.products import FastLinear
 
 HALF = Placement(CPU.device, torch.bfloat16)
 PROMPTS = [[5, 6, 7], [9, 10, 11, 12, 13]]
@@ -30,19 +31,32 @@ def test_tokens_and_log_probabilities_are_those_of_autocast(architecture: str) -
     assert drawn(architecture, True) == drawn(architecture, False)
 
 
-def test_weights_come_back_after_a_failure() -> None:
+def test_layers_are_their_own_again_after_a_failure() -> None:
     model = make_model()
-    head, casting = model.lm_head.weight, cast_once(model, HALF)
+    head, ids = model.lm_head.weight, torch.tensor([PROMPTS[0]])
+    expected = model(ids).logits
+    casting = cast_once(model, HALF)
     casting.__enter__()
-    assert model.lm_head.weight.dtype == torch.bfloat16
-    assert model.get_input_embeddings().weight.dtype == torch.float32
+    assert model.lm_head(torch.ones(1, 16)).dtype == torch.bfloat16
     assert not casting.__exit__(RuntimeError, RuntimeError("stop"), None)
     assert model.lm_head.weight is head
+    assert torch.equal(model(ids).logits, expected)
 
 
 def test_the_copies_are_counted() -> None:
     model = make_model()
     assert cast_bytes(model, CPU) == 0
-    expected = cast_bytes(model, HALF)
-    with cast_once(model, HALF):
-        assert expected == sum(m.weight.nbytes for m in model.modules() if isinstance(m, torch.nn.Linear))
+    linear = [m for m in model.modules() if isinstance(m, torch.nn.Linear)]
+    assert cast_bytes(model, HALF) == 2 * sum(m.weight.numel() for m in linear)
+
+
+def test_in_float32_copies_are_made_of_large_matrices_that_onednn_multiplies() -> None:
+    layer = FastLinear(400, 300)
+    small = FastLinear(40, 30)
+    model = torch.nn.Sequential(layer, small)
+    assert cast_bytes(model, CPU) == 4 * 400 * 300
+    for rows in (1, 64):
+        x_RX = torch.randn(rows, 400)
+        expected = torch.nn.functional.linear(x_RX, layer.weight, layer.bias)
+        with cast_once(model, CPU), torch.no_grad():
+            torch.testing.assert_close(layer(x_RX), expected, rtol=1e-5, atol=1e-5)
