@@ -83,8 +83,7 @@ def load(name: str, device: torch.device) -> LanguageModel:
     if "gguf_file" in options:
         _forget_quantisation(model)
     loaded = language_model(name, model, tokenizer)
-    loaded.model.to(device)
-    _align(loaded.model)
+    _align(model.to(device))
     return loaded
 
 

@@ -31,7 +31,7 @@ class Trained(Protocol):
     def close(self) -> None: ...
 
 
-class SwarmCallback(TrainerCallback):  # type: ignore[misc]
+class SwarmCallback(TrainerCallback):
     """Tells a node of the trainer's steps. Raises `UserError` for a trainer without an end or without the hooks."""
 
     def __init__(self, node: Trained) -> None:
@@ -44,9 +44,7 @@ class SwarmCallback(TrainerCallback):  # type: ignore[misc]
             raise UserError("a swarm's questions never end: say how long to train with GRPOConfig(max_steps=...)")
         self.node.begin(_checkpoint(args, state) if state.global_step else None, state.global_step)
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if not self.node.was_asked:
             raise UserError(NEVER_ASKED)
 
@@ -61,4 +59,4 @@ class SwarmCallback(TrainerCallback):  # type: ignore[misc]
 
 
 def _checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
-    return Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
+    return Path(str(args.output_dir)) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"

@@ -31,8 +31,8 @@ from shoal.runs.metrics import live_in_pool
 from shoal.sandbox.verifier import Verifier as SandboxVerifier
 from shoal.selection.levels import Levels
 from shoal.selection.selection import FairSelection
-from shoal.swarm.memory import MemorySwarm
 from shoal.swarm.membership import Membership, public_name
+from shoal.swarm.memory import MemorySwarm
 from shoal.swarm.wire import SamplingSettings
 from shoal.tasks import Tasks
 

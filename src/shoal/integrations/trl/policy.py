@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers.utils import is_peft_available
+from transformers.utils.import_utils import is_peft_available
 
 from shoal.errors import UserError
 from shoal.parallel.ranks import Ranks
@@ -16,6 +16,7 @@ from shoal.policy.device import Placement
 from shoal.policy.draw import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import language_model
+from shoal.policy.products import use_fast_products, use_usual_products
 from shoal.rollout import Completion, Question
 
 
@@ -28,12 +29,12 @@ class TrainerPolicy(LanguagePolicy):
         bfloat16 = args.bf16 or model.dtype == torch.bfloat16
         placement = Placement(trainer.accelerator.device, torch.bfloat16 if bfloat16 else torch.float32)
         sampling = Sampling(args.temperature, args.top_p, args.max_completion_length)
-        with answering(model):
+        with answering(model, placement):
             lm = language_model(model.name_or_path, model, trainer.processing_class)
             super().__init__(lm, sampling, placement, ranks)
 
     def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
-        with answering(self.lm.model):
+        with answering(self.lm.model, self.placement):
             return super().generate(questions, num_generations, seed)
 
     def save(self, folder: Path) -> None:
@@ -55,11 +56,14 @@ def plain_model(model: Any) -> Any:
 
 
 @contextmanager
-def answering(model: Any) -> Iterator[None]:
-    """Within it the model answers: without dropout and without checkpoints of activations."""
+def answering(model: Any, placement: Placement) -> Iterator[None]:
+    """Within it the model answers: without dropout or checkpoints of activations, and as fast as it can. Afterwards it
+    is as its trainer knows it."""
     training = model.training
     model.eval()
+    use_fast_products(model, placement.device)
     try:
         yield
     finally:
+        use_usual_products(model)
         model.train(training)

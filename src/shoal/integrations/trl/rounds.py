@@ -10,15 +10,15 @@ than J to give, the node answers more questions of its own.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from shoal.learn.advantages import advantages
 from shoal.node import Node
-from shoal.protocols import UpdateResult
-from shoal.rollout import Scored
+from shoal.protocols import TrainablePolicy, UpdateResult
+from shoal.rollout import Completion, Scored
 from shoal.runs.metrics import learned_rows, live_in_pool, round_metrics
 from shoal.selection.pool import Pool
 
@@ -34,8 +34,8 @@ MOST_SLOTS = 64
 class WholeGroups(Pool):
     """A pool of rollouts with `size_of_group` completions that fit, as TRL compares whole groups of one size."""
 
-    def __init__(self, size_of_group: int, fits: Any) -> None:
-        """`fits`: whether a completion has tokens to train on, by the policy."""
+    def __init__(self, size_of_group: int, fits: Callable[[Completion], object]) -> None:
+        """`fits`: gives something true for a completion with tokens to train on."""
         super().__init__()
         self._size_of_group = size_of_group
         self._fits = fits
@@ -49,16 +49,16 @@ class TrainerLearner:
     """Stands for the trainer, which takes the step itself: it keeps the batch and tells each maker's share of the
     gradient."""
 
-    def __init__(self, policy: Any, scale_rewards: str) -> None:
+    def __init__(self, policy: TrainablePolicy, scale_rewards: str) -> None:
         self._policy = policy
         self._scale_rewards = scale_rewards
 
     def update(self, batch: Sequence[Scored], seed: int = 0) -> UpdateResult:
         groups = advantages([scored.rewards for scored in batch], self._scale_rewards)
-        sizes: Counter[str] = Counter()
+        sizes: dict[str, float] = defaultdict(float)
         for scored, group in zip(batch, groups, strict=True):
             for completion, advantage in zip(scored.rollout.completions, group, strict=True):
-                sizes[scored.rollout.node] += abs(advantage) * len(self._policy.completion_ids(completion))  # type: ignore[assignment]
+                sizes[scored.rollout.node] += abs(advantage) * len(self._policy.completion_ids(completion))
         total = sum(sizes.values())
         return UpdateResult(gradient_shares={maker: size / total for maker, size in sizes.items()} if total else {})
 
@@ -76,9 +76,11 @@ class Rounds:
         self.node = node
         self.external = external
         self.metrics: dict[str, float] = {}
-        """Of the last round."""
+        """What TRL logs of the last round."""
+        self.row: dict[str, Any] = {}
+        """Its row, as in `metrics.jsonl`."""
         self.learned: list[dict[str, Any]] = []
-        """The rows of the last round, as in `learned.parquet`."""
+        """What it learned from, as in `learned.parquet`."""
 
     def batch(self, groups: int) -> list[Scored]:
         """`groups` scored rollouts to train on, own ones first. Shares all own ones."""
