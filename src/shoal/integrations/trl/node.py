@@ -19,7 +19,7 @@ from shoal.swarm.memory import MemorySwarm
 
 logger = logging.getLogger("shoal")
 
-PLACEHOLDER: Final = "(shoal asks a question of its own here)"
+PLACEHOLDER: Final = "(see question)"
 """The prompt of every row of the trainer's data set."""
 ROWS: Final = 65_536
 """Rows of the data set. It is read again from the beginning when it ends."""
@@ -45,7 +45,7 @@ class TRLNode:
         """
         check_version()
         self.config = node_config(settings, network=within is None)
-        self._within, self._name = within, name
+        self._place, self._name = within.join(name) if within else None, name
         self._opened: Opened | None = None
         self._round = 0
         self._resumed: Path | None = None
@@ -135,7 +135,7 @@ class TRLNode:
 
     def _open(self, trainer: Any) -> Opened:
         check_trainer(trainer, self.own_and_foreign)
-        opened = Opened(self.config, trainer, self._within, self._name, self._round)
+        opened = Opened(self.config, trainer, self._place, self._name, self._round)
         self._opened = opened
         atexit.register(self.close)  # also after an error or Ctrl-C
         if self._resumed:

@@ -32,7 +32,6 @@ from shoal.sandbox.verifier import Verifier as SandboxVerifier
 from shoal.selection.levels import Levels
 from shoal.selection.selection import FairSelection
 from shoal.swarm.membership import Membership, public_name
-from shoal.swarm.memory import MemorySwarm
 from shoal.swarm.wire import SamplingSettings
 from shoal.tasks import Tasks
 
@@ -45,8 +44,8 @@ ALONE_NOTED = 10.0
 class Opened:
     """A node of a trainer. All processes of the trainer together are one node; rank zero has its place in the swarm."""
 
-    def __init__(self, config: Config, trainer: Any, within: MemorySwarm | None, name: str, round: int) -> None:
-        """`config`: the settings of tasks, rewards, selection and network; the trainer has the others. `within`: a
+    def __init__(self, config: Config, trainer: Any, place: Swarm | None, name: str, round: int) -> None:
+        """`config`: the settings of tasks, rewards, selection and network; the trainer has the others. `place`: in a
         swarm of this process, where the node is called `name`; None: the network. `round`: the rounds done before.
         Raises `UserError`."""
         accelerator = trainer.accelerator
@@ -56,13 +55,13 @@ class Opened:
         self._said = ""
         self._stack = ExitStack()
         try:
-            self._open(trainer, within, name)
+            self._open(trainer, place, name)
         except BaseException:
             self.close()
             raise
         self.rounds.node.round = round
 
-    def _open(self, trainer: Any, within: MemorySwarm | None, name: str) -> None:
+    def _open(self, trainer: Any, place: Swarm | None, name: str) -> None:
         config, ranks = self.config, self.ranks
         self.policy = policy = TrainerPolicy(trainer, ranks)
         check_stop(trainer, policy.lm)
@@ -74,10 +73,7 @@ class Opened:
         self._failing = FailedScoring(verifier, rewards)
         self._verifier: Verifier = RewardVerifier(tasks, rewards) if rewards else verifier
         scoring = self._verifier if ranks.size == 1 else RankZeroVerifier(self._verifier, ranks)
-        place: Swarm | None = None
-        if within:
-            place = within.join(name, config.policy.num_generations)
-        elif ranks.is_zero:
+        if place is None and ranks.is_zero:
             name, place = self._join(policy, rewards)
         name = ranks.broadcast(name)
         swarm = RankZeroSwarm(place, ranks) if place is None or ranks.size > 1 else place

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from shoal.learn.advantages import advantages
 from shoal.node import Node
 from shoal.protocols import TrainablePolicy, UpdateResult
@@ -32,17 +34,19 @@ MOST_SLOTS = 64
 
 
 class WholeGroups(Pool):
-    """A pool of rollouts with `size_of_group` completions that fit, as TRL compares whole groups of one size."""
+    """A pool of rollouts with `num_generations` completions that fit: TRL compares whole groups of one size."""
 
-    def __init__(self, size_of_group: int, fits: Callable[[Completion], object]) -> None:
+    def __init__(self, num_generations: int, fits: Callable[[Completion], object]) -> None:
         """`fits`: gives something true for a completion with tokens to train on."""
         super().__init__()
-        self._size_of_group = size_of_group
+        self._num_generations = num_generations
         self._fits = fits
 
     def add(self, scored: Iterable[Scored], round: int) -> None:
-        whole = (one for one in scored if len(one.rewards) == self._size_of_group)
-        super().add((one for one in whole if all(map(self._fits, one.rollout.completions))), round)
+        cut = (replace(s, rollout=s.rollout.first(self._num_generations)) for s in scored)
+        cut = (replace(s, rewards=s.rewards[: self._num_generations]) for s in cut)
+        whole = (s for s in cut if len(s.rewards) == self._num_generations)
+        super().add((s for s in whole if all(map(self._fits, s.rollout.completions))), round)
 
 
 class TrainerLearner:
