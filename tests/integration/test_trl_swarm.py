@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,12 @@ def trainer(folder: Path, where: str, *words: object, launcher: tuple[str, ...] 
     folder.mkdir()
     command = (sys.executable, "-u", *launcher, str(SCRIPT), str(folder / "notes"), where)
     with program(*words, home=folder / "home", says="training", command=command) as running:
-        yield Trainer(folder, running)
+        try:
+            yield Trainer(folder, running)
+        finally:
+            with suppress(psutil.NoSuchProcess):
+                for child in psutil.Process(running.process.pid).children(recursive=True):
+                    child.kill()  # those of a launcher, too
 
 
 def test_two_trainers_and_a_node_train_together_and_survive_each_other(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ LOWEST, ABOVE = Version("1.0.0"), Version("2")
 """The versions of TRL that have the hooks: `rollout_func` with further columns, and `log_metric`."""
 UNREAD: Final = (
     *("use_vllm", "use_transformers_paged", "use_transformers_continuous_batching", "generation_kwargs"),
-    *("top_k", "min_p", "chat_template_kwargs"),
+    *("top_k", "min_p", "chat_template_kwargs", "cast_lm_head_to_fp32"),
 )
 """Settings of GRPOConfig, off by default, that shoal's decoder does not read. Not every TRL has all of them."""
 DEFAULT_PENALTY: Final = 1.0

@@ -15,6 +15,7 @@ from shoal.integrations.trl.callback import NEVER_ASKED, SwarmCallback
 from shoal.integrations.trl.checks import check_trainer, check_version
 from shoal.integrations.trl.opened import Opened, rows
 from shoal.integrations.trl.settings import node_config
+from shoal.runs.atomic import disk_errors
 from shoal.swarm.memory import MemorySwarm
 
 logger = logging.getLogger("shoal")
@@ -112,13 +113,15 @@ class TRLNode:
         self._round = max(self._round, step)
 
     def save(self, checkpoint: Path) -> None:
-        """Writes the node's state into a checkpoint of the trainer."""
+        """Writes the node's state into a checkpoint of the trainer. Raises `UserError` for a full disk."""
         if self._opened is None:
             return
-        temporary = checkpoint / f".{FOLDER}"
-        shutil.rmtree(temporary, ignore_errors=True)
-        self._opened.save(temporary)
-        temporary.rename(checkpoint / FOLDER)
+        folder, temporary = checkpoint / FOLDER, checkpoint / f".{FOLDER}"
+        for left in (temporary, folder):  # by a killed process, or an earlier training with the same output_dir
+            shutil.rmtree(left, ignore_errors=True)
+        with disk_errors(folder):
+            self._opened.save(temporary)
+            temporary.rename(folder)
 
     def close(self) -> None:
         """Leaves the swarm. A trainer that trains again joins again."""
