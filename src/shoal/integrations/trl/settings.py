@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from shoal.config.load import make_config
+from shoal.config.load import config_from_keywords
 from shoal.config.names import from_keywords
 from shoal.config.settings import Config
 from shoal.errors import UserError
@@ -18,7 +18,7 @@ def node_config(settings: dict[str, Any], network: bool) -> Config:
     """The configuration of keyword arguments, as `shoal.join` takes them. `network`: whether the node joins one. Raises
     `UserError` for a setting that is unknown, cannot be used, or is the trainer's."""
     nested = from_keywords(settings)
-    config = make_config(nested, "the arguments", allow_code=True)
+    config = config_from_keywords(settings)
     theirs = sorted(set(nested) - SECTIONS - {"swarm"}) + sorted(set(nested.get("swarm", {})) - {"external"})
     if theirs:
         raise UserError(
