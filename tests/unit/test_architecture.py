@@ -22,6 +22,7 @@ LAYERS = [
     {"evaluation"},
     {"node"},
     {"runs"},
+    {"integrations"},
     {"cli"},
     {"api"},
     {"apps"},

@@ -25,7 +25,11 @@ def in_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_there_is_a_test_for_each() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.py")} == {"swarm_loop.py", *(f"{name}.py" for name in OWN)}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {
+        "swarm_loop.py",
+        "trl_swarm.py",
+        *(f"{name}.py" for name in OWN),
+    }
 
 
 def test_the_whole_algorithm_is_a_hundred_lines_and_runs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -36,6 +40,15 @@ def test_the_whole_algorithm_is_a_hundred_lines_and_runs(capsys: pytest.CaptureF
     module["main"]()
     lines = capsys.readouterr().out.splitlines()
     assert [line[:8] for line in lines[:2]] == ["round  1", "round  2"]
+
+
+def test_a_trainer_of_trl_trains(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("trl")
+    monkeypatch.setenv("SHOAL_HOME", "home")
+    module = runpy.run_path(str(EXAMPLES / "trl_swarm.py"), run_name="trl_swarm")
+    module["main"].__globals__["STEPS"] = 2
+    assert [row["step"] for row in module["main"](["127.0.0.1:1"])] == [1, 2]
+    assert "step   2  own mean reward 0." in capsys.readouterr().out
 
 
 OWN = ("own_task", "own_reward", "own_selection", "own_policy")

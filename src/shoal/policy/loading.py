@@ -82,6 +82,14 @@ def load(name: str, device: torch.device) -> LanguageModel:
         raise UserError(f"model '{name}' cannot be loaded: {_reason(name, error)}") from error
     if "gguf_file" in options:
         _forget_quantisation(model)
+    loaded = language_model(name, model, tokenizer)
+    _align(model.to(device))
+    return loaded
+
+
+def language_model(name: str, model: Any, tokenizer: Any) -> LanguageModel:
+    """A model and a tokenizer that are loaded already, with what decoding needs. Raises `UserError` if no token ends an
+    answer."""
     stop_ids = _stop_ids(model, tokenizer)
     if not stop_ids:
         raise UserError(
@@ -94,8 +102,6 @@ def load(name: str, device: torch.device) -> LanguageModel:
         line_ends = _line_ends(tokenizer)
         stop_ids, eos_id = stop_ids | line_ends, min(line_ends, default=eos_id)
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else eos_id
-    model = model.to(device)
-    _align(model)
     return LanguageModel(name, model, tokenizer, stop_ids, eos_id, pad_id)
 
 

@@ -29,6 +29,13 @@ def use_fast_products(model: torch.nn.Module, device: torch.device) -> None:
             module.__class__ = FastLinear
 
 
+def use_usual_products(model: torch.nn.Module) -> None:
+    """Undoes `use_fast_products`, for a model that others train: they may change what a layer returns in place."""
+    for module in model.modules():
+        if type(module) is FastLinear:
+            module.__class__ = torch.nn.Linear  # type: ignore[assignment]
+
+
 def is_amd() -> bool:
     """Whether this is an AMD processor."""
     cpuinfo = Path("/proc/cpuinfo")

@@ -1,0 +1,51 @@
+"""A stock GRPOTrainer of TRL in a swarm: it trains on its own answers and on those of other nodes.
+
+    pip install 'shoal[trl]'
+    shoal relay                                     # on one machine
+    shoal join --connect 127.0.0.1:7447 --swarm reef --suite pond      # any other nodes
+    python examples/trl_swarm.py 127.0.0.1:7447
+
+Without an address it looks for nodes on the local network; alone it trains on its own answers. Two of them on one
+machine need an identity each: SHOAL_HOME=~/.shoal-2 python examples/trl_swarm.py
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.resources import files
+from typing import Any
+
+from trl import GRPOConfig, GRPOTrainer
+
+from shoal.integrations.trl import TRLNode
+
+STEPS = 50
+GUPPY = str(files("shoal") / "guppy")  # any model that transformers loads
+
+
+def main(connect: list[str]) -> list[dict[str, Any]]:
+    args = GRPOConfig(
+        output_dir="trl-swarm",
+        max_steps=STEPS,
+        num_generations=8,  # G, the same for all nodes
+        per_device_train_batch_size=64,  # 8 groups of 8: at most 4 of them others'
+        max_completion_length=16,
+        learning_rate=2e-4,
+        use_cpu=True,
+        bf16=False,
+        logging_steps=1,
+        report_to="none",
+        disable_tqdm=True,
+    )
+    with TRLNode(connect=connect, swarm="reef", suite="pond", external=4) as node:
+        trainer = GRPOTrainer(GUPPY, args=args, **node.hooks)
+        trainer.train()
+    rows = [row for row in trainer.state.log_history if "reward/local" in row]
+    for row in rows:
+        foreign = f"{row['rollouts/sampled']:.0f} groups of others, mean reward {row.get('reward/external', 0):.2f}"
+        print(f"step {row['step']:3}  own mean reward {row['reward/local']:.3f}  {foreign}")
+    return rows
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

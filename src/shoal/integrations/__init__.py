@@ -1,0 +1,1 @@
+"""Shoal inside other people's programs."""

@@ -1,0 +1,64 @@
+"""What a trainer must be, so that nothing that it was told is ignored in silence."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final
+
+from packaging.version import Version
+from transformers import PreTrainedTokenizerBase
+
+from shoal.errors import UserError
+from shoal.policy.loading import LanguageModel
+
+LOWEST, ABOVE = Version("1.0.0"), Version("2")
+"""The versions of TRL that have the hooks: `rollout_func` with further columns, and `log_metric`."""
+UNREAD: Final = (
+    *("use_vllm", "use_transformers_paged", "use_transformers_continuous_batching", "generation_kwargs"),
+    *("top_k", "min_p", "chat_template_kwargs", "cast_lm_head_to_fp32"),
+)
+"""Settings of GRPOConfig, off by default, that shoal's decoder does not read. Not every TRL has all of them."""
+DEFAULT_PENALTY: Final = 1.0
+
+
+def check_version() -> None:
+    """Raises `UserError` for a TRL without the hooks."""
+    try:
+        found = version("trl")
+    except PackageNotFoundError:
+        raise UserError("TRL is not installed: pip install 'shoal[trl]'") from None
+    if not LOWEST <= Version(found) < ABOVE:
+        raise UserError(f"shoal joins the GRPOTrainer of TRL {LOWEST} up to, not including, {ABOVE}, not of {found}")
+
+
+def check_trainer(trainer: Any, reward: Any) -> None:
+    """Raises `UserError` for settings of the trainer that would have no effect here. `reward`: the one function that it
+    must have."""
+    args = trainer.args
+    unread = [name for name in UNREAD if vars(args).get(name)]
+    if args.repetition_penalty != DEFAULT_PENALTY:
+        unread.append("repetition_penalty")
+    if unread:
+        raise UserError(f"shoal decodes by temperature and top_p alone: leave out {', '.join(unread)}")
+    if not isinstance(trainer.processing_class, PreTrainedTokenizerBase):
+        raise UserError("shoal's tasks are text: give the trainer a model with a tokenizer, not with a processor")
+    if trainer.tools:
+        raise UserError("shoal's questions are answered in one turn: leave out tools and environment_factory")
+    if trainer.reward_funcs != [reward]:
+        raise UserError(
+            "shoal scores own and foreign answers alike: give your reward functions to the TRLNode "
+            '(reward="my_rewards:short"), and the trainer none but node.hooks has'
+        )
+    if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
+        raise UserError("shoal's decoder needs all weights on each device: start several processes without sharding")
+
+
+def check_stop(trainer: Any, lm: LanguageModel) -> None:
+    """Raises `UserError` if TRL would mask answers that end as this model's do."""
+    declared = lm.model.generation_config.eos_token_id
+    ends = {lm.tokenizer.eos_token_id, *(declared if isinstance(declared, list) else [declared])}
+    if trainer.args.mask_truncated_completions and not lm.stop_ids <= ends:
+        raise UserError(
+            "this model has no chat template, so its answers end with their line, which TRL takes for cut short: leave "
+            "out mask_truncated_completions"
+        )

@@ -1,0 +1,150 @@
+"""The node of a trainer, as its user sees it: settings, and hooks for the GRPOTrainer."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import shutil
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, Self
+
+from shoal.errors import UserError
+from shoal.integrations.trl.callback import NEVER_ASKED, SwarmCallback
+from shoal.integrations.trl.checks import check_trainer, check_version
+from shoal.integrations.trl.opened import Opened, rows
+from shoal.integrations.trl.settings import node_config
+from shoal.runs.atomic import disk_errors
+from shoal.swarm.memory import MemorySwarm
+
+logger = logging.getLogger("shoal")
+
+PLACEHOLDER: Final = "(see question)"
+"""The prompt of every row of the trainer's data set."""
+ROWS: Final = 65_536
+"""Rows of the data set. It is read again from the beginning when it ends."""
+FOLDER: Final = "shoal"
+"""In a checkpoint of the trainer: the state of the node."""
+
+
+class TRLNode:
+    """A GRPOTrainer's place in a swarm.
+
+        with TRLNode(connect="relay.example.org:7447", swarm="reef", suite="reef", external=4) as node:
+            GRPOTrainer(model, args=GRPOConfig(max_steps=200), **node.hooks).train()
+
+    The node is in the swarm while the trainer trains. It needs no network: alone, the trainer trains on own rollouts.
+    """
+
+    def __init__(self, within: MemorySwarm | None = None, /, name: str = "trainer", **settings: Any) -> None:
+        """`settings`: those of `shoal.join` for tasks, rewards, selection and network, and `external` (J): how many
+        groups of a generation batch are others', as far as the pool has them; by default half. The trainer has all
+        other settings. `within`: a swarm in this process instead of the network, where the node is called `name`.
+
+        Raises `UserError` for settings that cannot be used, and for a version of TRL without the hooks.
+        """
+        check_version()
+        self.config = node_config(settings, network=within is None)
+        self._place, self._name = within.join(name) if within else None, name
+        self._opened: Opened | None = None
+        self._round = 0
+        self._resumed: Path | None = None
+        self.was_asked = False
+        """Whether the trainer has asked for rollouts since it began."""
+
+    @property
+    def hooks(self) -> dict[str, Any]:
+        """What to give to GRPOTrainer as keyword arguments, beside the model and `args`."""
+        return {
+            "train_dataset": self.dataset,
+            "reward_funcs": [self.own_and_foreign],
+            "rollout_func": self.rollout_func,
+            "callbacks": [SwarmCallback(self)],
+        }
+
+    @cached_property
+    def dataset(self) -> Any:
+        """Rows that say only that a question belongs there: `rollout_func` gives the prompts."""
+        from datasets import Dataset
+
+        return Dataset.from_dict({"prompt": [PLACEHOLDER] * ROWS})
+
+    def rollout_func(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
+        """The tokens of own and foreign answers, with their rewards in further columns. TRL calls it."""
+        if not trainer.model.training:
+            raise UserError("held-out questions are shoal's: leave out eval_dataset, and take `shoal eval CHECKPOINT`")
+        if any(prompt != PLACEHOLDER for prompt in prompts):
+            raise UserError(
+                "the trainer's train_dataset is not that of node.hooks: rows of your own become a task "
+                "(docs/guides/tasks.md)"
+            )
+        self.was_asked = True
+        opened = self._opened or self._open(trainer)
+        size, rank = opened.ranks.size, opened.ranks.rank
+        batch = opened.batch(len(prompts) * size // trainer.args.num_generations)
+        self._round = opened.rounds.node.round
+        mine = rows(batch, opened.policy)[rank * len(prompts) : (rank + 1) * len(prompts)]
+        return {"logprobs": None, **{column: [row[column] for row in mine] for column in mine[0]}}
+
+    def own_and_foreign(
+        self,
+        completions: Sequence[Any],
+        log_extra: Callable[[str, list[Any]], None],
+        log_metric: Callable[[str, float], None],
+        shoal_reward: Sequence[float] | None = None,
+        shoal_question: Sequence[str] = (),
+        shoal_maker: Sequence[str] = (),
+        **columns: Any,
+    ) -> list[float]:
+        """The rewards that shoal gave, as a reward function of TRL. It also logs the round's figures."""
+        if shoal_reward is None or self._opened is None:
+            raise UserError(NEVER_ASKED)
+        log_extra("question", list(shoal_question))
+        log_extra("maker", list(shoal_maker))
+        for metric, value in self._opened.rounds.metrics.items():
+            log_metric(metric, value)
+        return list(shoal_reward)
+
+    def begin(self, resumed: Path | None, step: int) -> None:
+        """The trainer begins after `step`, from the checkpoint `resumed` or anew."""
+        self.was_asked = False
+        self._resumed = resumed
+        self._round = max(self._round, step)
+
+    def save(self, checkpoint: Path) -> None:
+        """Writes the node's state into a checkpoint of the trainer. Raises `UserError` for a full disk."""
+        if self._opened is None:
+            return
+        folder, temporary = checkpoint / FOLDER, checkpoint / f".{FOLDER}"
+        for left in (temporary, folder):  # by a killed process, or an earlier training with the same output_dir
+            shutil.rmtree(left, ignore_errors=True)
+        with disk_errors(folder):
+            self._opened.save(temporary)
+            temporary.rename(folder)
+
+    def close(self) -> None:
+        """Leaves the swarm. A trainer that trains again joins again."""
+        atexit.unregister(self.close)
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self, trainer: Any) -> Opened:
+        check_trainer(trainer, self.own_and_foreign)
+        opened = Opened(self.config, trainer, self._place, self._name, self._round)
+        self._opened = opened
+        atexit.register(self.close)  # also after an error or Ctrl-C
+        if self._resumed:
+            kept = self._resumed / FOLDER
+            if opened.ranks.broadcast(kept.is_dir()):
+                opened.load(kept)
+            elif opened.ranks.is_zero:
+                logger.warning("shoal: %s has no state of a node, so the pool is empty", self._resumed)
+        return opened
