@@ -1,8 +1,8 @@
 """Where shoal keeps what it made or fetched once: `$XDG_CACHE_HOME/shoal`, or `~/.cache/shoal`.
 
-    folder = cache_folder("models")
-    with alone(folder / ".lock", "another process fetches it: waiting for it"):
-        ...                                  # one process at a time
+folder = cache_folder("models")
+with alone(folder / ".lock", "another process fetches it: waiting for it"):
+    ...                                  # one process at a time
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from shoal.rollout import Message, Question, QuestionId, canonical, hash_of, see
 from shoal.tasks.examples import worked_examples
 from shoal.tasks.ladders import create_levels
 from shoal.tasks.suites import specs_of
-from shoal.tasks.task import MAX_INDEX, Split, Task
+from shoal.tasks.task import MAX_INDEX, Split, Task, Verifiable
 
 HELD_OUT = 0.2
 """The share of all questions, by a hash of their text, that is never trained on. All nodes hold out the same ones."""
@@ -87,10 +87,14 @@ class Tasks:
         return [self._draw(slot, key, weights or self.weights) for slot in range(n)]
 
     def held_out(self, per_task: int, seed: int) -> dict[str, list[Question]]:
-        """`per_task` held-out questions of each task (by label) with different texts; fewer if the task has fewer."""
+        """`per_task` held-out questions of each task (by label) with different texts; fewer if the task has fewer.
+        None of a task that cannot be verified."""
         found: dict[str, list[Question]] = {}
         for label, source in self._labelled.items():
             texts: dict[str, Question] = {}
+            if isinstance(source.task, Verifiable) and not source.task.has_answers:
+                found[label] = []
+                continue
             scan = max(1000, 50 * per_task)
             for number in range(scan):
                 if len(texts) == per_task:

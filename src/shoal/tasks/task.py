@@ -51,3 +51,13 @@ class Split(Task, Protocol):
     def holds_out(self, text: str) -> bool:
         """Whether the question with this text is held out."""
         ...
+
+
+@runtime_checkable
+class Verifiable(Task, Protocol):
+    """A task that may be without right answers, so that rewards alone judge its answers."""
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether it can verify answers."""
+        ...

@@ -126,6 +126,7 @@ def _read(spec: DataSpec, sides: dict[bool, Part | None], room: Path, hear: Hear
         content=writer.content,
         columns=sorted(columns | ({answer: None} if answer and "." not in answer else {})),
         answer=answer,
+        gold=spec.gold,
         score=kinds.pop() if len(kinds) == 1 else "exact",
         skipped=skipped,
         first=first,

@@ -69,7 +69,7 @@ class Layout:
 
     @staticmethod
     def of(spec: DataSpec, columns: Sequence[str], name: str) -> Layout:
-        """The layout of a data set with these columns. Raises `UserError` if one is missing. `name`: of the data set."""
+        """The layout of a data set with these columns. `name`: of the data set. Raises `UserError` if one is missing."""
         found = {}
         for kind, usual in COLUMNS.items():
             given = str(getattr(spec, kind))
@@ -96,9 +96,7 @@ class Layout:
             answer = _answer(_field(raw, self.answer), self.answer, self.gold)
             if columns.get(self.answer) == answer:
                 del columns[self.answer]  # it is kept once
-        size = len(answer or "") + (
-            len(prompt) if isinstance(prompt, str) else sum(len(text) for _, text in prompt)
-        )
+        size = len(answer or "") + (len(prompt) if isinstance(prompt, str) else sum(len(text) for _, text in prompt))
         if size > MOST_CHARACTERS:
             raise Unusable(f"has {size:,} characters in question and answer, and {MOST_CHARACTERS:,} are the most")
         return Row(prompt, answer, columns)

@@ -3,12 +3,13 @@
     score("number", "The legs are 12, 14 in all.", "14")       # 1.0
     score("choice", "The answer is (b).", "B")                  # 1.0
 
-A score is 1 or 0. Each kind looks for the answer in what it is given, which may be a whole completion or what the task's
-form of answers (`TaskSpec.answer`) found in it.
+A score is 1 or 0. Each kind looks for the answer in what it is given, which may be a whole completion or what the
+task's form of answers (`TaskSpec.answer`) found in it.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from decimal import Context, Decimal
 from functools import lru_cache
@@ -25,12 +26,14 @@ MOST_DIGITS: Final = 400
 MOST_MATH: Final = 2000
 """Characters of an answer that math-verify reads: the last ones."""
 
-_LETTERS = "A-HJ-Z"  # an I is a person
-_ALONE = re.compile(rf"[\s(\[*]{{0,8}}([A-Za-z])[\s)\].:*]{{0,8}}")
+MOST_BARE: Final = 200
+"""Characters of an answer that may be a formula without the marks of one."""
+
+_ALONE = re.compile(r"[\s(\[*]{0,8}([A-Za-z])[\s)\].:*]{0,8}")
 _SAID = re.compile(
-    rf"(?i:answer|option|choice)(?i:\s{{1,4}}is)?[\s:=*]{{0,4}}(?:\\boxed\{{)?[(\[]?([A-Za-z])(?![A-Za-z'])"
-)
-_FIRST = re.compile(rf"\s{{0,8}}[(\[*]{{0,3}}([{_LETTERS}])[)\].:*]")
+    r"(?i:answer|option|choice)(?i:\s{1,4}is)?[\s:=*]{0,4}(?:\\boxed\{)?(?:([A-HJ-Z])(?![A-Za-z'])|[(\[]([A-Za-z])[)\]])"
+)  # an I is a person
+_FIRST = re.compile(r"\s{0,8}[(\[*]{0,3}([A-HJ-Z])[)\].:*]")
 
 
 def score(kind: str, said: str, right: str) -> float:
@@ -53,7 +56,9 @@ def kind_of(right: str) -> str:
     if re.fullmatch(r"\(?[A-Z]\)?", right):
         return "choice"
     plain = right.replace("−", "-").lstrip("+")
-    return "number" if len(plain) <= MOST_DIGITS and extract(plain, "last_number") == plain.replace(",", "") else "exact"
+    return (
+        "number" if len(plain) <= MOST_DIGITS and extract(plain, "last_number") == plain.replace(",", "") else "exact"
+    )
 
 
 def number_in(text: str) -> Decimal | None:
@@ -70,17 +75,18 @@ def letter_in(text: str) -> str:
     said = _SAID.findall(text)
     whole = _ALONE.fullmatch(text.strip()[:40])
     first = _FIRST.match(text)
-    letter = whole[1] if whole else said[-1] if said else first[1] if first else ""
+    letter = whole[1] if whole else "".join(said[-1]) if said else first[1] if first else ""
     return str(letter).upper()
 
 
 def load_math() -> None:
     """Imports math-verify and has it do its work once: within the guard nothing can be imported. Raises `UserError`."""
     try:
-        import math_verify  # noqa: F401
+        import math_verify
     except ImportError as error:
         raise UserError("score = 'math' needs math-verify: pip install 'shoal[math]'") from error
-    assert equal(r"$\frac{1}{2}$", "so it is $0.5$.")
+    logging.getLogger(math_verify.__name__).setLevel(logging.ERROR)  # it warns that it sets no limits of its own
+    assert equal(r"\frac{1}{2}", "so it is $0.5$.")
 
 
 def equal(right: str, said: str) -> bool:
@@ -88,9 +94,10 @@ def equal(right: str, said: str) -> bool:
     its own is a signal."""
     from math_verify import parse, verify
 
-    # "raise": it would otherwise hide what the guard refuses
-    found = parse(said[-MOST_MATH:], parsing_timeout=None)
-    return bool(found) and bool(verify(_parsed(right), found, timeout_seconds=None))
+    said = said[-MOST_MATH:].strip()
+    texts = [said] if _is_marked(said) or len(said) > MOST_BARE else [said, f"${said}$"]
+    found = (parse(text, parsing_timeout=None) for text in texts)
+    return any(verify(_parsed(right), one, timeout_seconds=None) for one in found if one)
 
 
 @lru_cache(maxsize=256)
@@ -98,8 +105,12 @@ def _parsed(right: str) -> list[Any]:
     """A right answer as math-verify reads it: with the marks of a formula, unless it has some."""
     from math_verify import parse
 
-    text = right if any(mark in right for mark in ("$", r"\(", r"\[", r"\boxed")) else f"${right}$"
-    return list(parse(text, parsing_timeout=None))
+    return list(parse(right if _is_marked(right) else f"${right}$", parsing_timeout=None))
+
+
+def _is_marked(text: str) -> bool:
+    """Whether there are the marks of a formula in a text."""
+    return re.search(r"(?<!\\)\$|\\\(|\\\[|\\boxed", text) is not None
 
 
 _DECIMALS = Context(prec=2 * MOST_DIGITS)

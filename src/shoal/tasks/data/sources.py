@@ -90,7 +90,7 @@ def is_place(text: str) -> bool:
 
 
 def state_of(path: str) -> list[tuple[str, int, int]]:
-    """The name, the size and the time of change of a file, or of all files in a folder; nothing for a name on the Hub."""
+    """The name, the size and the time of change of a file, or of all files in a folder; empty for a name on the Hub."""
     place = Path(path)
     if place.is_dir():
         files = [file for file, _ in zip(sorted(place.rglob("*")), range(MOST_FILES), strict=False) if file.is_file()]
@@ -118,7 +118,11 @@ def _splits(spec: DataSpec) -> dict[str, Part]:
         return _of_datasets(spec)
     if not path.exists():
         raise UserError(f"there is no file {spec.path}")
-    readers = {".parquet": _parquet, ".csv": partial(_csv, ","), ".tsv": partial(_csv, "\t")}
+    readers: dict[str, Callable[[Path], Iterator[Block]]] = {
+        ".parquet": _parquet,
+        ".csv": partial(_csv, ","),
+        ".tsv": partial(_csv, "\t"),
+    }
     if suffix not in FORMATS:
         raise UserError(f"{spec.path}: files of data end with {', '.join(FORMATS)}")
     return {"": Part(path.name, partial(readers.get(suffix, _json_lines), path))}

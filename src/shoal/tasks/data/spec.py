@@ -1,7 +1,7 @@
 """What a data set's task is made of: the parameters of the task `data`, and the presets in presets.toml.
 
-    spec = data_spec({"path": "gsm8k"})
-    spec.path, spec.prompt          # ("openai/gsm8k", "question")
+spec = data_spec({"path": "gsm8k"})
+spec.path, spec.prompt          # ("openai/gsm8k", "question")
 """
 
 from __future__ import annotations
@@ -92,16 +92,6 @@ def label(spec: DataSpec) -> str:
     if not re.fullmatch(r"[\w.-]{1,64}", spec.name, re.ASCII):
         raise UserError(f"the data set's name {spec.name!r} may have letters, digits, '_', '.' and '-', at most 64")
     return spec.name
-
-
-def typed(text: str) -> dict[str, str]:
-    """The parameters in what stands behind `--data`: a path, and names with values behind commas.
-
-    typed("questions.jsonl,prompt=q,score=number")  # {"path": "questions.jsonl", "prompt": "q", "score": "number"}
-    """
-    names = "|".join(field.name for field in msgspec.structs.fields(DataSpec))
-    path, *rest = re.split(rf",(?=(?:{names})=)", text)
-    return {"path": path, **dict(part.split("=", 1) for part in rest)}
 
 
 def _place(parameters: Mapping[str, Any]) -> dict[str, str]:

@@ -47,6 +47,8 @@ class Info(msgspec.Struct, frozen=True):
     """The columns that reward functions get."""
     answer: str
     """The column of right answers; empty if there are none."""
+    gold: str
+    """Where in that column they stand."""
     score: str
     """What `auto` means for these answers."""
     skipped: int

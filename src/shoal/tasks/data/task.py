@@ -4,15 +4,15 @@
     question = task.question(seed=7, index=0)
     task.answer(question.id)
 
-A question is (content hash, row): the hash is the task's version, and seed and index give the row. A peer looks it up in
-its own copy.
+A question is (content hash, row): the hash is the task's version, and seed and index give the row. A peer looks it up
+in its own copy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from shoal.rollout import Question, QuestionId, hash_of, seed_of
 from shoal.tasks.data.prepare import prepared
@@ -20,9 +20,6 @@ from shoal.tasks.data.rows import Row
 from shoal.tasks.data.scores import SCORES_VERSION, load_math, score
 from shoal.tasks.data.spec import data_spec
 from shoal.tasks.data.store import Info, Rows
-
-NAME: Final = "data"
-"""The name of the task in a configuration."""
 
 
 def data_task(**parameters: Any) -> DataTask:
@@ -49,6 +46,11 @@ class DataTask:
             load_math()
 
     @property
+    def has_answers(self) -> bool:
+        """Whether there is a column of right answers."""
+        return bool(self.info.answer)
+
+    @property
     def has_split(self) -> bool:
         """Whether the data says what is held out."""
         return self.info.has_split
@@ -56,6 +58,11 @@ class DataTask:
     def holds_out(self, text: str) -> bool:
         """Whether the question with this text is on the data's own held-out side."""
         return self._rows.holds_out(text)
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether an answer is likely to need steps before it."""
+        return bool(self.info.answer) and (self.kind == "math" or self.info.gold != "whole")
 
     def row_number(self, seed: int, index: int) -> int:
         """Which row the question is, from 0. Where the data has a split, odd indices are of the held-out side."""
