@@ -154,6 +154,7 @@ def _join(
     from shoal.runs.join import Joined  # the network, only now
     from shoal.runs.models import place_rank
     from shoal.runs.status_reporter import StatusReporter
+    from shoal.swarm.differing import Differing
     from shoal.sandbox.verifier import Verifier
 
     watcher.status(f"joining {config.network.swarm}")
@@ -166,6 +167,7 @@ def _join(
     swarm = RankZeroSwarm(place.link, ranks) if ranks.size > 1 else place.link
     member = Member(identity.name, swarm, place.tell, place.link.need, place.judges)
     nodes = stack.enter_context(closing(Nodes(config, reporter.status, checkpoint, ranks, member, rewards)))
+    place.admission.differing = Differing(nodes.tasks.identities)
     place.admission.control = ControlText(nodes.control_strings())
     gc.collect()  # a later full collection would walk over all that was imported, and delay what comes in
     gc.freeze()

@@ -121,6 +121,11 @@ class Tasks:
         """Question `index` under `seed` of the task with this label, training or held out."""
         return self._question(self._labelled[label], seed, index)
 
+    @property
+    def identities(self) -> list[tuple[str, str, str]]:
+        """Name, version and parameters' hash of each task, as in the ids of its questions."""
+        return list(self._sources)
+
     def identity(self, label: str) -> tuple[str, str]:
         """The task and the parameters' hash in the ids of the questions with this label."""
         source = self._labelled[label]

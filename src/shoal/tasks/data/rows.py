@@ -69,7 +69,7 @@ class Layout:
 
     @staticmethod
     def of(spec: DataSpec, columns: Sequence[str], name: str) -> Layout:
-        """The layout of a data set with these columns. `name`: of the data set. Raises `UserError` if one is missing."""
+        """The layout of a data set that has these columns. Raises `UserError` if one is missing."""
         found = {}
         for kind, usual in COLUMNS.items():
             given = str(getattr(spec, kind))

@@ -79,7 +79,8 @@ def parts_of(spec: DataSpec) -> Parts:
         raise UserError(f"{spec.path} has no split {spec.held_out!r} to hold out; it has {has}")
     if train is None and held_out is None:
         raise UserError(f"{spec.path}: with split = {NONE!r} say what is held out")
-    if train is not None and train == held_out:
+    same = is_place(spec.held_out) and Path(spec.held_out).absolute() == Path(spec.path).absolute()
+    if train is not None and (train == held_out or same):
         raise UserError(f"{spec.path}: the same rows are trained on and held out; leave out held_out, or say 'hash'")
     return Parts(train, held_out)
 

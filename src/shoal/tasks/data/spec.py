@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 
@@ -65,6 +65,9 @@ def data_spec(parameters: Mapping[str, Any]) -> DataSpec:
     for name in parameters:
         if name not in known:
             raise UserError(f"a data set has no parameter {name!r}; {nearest(name, known)}")
+    given = parameters.get("score", "auto")
+    if given not in get_args(Score):
+        raise UserError(f"a data set has no score {given!r}; {nearest(str(given), get_args(Score))}")
     try:
         spec = msgspec.convert({**preset_of(parameters.get("path")), **parameters, **_place(parameters)}, DataSpec)
         check_form(spec.gold)
