@@ -44,7 +44,7 @@ class Validated:
     wrong: list[Wrong]
     """Right answers without full marks."""
     constant: float | None
-    """The share of questions for which the best one answer to all of them is right. None: no right answers are known."""
+    """The share of questions that the best one answer to all of them gets right. None: no right answers are known."""
     constant_answer: str
     others: float | None
     """The share of questions for which the right answer to the next one is right."""

@@ -154,8 +154,8 @@ def _join(
     from shoal.runs.join import Joined  # the network, only now
     from shoal.runs.models import place_rank
     from shoal.runs.status_reporter import StatusReporter
-    from shoal.swarm.differing import Differing
     from shoal.sandbox.verifier import Verifier
+    from shoal.swarm.differing import Differing
 
     watcher.status(f"joining {config.network.swarm}")
     verifier = stack.enter_context(Verifier(config.tasks))  # for strangers' answers, beside the run's own

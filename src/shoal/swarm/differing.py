@@ -61,5 +61,6 @@ class Differing:
             if question.task == name and question.config != config:
                 return f"asks {name!r} in another way, which is refused: compare parameters, examples, answer and score"
             if question.task != name and question.version == version and question.config == config:
-                return f"calls your {name!r} by another name, and is refused: give it the name {printable(question.task, 64)!r}"
+                theirs = printable(question.task, 64)
+                return f"calls your {name!r} by another name, and is refused: give it the name {theirs!r}"
         return ""

@@ -59,7 +59,7 @@ def test_rows_in_memory_with_a_reward_as_trl_takes_it(tmp_path: Path, reward: An
 @pytest.mark.slow
 def test_prompts_without_answers_need_a_reward_and_have_no_held_out_figures(tmp_path: Path) -> None:
     rows = [{"prompt": f"Say {n}"} for n in range(40)]
-    with pytest.raises(UserError, match="'data' has no right answers .*: add --reward"):
+    with pytest.raises(UserError, match=r"'data' has no right answers .*: add --reward"):
         shoal.run(data=rows, rounds=2, out=tmp_path / "none", **SETTINGS)
     assert not (tmp_path / "none").exists()
     result = shoal.run(
@@ -74,9 +74,7 @@ def test_prompts_without_answers_need_a_reward_and_have_no_held_out_figures(tmp_
 @pytest.mark.slow
 def test_a_dataset_of_datasets(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
-    both = datasets.DatasetDict(
-        train=datasets.Dataset.from_list(SUMS[:60]), test=datasets.Dataset.from_list(SUMS[60:])
-    )
+    both = datasets.DatasetDict(train=datasets.Dataset.from_list(SUMS[:60]), test=datasets.Dataset.from_list(SUMS[60:]))
     result = shoal.run(data=both, rounds=1, out=tmp_path / "run", **SETTINGS)
     assert set(result.rollouts["question"]) <= {row["prompt"] for row in SUMS[:60]}
     assert shoal.evaluate("guppy", data=both, questions=4, samples=1).pass_at(1).value >= 0

@@ -24,7 +24,7 @@ import msgspec
 from shoal.config.caches import alone, cache_folder
 from shoal.errors import UserError
 from shoal.rollout import hash_of
-from shoal.tasks.data.rows import Layout, Row, Unusable
+from shoal.tasks.data.rows import Layout, LongerThanWanted, Row, Unusable
 from shoal.tasks.data.scores import kind_of
 from shoal.tasks.data.sources import Part, is_place, parts_of, state_of
 from shoal.tasks.data.spec import DataSpec
@@ -34,6 +34,7 @@ FORMAT: Final = 1
 """Of the cache: what another one wrote is made again."""
 MOST_SKIPPED: Final = 0.1
 """The share of rows that may be unusable. More of them mean that something else is wrong."""
+MOST_COLUMNS: Final = 1000
 PATIENCE: Final = 1.0
 """Seconds until progress is shown."""
 
@@ -43,7 +44,8 @@ Hear = Callable[[str, float, int], None]
 
 def prepared(spec: DataSpec) -> tuple[Path, Info]:
     """The folder of a data set in the cache, and what is known of it. Raises `UserError`."""
-    covered = [FORMAT, spec.path, spec.subset, spec.revision, spec.split, spec.held_out, *_columns(spec)]
+    covered = [FORMAT, spec.subset, spec.revision, spec.split, spec.held_out, spec.prompt, spec.answer, spec.gold]
+    covered.append(spec.most_characters)
     place = hash_of([str(Path(spec.path).absolute()), covered])[:16]
     try:
         states = [state_of(path) for path in (spec.path, spec.held_out) if path == spec.path or is_place(path)]
@@ -68,10 +70,6 @@ def prepared(spec: DataSpec) -> tuple[Path, Info]:
         raise UserError(f"cannot read {spec.path}: {error.strerror or error}") from error
 
 
-def _columns(spec: DataSpec) -> list[str]:
-    return [spec.prompt, spec.answer, spec.gold]
-
-
 def _build(spec: DataSpec, folder: Path) -> Info:
     """Reads a data set into `folder`, which gets its name at the end."""
     room = folder.with_name(f".{folder.name}.part")
@@ -94,7 +92,7 @@ def _read(spec: DataSpec, sides: dict[bool, Part | None], room: Path, hear: Hear
     writer, layout = Writer(room), None
     columns: dict[str, None] = {}
     kinds: set[str] = set()
-    skipped, first = 0, ""
+    skipped, wrong, first = 0, 0, ""
     try:
         for held_out, part in sides.items():
             for block in part.blocks() if part else ():
@@ -107,6 +105,7 @@ def _read(spec: DataSpec, sides: dict[bool, Part | None], room: Path, hear: Hear
                         _note(row, columns, kinds)
                     except Unusable as reason:
                         skipped += 1
+                        wrong += not isinstance(reason, LongerThanWanted)
                         first = first or f"row {number} of {part.name if part else ''} {reason}"
                 hear(part.name if part else "", block.share, sum(writer.counts.values()))
         writer.close()
@@ -115,7 +114,7 @@ def _read(spec: DataSpec, sides: dict[bool, Part | None], room: Path, hear: Hear
     rows = sum(writer.counts.values())
     if not rows and not skipped:
         raise UserError(f"{spec.path} has no rows")
-    if skipped > MOST_SKIPPED * (rows + skipped):
+    if wrong > MOST_SKIPPED * (rows + skipped) or not rows:
         raise UserError(f"{skipped:,} of {rows + skipped:,} rows cannot be used: {first}")
     assert layout is not None
     answer = layout.answer
@@ -140,9 +139,6 @@ def _layout(spec: DataSpec, raw: object, name: str) -> Layout:
     if not isinstance(raw, dict):
         raise Unusable("is not an object with columns")
     return Layout.of(spec, list(map(str, raw)), name)
-
-
-MOST_COLUMNS: Final = 1000
 
 
 def _note(row: Row, columns: dict[str, None], kinds: set[str]) -> None:

@@ -33,6 +33,10 @@ class Unusable(Exception):  # noqa: N818 (it is a fact about a row)
     """Why a row cannot be used."""
 
 
+class LongerThanWanted(Unusable):
+    """A row has more characters than the user wants."""
+
+
 class Row(msgspec.Struct, frozen=True, array_like=True):
     """A row as it is kept."""
 
@@ -66,6 +70,8 @@ class Layout:
     """Empty: there are no right answers."""
     gold: str
     """Where the right answer stands in its column."""
+    wanted: int = 0
+    """The most characters that the user wants; 0: all that are possible."""
 
     @staticmethod
     def of(spec: DataSpec, columns: Sequence[str], name: str) -> Layout:
@@ -80,7 +86,7 @@ class Layout:
                 looked = " or ".join(map(repr, wanted))
                 raise UserError(f"{name} has no column {looked} for the {kind}; it has {has}: say {kind} = COLUMN")
             found[kind] = there[0] if there else ""
-        return Layout(found["prompt"], found["answer"], spec.gold)
+        return Layout(found["prompt"], found["answer"], spec.gold, spec.most_characters)
 
     def row(self, raw: Any) -> Row:
         """The row of what a file or a data set has. Raises `Unusable`."""
@@ -99,6 +105,8 @@ class Layout:
         size = len(answer or "") + (len(prompt) if isinstance(prompt, str) else sum(len(text) for _, text in prompt))
         if size > MOST_CHARACTERS:
             raise Unusable(f"has {size:,} characters in question and answer, and {MOST_CHARACTERS:,} are the most")
+        if self.wanted and size > self.wanted:
+            raise LongerThanWanted(f"has {size:,} characters in question and answer")
         return Row(prompt, answer, columns)
 
 

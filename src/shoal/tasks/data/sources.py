@@ -87,7 +87,7 @@ def parts_of(spec: DataSpec) -> Parts:
 
 def is_place(text: str) -> bool:
     """Whether `text` names a file, a folder or a data set on the Hub, and not a split."""
-    return "/" in text or text.lower().endswith(FORMATS) or Path(text).is_dir()
+    return "/" in text or text.lower().endswith(FORMATS)
 
 
 def state_of(path: str) -> list[tuple[str, int, int]]:

@@ -50,6 +50,8 @@ class DataSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The column of the right answers; by default answer or solution. A name with a dot is a field in a column."""
     gold: str = "whole"
     """Where in that column the right answer stands: the forms of `TaskSpec.answer`, such as boxed or "#### (.+)"."""
+    most_characters: int = 0
+    """Rows with more characters in question and answer are left out; 0: those with more than 100,000."""
     score: Score = "auto"
     """exact: the same text. number: the last number is the same. choice: the same letter. math: equal by math-verify.
     auto: number or choice if all right answers are such, otherwise exact."""
@@ -69,10 +71,14 @@ def data_spec(parameters: Mapping[str, Any]) -> DataSpec:
     if given not in get_args(Score):
         raise UserError(f"a data set has no score {given!r}; {nearest(str(given), get_args(Score))}")
     try:
-        spec = msgspec.convert({**preset_of(parameters.get("path")), **parameters, **_place(parameters)}, DataSpec)
+        spec = msgspec.convert(
+            {**preset_of(parameters.get("path")), **parameters, **_place(parameters)}, DataSpec, strict=False
+        )
         check_form(spec.gold)
     except (msgspec.ValidationError, ValueError) as error:
         raise UserError(f"parameters of a data set: {error}") from error
+    if spec.most_characters < 0:
+        raise UserError("most_characters of a data set is at least 0")
     if not spec.path:
         raise UserError("a data set needs a path: a file, a folder or a name on the Hub")
     return msgspec.structs.replace(spec, name=label(spec))

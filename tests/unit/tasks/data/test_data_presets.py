@@ -20,7 +20,9 @@ pytestmark = pytest.mark.slow  # datasets takes seconds to import
 INSTRUCTION = "Solve the following math problem step by step. ... Remember to put your answer on its own line.\n\n"
 SCHEMAS: dict[str, dict[str, Rows]] = {
     "gsm8k": {
-        "train": [{"question": f"{n} legs and 2?", "answer": f"It is {n}+2.\n#### {n + 2:,}"} for n in range(990, 1010)],
+        "train": [
+            {"question": f"{n} legs and 2?", "answer": f"It is {n}+2.\n#### {n + 2:,}"} for n in range(990, 1010)
+        ],
         "test": [{"question": f"{n} arms and 2?", "answer": f"It is {n}+2.\n#### {n + 2}"} for n in range(5)],
     },
     "math500": {

@@ -68,12 +68,14 @@ anything = st.recursive(
 
 @given(anything | st.fixed_dictionaries({"prompt": anything, "answer": anything}))
 def test_any_row_is_used_or_refused_with_a_reason(raw: Any) -> None:
+    reason = ""
     try:
         row = LAYOUT.row(raw)
         assert encoded(row)
         assert row.text.strip() or isinstance(row.prompt, list)
-    except Unusable as reason:
-        assert len(str(reason)) < 300
+    except Unusable as error:
+        reason = str(error)
+    assert len(reason) < 300
 
 
 @settings(max_examples=40)
@@ -83,13 +85,15 @@ def test_any_bytes_are_read_or_refused_in_a_line(data: bytes) -> None:
         for ending in (".jsonl", ".csv", ".parquet"):
             path = Path(folder) / f"x{ending}"
             path.write_bytes(data)
+            said = ""
             try:
                 part = parts_of(data_spec({"path": str(path)})).train
                 assert part is not None
                 for block in part.blocks():
                     assert 0 <= block.share <= 1
             except UserError as error:
-                assert "\n" not in str(error)
+                said = str(error)
+            assert "\n" not in said
 
 
 def lines(path: Path, *rows: str) -> Path:
@@ -167,7 +171,7 @@ def test_a_pipe_is_no_file(tmp_path: Path) -> None:
     import os
 
     os.mkfifo(tmp_path / "q.jsonl")
-    with pytest.raises(UserError, match="cannot read q.jsonl"):
+    with pytest.raises(UserError, match="cannot read q"):
         data_task(path="q.jsonl")
 
 

@@ -19,12 +19,27 @@ from shoal.tasks.data.scores import kind_of, score
     ("kind", "right", "good", "bad"),
     [
         ("exact", "San  Marino", ["San Marino", " San Marino\n"], ["san marino", "San Marino.", ""]),
-        ("number", "1,250", ["1250", "So it is 1,250.0.", "$1250", "first 3, then 1250"], ["1250 or 3", "", "x", "12.5"]),
+        (
+            "number",
+            "1,250",
+            ["1250", "So it is 1,250.0.", "$1250", "first 3, then 1250"],
+            ["1250 or 3", "", "x", "12.5"],
+        ),
         ("number", "-3", ["-3", "−3", "it is -3.00"], ["3", "5-3"]),
         (
             "choice",
             "B",
-            ["B", "b", "(B)", "B.", "B) Rome", "The answer is B.", "Answer: (b)", r"So the answer is \boxed{B}", "**B**"],
+            [
+                "B",
+                "b",
+                "(B)",
+                "B.",
+                "B) Rome",
+                "The answer is B.",
+                "Answer: (b)",
+                r"So the answer is \boxed{B}",
+                "**B**",
+            ],
             ["A", "", "Because", "I think so", "The answer is a big city", "AB", "Answer: A or else"],
         ),
     ],
@@ -49,7 +64,9 @@ def test_any_answer_has_a_score(said: str, right: str) -> None:
     assert score(kind_of(right.strip()), right.strip(), right.strip()) == 1.0
 
 
-@pytest.mark.parametrize("said", [" " * 100_000, "answer " * 15_000, "9" * 100_000, "answer is " + " " * 90_000 + "B", "("])
+@pytest.mark.parametrize(
+    "said", [" " * 100_000, "answer " * 15_000, "9" * 100_000, "answer is " + " " * 90_000 + "B", "("]
+)
 def test_long_answers_take_no_time(said: str) -> None:
     begun = time.process_time()
     for kind in ("exact", "number", "choice"):
@@ -57,7 +74,16 @@ def test_long_answers_take_no_time(said: str) -> None:
     assert time.process_time() - begun < 5
 
 
-RIGHT = [r"\frac{1}{2}", r"\left( 3, \frac{\pi}{2} \right)", "34", "x^3 + 2x", "[2,5)", r"3\sqrt{13}", r"\$36", r"90^\circ"]
+RIGHT = [
+    r"\frac{1}{2}",
+    r"\left( 3, \frac{\pi}{2} \right)",
+    "34",
+    "x^3 + 2x",
+    "[2,5)",
+    r"3\sqrt{13}",
+    r"\$36",
+    r"90^\circ",
+]
 HOSTILE = [
     "$__import__('os').system('touch pwned')$",
     r"\boxed{__import__('os').system('touch pwned')}",

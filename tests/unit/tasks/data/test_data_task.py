@@ -167,7 +167,9 @@ def test_the_right_answer_may_stand_behind_its_steps(tmp_path: Path) -> None:
     assert task.score(question.id, ["1004", "4"]) == [1.0, 0.0]
 
 
-def test_it_is_read_once_and_again_when_it_changes(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_read_once_and_again_when_it_changes(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = write(tmp_path / "sums.jsonl", SUMS)
     first = only(path)
     read = prepare._build
