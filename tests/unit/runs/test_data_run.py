@@ -34,14 +34,14 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_two_nodes_learn_from_a_file_and_the_folder_repeats_it(tmp_path: Path) -> None:
     path = write(tmp_path / "sums.jsonl", SUMS)
-    result = shoal.run(data=path, rounds=3, out=tmp_path / "one", **SETTINGS)
+    result = shoal.run(data=path, rewards=[data_rewards.short], rounds=3, out=tmp_path / "one", **SETTINGS)
     assert result.finished
     assert not result.warnings
     assert {"eval/pass@1", "eval/pass@1/sums", "eval/blind"} <= set(result.metrics.columns)
     texts = {row["prompt"] for row in SUMS}
     assert set(result.rollouts["question"]) <= texts
     assert result.learned["foreign"].any(), "they learn from each other"
-    again = shoal.run(shoal.load_config(tmp_path / "one" / "config.toml"), out=tmp_path / "two")
+    again = shoal.run(shoal.load_config(tmp_path / "one" / "config.toml", allow_code=True), out=tmp_path / "two")
     columns = ["round", "node", "reward/local"]
     assert again.metrics[columns].equals(result.metrics[columns])
 
@@ -86,6 +86,7 @@ def test_a_dataset_of_datasets(tmp_path: Path) -> None:
         (7, "give a path"),
         ([{"prompt": object(), "answer": "1"}], "row 1 of the data cannot be kept as JSON"),
         ([{"prompt": "a", "answer": "1"}], "none of the 1 rows|has no training question"),
+        ([], "has no rows"),
         ({"path": "gone.jsonl"}, "there is no file"),
     ],
 )

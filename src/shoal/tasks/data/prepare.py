@@ -46,7 +46,8 @@ def prepared(spec: DataSpec) -> tuple[Path, Info]:
     """The folder of a data set in the cache, and what is known of it. Raises `UserError`."""
     covered = [FORMAT, spec.subset, spec.revision, spec.split, spec.held_out, spec.prompt, spec.answer, spec.gold]
     covered.append(spec.most_characters)
-    place = hash_of([str(Path(spec.path).absolute()), covered])[:16]
+    path = Path(spec.path)
+    place = hash_of([str(path.absolute()) if path.exists() else spec.path, covered])[:16]
     try:
         states = [state_of(path) for path in (spec.path, spec.held_out) if path == spec.path or is_place(path)]
         folder = cache_folder("data") / f"{place}-{hash_of(states)[:16]}"
