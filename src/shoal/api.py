@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.config.load import config_from_keywords, resumed_config
 from shoal.config.names import from_keywords
+from shoal.config.own_code import is_importing
 from shoal.config.settings import ENDLESS, Config
 from shoal.errors import UserError
 
@@ -101,12 +102,16 @@ def run(
 
         result = shoal.run(model="guppy", nodes=2, rounds=20, learning_rate=2e-4)
         result = shoal.run(task="own_task:Larger", evaluation={"every": 5})
+        result = shoal.run(data="questions.jsonl", rewards=["my_rewards.py:score"])
+        result = shoal.run(data=[{"prompt": "2 + 2 =", "answer": "4"}, ...], rounds=20)
 
     `config` or `settings`: the settings by the names of their flags (`rounds`, `learning_rate`), or sections as
-    dictionaries (`evaluation={"every": 5}`). `out`: the run's folder (default: runs/DATE-TIME). `resume`: the folder of
-    a run to go on with; its settings are in it. `progress`: show the same table as the command. `stop`: once it is set,
-    the run ends after the current round, with a checkpoint. `allow_code`: run the code (module:attribute) that the
-    resumed folder names. Raises `UserError` with one line that says what is wrong.
+    dictionaries (`evaluation={"every": 5}`). `data`: a path, a name on the Hub, a list of rows or a `datasets.Dataset`.
+    `rewards`: functions as TRL takes them, their names, or entries of `[[rewards]]`. `out`: the run's folder (default:
+    runs/DATE-TIME). `resume`: the folder of a run to go on with; its settings are in it. `progress`: show the same
+    table as the command. `stop`: once it is set, the run ends after the current round, with a checkpoint. `allow_code`:
+    run the code (module:attribute) that the resumed folder names. Raises `UserError` with one line that says what is
+    wrong.
     """
     return _execute(config, out, resume, progress, stop, allow_code, None, settings)
 
@@ -155,6 +160,7 @@ def evaluate(model: str | Path, config: Config | None = None, **settings: Any) -
     """
     from shoal.evaluation.pass_at_k import evaluate as ask
     from shoal.rollout import seed_of
+    from shoal.runs.check_data import check_data
     from shoal.runs.choices import choose
     from shoal.runs.models import build_policy, number
     from shoal.sandbox.verifier import Verifier as SandboxVerifier
@@ -162,9 +168,11 @@ def evaluate(model: str | Path, config: Config | None = None, **settings: Any) -
 
     if config is None:
         plain = {"samples": "eval_samples", "questions": "eval_questions"}  # as `shoal eval` calls them
+        settings = _kept(settings)
         config = config_from_keywords({**{plain.get(k, k): v for k, v in settings.items()}, "model": str(model)})
     elif settings:
         raise UserError("give a Config or settings, not both")
+    check_data(config, trains=False)
     config, _ = choose(config)
     questions = DrawnTasks(config.tasks).held_out(number(config.evaluation.questions), config.seed)
     policy = build_policy(config, str(model))
@@ -218,6 +226,15 @@ def make_node(
     return Node(name, seed, tasks, scorer, policy, learner, swarm, selection, Pool(), I, J, G, levels=levels)
 
 
+def _kept(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings, with data in memory kept as a file."""
+    if "data" not in settings:
+        return settings
+    from shoal.tasks.data.own import parameters_of
+
+    return settings | {"data": parameters_of(settings["data"])}
+
+
 def _execute(
     config: Config | None,
     out: str | Path | None,
@@ -229,7 +246,14 @@ def _execute(
     settings: dict[str, Any],
 ) -> RunResult:
     from shoal.policy.fetch import fetch_models
+    from shoal.runs.check_data import check_data
     from shoal.runs.session import Silent, execute
+
+    if is_importing():
+        raise UserError(
+            "this file is imported for the function in it: put what it does under if __name__ == '__main__'"
+        )
+    settings = _kept(settings)
 
     if sum(bool(given) for given in (config, settings, resume and not settings)) > 1:
         raise UserError("give a Config, settings or a run to resume, not two of them")
@@ -240,6 +264,7 @@ def _execute(
     elif config is None:
         config = config_from_keywords(settings)
     config = fetch_models(config)
+    check_data(config, trains=True)
 
     def watch(names: list[str], rows: Rows) -> AbstractContextManager[Watcher]:
         if not progress:

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from shoal.cli.before_after import ANSWER, QUESTION, answer_line
 from shoal.cli.display import print_warning
-from shoal.cli.flags import add_allow_code, add_settings, config_of, given_settings
+from shoal.cli.flags import add_allow_code, add_data, add_settings, config_of, given_settings
 from shoal.cli.next_steps import print_next
 from shoal.config.answer_form import extract
 from shoal.config.load import merged
@@ -37,6 +37,7 @@ HELP = """Asks a model held-out questions: pass@1 and pass@k for each task, with
   shoal eval guppy
   shoal eval smollm2 --suite reef --samples 8
   shoal eval runs/one/checkpoints/round-000060/node-1 --config runs/one/config.toml
+  shoal eval smollm2 --data math500
   shoal eval guppy --task chain_sum --task gcd --json"""
 FROM_FILE = ("version", "seed", "threads", "tasks", "evaluation", "policy")
 """What is taken from --config, beside the model."""
@@ -46,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="a name on the Hub, folder, GGUF file, endpoint or guppy")
     parser.add_argument("--config", type=Path, metavar="FILE", help="tasks and settings from a TOML file")
     add_allow_code(parser)
+    add_data(parser)
     parser.add_argument("--task", action="append", metavar="NAME", help="a task of reasoning-gym, or module:attribute")
     parser.add_argument("--k", action="append", type=int, metavar="K", help="pass@K (default: all samples)")
     parser.add_argument("--show", type=int, default=0, metavar="N", help="show N answers, and whether they are right")
@@ -75,6 +77,9 @@ def command(args: argparse.Namespace) -> int:
 
 def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: bool, shown: int = 0) -> int:
     """`shoal eval`. Returns the exit code."""
+    from shoal.runs.check_data import check_data
+
+    check_data(config, trains=False)
     given = fetch_models(config)
     config = given.resolved()
     samples = int(config.evaluation.samples)

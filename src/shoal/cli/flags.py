@@ -141,10 +141,21 @@ def add_settings(
 
 
 def add_own_code(parser: argparse.ArgumentParser) -> None:
-    """`--task` and `--reward`: what in a file is a table of its own."""
+    """`--data`, `--task` and `--reward`: what in a file is a table of its own."""
     group = parser.add_argument_group("questions and rewards of your own")
+    add_data(group)
     group.add_argument("--task", action="append", metavar="NAME", help="a task of reasoning-gym, or module:attribute")
     group.add_argument("--reward", action="append", metavar="NAME", help="a reward function as TRL's: module:attribute")
+
+
+def add_data(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """`--data`: a data set as a task."""
+    parser.add_argument(
+        "--data",
+        action="append",
+        metavar="DATA",
+        help="a data set: a file, a folder or a name on the Hub; or FILE,score=number (docs/guides/data.md)",
+    )
 
 
 def given_settings(args: argparse.Namespace) -> dict[str, Any]:
@@ -154,7 +165,7 @@ def given_settings(args: argparse.Namespace) -> dict[str, Any]:
     for name, value in vars(args).items():
         if name in names:
             _put(nested, name.split("."), value)
-    own = {name: vars(args)[name] for name in ("task", "reward") if vars(args).get(name)}
+    own = {name: vars(args)[name] for name in ("data", "task", "reward") if vars(args).get(name)}
     return merged(nested, from_keywords(own))
 
 

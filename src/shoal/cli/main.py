@@ -18,6 +18,7 @@ COMMANDS = {
     "run": ("shoal.cli.run", "train a swarm of models on this machine"),
     "join": ("shoal.cli.join", "train one node in a swarm of many machines"),
     "probe": ("shoal.cli.probe", "find out how to ask a model, before you train it"),
+    "validate": ("shoal.cli.validate", "check that right answers are right, before you train"),
     "eval": ("shoal.cli.eval", "measure a model on held-out questions"),
     "ask": ("shoal.cli.ask", "ask models questions of your own, side by side"),
     "watch": ("shoal.apps.watch.command", "show runs in the browser, live"),

@@ -16,7 +16,7 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from shoal.cli.flags import add_allow_code, add_settings, config_of, given_settings
+from shoal.cli.flags import add_allow_code, add_data, add_settings, config_of, given_settings
 from shoal.cli.next_steps import print_next
 from shoal.config.load import merged
 from shoal.config.settings import CONFIG_VERSION, Config
@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="a name on the Hub, folder, GGUF file, endpoint or guppy")
     parser.add_argument("--config", type=Path, metavar="FILE", help="tasks and settings from a TOML file")
     add_allow_code(parser)
+    add_data(parser)
     parser.add_argument("--task", action="append", metavar="NAME", help="a task of reasoning-gym, or module:attribute")
     parser.add_argument("--seconds", type=float, default=90.0, metavar="N", help="how long to ask (default: 90)")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write what is recommended as a configuration")
@@ -51,6 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(args: argparse.Namespace) -> int:
     """`shoal probe`."""
+    from shoal.runs.check_data import check_data
+
     given = merged(given_settings(args), {"policy": {"model": [args.model]}})
     config = config_of(args.config, given, args.allow_code, FROM_FILE)
     if config.policy.num_generations < 2:
@@ -59,6 +62,7 @@ def command(args: argparse.Namespace) -> int:
         raise UserError(f"{args.write} exists: choose another name, or remove it")
     if config.policy.max_completion_length == "auto":
         config.policy.max_completion_length = LONGEST
+    check_data(config, trains=True)
     console = Console(stderr=args.json, highlight=False)
     found = _asked(config, args, console)
     best = recommend(found)

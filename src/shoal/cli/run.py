@@ -16,6 +16,8 @@ and learns from its own rollouts and from the others'.
 
   shoal run                                   four guppies on easy tasks, a minute or two
   shoal run --model smollm2 --suite reef --nodes 2
+  shoal run --data questions.jsonl            a data set of your own, or one on the Hub: openai/gsm8k
+  shoal run --data prompts.jsonl --reward my.py:score    one without right answers
   shoal run --task my_tasks:Larger            questions of your own (examples/own_task.py)
   shoal run --model A --model B               nodes with different models
   shoal run --model guppy --model http://localhost:8080/v1    the second answers and never learns

@@ -48,7 +48,9 @@ def _session(config: Config, out: Path | None, resume: Path | None, quiet: bool,
                 return 0 if follow(config, ranks, stop, ranks.broadcast("") if joins else "").finished else 130
         from shoal.identity.keys import Identity, identity_path
         from shoal.policy.fetch import fetch_models
+        from shoal.runs.check_data import check_data
 
+        check_data(config, trains=True)
         config = fetch_models(config)  # here, Ctrl-C still stops at once
         console = Console(highlight=False, soft_wrap=True)
         identity = Identity.load_or_create(identity_path()) if joins else None

@@ -7,6 +7,8 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
+from shoal.config.data import data_settings
+from shoal.config.own_code import name_of_function
 from shoal.config.section import settings_of
 from shoal.config.settings import Config
 
@@ -81,13 +83,18 @@ def from_keywords(settings: dict[str, Any]) -> dict[str, Any]:
     """Keyword arguments as nested settings: short names, and sections as dictionaries.
 
     from_keywords({"learning_rate": 1e-4, "evaluation": {"every": 5}, "task": "my:Task"})
+    from_keywords({"data": "questions.jsonl", "rewards": [my_rewards.score]})
     """
     fields: dict[str, FieldInfo] = dict(settings_of(Config))
     dotted = {short: name for name, short in short_names(list(fields)).items()}
     nested: dict[str, Any] = {}
     for keyword, value in settings.items():
         if keyword == "task":
-            nested.setdefault("tasks", {})["tasks"] = [{"name": name} for name in _listed(value)]
+            _tasks(nested).extend({"name": name} for name in _listed(value))
+        elif keyword == "data":
+            _tasks(nested).extend(map(data_settings, _listed(value)))
+        elif keyword == "rewards":
+            nested["rewards"] = [_reward(one) for one in _listed(value)]
         elif keyword == "reward":
             nested["rewards"] = [{"kind": "function", "function": name} for name in _listed(value)]
         elif isinstance(value, dict) or keyword not in dotted:
@@ -109,6 +116,18 @@ def old_name(where: list[str]) -> str:
         if name == old or name.startswith(f"{old}."):
             return f"it is called '{new + name[len(old) :]}' now"
     return ""
+
+
+def _tasks(nested: dict[str, Any]) -> list[Any]:
+    tasks: list[Any] = nested.setdefault("tasks", {}).setdefault("tasks", [])
+    return tasks
+
+
+def _reward(value: Any) -> Any:
+    """An entry of `[[rewards]]`: a function, its name, or the entry itself."""
+    if callable(value):
+        value = name_of_function(value)
+    return {"kind": "function", "function": value} if isinstance(value, str) else value
 
 
 def _listed(value: Any) -> list[Any]:

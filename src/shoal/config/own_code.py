@@ -17,6 +17,8 @@ from typing import Any, TypeVar, get_type_hints
 
 from shoal.errors import UserError, nearest
 
+_importing = 0
+
 
 def task_maker(name: str) -> Callable[..., Any]:
     """The class of a task, or a function that says in its annotation that it returns one. Raises `UserError`."""
@@ -46,6 +48,24 @@ def reward_function(name: str) -> Callable[..., Any]:
         )
     function: Callable[..., Any] = found
     return function
+
+
+def name_of_function(function: Callable[..., Any]) -> str:
+    """`module:attribute` of a function, by which other processes find it. Raises `UserError` for one that has no such
+    name."""
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
+    if module == "__main__":
+        module = getattr(sys.modules["__main__"], "__file__", None)
+    if not module or not name.isidentifier():
+        raise UserError(
+            f"the function {name or function!r} cannot be found by other processes: define it at the top of a file"
+        )
+    return f"{module}:{name}"
+
+
+def is_importing() -> bool:
+    """Whether this process is about to import code of one's own."""
+    return _importing > 0
 
 
 Part = TypeVar("Part")
@@ -78,12 +98,16 @@ def _imported(name: str, what: str) -> Any:
     if module_name.endswith(".py"):
         look_in(Path(module_name).resolve().parent)
         module_name = Path(module_name).stem
+    global _importing
+    _importing += 1
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # a module may raise anything while it is imported
         raise UserError(
             f"{what} {name!r}: cannot import {module_name!r} (looked in this folder, too): {error}"
         ) from error
+    finally:
+        _importing -= 1
     try:
         return getattr(module, attribute)
     except AttributeError:

@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import os
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+from shoal.config.caches import alone, cache_folder
 from shoal.config.rewards import specs_with_models
 from shoal.config.settings import Config
 from shoal.errors import UserError
@@ -53,7 +51,7 @@ def fetch(model: NamedModel, folder: Path | None = None) -> Path:
         return path
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _alone(folder / f".{model.name}.lock", model):
+        with alone(folder / f".{model.name}.lock", f"another process fetches {model.name}: waiting for it"):
             if not is_intact(model, path):  # another process may have fetched it meanwhile
                 _fetch(model, path)
     except OSError as error:
@@ -66,13 +64,7 @@ def fetch(model: NamedModel, folder: Path | None = None) -> Path:
 
 def models_folder() -> Path:
     """The folder of fetched models."""
-    caches = os.environ.get("XDG_CACHE_HOME", "")
-    if Path(caches).is_absolute():  # the XDG specification calls others invalid
-        return Path(caches) / "shoal" / "models"
-    try:
-        return Path.home() / ".cache" / "shoal" / "models"
-    except RuntimeError as error:
-        raise UserError("there is no home folder for models: set XDG_CACHE_HOME to a folder") from error
+    return cache_folder("models")
 
 
 def is_intact(model: NamedModel, path: Path) -> bool:
@@ -119,26 +111,6 @@ def _fetch(model: NamedModel, path: Path) -> None:
         raise UserError(f"{model.name} came damaged ({error}): try again") from error
     (room / "whole").replace(path)
     shutil.rmtree(room, ignore_errors=True)
-
-
-@contextmanager
-def _alone(path: Path, model: NamedModel) -> Iterator[None]:
-    """Holds the file `path` for one process at a time, as long as the block or the process lasts. Without file
-    locks (Windows, some network disks) processes are not kept apart, but what they make is checked all the same."""
-    with path.open("ab") as file:
-        try:
-            import fcntl
-        except ImportError:
-            yield
-            return
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            _say(f"another process fetches {model.name}: waiting for it")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError:
-            pass  # a network disk without locks
-        yield
 
 
 @cache

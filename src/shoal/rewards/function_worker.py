@@ -143,7 +143,7 @@ class Function:
         entry = getattr(task, "entry", None)
         known = dict(entry(call.question.seed, call.question.index)) if entry else {}
         text = "\n".join(message.content for message in call.prompt if message.role == "user")
-        return known | {"task": call.question.task, "question": text}
+        return {"task": call.question.task, "question": text} | known
 
 
 _ALWAYS = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")

@@ -12,13 +12,16 @@ from __future__ import annotations
 from typing import Final
 
 from shoal.config.answer_form import in_form, is_pattern
+from shoal.config.data import DATA
 from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.config.tasks import EASY, TasksConfig
 from shoal.parallel.ranks import ALONE, Ranks
+from shoal.runs.check_data import data_lines
 from shoal.runs.cores import free_cores, usable_cores
 from shoal.runs.models import count_workers, number, place_rank
 from shoal.tasks import Answered, Task, Tasks
+from shoal.tasks.data.task import DataTask
 
 REASONING: Final = 256
 """Tokens for an answer that thinks before it says what is right."""
@@ -35,6 +38,8 @@ def choose(config: Config, ranks: Ranks = ALONE) -> tuple[Config, list[str]]:
     cannot be made."""
     chosen = config.model_copy(deep=True)
     lines: dict[str, str] = {}
+    if any(spec.name == DATA for spec in config.tasks.tasks):
+        lines["data"] = "; ".join(data_lines(Tasks(config.tasks)))
     if config.policy.max_completion_length == "auto":
         length, why = choose_length(config.tasks)
         chosen.policy.max_completion_length = length
@@ -64,6 +69,12 @@ def choose_length(config: TasksConfig) -> tuple[int, str]:
     free = [spec for spec in tasks.specs if spec.answer != "whole" and not spec.examples]
     if any(spec.system_prompt for spec in free):
         return REASONING, "a system prompt may ask for reasoning"
+    steps = [
+        isinstance(t, DataTask) and t.has_steps and not s.examples
+        for t, s in zip(tasks.tasks, tasks.specs, strict=True)
+    ]
+    if any(steps):
+        return REASONING, "steps may come before the answer"
     right = [right_answers(task, spec.answer) for task, spec in zip(tasks.tasks, tasks.specs, strict=True)]
     longest = max((len(answer.encode()) for answers in right for answer in answers), default=0)
     tokens = -(-(longest + ROOM) // 8) * 8  # a token is at least a byte

@@ -37,7 +37,9 @@ class HeldOut:
         self.record = record
 
     def is_due(self) -> bool:
-        """Whether the current round ends with an evaluation."""
+        """Whether the current round ends with an evaluation. Without held-out questions none does."""
+        if not any(self.nodes.held_out.values()):
+            return False
         config, round = self.nodes.config, self.nodes.round
         every = config.evaluation.every
         return round in (0, config.rounds) or bool(every and round % every == 0)
@@ -87,6 +89,7 @@ class HeldOut:
         seed = seed_of(nodes.config.seed, node.name, node.round, "evaluate")
         samples = number(nodes.config.evaluation.samples)
         result = evaluate(node.policy, nodes.verifier, nodes.held_out, samples, seed, hear)
-        by_task = {f"eval/pass@1/{task}": result.pass_at(1, task).value for task in result.correct}
+        asked = [task for task, counts in result.correct.items() if counts]
+        by_task = {f"eval/pass@1/{task}": result.pass_at(1, task).value for task in asked}
         figures = {"eval/by": BY_SELF, "eval/pass@1": result.pass_at(1).value, "eval/blind": nodes.blind}
         return figures | by_task, transcript_rows(node.name, result, chosen(nodes.held_out))

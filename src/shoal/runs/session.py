@@ -155,6 +155,7 @@ def _join(
     from shoal.runs.models import place_rank
     from shoal.runs.status_reporter import StatusReporter
     from shoal.sandbox.verifier import Verifier
+    from shoal.swarm.differing import Differing
 
     watcher.status(f"joining {config.network.swarm}")
     verifier = stack.enter_context(Verifier(config.tasks))  # for strangers' answers, beside the run's own
@@ -166,6 +167,7 @@ def _join(
     swarm = RankZeroSwarm(place.link, ranks) if ranks.size > 1 else place.link
     member = Member(identity.name, swarm, place.tell, place.link.need, place.judges)
     nodes = stack.enter_context(closing(Nodes(config, reporter.status, checkpoint, ranks, member, rewards)))
+    place.admission.differing = Differing(nodes.tasks.identities)
     place.admission.control = ControlText(nodes.control_strings())
     gc.collect()  # a later full collection would walk over all that was imported, and delay what comes in
     gc.freeze()

@@ -22,6 +22,7 @@ _REFUSED_PREFIXES = (
     *("os.truncate", "os.putenv", "os.unsetenv", "shutil.", "tempfile.", "pty.", "webbrowser.", "sqlite3."),
     *("socket.", "urllib.", "http.", "ftplib.", "smtplib.", "imaplib.", "poplib.", "ctypes.", "mmap.", "winreg."),
 )
+_MATH = {"math_verify", "latex2sympy2_extended"}
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 _armed = False
@@ -86,10 +87,11 @@ def _generated() -> bool:
 
 
 def _replace_eval() -> None:
-    """Replaces `eval` in all loaded modules of reasoning-gym, and sympy's `parse_expr`, which all its parsers call.
+    """Replaces `eval` in all loaded modules of reasoning-gym, and sympy's `parse_expr`, which all its parsers call and
+    math-verify, too.
 
     It replaces `simplify` too, which two scorers ask whether something is zero: a wrong answer may take it minutes."""
-    if "reasoning_gym" not in sys.modules:
+    if not {"reasoning_gym", "math_verify"} & sys.modules.keys():
         return
     import sympy
     from sympy.parsing import sympy_parser
@@ -102,6 +104,8 @@ def _replace_eval() -> None:
             vars(module)["eval"] = safe_eval
             if vars(module).get("parse_expr") is original:
                 vars(module)["parse_expr"] = safe_parse_number  # puzzle24 and countdown
+        elif name.split(".")[0] in _MATH and vars(module).get("parse_expr") is original:
+            vars(module)["parse_expr"] = safe_parse_expr
     for package in (sympy, sympy.parsing, sympy_parser):
         vars(package)["parse_expr"] = safe_parse_expr
     vars(sympy_parser)["eval_expr"] = _no_eval

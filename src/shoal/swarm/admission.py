@@ -27,6 +27,7 @@ from shoal.rewards import ExaminedRewards
 from shoal.rollout import Rollout, Scored, hash_of
 from shoal.sandbox.examiner import Candidate, Examiner, LocalExaminer, Verdict
 from shoal.swarm.admission_limits import AdmissionLimits
+from shoal.swarm.differing import Differing
 from shoal.swarm.limits import RecentKeys
 from shoal.swarm.peers import FUTURE, Peer, Peers
 from shoal.swarm.wire import Malformed, NewerVersion, Statement, check_signature, open_envelope
@@ -124,6 +125,8 @@ class Admission:
         self.rewards = rewards
         self.control = ControlText(())
         """The control tokens of this node's own model as text, once they are known."""
+        self.differing = Differing()
+        """Peers whose tasks are others, once this node's own tasks are known."""
         self._examiner, self._patient = examiner, patient or examiner
         self._num_generations = num_generations
         self._clock = clock
@@ -262,6 +265,8 @@ class Admission:
         return scored
 
     def _blame(self, claim: Claim, reason: Reason) -> None:
+        if reason == Reason.task:
+            self.differing.note(claim.rollout.question, name_of(claim.key))
         with self._lock:
             self.refused[reason] += 1
             claim.peer.refused[reason] += 1

@@ -101,7 +101,9 @@ class Membership:
 
     def status(self) -> dict[str, Any]:
         """The state of link and admission as plain data."""
-        return {"time": time.time(), **self.link.status(), "admission": self.admission.status()}
+        link = self.link.status()
+        note = "; ".join(filter(None, (link["note"], self.admission.differing.line)))
+        return {"time": time.time(), **link, "note": note, "admission": self.admission.status()}
 
     def close(self) -> None:
         self.link.close()

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from shoal.config.data import DATA
 from shoal.config.own_code import task_maker
 from shoal.config.tasks import TaskSpec
 from shoal.errors import UserError
+from shoal.tasks.data.task import data_task
 from shoal.tasks.larger import Larger
 from shoal.tasks.task import Task
 
-OWN: Final[dict[str, Callable[..., Task]]] = {"larger": Larger}
+OWN: Final[dict[str, Callable[..., Task]]] = {"larger": Larger, DATA: data_task}
 """Tasks of shoal's own, by their names. No task of reasoning-gym is called so."""
 
 

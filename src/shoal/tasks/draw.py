@@ -22,7 +22,7 @@ from shoal.rollout import Message, Question, QuestionId, canonical, hash_of, see
 from shoal.tasks.examples import worked_examples
 from shoal.tasks.ladders import create_levels
 from shoal.tasks.suites import specs_of
-from shoal.tasks.task import MAX_INDEX, Task
+from shoal.tasks.task import MAX_INDEX, Split, Task, Verifiable
 
 HELD_OUT = 0.2
 """The share of all questions, by a hash of their text, that is never trained on. All nodes hold out the same ones."""
@@ -61,12 +61,15 @@ class Tasks:
         self.tasks = [task for entry in entries for task, _ in entry]
         self.specs = [spec for entry in entries for _, spec in entry]
         """How each task is asked, as a task without levels."""
-        self._sources: dict[tuple[str, str, str], _Source] = {}
-        for task, spec in zip(self.tasks, self.specs, strict=True):
-            identity = (task.name, task.version, identity_of(task, spec))
-            if identity in self._sources:
-                raise UserError(f"task {task.name!r} is listed twice with the same parameters; give it more weight")
-            self._sources[identity] = _Source(task, spec, identity[2], worked_examples(task, spec, self.is_held_out))
+        identities = [(t.name, t.version, identity_of(t, spec)) for t, spec in zip(self.tasks, self.specs, strict=True)]
+        if twice := [identity for identity, count in Counter(identities).items() if count > 1]:
+            raise UserError(f"task {twice[0][0]!r} is listed twice with the same parameters; give it more weight")
+        self._splits = {(t.name, t.version): t for t in self.tasks if isinstance(t, Split) and t.has_split}
+        """The tasks that say themselves what is held out."""
+        self._sources: dict[tuple[str, str, str], _Source] = {
+            identity: _Source(task, spec, identity[2], worked_examples(task, spec, self.is_held_out))
+            for identity, task, spec in zip(identities, self.tasks, self.specs, strict=True)
+        }
         named = list(zip(labels([entry[0][0].name for entry in entries]), map(len, entries), strict=True))
         self.ladders = {name: at_levels(name, count) for name, count in named if count > 1}
         """The labels of each ladder's levels, the easiest first."""
@@ -84,10 +87,14 @@ class Tasks:
         return [self._draw(slot, key, weights or self.weights) for slot in range(n)]
 
     def held_out(self, per_task: int, seed: int) -> dict[str, list[Question]]:
-        """`per_task` held-out questions of each task (by label) with different texts; fewer if the task has fewer."""
+        """`per_task` held-out questions of each task (by label) with different texts; fewer if the task has fewer.
+        None of a task that cannot be verified."""
         found: dict[str, list[Question]] = {}
         for label, source in self._labelled.items():
             texts: dict[str, Question] = {}
+            if isinstance(source.task, Verifiable) and not source.task.has_answers:
+                found[label] = []
+                continue
             scan = max(1000, 50 * per_task)
             for number in range(scan):
                 if len(texts) == per_task:
@@ -114,6 +121,11 @@ class Tasks:
         """Question `index` under `seed` of the task with this label, training or held out."""
         return self._question(self._labelled[label], seed, index)
 
+    @property
+    def identities(self) -> list[tuple[str, str, str]]:
+        """Name, version and parameters' hash of each task, as in the ids of its questions."""
+        return list(self._sources)
+
     def identity(self, label: str) -> tuple[str, str]:
         """The task and the parameters' hash in the ids of the questions with this label."""
         source = self._labelled[label]
@@ -130,7 +142,12 @@ class Tasks:
         return source.task, source.spec
 
     def is_held_out(self, question: Question) -> bool:
-        """Whether the question is kept for evaluation. Its text alone decides, so that all nodes and tasks agree."""
+        """Whether the question is kept for evaluation. Its text alone decides, so that all nodes and tasks agree: what
+        one data set's own split holds out, all tasks do. That set has no other held-out questions."""
+        if any(split.holds_out(question.text) for split in self._splits.values()):
+            return True
+        if (question.id.task, question.id.version) in self._splits:
+            return False
         return int(hash_of(("side", canonical(question.text)))[:16], 16) / 2**64 < HELD_OUT
 
     def is_drawn(self, identity: QuestionId, slot: int, *key: str | int) -> bool:
@@ -169,8 +186,11 @@ class Tasks:
     def _make(self, identity: QuestionId) -> Question:
         source = self._source(identity)
         question = source.task.question(identity.seed, identity.index)
-        system = (Message("system", source.spec.system_prompt),) if source.spec.system_prompt else ()
-        return Question(identity, (*system, *question.prompt), source.examples)
+        prompt = question.prompt
+        if source.spec.system_prompt:  # in place of the question's own
+            own = (message for message in prompt if message.role != "system")
+            prompt = (Message("system", source.spec.system_prompt), *own)
+        return Question(identity, prompt, source.examples)
 
 
 def labels(names: list[str]) -> list[str]:

@@ -37,3 +37,27 @@ class Answered(Task, Protocol):
     def answer(self, question: QuestionId) -> str | None:
         """A right answer without the form that the settings ask for; None if none is known."""
         ...
+
+
+@runtime_checkable
+class Split(Task, Protocol):
+    """A task that may say itself what is held out, in place of a hash of the text."""
+
+    @property
+    def has_split(self) -> bool:
+        """Whether it does."""
+        ...
+
+    def holds_out(self, text: str) -> bool:
+        """Whether the question with this text is held out."""
+        ...
+
+
+@runtime_checkable
+class Verifiable(Task, Protocol):
+    """A task that may be without right answers, so that rewards alone judge its answers."""
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether it can verify answers."""
+        ...

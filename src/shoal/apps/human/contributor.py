@@ -34,6 +34,7 @@ from shoal.identity.keys import Identity
 from shoal.rewards.rankings import Rankings
 from shoal.rollout import Completion, Question, Rollout, Scored
 from shoal.sandbox.verifier import Verifier
+from shoal.swarm.differing import Differing
 from shoal.swarm.membership import Membership, check_network, transport_options
 from shoal.swarm.wire import Kind
 from shoal.tasks import Tasks
@@ -89,6 +90,7 @@ class Contributor:
         except BaseException:
             self.journal.close()
             raise
+        self.member.admission.differing = Differing(self.tasks.identities)
         self.link = self.member.link
         self.learners = Learners(transport_options(config), self.swarm, self.member.secret, self.identity.name)
         again = self.journal.answered(limit=OPEN_QUESTIONS, since=time.time() - AGAIN)

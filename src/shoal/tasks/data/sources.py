@@ -1,0 +1,244 @@
+"""Where the rows of a data set come from: one file, a folder, or a name on the Hub.
+
+    parts = parts_of(data_spec({"path": "questions.jsonl"}))
+    for block in parts.train.blocks():
+        block.rows                  # [(1, {"prompt": "2 + 2 =", "answer": "4"}), ...]
+
+All are read piece by piece. A row that is not even readable comes as an `Unusable`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from shoal.errors import UserError
+from shoal.tasks.data.rows import MOST_BYTES, Unusable
+from shoal.tasks.data.spec import FORMATS, HASH, NONE, DataSpec
+from shoal.untrusted import open_regular, printable
+
+CHUNK: Final = 2**20
+"""Bytes that are read at once."""
+BATCH: Final = 256
+"""Rows of a table that are read at once."""
+OWN_SPLITS: Final = ("test", "validation")
+"""Splits that are held out where nothing is said, the first that there is."""
+MOST_FILES: Final = 100_000
+"""Of a folder."""
+
+
+class Block(NamedTuple):
+    """Some rows that follow each other."""
+
+    share: float
+    """How much of the part is read, in [0, 1]."""
+    rows: list[tuple[int, Any]]
+    """Each with its number, from 1: of its line in JSON lines, otherwise of its row."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The rows of one side."""
+
+    name: str
+    """What messages call it."""
+    blocks: Callable[[], Iterator[Block]]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Both sides of a data set. `held_out` is None if a hash decides what is held out."""
+
+    train: Part | None
+    held_out: Part | None
+
+
+def parts_of(spec: DataSpec) -> Parts:
+    """What to train on and what to hold out. Raises `UserError`; it may read from the Hub."""
+    splits = _splits(spec)
+    train = None if spec.split == NONE else _chosen(splits, spec)
+    if spec.held_out == HASH:
+        held_out = None
+    elif spec.held_out == "auto":
+        held_out = next((splits[name] for name in OWN_SPLITS if name in splits and splits[name] != train), None)
+    elif spec.held_out in splits:
+        held_out = splits[spec.held_out]
+    elif is_place(spec.held_out):
+        other = msgspec.structs.replace(spec, path=spec.held_out, split="", held_out=HASH)
+        held_out = parts_of(other).train
+    else:
+        has = ", ".join(splits) if len(splits) > 1 or "" not in splits else "no splits"
+        raise UserError(f"{spec.path} has no split {spec.held_out!r} to hold out; it has {has}")
+    if train is None and held_out is None:
+        raise UserError(f"{spec.path}: with split = {NONE!r} say what is held out")
+    same = is_place(spec.held_out) and Path(spec.held_out).absolute() == Path(spec.path).absolute()
+    if train is not None and (train == held_out or same):
+        raise UserError(f"{spec.path}: the same rows are trained on and held out; leave out held_out, or say 'hash'")
+    return Parts(train, held_out)
+
+
+def is_place(text: str) -> bool:
+    """Whether `text` names a file, a folder or a data set on the Hub, and not a split."""
+    return "/" in text or text.lower().endswith(FORMATS)
+
+
+def state_of(path: str) -> list[tuple[str, int, int]]:
+    """The name, the size and the time of change of a file, or of all files in a folder; empty for a name on the Hub."""
+    place = Path(path)
+    if place.is_dir():
+        files = [file for file, _ in zip(sorted(place.rglob("*")), range(MOST_FILES), strict=False) if file.is_file()]
+    else:
+        files = [place] if place.exists() else []
+    return [(str(file.absolute()), stat.st_size, stat.st_mtime_ns) for file in files if (stat := file.stat())]
+
+
+def _chosen(splits: Mapping[str, Part], spec: DataSpec) -> Part:
+    """The split to train on."""
+    if spec.split in splits or (not spec.split and len(splits) == 1):
+        return splits.get(spec.split) or next(iter(splits.values()))
+    if not spec.split and "train" in splits:
+        return splits["train"]
+    if "" in splits:
+        raise UserError(f"{spec.path} is one file, without splits: leave out split = {spec.split!r}")
+    raise UserError(f"{spec.path} has no split {spec.split or 'train'!r}; it has {', '.join(splits)}: say split = NAME")
+
+
+def _splits(spec: DataSpec) -> dict[str, Part]:
+    """The parts of a data set by the names of their splits; a file is one part without a name."""
+    path = Path(spec.path)
+    suffix = path.suffix.lower()
+    if path.is_dir() or not (path.exists() or suffix in FORMATS):
+        return _of_datasets(spec)
+    if not path.exists():
+        raise UserError(f"there is no file {spec.path}")
+    readers: dict[str, Callable[[Path], Iterator[Block]]] = {
+        ".parquet": _parquet,
+        ".csv": partial(_csv, ","),
+        ".tsv": partial(_csv, "\t"),
+    }
+    if suffix not in FORMATS:
+        raise UserError(f"{spec.path}: files of data end with {', '.join(FORMATS)}")
+    return {"": Part(path.name, partial(readers.get(suffix, _json_lines), path))}
+
+
+def _json_lines(path: Path) -> Iterator[Block]:
+    size = max(1, path.stat().st_size)
+    read, number, tail, skipping = 0, 0, b"", False
+    with open_regular(path) as file:
+        while True:
+            chunk = file.read(CHUNK)
+            read += len(chunk)
+            if number == 0 and not tail:
+                chunk = chunk.removeprefix(b"\xef\xbb\xbf")
+            lines = (tail + chunk).split(b"\n")
+            tail = lines.pop() if chunk else b""
+            rows: list[tuple[int, Any]] = []
+            for line in lines:
+                number += 1
+                if skipping:
+                    skipping = False
+                    rows.append((number, Unusable(f"has more than {MOST_BYTES:,} bytes")))
+                elif line and not line.isspace():
+                    rows.append((number, _decoded(line)))
+            if len(tail) > MOST_BYTES:
+                skipping, tail = True, b"x"  # the rest of a line that is too long
+            yield Block(read / size, rows)
+            if not chunk:
+                return
+
+
+def _decoded(line: bytes) -> Any:
+    if len(line) > MOST_BYTES:
+        return Unusable(f"has more than {MOST_BYTES:,} bytes")
+    try:
+        return _json.decode(line)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        return Unusable(f"is not JSON ({printable(str(error), 80)})")
+
+
+def _csv(delimiter: str, path: Path) -> Iterator[Block]:
+    size = max(1, path.stat().st_size)
+    number = 0
+    try:
+        with open_regular(path) as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as text:
+            lines = csv.reader(iter(lambda: _line(text), ""), delimiter=delimiter, strict=True)
+            header = next(lines, [])
+            rows: list[tuple[int, Any]] = []
+            for number, fields in enumerate(lines, 1):
+                if len(fields) == len(header):
+                    rows.append((number, dict(zip(header, fields, strict=True))))
+                elif fields:
+                    rows.append((number, Unusable(f"has {len(fields)} fields, and the header has {len(header)}")))
+                if len(rows) >= BATCH:
+                    yield Block(raw.tell() / size, rows)
+                    rows = []
+            yield Block(1.0, rows)
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read behind row {number}: {printable(str(error), 120)}") from error
+
+
+def _line(text: io.TextIOWrapper) -> str:
+    line = text.readline(MOST_BYTES)
+    if len(line) >= MOST_BYTES:
+        raise csv.Error(f"a line has more than {MOST_BYTES:,} characters")
+    return line
+
+
+def _parquet(path: Path) -> Iterator[Block]:
+    import pyarrow
+    import pyarrow.parquet
+
+    number = 0
+    try:
+        with closing(pyarrow.parquet.ParquetFile(path, memory_map=True)) as file:
+            for batch in file.iter_batches(BATCH):
+                rows = list(enumerate(batch.to_pylist(), number + 1))
+                number += len(rows)
+                yield Block(number / max(1, file.metadata.num_rows), rows)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise UserError(f"{path} cannot be read behind row {number}: {printable(str(error), 120)}") from error
+
+
+def _of_datasets(spec: DataSpec) -> dict[str, Part]:
+    """The splits of a folder or of a data set on the Hub, as Hugging Face's library reads them. It runs no code of
+    theirs."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise UserError(
+            f"{spec.path} is no file that ends with {', '.join(FORMATS)}; folders and names on the Hub need "
+            "pip install 'shoal[data]'"
+        ) from error
+    path = Path(spec.path)
+    saved = any((path / name).is_file() for name in ("dataset_dict.json", "state.json"))
+    try:
+        if saved:
+            found = datasets.load_from_disk(spec.path)
+        elif path.is_dir():
+            found = datasets.load_dataset(spec.path, spec.subset or None)
+        else:
+            found = datasets.load_dataset(spec.path, spec.subset or None, revision=spec.revision or None)
+    except Exception as error:  # of the Hub, of the network, of the parsers of its files
+        what = "cannot be read" if path.is_dir() else "is no file here, and cannot be read from the Hub"
+        raise UserError(f"{spec.path} {what}: {printable(' '.join(str(error).split()), 300)}") from error
+    splits = found if isinstance(found, datasets.DatasetDict) else {"train": found}
+    return {str(name): Part(f"{spec.path} ({name})", partial(_rows, split)) for name, split in splits.items()}
+
+
+def _rows(split: Any) -> Iterator[Block]:
+    number = 0
+    for table in split.with_format("arrow").iter(BATCH):
+        rows = list(enumerate(table.to_pylist(), number + 1))
+        number += len(rows)
+        yield Block(number / max(1, len(split)), rows)
+
+
+_json = msgspec.json.Decoder()

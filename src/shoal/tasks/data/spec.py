@@ -1,0 +1,110 @@
+"""What a data set's task is made of: the parameters of the task `data`, and the presets in presets.toml.
+
+spec = data_spec({"path": "gsm8k"})
+spec.path, spec.prompt          # ("openai/gsm8k", "question")
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+import msgspec
+
+from shoal.config.answer_form import check_form
+from shoal.errors import UserError, nearest
+
+HASH: Final = "hash"
+NONE: Final = "none"
+FORMATS: Final = (".jsonl", ".ndjson", ".parquet", ".csv", ".tsv")
+"""Endings of the files that are read."""
+PRESETS: Final[dict[str, dict[str, str]]] = tomllib.loads(
+    (files("shoal.tasks.data") / "presets.toml").read_text("utf-8")
+)
+Score = Literal["auto", "exact", "number", "choice", "math"]
+
+
+class DataSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The parameters of a data set. All but `path` can be left out."""
+
+    path: str
+    """A file (JSON lines, parquet, CSV, TSV), a folder, a name on the Hub, or a preset."""
+    name: str = ""
+    """What figures and peers call it; by default the file's or the data set's name without its ending."""
+    subset: str = ""
+    """The configuration of a data set on the Hub that has several."""
+    revision: str = ""
+    """The version of a data set on the Hub: a branch, a tag or a commit."""
+    split: str = ""
+    """The split to train on; by default train, or the only one. none: nothing is trained on."""
+    held_out: str = "auto"
+    """What is held out: a split, a file, or hash (a fifth, by a hash of the text). auto: the split test or validation
+    if there is one, otherwise hash."""
+    prompt: str = ""
+    """The column of the questions, as text or as chat messages; by default prompt, question or problem."""
+    answer: str = ""
+    """The column of the right answers; by default answer or solution. A name with a dot is a field in a column."""
+    gold: str = "whole"
+    """Where in that column the right answer stands: the forms of `TaskSpec.answer`, such as boxed or "#### (.+)"."""
+    most_characters: int = 0
+    """Rows with more characters in question and answer are left out; 0: those with more than 100,000."""
+    score: Score = "auto"
+    """exact: the same text. number: the last number is the same. choice: the same letter. math: equal by math-verify.
+    auto: number or choice if all right answers are such, otherwise exact."""
+
+
+COLUMNS: Final = {"prompt": ("prompt", "question", "problem"), "answer": ("answer", "solution")}
+"""Names of columns that are looked for where none is given."""
+
+
+def data_spec(parameters: Mapping[str, Any]) -> DataSpec:
+    """The parameters of a data set, with those of its preset below them. Raises `UserError`."""
+    known = [field.name for field in msgspec.structs.fields(DataSpec)]
+    for name in parameters:
+        if name not in known:
+            raise UserError(f"a data set has no parameter {name!r}; {nearest(name, known)}")
+    given = parameters.get("score", "auto")
+    if given not in get_args(Score):
+        raise UserError(f"a data set has no score {given!r}; {nearest(str(given), get_args(Score))}")
+    try:
+        spec = msgspec.convert(
+            {**preset_of(parameters.get("path")), **parameters, **_place(parameters)}, DataSpec, strict=False
+        )
+        check_form(spec.gold)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise UserError(f"parameters of a data set: {error}") from error
+    if spec.most_characters < 0:
+        raise UserError("most_characters of a data set is at least 0")
+    if not spec.path:
+        raise UserError("a data set needs a path: a file, a folder or a name on the Hub")
+    return msgspec.structs.replace(spec, name=label(spec))
+
+
+def preset_of(path: object) -> dict[str, str]:
+    """The preset with this short name or name on the Hub; nothing if there is none, or if there is such a file."""
+    if not isinstance(path, str) or Path(path).exists():
+        return {}
+    by_hub = {preset["path"]: preset for preset in PRESETS.values()}
+    return PRESETS.get(path) or by_hub.get(path) or {}
+
+
+def label(spec: DataSpec) -> str:
+    """The name of a data set. Raises `UserError` for one that cannot be shown in a figure."""
+    if not spec.name:
+        last = Path(spec.path).name
+        stem = last[: -len(Path(last).suffix)] if Path(last).suffix.lower() in FORMATS else last
+        return re.sub(r"[^\w.-]+", "-", stem, flags=re.ASCII)[:64].strip("-.") or "data"
+    if not re.fullmatch(r"[\w.-]{1,64}", spec.name, re.ASCII):
+        raise UserError(f"the data set's name {spec.name!r} may have letters, digits, '_', '.' and '-', at most 64")
+    return spec.name
+
+
+def _place(parameters: Mapping[str, Any]) -> dict[str, str]:
+    """A preset's short name becomes its path."""
+    path = parameters.get("path")
+    preset = preset_of(path)
+    return {"path": preset["path"]} if preset else {}

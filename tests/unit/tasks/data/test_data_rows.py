@@ -1,0 +1,182 @@
+"""Rows of anybody's: the same in every copy, found again, and refused in one line that names them."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from data_files import SUMS, data_config, write
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.errors import UserError
+from shoal.tasks import Tasks
+from shoal.tasks.data.rows import Layout, Row, Unusable, encoded, identified
+from shoal.tasks.data.sources import parts_of
+from shoal.tasks.data.spec import data_spec
+from shoal.tasks.data.store import Rows, Writer
+from shoal.tasks.data.task import data_task
+
+texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=30).filter(str.strip)
+turns = st.lists(st.tuples(st.sampled_from(["system", "user", "assistant"]), texts), max_size=3)
+prompts = texts | st.builds(lambda before, last: [*before, ("user", last)], turns, texts)
+rows = st.builds(Row, prompts, st.none() | texts, st.dictionaries(texts, texts | st.integers(0, 9), max_size=2))
+LAYOUT = Layout("prompt", "answer", "whole")
+
+
+@settings(max_examples=60)
+@given(st.lists(rows, min_size=1, max_size=8), st.lists(rows, max_size=3))
+def test_rows_come_back_and_their_hash_says_which_they_are(train: list[Row], test: list[Row]) -> None:
+    def kept(folder: Path, train: list[Row], test: list[Row]) -> tuple[str, list[Row], Rows]:
+        writer = Writer(folder)
+        for side, some in ((False, train), (True, test)):
+            for row in some:
+                writer.add(row, side)
+        writer.close()
+        found = Rows(folder)
+        return writer.content, [found[number] for number in range(len(found))], found
+
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+        content, back, found = kept(Path(one), train, test)
+        assert back == [*train, *test]
+        assert all(found.holds_out(row.text) for row in test)
+        assert {found.holds_out(row.text) for row in train if row.text not in {held.text for held in test}} <= {False}
+        bare = [Row(row.turns, row.answer) for row in train]
+        assert kept(Path(other), bare, test)[0] == content, "other columns and a chat of one turn change nothing"
+        asked = [(row.turns, row.answer) for row in train]
+        moved = [*train[1:], train[0]]
+        with tempfile.TemporaryDirectory() as third:
+            assert (kept(Path(third), moved, test)[0] == content) == (
+                asked == [(row.turns, row.answer) for row in moved]
+            )
+
+
+@given(rows, rows)
+def test_what_the_hash_covers_tells_rows_apart(one: Row, other: Row) -> None:
+    same = (one.turns, one.answer) == (other.turns, other.answer)
+    assert (identified(one) == identified(other)) == same
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+)
+
+
+@given(anything | st.fixed_dictionaries({"prompt": anything, "answer": anything}))
+def test_any_row_is_used_or_refused_with_a_reason(raw: Any) -> None:
+    reason = ""
+    try:
+        row = LAYOUT.row(raw)
+        assert encoded(row)
+        assert row.text.strip() or isinstance(row.prompt, list)
+    except Unusable as error:
+        reason = str(error)
+    assert len(reason) < 300
+
+
+@settings(max_examples=40)
+@given(st.binary(max_size=300) | st.lists(anything, max_size=4).map(lambda all: json.dumps(str(all)).encode()))
+def test_any_bytes_are_read_or_refused_in_a_line(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for ending in (".jsonl", ".csv", ".parquet"):
+            path = Path(folder) / f"x{ending}"
+            path.write_bytes(data)
+            said = ""
+            try:
+                part = parts_of(data_spec({"path": str(path)})).train
+                assert part is not None
+                for block in part.blocks():
+                    assert 0 <= block.share <= 1
+            except UserError as error:
+                said = str(error)
+            assert "\n" not in said
+
+
+def lines(path: Path, *rows: str) -> Path:
+    path.write_text("".join(f"{row}\n" for row in [*(json.dumps(row) for row in SUMS), *rows]))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ('{"prompt": "", "answer": "1"}', "row 101 of q.jsonl has no 'prompt'"),
+        ('{"answer": "1"}', "has no 'prompt'"),
+        ('{"prompt": "a"}', "has no 'answer'"),
+        ('{"prompt": "a", "answer": " "}', "has no right answer in 'answer'"),
+        ('{"prompt": 7, "answer": "1"}', "has a number in 'prompt'"),
+        ('{"prompt": "a", "answer": {"x": 1}}', "has an object in 'answer'"),
+        ('{"prompt": [{"role": "tool", "content": "x"}], "answer": "1"}', "without a role"),
+        ('{"prompt": [{"role": "user", "content": ["x"]}], "answer": "1"}', "a text as its content"),
+        ('{"prompt": [{"role": "assistant", "content": "x"}], "answer": "1"}', "does not end with a message"),
+        ("{nothing", "is not JSON"),
+        ("[1]", "is not an object"),
+        ("[" * 10_000, "is not JSON"),
+        (json.dumps({"prompt": "x" * 100_001, "answer": "1"}), "100,000 are the most"),
+        (json.dumps({"prompt": "x", "answer": "1", "more": "x" * 2**20}), "1,048,576"),
+        (json.dumps({"prompt": "x", "answer": "1", "more": "x" * 5_000_000}), "more than 1,048,576 bytes"),
+    ],
+)
+def test_a_row_that_cannot_be_used_is_left_out_and_named(tmp_path: Path, row: str, reason: str) -> None:
+    task = data_task(path=str(lines(tmp_path / "q.jsonl", row, '{"prompt": "last", "answer": "1"}')))
+    assert (task.info.train, task.info.skipped) == (101, 1)
+    assert reason in task.info.first
+    assert "row 101 of q.jsonl" in task.info.first
+    assert "last" in {task.question(seed, 0).text for seed in range(2000)}
+
+
+def test_many_such_rows_are_refused(tmp_path: Path) -> None:
+    path = lines(tmp_path / "q.jsonl", *['{"prompt": ""}'] * 20)
+    with pytest.raises(UserError, match=r"20 of 120 rows cannot be used: row 101 of q.jsonl has no 'prompt'"):
+        data_task(path=str(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "more", "message"),
+    [
+        ("q.csv", "frage,a\nx,1\n", {}, "has no column 'prompt' or 'question' or 'problem' .* it has frage, a"),
+        ("q.csv", "prompt,a\nx,1\n", {"answer": "b"}, "has no column 'b' for the answer; it has prompt, a"),
+        ("q.csv", 'prompt,answer\n"x,1\n', {}, "cannot be read behind row"),
+        ("q.csv", b"prompt,answer\n\xff\xfe,1\n", {}, "cannot be read behind row"),
+        ("q.jsonl", "", {}, "has no rows"),
+        ("q.parquet", "PAR1", {}, "cannot be read behind row 0"),
+        ("q.txt", "x", {}, "files of data end with"),
+        ("gone.jsonl", None, {}, "there is no file"),
+        ("q.jsonl", '{"prompt":"a"}', {"split": "test"}, "is one file, without splits"),
+        ("q.jsonl", '{"prompt":"a"}', {"held_out": "test"}, "has no split 'test' to hold out"),
+        ("q.jsonl", '{"prompt":"a"}', {"held_out": "q.jsonl"}, "the same rows"),
+        ("q.jsonl", '{"prompt":"a"}', {"split": "none", "held_out": "hash"}, "say what is held out"),
+        ("q.jsonl", '{"prompt":"a"}', {"score": "nmber"}, "did you mean 'number'"),
+        ("q.jsonl", '{"prompt":"a"}', {"skore": "number"}, "did you mean 'score'"),
+        ("q.jsonl", '{"prompt":"a"}', {"gold": "("}, "no regular expression"),
+        ("q.jsonl", '{"prompt":"a"}', {"name": "a/b"}, "letters, digits"),
+        ("q.jsonl", '{"prompt":"a"}', {"prompt": 7}, "parameters of a data set"),
+    ],
+)
+def test_mistakes_are_said_in_a_line(
+    tmp_path: Path, name: str, content: str | bytes | None, more: dict[str, Any], message: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(UserError, match=message) as caught:
+        data_task(path=name, **more)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+    import os
+
+    os.mkfifo(tmp_path / "q.jsonl")
+    with pytest.raises(UserError, match="cannot read q"):
+        data_task(path="q.jsonl")
+
+
+def test_two_data_sets_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    config = data_config(write(tmp_path / "q.jsonl", SUMS))
+    config.tasks += data_config(write(tmp_path / "b" / "q.jsonl", SUMS[1:])).tasks
+    assert Tasks(config).labels == ["q#1", "q#2"]
