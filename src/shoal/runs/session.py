@@ -30,6 +30,7 @@ from shoal.runs.curves import draw_curves
 from shoal.runs.folder import CONFIG, CURVES, RunFolder, run_metrics
 from shoal.runs.record import Watcher
 from shoal.runs.run import Run
+from shoal.runs.trackers import Trackers
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -120,10 +121,17 @@ def execute(
             nodes = stack.enter_context(closing(Nodes(config, watcher.status, checkpoint, ranks)))
         else:
             nodes, watcher = _join(config, folder, watcher, checkpoint, ranks, identity, stack)
-        run = Run(nodes, folder, watcher, checkpoint)
+        trackers = stack.enter_context(Trackers(config, folder.path, names, config.network.swarm if identity else ""))
+        run = Run(nodes, folder, watcher, checkpoint, trackers)
         if resume:  # with the rounds, threads and addresses that have changed
             write_atomically(folder.path / CONFIG, config.to_toml().encode())
         run.go(stop)
+        if trackers.names:
+            watcher.status(f"waiting for {trackers.names}")
+            trackers.close()
+            watcher.status("")
+            run.record.report_news()
+            run.record.warn()
         draw_curves(run_metrics(folder.path), folder.path / CURVES, title(config))
         device = f"{nodes.placement}" + (f", {ranks.size} ranks" if ranks.size > 1 else "")
         costs = Costs(time.monotonic() - start, run.saving.seconds)
