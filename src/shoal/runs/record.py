@@ -96,8 +96,8 @@ class Record:
         """What is wrong now, by its cause."""
         diagnosed = {self.diagnosis.cause: self.diagnosis.warning}
         trouble = self.nodes.scoring.trouble or self.nodes.verifier.trouble
-        tracked = self.trackers.trouble if self.trackers is not None else ""
-        found = {"scoring": trouble, "alone": self.nodes.advice, "trackers": tracked} | diagnosed
+        trackers = self.trackers.troubles if self.trackers is not None else {}
+        found = {"scoring": trouble, "alone": self.nodes.advice} | trackers | diagnosed
         return {cause: text for cause, text in found.items() if text}
 
     def warn(self) -> None:

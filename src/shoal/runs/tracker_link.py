@@ -34,7 +34,8 @@ class TrackerLink:
         self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._waiting: deque[float] = deque()
         """When each message was sent that has no reply yet."""
-        self._where = self._why = self._fatal = ""
+        self._where = self._why = self._fatal = self._warning = ""
+        self._began = False
         self._failed = self._left_out = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._ended = False
@@ -84,7 +85,7 @@ class TrackerLink:
             return f"{self.name} is slower than the run: {_rounds(self._left_out)} left out"
         if self._waiting and not self._ended and time.monotonic() - self._waiting[0] > SILENT:
             return f"{self.name} has not answered for a minute; the run goes on"
-        return ""
+        return self._warning and f"{self.name}: {self._warning}"
 
     def end(self) -> None:
         """Says that there is no more to come."""
@@ -101,9 +102,12 @@ class TrackerLink:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-            if not self._fatal:
+            late = f"no answer within {limit:.0f} seconds at the end"
+            if self._began:
                 self._failed += len(self._waiting)
-                self._why = self._why or f"no answer within {limit:.0f} seconds at the end"
+                self._why = self._why or late
+            else:
+                self._fatal = self._fatal or late
         self._reader.join()
 
     def _write(self, stream: IO[bytes]) -> None:
@@ -118,20 +122,25 @@ class TrackerLink:
     def _read(self, stream: IO[bytes]) -> None:
         with stream:
             for line in stream:
-                reply = msgspec.json.decode(line, type=Reply)
-                if self._waiting:
-                    self._waiting.popleft()
-                if reply.kind == "began":
-                    self._where = printable(reply.text)
-                elif reply.kind == "refused":
-                    self._fatal = reply.text
-                elif reply.kind == "failed":
-                    self._failed += 1
-                    self._why = self._why or reply.text
+                self._take(msgspec.json.decode(line, type=Reply))
         assert self._process is not None
         code = self._process.wait()
         if not self._ended and not self._fatal:
             self._fatal = f"its process ended with code {code}"
+
+    def _take(self, reply: Reply) -> None:
+        if reply.kind in ("began", "done", "failed"):
+            self._waiting.popleft()
+        match reply.kind:
+            case "began":
+                self._began, self._where = True, printable(reply.text)
+            case "refused":
+                self._fatal = reply.text
+            case "failed":
+                self._failed += 1
+                self._why = self._why or reply.text
+            case "warned":
+                self._warning = reply.text
 
 
 def _rounds(count: int) -> str:

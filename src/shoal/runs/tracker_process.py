@@ -14,8 +14,9 @@ import re
 import secrets
 import threading
 import time
+import warnings
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TextIO
 
 import msgspec
 
@@ -58,11 +59,11 @@ class Report(msgspec.Struct):
     """Whether this belongs to a round that was reported before."""
 
 
-Kind = Literal["began", "refused", "done", "failed"]
+Kind = Literal["began", "refused", "done", "failed", "warned"]
 
 
 class Reply(msgspec.Struct):
-    """To each message: done, or why not. refused: nothing else is taken."""
+    """To each message: began or done, or failed. refused: nothing else is taken. warned: by the tracker itself."""
 
     kind: Kind
     text: str = ""
@@ -209,12 +210,27 @@ def main() -> None:
     threading.Thread(target=_end_after_parent, args=(os.getppid(),), daemon=True).start()
     decode = msgspec.json.Decoder(Report).decode
 
+    lock = threading.Lock()
+
     def reply(kind: Kind, text: str = "") -> None:
-        with contextlib.suppress(BrokenPipeError):  # the parent is gone; what came is still reported
+        with lock, contextlib.suppress(BrokenPipeError):  # the parent is gone; what came is still reported
             replies.write(msgspec.json.encode(Reply(kind, text)) + b"\n")
             replies.flush()
 
     begin = msgspec.json.decode(requests.readline(), type=Begin)
+
+    def on_warning(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if category is UserWarning and begin.tracker in Path(filename).parts:  # trackio says so that its server is down
+            reply("warned", printable(str(message), 300))
+
+    warnings.showwarning = on_warning
     file = Path(begin.folder) / f"{begin.tracker}.json"
     try:
         memory = remembered(file)

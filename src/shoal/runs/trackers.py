@@ -2,7 +2,7 @@
 
     with Trackers(config, folder, names) as trackers:
         trackers.report(round, rows, results)     # returns at once
-        print(trackers.trouble)
+        print(trackers.troubles)
 
 Each tracker is in a process of its own (`runs.tracker_process`), so that one that prints, waits, fails or hangs
 neither stops nor changes training: what it does not take is counted and left out.
@@ -68,9 +68,9 @@ class Trackers:
         return ", ".join(tracker.name for tracker in self._trackers)
 
     @property
-    def trouble(self) -> str:
-        """What is wrong with them; empty if nothing is."""
-        return "; ".join(trouble for tracker in self._trackers if (trouble := tracker.trouble))
+    def troubles(self) -> dict[str, str]:
+        """What is wrong with each that has trouble, in one line."""
+        return {tracker.name: trouble for tracker in self._trackers if (trouble := tracker.trouble)}
 
     def close(self, limit: float = LIMIT) -> None:
         """Gives the trackers `limit` seconds, all together, for what they did not take yet."""
