@@ -30,6 +30,7 @@ from shoal.runs.curves import draw_curves
 from shoal.runs.folder import CONFIG, CURVES, RunFolder, run_metrics
 from shoal.runs.record import Watcher
 from shoal.runs.run import Run
+from shoal.runs.tracker_process import LIMIT
 from shoal.runs.trackers import Trackers
 
 Rows = Sequence[Mapping[str, Any]]
@@ -126,13 +127,13 @@ def execute(
         if resume:  # with the rounds, threads and addresses that have changed
             write_atomically(folder.path / CONFIG, config.to_toml().encode())
         run.go(stop)
+        draw_curves(run_metrics(folder.path), folder.path / CURVES, title(config))
         if trackers.names:
-            watcher.status(f"waiting for {trackers.names}")
+            watcher.status(f"waiting for {trackers.names}, {LIMIT:.0f} seconds at most")
             trackers.close()
             watcher.status("")
             run.record.report_news()
             run.record.warn()
-        draw_curves(run_metrics(folder.path), folder.path / CURVES, title(config))
         device = f"{nodes.placement}" + (f", {ranks.size} ranks" if ranks.size > 1 else "")
         costs = Costs(time.monotonic() - start, run.saving.seconds)
         return Outcome(folder.path, nodes.round, run.finished, device, tuple(run.record.warnings.values()), costs)

@@ -28,7 +28,7 @@ from shoal.untrusted import printable, read_regular
 
 PROJECT: Final = "shoal"
 """The project, where the tracker's own variable of the environment names none."""
-LIMIT: Final = 20.0
+LIMIT: Final = 60.0
 """Seconds that a tracker has for what is left when the run ends."""
 MOST_BYTES: Final = 1 << 12
 """Of what is remembered of a tracker's run."""
