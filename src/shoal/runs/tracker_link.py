@@ -44,14 +44,18 @@ class TrackerLink:
             return
         path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
         quiet = {"WANDB_SILENT": "true", "WANDB_CONSOLE": "off", "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-        self._process = subprocess.Popen(
-            COMMAND,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={name: value for name, value in os.environ.items() if name not in RANKS} | quiet,
-            start_new_session=True,  # the run handles interrupts from the keyboard
-        )
+        try:
+            self._process = subprocess.Popen(
+                COMMAND,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={name: value for name, value in os.environ.items() if name not in RANKS} | quiet,
+                start_new_session=True,  # the run handles interrupts from the keyboard
+            )
+        except OSError as error:
+            self._fatal = f"its process cannot start: {error.strerror}"
+            return
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)

@@ -228,7 +228,7 @@ def main() -> None:
         line: str | None = None,
     ) -> None:
         if category is UserWarning and begin.tracker in Path(filename).parts:  # trackio says so that its server is down
-            reply("warned", printable(str(message), 300))
+            reply("warned", printable(str(message).removeprefix("* "), 300))
 
     warnings.showwarning = on_warning
     file = Path(begin.folder) / f"{begin.tracker}.json"

@@ -23,7 +23,10 @@ doc_to_target: "{{{{answer}}}}"
 {rest}
 metadata: {{version: 1.0}}
 """
-GENERATED = 'generation_kwargs: {until: ["\\n"], max_gen_toks: 8, do_sample: false}\nmetric_list: [{metric: exact_match, aggregation: mean}]'
+GENERATED = """
+generation_kwargs: {until: ["\\n"], max_gen_toks: 8, do_sample: false}
+metric_list: [{metric: exact_match, aggregation: mean}]
+"""
 CHOSEN = 'doc_to_choice: ["5", "6"]\nmetric_list: [{metric: acc, aggregation: mean}]'
 INSPECT = """
 from inspect_ai import Task, task
