@@ -15,6 +15,7 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from shoal.cli import harness
 from shoal.cli.before_after import ANSWER, QUESTION, answer_line
 from shoal.cli.display import print_warning
 from shoal.cli.flags import add_allow_code, add_data, add_settings, config_of, given_settings
@@ -38,13 +39,21 @@ HELP = """Asks a model held-out questions: pass@1 and pass@k for each task, with
   shoal eval smollm2 --suite reef --samples 8
   shoal eval runs/one/checkpoints/round-000060/node-1 --config runs/one/config.toml
   shoal eval smollm2 --data math500
-  shoal eval guppy --task chain_sum --task gcd --json"""
+  shoal eval guppy --task chain_sum --task gcd --json
+
+Several models, before and after, on tasks of others: EleutherAI's lm-eval or Inspect, as `pip install 'shoal[lm-eval]'`
+or 'shoal[inspect]' has them.
+
+  shoal eval smollm2 runs/one/checkpoints/round-000060/node-1 --harness lm-eval --task arc_easy --questions 200
+  shoal eval smollm2 --harness inspect --task my_task.py"""
 FROM_FILE = ("version", "seed", "threads", "tasks", "evaluation", "policy")
 """What is taken from --config, beside the model."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="a name on the Hub, folder, GGUF file, endpoint or guppy")
+    parser.add_argument(
+        "model", metavar="MODEL", nargs="+", help="a name on the Hub, folder, GGUF file, endpoint or guppy"
+    )
     parser.add_argument("--config", type=Path, metavar="FILE", help="tasks and settings from a TOML file")
     add_allow_code(parser)
     add_data(parser)
@@ -64,15 +73,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     decoding = ["max_completion_length", "temperature", "top_p", "device", "dtype", "engine", "endpoint_requests"]
     names = {"evaluation.questions": "questions", "evaluation.samples": "samples"}
     add_settings(parser, [*settings, *(f"policy.{name}" for name in decoding)], names=names)
+    harness.add_arguments(parser)
 
 
 def command(args: argparse.Namespace) -> int:
     if args.show and args.json:
         raise UserError("--show prints answers for people: leave out --json")
-    given = merged(given_settings(args), {"policy": {"model": [args.model]}})
-    return eval_session(
-        config_of(args.config, given, args.allow_code, FROM_FILE), args.model, args.k, args.json, args.show
-    )
+    if args.harness:
+        harness.check(args)
+        tasks, args.task = args.task, None  # which are not shoal's
+        config = config_of(None, merged(given_settings(args), {"policy": {"model": args.model}}), args.allow_code)
+        args.task = tasks
+        return harness.harness_session(args, config)
+    if args.include_path is not None:
+        raise UserError("--include-path is for --harness lm-eval")
+    if len(args.model) > 1:
+        raise UserError("one model at a time: several are for --harness")
+    [model] = args.model
+    given = merged(given_settings(args), {"policy": {"model": [model]}})
+    return eval_session(config_of(args.config, given, args.allow_code, FROM_FILE), model, args.k, args.json, args.show)
 
 
 def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: bool, shown: int = 0) -> int:

@@ -24,7 +24,7 @@ from shoal.errors import UserError
 NOT_FLAGS = {"version", "tasks.tasks", "rewards"}
 """Settings for files alone."""
 COMMON = {
-    "the run": ("rounds", "seed", "checkpoint_every"),
+    "the run": ("rounds", "seed", "checkpoint_every", "report_to"),
     "questions": ("tasks.suite", "tasks.only", "tasks.examples", "tasks.answer"),
     "models": (
         "policy.model",

@@ -21,7 +21,7 @@ MOST_BYTES: Final = 2**20
 """Of a file of settings."""
 SHOWN: Final = 120
 """Characters of a value that a message shows."""
-RESUMABLE: Final = {"rounds", "threads", "checkpoint_every"}
+RESUMABLE: Final = {"rounds", "threads", "checkpoint_every", "report_to"}
 """Settings that a resumed run may change."""
 KINDS = {"int", "float", "bool"}
 """What pydantic adds to the name of a setting of several types."""

@@ -6,10 +6,10 @@ for short. Where TRL has a name for a thing, it is TRL's.
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import tomli_w
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from shoal.config.evaluation import EvaluationConfig
 from shoal.config.external import ExternalConfig
@@ -28,6 +28,8 @@ HELD_OUT: Final = 64
 """Held-out questions of all tasks together."""
 PAPER_TASKS: Final = 9
 """Tasks in the suite `paper`."""
+Tracker = Literal["trackio", "wandb", "tensorboard", "mlflow"]
+"""What a run can report to."""
 
 
 class Config(Section):
@@ -45,6 +47,9 @@ class Config(Section):
     threads: int = Field(0, ge=0)
     """Processor threads. 0: one for each core that is free when the run starts. A resumed run keeps their number: the
     last digits may depend on it."""
+    report_to: list[Tracker] = []
+    """Trackers that get the metrics and some rollouts of each round: trackio, wandb, tensorboard, mlflow. Several:
+    with commas."""
     rewards: list[AnyRewardSpec] = []
     """What answers are rewarded by (`[[rewards]]` in a file); none: the tasks' own verifier. Held-out questions are
     scored by that alone."""
@@ -56,6 +61,14 @@ class Config(Section):
     selection: SelectionConfig = SelectionConfig()
     network: NetworkConfig = NetworkConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+
+    @field_validator("report_to", mode="before")
+    @classmethod
+    def _split(cls, names: Any) -> Any:
+        listed = [names] if isinstance(names, str) else names
+        if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+            return names
+        return list(dict.fromkeys(part.strip() for name in listed for part in name.split(",")))
 
     def resolved(self) -> Self:
         """The same with every `auto` that does not depend on the machine made explicit. `runs.choices` also looks at

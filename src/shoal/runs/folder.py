@@ -7,6 +7,7 @@
     transcripts.parquet/      a row for each answer to the same few held-out questions, before, during and after
     warnings.json             what is wrong, in plain words
     curves.png
+    trackers/                 what belongs to --report-to: the id of each tracker's run, and files of local trackers
     checkpoints/round-000012/ all that the run needs to go on
 
     with RunFolder.create(Path("runs/one"), config_toml) as folder:
@@ -44,6 +45,8 @@ WARNINGS = "warnings.json"
 """What is wrong with the run: see `runs.run_warnings`."""
 STATUS = "swarm.json"
 """The state of a joined node's swarm: see `runs.swarm_status`."""
+TRACKERS = "trackers"
+"""What belongs to trackers: see `runs.tracker_process`."""
 MAX_METRICS_BYTES = 1 << 30
 MAX_LINE_BYTES = 1 << 20
 """Of the metrics."""
@@ -188,7 +191,7 @@ class RunFolder:
     def _discard(self, made: Sequence[Path]) -> None:
         """Removes all that this run wrote, and the folders that were made for it."""
         self._sweep()
-        for name in (*TABLES, CHECKPOINTS):
+        for name in (*TABLES, CHECKPOINTS, TRACKERS):
             shutil.rmtree(self.path / name, ignore_errors=True)
         for name in (METRICS, CURVES, CONFIG, STATUS, WARNINGS, LOCK):
             with contextlib.suppress(OSError):  # it would hide the first error

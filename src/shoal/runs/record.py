@@ -12,6 +12,7 @@ from shoal.runs.folder import RunFolder
 from shoal.runs.metrics import learned_rows, live_in_pool, rollout_rows
 from shoal.runs.run_warnings import write_warnings
 from shoal.runs.tables import LEARNED, ROLLOUTS, TRANSCRIPTS
+from shoal.runs.trackers import Trackers
 
 
 class Watcher(Protocol):
@@ -47,12 +48,15 @@ class Watcher(Protocol):
 
 
 class Record:
-    """The run's folder and its watcher."""
+    """The run's folder, its watcher and its trackers."""
 
-    def __init__(self, nodes: Nodes, folder: RunFolder | None, watch: Watcher) -> None:
+    def __init__(
+        self, nodes: Nodes, folder: RunFolder | None, watch: Watcher, trackers: Trackers | None = None
+    ) -> None:
         self.nodes = nodes
         self.folder = folder
         self.watch = watch
+        self.trackers = trackers
         self.diagnosis = Diagnosis(nodes.config, nodes.tasks)
         self._warned: set[str] = set()
         self._written: list[str] | None = None
@@ -70,14 +74,30 @@ class Record:
             if results and self.nodes.member and self.nodes.member.need:
                 [node] = self.nodes
                 self.nodes.member.need(live_in_pool(node), node.J)
+        self.report(rows, results)
         self.watch.update(rows, round)
+
+    def report(
+        self, rows: Sequence[Mapping[str, Any]], results: Sequence[RoundResult] = (), late: bool = False
+    ) -> None:
+        """Hands a round to the trackers. `late`: its evaluation, which comes after the rest."""
+        if self.trackers is not None:
+            named = [(node.name, result) for node, result in zip(self.nodes, results, strict=False)]
+            self.trackers.report(self.nodes.round, rows, named, late)
+            self.report_news()
+
+    def report_news(self) -> None:
+        """Says where the trackers show the run, once they have begun."""
+        for line in self.trackers.news() if self.trackers is not None else []:
+            self.watch.say(line)
 
     @property
     def warnings(self) -> dict[str, str]:
         """What is wrong now, by its cause."""
         diagnosed = {self.diagnosis.cause: self.diagnosis.warning}
         trouble = self.nodes.scoring.trouble or self.nodes.verifier.trouble
-        found = {"scoring": trouble, "alone": self.nodes.advice} | diagnosed
+        trackers = self.trackers.troubles if self.trackers is not None else {}
+        found = {"scoring": trouble, "alone": self.nodes.advice} | trackers | diagnosed
         return {cause: text for cause, text in found.items() if text}
 
     def warn(self) -> None:

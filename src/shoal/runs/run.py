@@ -22,6 +22,7 @@ from shoal.runs.metrics import round_metrics
 from shoal.runs.models import shards
 from shoal.runs.record import Record, Watcher
 from shoal.runs.saving import Saving
+from shoal.runs.trackers import Trackers
 
 FLUSHED_EVERY: Final = 10.0
 """Seconds after which what was answered is on disk, for whoever reads the folder meanwhile."""
@@ -36,12 +37,19 @@ class Run:
     `runs.session.execute` adds the folder and the curves.
     """
 
-    def __init__(self, nodes: Nodes, folder: RunFolder | None, watch: Watcher, checkpoint: Path | None = None) -> None:
+    def __init__(
+        self,
+        nodes: Nodes,
+        folder: RunFolder | None,
+        watch: Watcher,
+        checkpoint: Path | None = None,
+        trackers: Trackers | None = None,
+    ) -> None:
         """`folder`: None on all ranks but rank zero. `checkpoint`: from which `nodes` were built."""
         self.nodes = nodes
         self.config = nodes.config
         self.folder = folder
-        self.record = Record(nodes, folder, watch)
+        self.record = Record(nodes, folder, watch, trackers)
         self.held_out = HeldOut(nodes, self.record)
         self.saving = Saving(self.config.checkpoint_every, nodes.checkpoint_bytes)
         self._flushed = time.monotonic()
@@ -112,6 +120,7 @@ class Run:
             self.folder.rewrite_metrics(
                 [row | figures.get(row["node"], {}) if row["round"] == nodes.round else row for row in rows]
             )
+            self.record.report([{"node": name, **row} for name, row in figures.items()], late=True)
         return True
 
     def _reward_parts(self, result: RoundResult) -> dict[str, Any]:

@@ -30,6 +30,8 @@ from shoal.runs.curves import draw_curves
 from shoal.runs.folder import CONFIG, CURVES, RunFolder, run_metrics
 from shoal.runs.record import Watcher
 from shoal.runs.run import Run
+from shoal.runs.tracker_process import LIMIT
+from shoal.runs.trackers import Trackers
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -120,11 +122,18 @@ def execute(
             nodes = stack.enter_context(closing(Nodes(config, watcher.status, checkpoint, ranks)))
         else:
             nodes, watcher = _join(config, folder, watcher, checkpoint, ranks, identity, stack)
-        run = Run(nodes, folder, watcher, checkpoint)
+        trackers = stack.enter_context(Trackers(config, folder.path, names, config.network.swarm if identity else ""))
+        run = Run(nodes, folder, watcher, checkpoint, trackers)
         if resume:  # with the rounds, threads and addresses that have changed
             write_atomically(folder.path / CONFIG, config.to_toml().encode())
         run.go(stop)
         draw_curves(run_metrics(folder.path), folder.path / CURVES, title(config))
+        if trackers.names:
+            watcher.status(f"waiting for {trackers.names}, {LIMIT:.0f} seconds at most")
+            trackers.close()
+            watcher.status("")
+            run.record.report_news()
+            run.record.warn()
         device = f"{nodes.placement}" + (f", {ranks.size} ranks" if ranks.size > 1 else "")
         costs = Costs(time.monotonic() - start, run.saving.seconds)
         return Outcome(folder.path, nodes.round, run.finished, device, tuple(run.record.warnings.values()), costs)

@@ -1,0 +1,335 @@
+"""`--report-to`: what trackers get, read back by their own readers, and what happens if they fail."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import struct
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from fakes import RIGHT, WRONG, question, rollout
+
+from shoal.config.load import config_from_keywords
+from shoal.config.settings import Config
+from shoal.errors import UserError
+from shoal.node import RoundResult
+from shoal.protocols import UpdateResult
+from shoal.rollout import Completion, Scored
+from shoal.runs.tracker_link import WAITING
+from shoal.runs.tracker_process import Memory, remembered
+from shoal.runs.tracker_rows import LONGEST, MOST, tracked_metrics, tracked_name, tracked_rollouts
+from shoal.runs.trackers import Trackers, tracked_config
+
+HOSTILE = "<script>alert(1)</script>\n# title **bold** [a](javascript:b)\x1b[2J\u202e\u2028\rend"
+SHOWN = "<script>alert(1)</script>\n# title **bold** [a](javascript:b)?[2J???end"
+
+
+def result(answer: str = RIGHT, rollouts: int = 2) -> RoundResult:
+    """A round of a node that also learned from another."""
+    own = [rollout(question(number), [WRONG, RIGHT]) for number in range(rollouts)]
+    local = [Scored(each, question(number), (0.0, 1.0)) for number, each in enumerate(own)]
+    of_others = msgspec.structs.replace(own[0], node="eve", completions=(Completion.of(answer),))
+    foreign = Scored(of_others, question(9), (1.0,), foreign=True)
+    return RoundResult(local, [*local, foreign], UpdateResult({}, {}, {}))
+
+
+def rows(round: int, *nodes: str, **figures: Any) -> list[dict[str, Any]]:
+    return [
+        {"node": node, "round": round, "time": 1.0, "reward/local": 0.25 * (n + 1), **figures}
+        for n, node in enumerate(nodes)
+    ]
+
+
+def test_one_node_has_the_names_of_its_metrics() -> None:
+    [row] = rows(3, "ada", **{"eval/pass@1": 0.5, "eval/by": "judge", "loss": math.nan, "reward/external": None})
+    assert tracked_metrics([row]) == {"reward/local": 0.25, "eval/pass_at_1": 0.5}
+
+
+def test_several_nodes_are_kept_apart_below_their_mean() -> None:
+    found = tracked_metrics(rows(3, "node-1", "node-2"))
+    assert found == {"reward/local": 0.375, "node-1/reward/local": 0.25, "node-2/reward/local": 0.5}
+
+
+def test_a_name_is_one_that_all_trackers_take() -> None:
+    assert tracked_name("eval/pass@1/my tasks:Larger") == "eval/pass_at_1/my_tasks_Larger"
+
+
+def test_rollouts_are_few_and_plain_text() -> None:
+    found = tracked_rollouts([("ada", result(HOSTILE, rollouts=20)), ("bob", result("x" * 9999))])
+    assert len(found) == MOST
+    assert {row.node for row in found} == {"ada", "bob"}
+    assert [row.completion for row in found if row.maker == "eve"] == [SHOWN, "x" * (LONGEST - 1) + "…"]
+
+
+def test_a_round_without_answers_has_no_rollouts() -> None:
+    assert tracked_rollouts([("ada", RoundResult([], [], UpdateResult({}, {}, {})))]) == []
+
+
+def test_settings_are_reported_without_addresses_and_passwords() -> None:
+    config = Config.model_validate(
+        {
+            "policy": {"model": ["http://me:secret@host/v1"]},
+            "network": {"connect": ["tls/relay:1"], "secret_file": "s", "swarm": "reef"},
+            "evaluation": {"judges": ["http://judge#KEY"]},
+        }
+    )
+    found = tracked_config(config)
+    assert found["learner.loss_type"] == config.learner.loss_type
+    assert found["network.swarm"] == "reef"
+    assert found["policy.model"] == '["http://host/v1"]'
+    assert not any(word in json.dumps(found) for word in ("secret", "relay", "judge", "KEY"))
+
+
+def test_names_of_trackers_may_have_commas_between_them() -> None:
+    assert config_from_keywords({"report_to": "trackio, wandb"}).report_to == ["trackio", "wandb"]
+    assert config_from_keywords({"report_to": ["mlflow", "mlflow"]}).report_to == ["mlflow"]
+    with pytest.raises(UserError, match=r"report_to.0 = 'wanbd': input should be 'trackio', 'wandb'"):
+        config_from_keywords({"report_to": "wanbd"})
+
+
+def test_a_tracker_that_is_not_installed_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.runs.tracker_link.importlib.util.find_spec", lambda name: None)
+    with Trackers(Config(report_to=["trackio"]), tmp_path) as trackers:
+        trackers.report(1, rows(1, "ada"))
+        expected = {"trackio": "the run goes on without trackio: it is not installed: `pip install trackio`"}
+        assert trackers.troubles == expected
+
+
+@pytest.mark.parametrize("text", ["[]", '{"id": "../../x"}', '{"id": "a", "round": "b"}', "{" * 9999])
+def test_a_strangers_note_of_a_trackers_run_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "wandb.json").write_text(text)
+    with pytest.raises(UserError, match="remove it to begin a new run there"):
+        remembered(tmp_path / "wandb.json")
+    assert remembered(tmp_path / "absent.json") == Memory()
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tracker may take its time on a busy machine."""
+    monkeypatch.setattr("shoal.runs.trackers.LIMIT", 250.0)
+
+
+FAKE = """
+import os, time
+from types import SimpleNamespace
+
+config = SimpleNamespace(update=lambda values, allow_val_change: None)
+Table = SimpleNamespace
+
+class Run:
+    url, dir = "https://example.org/run", "."
+    def define_metric(self, *names, **options): pass
+    def finish(self): pass
+    def log(self, values, step=None):
+        print("noise", flush=True)
+        {log}
+
+def init(**options):
+    {init}
+    return Run()
+"""
+
+
+def fake_wandb(folder: Path, monkeypatch: pytest.MonkeyPatch, init: str = "pass", log: str = "pass") -> None:
+    """Makes a tracker that does as it is told when a run begins and when a round comes."""
+    (folder / "wandb.py").write_text(FAKE.replace("{init}", init).replace("{log}", log))
+    monkeypatch.syspath_prepend(folder)
+
+
+def settle(trackers: Trackers, name: str = "wandb") -> str:
+    """The tracker's trouble, once it has some."""
+    deadline = time.monotonic() + 200
+    while not trackers.troubles and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return trackers.troubles[name]
+
+
+@pytest.mark.slow
+def test_a_tracker_that_raises_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_wandb(tmp_path, monkeypatch, log="raise ConnectionError('the server is\\nasleep')")
+    with Trackers(Config(report_to=["wandb"]), tmp_path) as trackers:
+        trackers.report(1, rows(1, "ada"))
+        trackers.report(2, rows(2, "ada"))
+    assert trackers.troubles["wandb"] == "wandb did not take 2 rounds: ConnectionError: the server is asleep"
+    assert trackers.news() == ["wandb: https://example.org/run"]
+    assert trackers.news() == []
+
+
+@pytest.mark.slow
+def test_a_tracker_that_cannot_begin_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_wandb(tmp_path, monkeypatch, init="raise PermissionError('no key')")
+    with Trackers(Config(report_to=["wandb"]), tmp_path) as trackers:
+        assert settle(trackers) == "the run goes on without wandb: PermissionError: no key"
+
+
+@pytest.mark.slow
+def test_a_tracker_that_hangs_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_wandb(tmp_path, monkeypatch, init="time.sleep(1000)")
+    trackers = Trackers(Config(report_to=["wandb"]), tmp_path)
+    report = rows(1, "ada")
+    for round in range(WAITING + 2):
+        trackers.report(round, report, [("ada", result("x" * 9999))])
+    assert trackers.troubles["wandb"] == "wandb is slower than the run: 3 rounds left out"
+    trackers.close(limit=0.1)
+    assert trackers.troubles["wandb"] == "the run goes on without wandb: no answer within 0 seconds at the end"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="signals of Unix")
+def test_a_stopped_process_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_wandb(tmp_path, monkeypatch, init="os.kill(os.getpid(), 19)")
+    trackers = Trackers(Config(report_to=["wandb"]), tmp_path)
+    for round in range(WAITING):
+        trackers.report(round, rows(round, "ada"), [("ada", result("x" * 9999))])
+    trackers.close(limit=0.1)
+    assert "no answer" in trackers.troubles["wandb"]
+
+
+@pytest.mark.slow
+def test_a_tracker_that_dies_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_wandb(tmp_path, monkeypatch, log="os._exit(3)")
+    with Trackers(Config(report_to=["wandb"]), tmp_path) as trackers:
+        trackers.report(1, rows(1, "ada"))
+        assert settle(trackers) == "the run goes on without wandb: its process ended with code 3"
+        trackers.report(2, rows(2, "ada"))
+
+
+Read = dict[str, list[tuple[int, float]]]
+
+
+def read_tensorboard(run: Path, memory: Memory) -> tuple[Read, str]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found = EventAccumulator(str(run / "trackers/tensorboard"))
+    found.Reload()
+    texts = [event.tensor_proto.string_val[0].decode() for event in found.Tensors("rollouts/2/text_summary")]
+    names = found.Tags()["scalars"]
+    return {name: [(event.step, event.value) for event in found.Scalars(name)] for name in names}, texts[0]
+
+
+def read_trackio(run: Path, memory: Memory) -> tuple[Read, str]:
+    from trackio.sqlite_storage import SQLiteStorage
+
+    logs = SQLiteStorage.get_logs("shoal", memory.id)
+    found: Read = {}
+    for log in logs:
+        for name, value in log.items():
+            if isinstance(value, int | float):
+                found.setdefault(name, []).append((log["step"], value))
+    traces = SQLiteStorage.get_traces("shoal", memory.id)
+    return found, next(m["content"] for t in traces for m in t["messages"] if "script" in m["content"])
+
+
+def read_mlflow(run: Path, memory: Memory) -> tuple[Read, str]:
+    import mlflow
+
+    client = mlflow.MlflowClient()
+    kept = client.get_run(memory.id)
+    names = list(kept.data.metrics)
+    assert kept.data.params["swarm.nodes"] == "4"
+    found = {name: [(m.step, m.value) for m in client.get_metric_history(memory.id, name)] for name in names}
+    table = mlflow.artifacts.load_dict(f"{kept.info.artifact_uri}/rollouts/round-000001.json")
+    return found, table["rollouts"][1]["completion"]
+
+
+def read_wandb(run: Path, memory: Memory) -> tuple[Read, str]:
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    found: Read = {}
+    for file in sorted((run / "trackers/wandb").glob("offline-run-*/run-*.wandb")):
+        for data in leveldb_records(file.read_bytes()[7:]):
+            items = {
+                item.nested_key[0] if item.nested_key else item.key: json.loads(item.value_json)
+                for item in Record.FromString(data).history.item
+            }
+            for name, value in items.items():
+                if isinstance(value, int | float) and "round" in items:
+                    found.setdefault(name, []).append((items["round"], value))
+    [table, *_] = sorted((run / "trackers/wandb").glob("offline-run-*/files/media/table/*.json"))
+    return found, json.loads(table.read_text())["data"][1][4]
+
+
+def leveldb_records(data: bytes) -> Iterator[bytes]:
+    """The records of a log in LevelDB's format, in which wandb writes its files, behind a head of 7 bytes."""
+    at, record = 7, b""
+    data = bytes(7) + data
+    while at + 7 <= len(data):
+        if at % 32768 > 32768 - 7:
+            at += 32768 - at % 32768
+            continue
+        length, kind = struct.unpack_from("<HB", data, at + 4)
+        record += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):
+            yield record
+            record = b""
+
+
+READERS = {"tensorboard": read_tensorboard, "trackio": read_trackio, "mlflow": read_mlflow, "wandb": read_wandb}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(READERS))
+def test_what_a_tracker_got_is_read_back(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resumed run makes a round again, which is reported once, and goes on in the same run of the tracker."""
+    if find_spec(name) is None or (name == "mlflow" and find_spec("sqlalchemy") is None):
+        pytest.skip(f"{name} is not installed")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "one"
+    run.mkdir()
+    config = config_from_keywords({"report_to": name})
+    for rounds in ((0, 1, 2), (2, 3)):
+        with Trackers(config, run, ["node-1", "node-2"]) as trackers:
+            for round in rounds:
+                results = [("node-1", result(HOSTILE))] if round else []
+                trackers.report(round, rows(round, "node-1", "node-2"), results)
+            trackers.report(rounds[-1], [{"node": "node-1", "eval/pass@1": 0.5}], late=True)
+        assert trackers.troubles == {}
+        [line] = trackers.news()
+        assert line.startswith(f"{name}: ")
+    memory = remembered(run / "trackers" / f"{name}.json")
+    assert memory.round == 3
+    found, text = READERS[name](run, memory)
+    expected = [(round, 0.375) for round in range(4)]
+    assert found["reward/local"] == expected
+    assert found["node-2/reward/local"] == [(round, 0.5) for round in range(4)]
+    assert found["eval/pass_at_1"] == [(2, 0.5), (3, 0.5)]
+    shown = "\n".join(f"    {line}" for line in SHOWN.split("\n")) if name == "tensorboard" else SHOWN
+    assert shown in text
+
+
+@pytest.mark.slow
+def test_training_with_trackers_gives_the_same_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if one is missing and one hangs; the run's folder says so."""
+    from shoal.runs.folder import read_metrics
+    from shoal.runs.run_warnings import read_warnings
+    from shoal.runs.session import execute
+
+    fake_wandb(tmp_path, monkeypatch, log="raise OSError('no room')")
+    settings = {"nodes": 2, "rounds": 2, "local": 2, "external": 2, "workers": 0, "eval_questions": 1, "threads": 1}
+    outcomes = [
+        execute(config_from_keywords(settings | {"report_to": names}).resolved(), tmp_path / f"run-{len(names)}")
+        for names in ([], ["wandb"])
+    ]
+    first, second = (
+        [
+            {k: v for k, v in row.items() if k != "time" and not k.startswith("seconds/")}
+            for row in read_metrics(o.folder)
+        ]
+        for o in outcomes
+    )
+    assert first == second
+    [warning] = read_warnings(outcomes[1].folder)
+    assert warning == "wandb did not take 3 rounds: OSError: no room"
+    assert outcomes[1].warnings == (warning,)
+    assert not (outcomes[0].folder / "trackers").exists()
