@@ -22,6 +22,7 @@ LAYERS = [
     {"evaluation"},
     {"node"},
     {"runs"},
+    {"export"},
     {"cli"},
     {"api"},
     {"apps"},

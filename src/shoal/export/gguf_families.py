@@ -36,9 +36,7 @@ class Family:
 
 
 FAMILIES: Final[Mapping[str, Family]] = {
-    "llama": Family(
-        gguf.MODEL_ARCH.LLAMA, "silu", ("default", "llama3", "linear", "yarn"), paired=True, biases=True
-    ),
+    "llama": Family(gguf.MODEL_ARCH.LLAMA, "silu", ("default", "llama3", "linear", "yarn"), paired=True, biases=True),
     "smollm3": Family(gguf.MODEL_ARCH.SMOLLM3, "silu", ("default", "linear", "yarn"), paired=True),
     "qwen2": Family(gguf.MODEL_ARCH.QWEN2, "silu", ("default", "linear", "yarn")),
     "qwen3": Family(gguf.MODEL_ARCH.QWEN3, "silu", ("default", "linear", "yarn")),

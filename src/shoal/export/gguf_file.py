@@ -24,11 +24,12 @@ LINES: Final = "{% for message in messages %}{{ message.content.rstrip() }}\n{% 
 """The chat template of a model that answers in lines."""
 
 
-def write_gguf(lm: LanguageModel, path: Path, kind: Kind) -> None:
-    """Writes `lm` with matrices of `kind`. Raises `UserError` for a model that llama.cpp would compute differently, and
-    `OSError`."""
+def write_gguf(lm: LanguageModel, path: Path, kind: Kind, name: str = "") -> None:
+    """Writes `lm`, called `name`, with matrices of `kind`.
+
+    Raises `UserError` for a model that llama.cpp would compute differently, and `OSError`."""
     config: Any = lm.model.config
-    name = display_name(lm.name)
+    name = name or display_name(lm.name)
     family = family_of(config, name)
     vocabulary = vocabulary_of(lm.tokenizer, config.vocab_size, name)
     writer = gguf.GGUFWriter(None, gguf.MODEL_ARCH_NAMES[family.arch])

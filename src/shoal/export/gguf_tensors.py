@@ -1,8 +1,8 @@
 """A model's weights as llama.cpp has them: its names, order of rows, and quantised blocks.
 
-    for tensor in tensors_of(model, family, Kind.Q8_0):
-        tensor.name, tensor.shape, tensor.kind       # "blk.0.attn_q.weight", (576, 576), Q8_0
-        tensor.data()                                # made when it is written: one tensor at a time is in memory
+for tensor in tensors_of(model, family, Kind.Q8_0):
+    tensor.name, tensor.shape, tensor.kind       # "blk.0.attn_q.weight", (576, 576), Q8_0
+    tensor.data()                                # made when it is written: one tensor at a time is in memory
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class Tensor:
         """Its bytes. Raises `UserError` for numbers that its kind cannot hold."""
         values = self.make()
         if self.kind == Kind.F16 and not (np.abs(values) <= np.finfo(np.float16).max).all():
-            raise UserError(f"{self.name} has numbers that F16 cannot hold: write BF16 or F32, as in gguf:NAME.BF16.gguf")
+            raise UserError(
+                f"{self.name} has numbers that F16 cannot hold: write BF16 or F32, as in gguf:NAME.BF16.gguf"
+            )
         return gguf.quants.quantize(np.ascontiguousarray(values), self.kind)
 
 

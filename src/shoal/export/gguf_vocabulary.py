@@ -166,7 +166,9 @@ def _filled(found: Mapping[int, tuple[str, Type]], rows: int, name: str) -> tupl
     each = [found.get(id, (f"[PAD{id}]", Type.UNUSED)) for id in range(rows)]
     tokens = [token for token, _ in each]
     if len(set(tokens)) < rows or not all(tokens):
-        raise UserError(f"the tokenizer of '{name}' is not written as GGUF: two of its tokens are written alike, or one is empty")
+        raise UserError(
+            f"the tokenizer of '{name}' is not written as GGUF: two of its tokens are written alike, or one is empty"
+        )
     return tokens, [kind for _, kind in each]
 
 

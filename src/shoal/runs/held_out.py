@@ -88,5 +88,7 @@ class HeldOut:
         samples = number(nodes.config.evaluation.samples)
         result = evaluate(node.policy, nodes.verifier, nodes.held_out, samples, seed, hear)
         by_task = {f"eval/pass@1/{task}": result.pass_at(1, task).value for task in result.correct}
+        asked = sum(map(len, result.correct.values()))
         figures = {"eval/by": BY_SELF, "eval/pass@1": result.pass_at(1).value, "eval/blind": nodes.blind}
+        figures["eval/questions"] = asked
         return figures | by_task, transcript_rows(node.name, result, chosen(nodes.held_out))
