@@ -48,7 +48,8 @@ def card_of(story: Story | None, origin: Origin, name: str, library: Literal["tr
 
 def escaped(text: str, length: int = NAME) -> str:
     """`text` in one line as Markdown that shows it as it is."""
-    return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", printable(text, length).strip() or "?")
+    plain = re.sub(r"([\\`*_{}\[\]<>()#|!~&@:$])", r"\\\1", printable(text, length).strip() or "?")
+    return plain.replace("www.", "www\\.")  # which some renderers make a link
 
 
 def fenced(text: str, language: str) -> str:
@@ -121,7 +122,7 @@ def _swarm(own: int, makers: Sequence[Maker]) -> Iterator[str]:
         count, share = sum(maker.rollouts for maker in rest), sum(maker.share for maker in rest)
         rows.append([f"*{len(rest)} others*", str(count), f"{share:.1%}"])
     total = sum(maker.rollouts for maker in makers)
-    yield f"It learned from {own} rollouts of its own and {total} of {len(makers)} other nodes."
+    yield f"It learned from {own} rollouts of its own and {total} of {len(makers)} other node{'s' * (len(makers) > 1)}."
     yield _table(["from", "rollouts", "share of the gradient"], rows)
 
 

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 
 from shoal.config.policy import GUPPY
 from shoal.errors import UserError
-from shoal.policy.adapters import ADAPTER_CONFIG, fill_adapters, import_peft, is_adapters, quiet
+from shoal.policy.adapters import fill_adapters, import_peft, quiet
 from shoal.policy.failures import first_line
 from shoal.policy.loading import LanguageModel
 
