@@ -128,6 +128,7 @@ def print_result(console: Console, outcome: Outcome, config: Config, command: st
         steps = {f"shoal watch {folder}": "charts, answers, who learned from whom"}
         if model:
             steps[f"shoal eval {model} --config {folder / CONFIG}{allow_code}"] = "measure the model, with intervals"
+            steps[f"shoal export {folder} --to gguf:model.Q8_0.gguf"] = "take it away: GGUF, a folder or hub:NAME"
         steps[f"shoal {command} --resume {folder} --rounds {2 * config.rounds}{allow_code}"] = "train on"
         print_next(console, steps)
 
