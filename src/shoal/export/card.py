@@ -62,6 +62,7 @@ def fenced(text: str, language: str) -> str:
 def _told(story: Story, origin: Origin) -> Iterator[str]:
     config = story.config
     base = f"[{escaped(origin.hub, 100)}](https://huggingface.co/{origin.hub})" if origin.hub else escaped(story.base)
+    base += f" ({escaped(origin.title)})" if origin.title else ""
     swarm = "in a swarm of many machines" if story.joined else f"as one of {config.swarm.nodes} nodes on one machine"
     yield (
         f"{base}, trained {swarm} by [shoal]({HOME}) {__version__}: collective reinforcement learning, in which nodes "

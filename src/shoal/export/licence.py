@@ -39,6 +39,8 @@ class Origin:
     """Its name on the Hub."""
     licence: str = ""
     """As the Hub calls it; empty: unknown."""
+    title: str = ""
+    """What it is, where it is not what the Hub has under that name: a quantised copy."""
 
 
 def origin_of(model: str) -> Origin:
@@ -46,7 +48,7 @@ def origin_of(model: str) -> Origin:
     if model == GUPPY:
         return Origin(licence=_in_card(Path(str(files("shoal") / "guppy"))))
     if named := _named(model):
-        return Origin(named.hub, LICENCES.get(named.name, ""))
+        return Origin(named.hub, LICENCES.get(named.name, ""), "" if model == named.hub else named.title)
     path = Path(model).expanduser()
     if path.exists() or is_endpoint(model):
         return Origin(licence=_in_card(path))

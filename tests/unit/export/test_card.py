@@ -145,7 +145,7 @@ def test_no_path_or_address_of_this_machine_is_in_it(tmp_path: Path) -> None:
 
 def test_licences_are_known_or_said_to_be_unknown(tmp_path: Path) -> None:
     assert origin_of("guppy") == Origin("", "apache-2.0")
-    assert origin_of("smollm2") == ORIGIN
+    assert origin_of("smollm2") == Origin(ORIGIN.hub, "apache-2.0", "SmolLM2-135M-Instruct by Hugging Face, in 4 bits")
     assert origin_of("HuggingFaceTB/SmolLM2-135M-Instruct") == ORIGIN
     assert origin_of("gemma3-270m").licence == "gemma"
     assert origin_of("somebody/something") == Origin("somebody/something", "")  # the Hub cannot be asked
