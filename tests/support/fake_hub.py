@@ -78,7 +78,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             status = 409 if repo in self.hub.repos else 200
             self.hub.repos.setdefault(repo, {})
-            self.hub.private.setdefault(repo, bool(told.get("private")))
+            self.hub.private.setdefault(repo, told.get("visibility") == "private" or bool(told.get("private")))
             self._reply(status, {"url": f"{self.hub.address}/{repo}"})
         elif path == "/api/validate-yaml":
             self._reply(200, {"errors": [], "warnings": []})

@@ -97,7 +97,8 @@ def head_dim_of(config: Any) -> int:
 def rope_of(config: Any) -> Mapping[str, Any]:
     """The rotary positions of the layers that see all positions."""
     rope: Mapping[str, Any] = config.rope_parameters
-    return rope.get("full_attention", rope)
+    full: Mapping[str, Any] = rope.get("full_attention", rope)
+    return full
 
 
 def _troubles(family: Family, config: Any) -> Iterable[str]:

@@ -100,7 +100,7 @@ def _heads(name: str, config: Any) -> int | None:
 def _paired(values: torch.Tensor, heads: int) -> torch.Tensor:
     """The rows of each head in llama.cpp's order. transformers turns dimension i with i + half, llama.cpp 2 i with
     2 i + 1."""
-    halves = values.unflatten(0, (heads, 2, -1))
+    halves: torch.Tensor = values.unflatten(0, (heads, 2, -1))
     return halves.transpose(1, 2).flatten(0, 2)
 
 

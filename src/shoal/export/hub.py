@@ -24,7 +24,6 @@ from huggingface_hub.errors import (
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
 )
-from huggingface_hub.utils import validate_repo_id
 
 from shoal.errors import UserError
 from shoal.policy.failures import first_line
@@ -48,12 +47,10 @@ class HubTarget:
         """Raises `UserError` if the name is none, the user is not logged in, or something is there already."""
         api = HfApi()
         with hub_errors(name, api):
-            validate_repo_id(name)
             if huggingface_hub.get_token() is None:
                 raise UserError("you are not logged in to the Hugging Face Hub: `hf auth login`, or set HF_TOKEN")
             if "/" not in name:
                 name = f"{api.whoami()['name']}/{name}"
-                validate_repo_id(name)
             try:
                 taken = set(api.list_repo_files(name)) - EMPTY
             except RepositoryNotFoundError:

@@ -16,7 +16,6 @@ import httpx2
 import huggingface_hub
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
-from huggingface_hub.utils import validate_repo_id
 
 from shoal.config.policy import GUPPY, is_endpoint
 from shoal.policy.fetch import is_intact
@@ -53,7 +52,6 @@ def origin_of(model: str) -> Origin:
     if path.exists() or is_endpoint(model):
         return Origin(licence=_in_card(path))
     try:
-        validate_repo_id(model)
         data: Any = HfApi().model_info(model, timeout=PATIENCE).card_data
     except HFValidationError:
         return Origin()

@@ -114,14 +114,14 @@ def read_makers(run: Path, node: str, last: int) -> tuple[int, list[tuple[str, i
     rollouts and mean share of the gradient, the largest first. Raises `UserError` for files that are no tables."""
     rounds: set[int] = set()
     counts: Counter[tuple[str, bool]] = Counter()
-    totals: Counter[tuple[str, bool]] = Counter()
+    totals: dict[tuple[str, bool], float] = {}
     for table in _learned(run, ["round", "node", "maker", "foreign", "gradient_share"]):
         mine = table.filter((pc.field("node") == node) & (pc.field("round") <= last))
         rounds.update(mine["round"].unique().to_pylist())
         for row in mine.select(["maker", "foreign", "gradient_share"]).to_pylist():
             whose = (row["maker"] or "", bool(row["foreign"]))
             counts[whose] += 1
-            totals[whose] += row["gradient_share"] or 0.0
+            totals[whose] = totals.get(whose, 0.0) + (row["gradient_share"] or 0.0)
     own = sum(count for (_, foreign), count in counts.items() if not foreign)
     others = [(maker, counts[maker, True], totals[maker, True] / len(rounds)) for maker, foreign in counts if foreign]
     return own, sorted(others, key=lambda item: (-item[2], item[0]))

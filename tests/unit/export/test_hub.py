@@ -58,14 +58,14 @@ def test_without_a_login_or_rights_one_line_says_so(
     target = HubTarget.find("theirs/model", public=False)
     with pytest.raises(UserError, match=r"no right to write there"):
         target.upload(folder)
+    with pytest.raises(UserError, match="is no name on the Hub"):
+        HubTarget.find("a b/c", public=False)
     monkeypatch.setenv("HF_TOKEN", "hf_bad")
     with pytest.raises(UserError, match="HTTP 401"):
         HubTarget.find("mine", public=False)
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
     with pytest.raises(UserError, match="hf auth login"):
         HubTarget.find("mine", public=False)
-    with pytest.raises(UserError, match="is no name on the Hub"):
-        HubTarget.find("a b/c", public=False)
 
 
 def test_without_a_network_one_line_says_so(hub: FakeHub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
