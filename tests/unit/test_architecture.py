@@ -23,6 +23,7 @@ LAYERS = [
     {"node"},
     {"runs"},
     {"integrations"},
+    {"export"},
     {"cli"},
     {"api"},
     {"apps"},

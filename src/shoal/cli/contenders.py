@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from shoal.cli.session import best_model
 from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.errors import UserError, nearest
 from shoal.rollout import Message, Question, QuestionId
+from shoal.runs.best import best_model
 from shoal.runs.folder import CHECKPOINTS, run_metrics
 
 if TYPE_CHECKING:

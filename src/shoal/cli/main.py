@@ -23,7 +23,7 @@ COMMANDS = {
     "ask": ("shoal.cli.ask", "ask models questions of your own, side by side"),
     "watch": ("shoal.apps.watch.command", "show runs in the browser, live"),
     "status": ("shoal.cli.status", "show the state of a joined node"),
-    "merge": ("shoal.cli.merge", "merge LoRA adapters into their model"),
+    "export": ("shoal.cli.export", "take a model away: a folder, GGUF or the Hugging Face Hub, with a card"),
     "doctor": ("shoal.cli.doctor", "show what this machine can do, and what a run would take"),
     "id": ("shoal.cli.id", "show, export or import this machine's identity"),
     "relay": ("shoal.cli.relay", "carry a swarm between machines"),

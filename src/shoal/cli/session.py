@@ -18,7 +18,8 @@ from shoal.cli.display import QuietDisplay, clock, make_display, print_warning
 from shoal.cli.next_steps import print_next
 from shoal.config.settings import ENDLESS, Config
 from shoal.parallel.ranks import joined
-from shoal.runs.folder import CONFIG, CURVES, models, run_metrics
+from shoal.runs.best import best_model, best_node
+from shoal.runs.folder import CONFIG, CURVES, run_metrics
 from shoal.runs.transcripts import pairs
 
 if TYPE_CHECKING:
@@ -129,25 +130,9 @@ def print_result(console: Console, outcome: Outcome, config: Config, command: st
         steps = {f"shoal watch {folder}": "charts, answers, who learned from whom"}
         if model:
             steps[f"shoal eval {model} --config {folder / CONFIG}{allow_code}"] = "measure the model, with intervals"
+            steps[f"shoal export {folder} --to gguf:model.Q8_0.gguf"] = "take it away: GGUF, a folder or hub:NAME"
         steps[f"shoal {command} --resume {folder} --rounds {2 * config.rounds}{allow_code}"] = "train on"
         print_next(console, steps)
-
-
-def best_node(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The node with the highest last held-out pass@1; empty without evaluations."""
-    held_out = _held_out(rows)
-    return max(held_out, key=held_out.__getitem__, default="")
-
-
-def best_model(folder: Path, rows: Sequence[Mapping[str, Any]]) -> Path | None:
-    """The model in the last checkpoint whose node has the highest last held-out pass@1; None without checkpoints."""
-    held_out = _held_out(rows)
-    return max(models(folder).values(), key=lambda path: held_out.get(path.name, -1.0), default=None)
-
-
-def _held_out(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """The last held-out pass@1 of each node."""
-    return {row["node"]: row["eval/pass@1"] for row in rows if row.get("eval/pass@1") is not None}
 
 
 def _means(rows: Sequence[Mapping[str, Any]], key: str, *spans: tuple[int, int]) -> list[float]:

@@ -110,7 +110,7 @@ def load_base(folder: Path, device: torch.device) -> LanguageModel:
     name = base_name(folder)
     if is_adapters(Path(name).expanduser()):  # they could refer to each other in a circle
         raise UserError(
-            f"the adapters in '{folder}' belong to '{name}', which are adapters too: `shoal merge` those first"
+            f"the adapters in '{folder}' belong to '{name}', which are adapters too: `shoal export --merge` those first"
         )
     try:
         return load(name, device)

@@ -3,7 +3,7 @@
     policy = LanguagePolicy(add_adapters(load("guppy", device), rank=8, seed=0), sampling, placement)
 
 Adapters are saved in peft's own format, so `PeftModel.from_pretrained(base, folder)` reads them. `load(folder)` and
-`shoal merge` give an ordinary model, with the adapters added to the weights of the base.
+`shoal export --merge` give an ordinary model, with the adapters added to the weights of the base.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from safetensors.torch import save_file
 
 from shoal.config.policy import GUPPY
 from shoal.errors import UserError
-from shoal.policy.adapters import ADAPTER_CONFIG, fill_adapters, import_peft, is_adapters, quiet
+from shoal.policy.adapters import fill_adapters, import_peft, quiet
 from shoal.policy.failures import first_line
-from shoal.policy.loading import LanguageModel, load
+from shoal.policy.loading import LanguageModel
 
 ALPHA = 32
 """The output of adapters is multiplied by this divided by their rank."""
@@ -62,25 +62,6 @@ def restore_adapters(base: LanguageModel, rank: int, folder: Path) -> AdaptedMod
     adapted = add_adapters(base, rank, seed=0)
     fill_adapters(adapted.model, folder, base.name)
     return adapted
-
-
-def merge(folder: Path, out: Path) -> None:
-    """`shoal merge`: writes the adapters in `folder`, merged into their base, as an ordinary Hugging Face folder."""
-    if not is_adapters(folder):
-        raise UserError(
-            f"'{folder}' holds no adapters: it has no {ADAPTER_CONFIG}"
-            + (" and is a whole model already" if (folder / "config.json").is_file() else "")
-        )
-    try:
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise UserError(f"'{out}' is {'not empty' if out.is_dir() else 'a file'}: choose another folder")
-        merged = load(str(folder.absolute()), torch.device("cpu"))
-        out.mkdir(parents=True, exist_ok=True)
-        merged.save(out)
-    except UserError:
-        raise
-    except Exception as error:  # saving raises errors of its own
-        raise UserError(f"cannot write '{out}': {first_line(error)}") from error
 
 
 def _address(name: str) -> str:

@@ -89,7 +89,8 @@ class HeldOut:
         seed = seed_of(nodes.config.seed, node.name, node.round, "evaluate")
         samples = number(nodes.config.evaluation.samples)
         result = evaluate(node.policy, nodes.verifier, nodes.held_out, samples, seed, hear)
-        asked = [task for task, counts in result.correct.items() if counts]
+        asked = {task: counts for task, counts in result.correct.items() if counts}
         by_task = {f"eval/pass@1/{task}": result.pass_at(1, task).value for task in asked}
         figures = {"eval/by": BY_SELF, "eval/pass@1": result.pass_at(1).value, "eval/blind": nodes.blind}
+        figures["eval/questions"] = sum(map(len, asked.values()))
         return figures | by_task, transcript_rows(node.name, result, chosen(nodes.held_out))

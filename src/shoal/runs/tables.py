@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from shoal.errors import UserError
@@ -96,18 +98,41 @@ def _write(path: Path, table: pa.Table) -> None:
 def read_gradient_shares(run: Path) -> dict[str, float]:
     """Each maker's mean share of the gradient over the rounds in a run's folder, the largest first, without the nodes
     of the run itself. Raises `UserError` for files that are no tables."""
-    columns = ["round", "maker", "foreign", "gradient_share"]
     rounds: set[int] = set()
     totals: dict[str, float] = {}
-    for part in sorted((run / LEARNED).glob("*.parquet")):
-        try:
-            with open_regular(part) as file:
-                table = pq.read_table(file, columns=columns).cast(pa.schema([LEARNED_SCHEMA.field(c) for c in columns]))
-        except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
-            raise UserError(f"cannot read {part}: {printable(str(error), 200)}") from error
+    for table in _learned(run, ["round", "maker", "foreign", "gradient_share"]):
         rounds.update(table["round"].unique().to_pylist())
         sums = table.filter(table["foreign"]).group_by("maker").aggregate([("gradient_share", "sum")])
         for maker, total in zip(*(column.to_pylist() for column in sums.select([0, 1]).columns), strict=True):
             totals[maker] = totals.get(maker, 0.0) + (total or 0.0)
     shares = {maker: total / len(rounds) for maker, total in totals.items() if maker and total}
     return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+
+def read_makers(run: Path, node: str, last: int) -> tuple[int, list[tuple[str, int, float]]]:
+    """How many own rollouts `node` learned from up to the round `last`; and every other maker's name, number of
+    rollouts and mean share of the gradient, the largest first. Raises `UserError` for files that are no tables."""
+    rounds: set[int] = set()
+    counts: Counter[tuple[str, bool]] = Counter()
+    totals: dict[tuple[str, bool], float] = {}
+    for table in _learned(run, ["round", "node", "maker", "foreign", "gradient_share"]):
+        mine = table.filter((pc.field("node") == node) & (pc.field("round") <= last))
+        rounds.update(mine["round"].unique().to_pylist())
+        for row in mine.select(["maker", "foreign", "gradient_share"]).to_pylist():
+            whose = (row["maker"] or "", bool(row["foreign"]))
+            counts[whose] += 1
+            totals[whose] = totals.get(whose, 0.0) + (row["gradient_share"] or 0.0)
+    own = sum(count for (_, foreign), count in counts.items() if not foreign)
+    others = [(maker, counts[maker, True], totals[maker, True] / len(rounds)) for maker, foreign in counts if foreign]
+    return own, sorted(others, key=lambda item: (-item[2], item[0]))
+
+
+def _learned(run: Path, columns: list[str]) -> Iterator[pa.Table]:
+    """These columns of what was learned in a run, file by file."""
+    for part in sorted((run / LEARNED).glob("*.parquet")):
+        try:
+            with open_regular(part) as file:
+                table = pq.read_table(file, columns=columns)
+                yield table.cast(pa.schema([LEARNED_SCHEMA.field(column) for column in columns]))
+        except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
+            raise UserError(f"cannot read {part}: {printable(str(error), 200)}") from error

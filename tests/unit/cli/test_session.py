@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from shoal.cli.session import best_model, print_result
+from shoal.cli.session import print_result
 from shoal.config.settings import Config
+from shoal.runs.best import best_model
 from shoal.runs.folder import RunFolder, run_metrics
 from shoal.runs.session import Costs
 from shoal.runs.tables import TRANSCRIPTS

@@ -30,7 +30,7 @@ from shoal.policy.decode import sample
 from shoal.policy.draw import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import LanguageModel, load, load_base
-from shoal.policy.lora import AdaptedModel, add_adapters, merge, restore_adapters
+from shoal.policy.lora import AdaptedModel, add_adapters, restore_adapters
 from shoal.policy.products import use_fast_products
 from shoal.rollout import Scored
 from shoal.runs.folder import read_metrics
@@ -49,6 +49,10 @@ def adapt(base: LanguageModel | None = None, seed: int = 0, moved: bool = False)
             for parameter in trained(adapted).values():
                 parameter.add_(0.1 * torch.randn_like(parameter))
     return adapted
+
+
+def merge(folder: Path, out: Path) -> None:
+    assert main(["export", str(folder), "--to", str(out), "--merge"]) == 0
 
 
 def policy_of(lm: LanguageModel) -> LanguagePolicy:
@@ -324,7 +328,7 @@ def test_eval_and_merge_read_a_checkpoint(node: Path, tmp_path: Path, capsys: py
     asked = ["--task", "gcd", "--questions", "3", "--samples", "2", "--json"]
     assert main(["eval", str(node), *asked]) == 0
     own = json.loads(capsys.readouterr().out)
-    assert main(["merge", str(node), str(tmp_path / "merged")]) == 0
+    merge(node, tmp_path / "merged")
     assert capsys.readouterr().out.splitlines()[0] == f"{tmp_path / 'merged'}"
     assert main(["eval", str(tmp_path / "merged"), *asked]) == 0
     assert json.loads(capsys.readouterr().out)["all"] == own["all"]
@@ -334,12 +338,13 @@ def test_what_cannot_be_merged_is_said_in_one_line(
     node: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_lm().save(tmp_path / "full")
-    assert "is a whole model already" in complaint(capsys, "merge", tmp_path / "full", tmp_path / "out")
-    assert "holds no adapters" in complaint(capsys, "merge", tmp_path / "nowhere", tmp_path / "out")
-    assert "is not empty" in complaint(capsys, "merge", node, tmp_path)
+    assert "holds no LoRA adapters" in complaint(
+        capsys, "export", tmp_path / "full", "--to", tmp_path / "out", "--merge"
+    )
+    assert "is not empty" in complaint(capsys, "export", node, "--to", tmp_path, "--merge")
     (tmp_path / "file").touch()
-    assert "is a file" in complaint(capsys, "merge", node, tmp_path / "file")
-    assert "cannot write" in complaint(capsys, "merge", node, tmp_path / "file" / "out")
+    assert "is a file" in complaint(capsys, "export", node, "--to", tmp_path / "file", "--merge")
+    assert "cannot write" in complaint(capsys, "export", node, "--to", tmp_path / "file" / "out", "--merge")
     assert not (tmp_path / "out").exists()
 
 
@@ -354,7 +359,7 @@ def test_without_peft_it_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "peft", None)
     assert "pip install -e '.[lora]'" in complaint(capsys, "run", *SMALL, "--rounds", "1", "--out", tmp_path / "run")
-    assert "pip install -e '.[lora]'" in complaint(capsys, "merge", node, tmp_path / "out")
+    assert "pip install -e '.[lora]'" in complaint(capsys, "export", node, "--to", tmp_path / "out", "--merge")
     assert "pip install -e '.[lora]'" in complaint(capsys, "eval", node)
 
 

@@ -1,0 +1,140 @@
+"""The model card: README.md, made from the run.
+
+    text = card_of(story, origin, kind="model")
+
+What comes from strangers or from settings is shown as plain characters: nothing in it becomes a heading, a link, a row
+of a table or a key of the front matter. No path of this machine and no address is in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal
+
+from huggingface_hub import ModelCardData
+
+from shoal import __version__
+from shoal.evaluation.pass_at_k import Estimate
+from shoal.export.licence import Origin
+from shoal.export.story import Maker, Measured, Story
+from shoal.untrusted import encodable, printable
+
+HOME: Final = "https://github.com/shoal-rl/shoal"
+MAKERS: Final = 10
+"""Peers that are named."""
+NAME: Final = 60
+"""Characters of a name that are shown."""
+SETTINGS: Final = 20_000
+"""Characters of the settings that are shown."""
+
+
+def card_of(story: Story | None, origin: Origin, name: str, library: Literal["transformers", "peft", "gguf"]) -> str:
+    """The card of a model called `name`. `story`: of the run that made it; None: shoal only wrote the model."""
+    data = ModelCardData(
+        license=origin.licence or None,
+        base_model=origin.hub or None,
+        library_name=library if library != "gguf" else None,
+        pipeline_tag="text-generation",
+        tags=[
+            "shoal",
+            *(["reinforcement-learning", "grpo"] if story else []),
+            *(["gguf"] if library == "gguf" else []),
+        ],
+    )
+    parts = [f"# {escaped(name)}", *(_told(story, origin) if story else _written(origin, name))]
+    return encodable(f"---\n{data.to_yaml()}\n---\n\n" + "\n\n".join(parts) + "\n")
+
+
+def escaped(text: str, length: int = NAME) -> str:
+    """`text` in one line as Markdown that shows it as it is."""
+    plain = re.sub(r"([\\`*_{}\[\]<>()#|!~&@:$])", r"\\\1", printable(text, length).strip() or "?")
+    return plain.replace("www.", "www\\.")  # which some renderers make a link
+
+
+def fenced(text: str, language: str) -> str:
+    """`text` as a block of code that nothing in it can end."""
+    longest = max([2, *(len(ticks) for ticks in re.findall("`+", text))])
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+
+
+def _told(story: Story, origin: Origin) -> Iterator[str]:
+    config = story.config
+    base = f"[{escaped(origin.hub, 100)}](https://huggingface.co/{origin.hub})" if origin.hub else escaped(story.base)
+    base += f" ({escaped(origin.title)})" if origin.title else ""
+    swarm = "in a swarm of many machines" if story.joined else f"as one of {config.swarm.nodes} nodes on one machine"
+    yield (
+        f"{base}, trained {swarm} by [shoal]({HOME}) {__version__}: collective reinforcement learning, in which nodes "
+        f"share the text of what they tried. In each update it learned from up to {config.swarm.local} rollouts of its "
+        f"own and {config.swarm.external} of others."
+    )
+    yield _licence(origin, "base")
+    yield "## Held-out pass@1"
+    yield from _figures(story)
+    yield "## What the swarm gave"
+    yield from _swarm(story.own, story.makers)
+    yield "## Again"
+    yield "Save this as `run.toml`. Paths and addresses are left out, or cut to their last part: put in your own."
+    yield fenced(story.settings[:SETTINGS], "toml")
+    if story.joined:
+        yield "`shoal join ADDRESS --config run.toml` makes another such node; what its peers gave does not come again."
+    else:
+        yield f"`shoal run --config run.toml{' --allow-code' if config.code else ''}` repeats the run."
+
+
+def _written(origin: Origin, name: str) -> Iterator[str]:
+    yield f"Written by [shoal]({HOME}) {__version__}, which knows of no training of it."
+    yield _licence(origin, "model")
+
+
+def _licence(origin: Origin, of: str) -> str:
+    if origin.licence:
+        return f"Licence of the {of}: {escaped(origin.licence)}."
+    return f"Licence of the {of}: unknown. Find it out before you pass the model on."
+
+
+def _figures(story: Story) -> Iterator[str]:
+    if not story.held_out:
+        yield "It was not measured."
+        return
+    first, last = story.rounds
+    samples = int(story.config.evaluation.samples)
+    rows = [
+        [_task(part), str(part.questions), _interval(part.before), _interval(part.after)] for part in story.held_out
+    ]
+    if story.blind is not None:
+        rows.append(["*answers that ignore the question*", "", "", f"{story.blind:.3f}"])
+    yield _table(["tasks", "questions", f"round {first}", f"round {last}"], rows)
+    yield (
+        f"Right answers to questions that no node trains on, {samples} for each question at temperature "
+        f"{story.config.policy.temperature:g}, with 95 % Wilson intervals over questions. Scored by the "
+        "tasks' own verifier."
+    )
+
+
+def _swarm(own: int, makers: Sequence[Maker]) -> Iterator[str]:
+    if not makers:
+        yield f"Nothing: it learned from {own} rollouts of its own alone."
+        return
+    rest = makers[MAKERS:]
+    rows = [[escaped(maker.name), str(maker.rollouts), f"{maker.share:.1%}"] for maker in makers[:MAKERS]]
+    if rest:
+        count, share = sum(maker.rollouts for maker in rest), sum(maker.share for maker in rest)
+        rows.append([f"*{len(rest)} others*", str(count), f"{share:.1%}"])
+    total = sum(maker.rollouts for maker in makers)
+    yield f"It learned from {own} rollouts of its own and {total} of {len(makers)} other node{'s' * (len(makers) > 1)}."
+    yield _table(["from", "rollouts", "share of the gradient"], rows)
+
+
+def _task(part: Measured) -> str:
+    return escaped(part.task) if part.task else "all"
+
+
+def _interval(estimate: Estimate) -> str:
+    return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,0 +1,194 @@
+"""A tokenizer as llama.cpp has it: tokens with their types, merges or scores, and how a text is cut into words.
+
+    vocabulary = vocabulary_of(tokenizer, rows=49152, name="smollm2")
+    vocabulary.model, vocabulary.pre        # "gpt2", "smollm"
+
+llama.cpp has two kinds of byte-pair encoding. One is over bytes ("gpt2"): it cuts a text into words by one of its
+built-in patterns first. The other is SentencePiece's ("llama"): spaces are ▁, and scores order the merges. What a
+tokenizer.json says beyond that is refused, since the file would load and read texts differently.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import gguf
+
+from shoal.errors import UserError
+
+Type = gguf.TokenType
+SPACE: Final = "▁"
+DIGITS: Final = r"\p{N}"
+"""A step that makes each digit a word."""
+GPT2: Final = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_WORDS: Final = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
+_REST: Final = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+QWEN2: Final = _WORDS + r"\p{N}" + _REST
+LLAMA3: Final = _WORDS + r"\p{N}{1,3}" + _REST
+PATTERNS: Final[Mapping[tuple[str, ...], str]] = {
+    (GPT2,): "gpt-2",
+    (DIGITS, GPT2): "smollm",
+    (QWEN2,): "qwen2",
+    (LLAMA3,): "smaug-bpe",
+    (DIGITS,): "superbpe",
+}
+"""llama.cpp's names of patterns, by the steps of a tokenizer. Each step cuts the words of the one before."""
+WHOLE_WORDS: Final = {"smaug-bpe": "llama-bpe"}
+"""The names of patterns with which words of the vocabulary are tokens, whatever the merges say."""
+UNREACHED: Final = -1e6
+"""The score of a token that no merge makes."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What the file says of the tokenizer."""
+
+    model: str
+    pre: str
+    tokens: list[str]
+    types: list[Type]
+    merges: list[str]
+    """Of "gpt2"."""
+    scores: list[float]
+    """Of "llama"."""
+    space_first: bool = False
+    """Whether a text begins as if a space were before it."""
+
+    def write(self, writer: gguf.GGUFWriter) -> None:
+        """Adds it to a file."""
+        writer.add_tokenizer_model(self.model)
+        writer.add_tokenizer_pre(self.pre)
+        writer.add_token_list(self.tokens)
+        writer.add_token_types(self.types)
+        writer.add_add_space_prefix(self.space_first)
+        if self.model == "gpt2":
+            writer.add_token_merges(self.merges)
+        else:
+            writer.add_token_scores(self.scores)
+
+
+def vocabulary_of(tokenizer: Any, rows: int, name: str) -> Vocabulary:
+    """The vocabulary of a model with `rows` rows of embeddings: rows without a token get one that is never used.
+
+    Raises `UserError` if llama.cpp would read texts differently."""
+    if not tokenizer.is_fast:
+        raise UserError(f"the tokenizer of '{name}' has no tokenizer.json, which GGUF is made from")
+    content = json.loads(tokenizer.backend_tokenizer.to_str())
+    model = content["model"]
+    if model.get("type") != "BPE":
+        raise UserError(f"the tokenizer of '{name}' is of the kind {model.get('type')}: only BPE is written as GGUF")
+    vocab: Mapping[str, int] = model["vocab"]
+    pairs = [tuple(pair.split(" ", 1)) if isinstance(pair, str) else tuple(pair) for pair in model["merges"]]
+    if SPACE in str(content.get("normalizer")) + str(content.get("pre_tokenizer")) and model.get("byte_fallback"):
+        tokens, types = _sentencepiece(content, vocab, rows, name)
+        ranks: dict[str, int] = {}
+        for rank, pair in enumerate(pairs):
+            ranks.setdefault("".join(pair), rank)
+        # a merge's product is found by its spelling in tokenizer.json, where user-defined tokens have ▁
+        scores = [-1.0 - ranks[t] if t in ranks else 0.0 if len(t) == 1 else UNREACHED for t in tokens]
+        return Vocabulary("llama", "default", tokens, types, [], scores, _prepends(content))
+    pre = _pre(content, vocab, name)
+    if model.get("ignore_merges"):
+        if pre not in WHOLE_WORDS:
+            raise UserError(f"the tokenizer of '{name}' is not written as GGUF: it ignores merges")
+        pre = WHOLE_WORDS[pre]
+    tokens, types = _byte_level(content, vocab, rows, name)
+    return Vocabulary("gpt2", pre, tokens, types, [" ".join(pair) for pair in pairs], [])
+
+
+def _pre(content: Mapping[str, Any], vocab: Mapping[str, int], name: str) -> str:
+    """llama.cpp's name of the patterns that cut a text into words."""
+    if (content.get("normalizer") or {"type": "NFC"})["type"] != "NFC":
+        raise UserError(f"the tokenizer of '{name}' is not written as GGUF: it changes texts ({_short(content)})")
+    steps = tuple(_steps(content["pre_tokenizer"] or {"type": "none"}, name))
+    pre = PATTERNS.get(steps)
+    if pre is None or (pre == "superbpe" and any(re.search(r"\d\d", token) for token in vocab)):
+        raise UserError(
+            f"the tokenizer of '{name}' cuts texts in a way that llama.cpp does not know ({' then '.join(steps)[:120]})"
+        )
+    return pre
+
+
+def _steps(pre: Mapping[str, Any], name: str) -> Iterator[str]:
+    """The patterns of a pre-tokenizer, one after another. Raises `UserError`."""
+    match pre:
+        case {"type": "Sequence", "pretokenizers": list(parts)}:
+            for part in parts:
+                yield from _steps(part, name)
+        case {"type": "Digits", "individual_digits": True}:
+            yield DIGITS
+        case {"type": "Split", "pattern": {"Regex": str(regex)}, "behavior": "Isolated", "invert": False}:
+            yield regex
+        case {"type": "Split", "pattern": {"Regex": str(regex)}, "behavior": "Removed", "invert": True}:
+            yield regex
+        case {"type": "ByteLevel", "add_prefix_space": False}:
+            if pre.get("use_regex", True):
+                yield GPT2
+        case _:
+            raise UserError(
+                f"the tokenizer of '{name}' cuts texts in a way that llama.cpp does not know (its step is "
+                f"{str(pre.get('type'))[:40]})"
+            )
+
+
+def _byte_level(
+    content: Mapping[str, Any], vocab: Mapping[str, int], rows: int, name: str
+) -> tuple[list[str], list[Type]]:
+    found = {id: (token, Type.NORMAL) for token, id in vocab.items()}
+    for added in content["added_tokens"]:
+        found[added["id"]] = (added["content"], Type.CONTROL if added["special"] else Type.USER_DEFINED)
+    return _filled(found, rows, name)
+
+
+def _sentencepiece(
+    content: Mapping[str, Any], vocab: Mapping[str, int], rows: int, name: str
+) -> tuple[list[str], list[Type]]:
+    unknown = content["model"].get("unk_token")
+    found = {id: (token, Type.NORMAL) for token, id in vocab.items()}
+    for token, id in vocab.items():
+        if re.fullmatch("<0x[0-9A-F]{2}>", token):
+            found[id] = (token, Type.BYTE)
+    for added in content["added_tokens"]:
+        kind = Type.CONTROL if added["special"] else Type.USER_DEFINED
+        text = added["content"] if added["special"] else added["content"].replace(SPACE, " ")
+        found[added["id"]] = (text, Type.UNKNOWN if added["content"] == unknown else kind)
+    return _filled(found, rows, name)
+
+
+def _filled(found: Mapping[int, tuple[str, Type]], rows: int, name: str) -> tuple[list[str], list[Type]]:
+    """Tokens and types by id, for each row."""
+    if max(found, default=0) >= rows:
+        raise UserError(f"the tokenizer of '{name}' has {max(found) + 1} tokens, and the model {rows}: they do not fit")
+    each = [found.get(id, (f"[PAD{id}]", Type.UNUSED)) for id in range(rows)]
+    tokens = [token for token, _ in each]
+    if len(set(tokens)) < rows or not all(tokens):
+        raise UserError(
+            f"the tokenizer of '{name}' is not written as GGUF: two of its tokens are written alike, or one is empty"
+        )
+    return tokens, [kind for _, kind in each]
+
+
+def _prepends(content: Mapping[str, Any]) -> bool:
+    """Whether a text begins with ▁."""
+    written = json.dumps([content.get("normalizer"), content.get("pre_tokenizer")], ensure_ascii=False)
+    return '"Prepend"' in written or '"prepend_scheme": "first"' in written or '"prepend_scheme": "always"' in written
+
+
+def special_tokens(tokenizer: Any) -> Mapping[str, int]:
+    """The ids of special tokens that the tokenizer has, by GGUF's names."""
+    ids = {"bos": tokenizer.bos_token_id, "unk": tokenizer.unk_token_id, "pad": tokenizer.pad_token_id}
+    return {name: id for name, id in ids.items() if id is not None}
+
+
+def begins(tokenizer: Any) -> bool:
+    """Whether the tokenizer puts its begin-of-sequence token before a text."""
+    ids: Sequence[int] = tokenizer("x").input_ids
+    return tokenizer.bos_token_id is not None and ids[0] == tokenizer.bos_token_id
+
+
+def _short(content: Mapping[str, Any]) -> str:
+    return str(content["normalizer"].get("type"))[:40]

@@ -1,0 +1,97 @@
+"""Puts a model's folder on the Hugging Face Hub, by the user's own login (`hf auth login`, or HF_TOKEN).
+
+    target = HubTarget.find("my-model", public=False)      # asks the Hub whether there is room; UserError if not
+    target.upload(folder)                                  # one commit in a repository of its own
+
+A repository that holds anything is not touched. HF_ENDPOINT names another hub.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+import httpx2
+import huggingface_hub
+from huggingface_hub import HfApi
+from huggingface_hub.errors import (
+    HfHubHTTPError,
+    HFValidationError,
+    LocalTokenNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+)
+
+from shoal.errors import UserError
+from shoal.policy.failures import first_line
+from shoal.untrusted import printable
+
+EMPTY: Final = {".gitattributes"}
+"""The files of a repository in which nothing is yet."""
+
+
+@dataclass(frozen=True)
+class HubTarget:
+    """A repository that is to be made, or is empty."""
+
+    api: HfApi
+    name: str
+    """With the user or organisation."""
+    public: bool
+
+    @classmethod
+    def find(cls, name: str, public: bool) -> Self:
+        """Raises `UserError` if the name is none, the user is not logged in, or something is there already."""
+        api = HfApi()
+        with hub_errors(name, api):
+            if huggingface_hub.get_token() is None:
+                raise UserError("you are not logged in to the Hugging Face Hub: `hf auth login`, or set HF_TOKEN")
+            if "/" not in name:
+                name = f"{api.whoami()['name']}/{name}"
+            try:
+                taken = set(api.list_repo_files(name)) - EMPTY
+            except RepositoryNotFoundError:
+                taken = set()
+        if taken:
+            raise UserError(f"{name} is on the Hub already and is not overwritten: choose another name")
+        return cls(api, name, public)
+
+    @property
+    def address(self) -> str:
+        """Where people find it."""
+        return f"{self.api.endpoint}/{self.name}"
+
+    def upload(self, folder: Path) -> None:
+        """Makes the repository and uploads all files of `folder` as one commit. Raises `UserError`."""
+        with hub_errors(self.name, self.api):
+            self.api.create_repo(self.name, private=not self.public, exist_ok=True)
+            self.api.upload_folder(repo_id=self.name, folder_path=folder, commit_message="Exported by shoal")
+
+
+@contextmanager
+def hub_errors(name: str, api: HfApi) -> Iterator[None]:
+    """Turns what the Hub's client raises into one line."""
+    try:
+        yield
+    except HFValidationError as error:
+        raise UserError(
+            f"'{name}' is no name on the Hub: write hub:NAME or hub:USER/NAME, of letters, digits, - _ ."
+        ) from error
+    except LocalTokenNotFoundError as error:
+        raise UserError("you are not logged in to the Hugging Face Hub: `hf auth login`, or set HF_TOKEN") from error
+    except OfflineModeIsEnabled as error:
+        raise UserError("the Hub cannot be reached while HF_HUB_OFFLINE is set") from error
+    except HfHubHTTPError as error:
+        status = error.response.status_code
+        if status in (401, 403):
+            raise UserError(
+                f"the Hub refuses {name} (HTTP {status}): your login has no right to write there; take a token with "
+                "write access (`hf auth login`), or another name"
+            ) from error
+        said = printable(error.server_message or first_line(error), 200)
+        raise UserError(f"the Hub did not take {name} (HTTP {status}): {said}; try again") from error
+    except (httpx2.HTTPError, ConnectionError, TimeoutError) as error:
+        raise UserError(f"cannot reach the Hub at {api.endpoint} ({type(error).__name__}): try again") from error

@@ -1,0 +1,154 @@
+"""What a run's folder tells of one node's model: what it learned, from whom, and how it was measured.
+
+    story = story_of(Source(...))
+    story.held_out          # [Measured("all tasks", 96, before, after), ...]
+    story.makers            # [Maker("node-2", 144, 0.48), ...]
+
+A run's folder may come from a stranger: its files are read within limits, and no code that its settings name runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import tomli_w
+
+from shoal.config.load import make_config, read_config
+from shoal.config.settings import Config
+from shoal.evaluation.pass_at_k import Estimate, wilson
+from shoal.export.sources import Source
+from shoal.runs.folder import CONFIG, run_metrics
+from shoal.runs.tables import read_makers
+
+PREFIX: Final = "eval/pass@1"
+PATH: Final = re.compile(r"^(/|~|\\\\|[A-Za-z]:[\\/])")
+"""A text that is a path on somebody's machine."""
+URL: Final = re.compile(r"^\w+:/?/")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Held-out pass@1 of some tasks, with 95 % intervals."""
+
+    task: str
+    """Empty: all of them."""
+    questions: int
+    before: Estimate
+    after: Estimate
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Somebody whose rollouts the node learned from."""
+
+    name: str
+    rollouts: int
+    share: float
+    """Of the update's gradient, a mean over rounds."""
+
+
+@dataclass(frozen=True)
+class Story:
+    """How a model came to be."""
+
+    base: str
+    """The name of the model from which it began; the last part, if that is a path or an address."""
+    base_source: str
+    """The same as the run's settings have it."""
+    config: Config
+    rounds: tuple[int, int]
+    """Of the first and the last evaluation."""
+    held_out: Sequence[Measured]
+    blind: float | None
+    own: int
+    """Own rollouts that it learned from."""
+    makers: Sequence[Maker]
+    """The others, the largest share first."""
+    joined: bool
+    """Whether it was a node of a swarm of many machines."""
+
+    @property
+    def settings(self) -> str:
+        """What repeats the run, as TOML: without addresses, and with the last parts of paths."""
+        settings = self.config.model_dump(exclude_defaults=True, exclude={"network": True, "evaluation": {"judges"}})
+        if rewards := settings.get("rewards"):  # a kind is a default, and yet says which settings there are
+            settings["rewards"] = [
+                {"kind": s.kind, **told} for s, told in zip(self.config.rewards, rewards, strict=True)
+            ]
+        return tomli_w.dumps({"version": self.config.version, **_public(settings)})
+
+
+def story_of(source: Source) -> Story | None:
+    """The story of a run's model; None for any other. Raises `UserError` for damaged files."""
+    if source.run is None:
+        return None
+    file = source.run / CONFIG
+    # allowed to name code, none of which runs here
+    config = make_config(read_config(file), str(file), allow_code=True).resolved()
+    base = base_of(config, source.node)
+    rows = [row for row in run_metrics(source.run) if row["node"] == source.node and row["round"] <= source.round]
+    asked = [row for row in rows if row.get(PREFIX) is not None]
+    own, makers = read_makers(source.run, source.node, source.round)
+    return Story(
+        base=public_name(base),
+        base_source=base,
+        config=config,
+        rounds=(asked[0]["round"], asked[-1]["round"]) if asked else (0, 0),
+        held_out=_measured(asked[0], asked[-1], config) if asked else [],
+        blind=asked[-1].get("eval/blind") if asked else None,
+        own=own,
+        makers=[Maker(name, count, share) for name, count, share in makers],
+        joined=not re.fullmatch(r"node-\d{1,6}", source.node),
+    )
+
+
+def base_of(config: Config, node: str) -> str:
+    """The model from which a node began."""
+    models = config.policy.model
+    number = re.fullmatch(r"node-(\d{1,6})", node)  # a node that joined a swarm has another name, and one model
+    return models[(int(number[1]) - 1) % len(models) if number else 0]
+
+
+def public_name(name: str) -> str:
+    """The last part of a path; no address; anything else as it is."""
+    if URL.match(name):
+        return "an address"
+    return re.split(r"[\\/]", name.rstrip("\\/"))[-1] if PATH.match(name) or Path(name).exists() else name
+
+
+def _public(value: Any) -> Any:
+    """Settings without what says where somebody keeps files, or how a machine is reached."""
+    match value:
+        case str():
+            return public_name(value) if PATH.match(value) or URL.match(value) else value
+        case Mapping():
+            return {key: _public(item) for key, item in value.items() if item is not None}
+        case list():
+            return [_public(item) for item in value]
+        case _:
+            return value
+
+
+def _measured(first: Mapping[str, Any], last: Mapping[str, Any], config: Config) -> list[Measured]:
+    """All tasks together, then each. A task's questions are known where all have the same number."""
+    each = int(config.evaluation.questions)
+    tasks = [key.removeprefix(f"{PREFIX}/") for key in last if key.startswith(f"{PREFIX}/") and _number(first, key)]
+    count = int(last.get("eval/questions") or each * max(1, len(tasks)))
+    whole = Measured("", count, _estimate(first[PREFIX], count), _estimate(last[PREFIX], count))
+    if len(tasks) < 2 or count != each * len(tasks):
+        return [whole]
+    ends = {task: (first[f"{PREFIX}/{task}"], last[f"{PREFIX}/{task}"]) for task in tasks}
+    return [whole, *(Measured(task, each, *(_estimate(value, each) for value in ends[task])) for task in tasks)]
+
+
+def _number(row: Mapping[str, Any], key: str) -> bool:
+    return row.get(key) is not None
+
+
+def _estimate(value: float, questions: int) -> Estimate:
+    value = min(1.0, max(0.0, value))
+    return Estimate(value, *wilson(value, questions))

@@ -1,0 +1,84 @@
+"""Files that appear complete or not at all.
+
+with new_folder(Path("out")) as scratch:      # a hidden folder beside it, which gets its name at the end
+    lm.save(scratch)
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from shoal.errors import UserError
+from shoal.policy.failures import first_line
+from shoal.runs.atomic import DISK_FULL, is_full, reason, sync
+
+
+def check_folder(out: Path) -> None:
+    """Raises `UserError` unless `out` is a new or empty folder."""
+    with write_errors(out):
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise UserError(f"'{out}' is {'not empty' if out.is_dir() else 'a file'}: choose another folder")
+
+
+def check_files(files: list[Path]) -> None:
+    """Raises `UserError` if one of `files` exists."""
+    for file in files:
+        if file.exists():
+            raise UserError(f"'{file}' exists and is not overwritten: choose another name")
+
+
+@contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """A folder that becomes `out` if the block does not raise, and vanishes if it does. Raises `UserError`."""
+    with write_errors(out), scratch_beside(out) as scratch:
+        yield scratch
+        for path in (*scratch.rglob("*"), scratch):
+            sync(path)
+        check_folder(out)  # meanwhile somebody may have written there
+        scratch.chmod(0o755)
+        scratch.replace(out)
+
+
+@contextmanager
+def new_files(files: list[Path]) -> Iterator[Path]:
+    """A folder whose files become `files`, which have the same names. Raises `UserError`."""
+    with write_errors(files[0]), scratch_beside(files[0]) as scratch:
+        yield scratch
+        for path in scratch.iterdir():
+            sync(path)
+        check_files(files)
+        for file in reversed(files):
+            (scratch / file.name).replace(file)
+
+
+@contextmanager
+def scratch_beside(out: Path) -> Iterator[Path]:
+    """A hidden folder on the disk of `out`, which is gone afterwards."""
+    out.absolute().parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".tmp", dir=out.absolute().parent))
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def write_errors(out: Path) -> Iterator[None]:
+    """Turns what a failed write raises into one line that names `out`."""
+    try:
+        yield
+    except UserError:
+        raise
+    except OSError as error:
+        raise UserError(f"cannot write '{out}': {DISK_FULL if _is_full(out, error) else reason(error)}") from error
+    except Exception as error:  # saving raises errors of its own, which do not say that the disk is full
+        raise UserError(f"cannot write '{out}': {DISK_FULL if _is_full(out, error) else first_line(error)}") from error
+
+
+def _is_full(out: Path, error: Exception) -> bool:
+    existing = next(parent for parent in out.absolute().parents if parent.exists())
+    return is_full(error) or shutil.disk_usage(existing).free < 1 << 20
