@@ -88,7 +88,7 @@ def harness_session(args: argparse.Namespace, config: Config) -> int:
 
 def harness_table(harness: str, found: Mapping[str, Sequence[Figure]]) -> Table:
     """A row for each figure, and a column for each model."""
-    table = Table(title=f"{harness}: value ± standard error, as the harness gives them", box=None)
+    table = Table(title=f"{harness}: ± standard error", box=None)
     for name in ("task", "metric"):
         table.add_column(name)
     for name in ("questions", *map(_label, found)):

@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-import shoal
 from shoal.config.settings import Config
 from shoal.node import RoundResult
 from shoal.runs.atomic import disk_errors
@@ -41,7 +40,7 @@ class Trackers:
             with disk_errors(self._folder):
                 self._folder.mkdir(exist_ok=True)
         run = folder.absolute().name + (f"-{nodes[0]}" if group else "")
-        settings = tracked_config(config) | {"shoal": shoal.__version__, "nodes": ", ".join(nodes)}
+        settings = tracked_config(config) | {"nodes": ", ".join(nodes)}
         for name in config.report_to:
             self._trackers.append(TrackerLink(Begin(name, str(self._folder.absolute()), run, group, settings)))
 
