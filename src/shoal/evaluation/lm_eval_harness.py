@@ -39,7 +39,7 @@ class HarnessModel(HFLM):  # type: ignore[misc]
 def measure(policy: Policy, asked: Asked) -> list[Figure]:
     """The figures of all tasks, each with its standard error. Raises `UserError`."""
     if not isinstance(policy, LanguagePolicy):
-        raise UserError(f"lm-eval reads log-probabilities, which {policy.name} does not give: use --harness inspect")
+        raise UserError("lm-eval reads log-probabilities, which an endpoint does not give: use --harness inspect")
     manager = TaskManager(include_path=str(asked.include_path) if asked.include_path else None)
     known = set(manager.all_tasks)
     missing = [task for task in asked.tasks if task not in known]
