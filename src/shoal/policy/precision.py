@@ -56,7 +56,8 @@ def _product(layer: Any, placement: Placement) -> Callable[[torch.Tensor], torch
 
 def _copied_layers(model: Any, placement: Placement) -> list[Any]:
     """In another precision those that autocast would cast at each call; in float32 those that oneDNN multiplies, unless
-    they are small."""
+    they are small. A layer whose pass somebody else has replaced (a hook) stays as it is."""
+    usual = [m for m in model.modules() if isinstance(m, LINEAR) and "forward" not in vars(m)]
     if placement.dtype == torch.float32:
-        return [m for m in model.modules() if isinstance(m, FastLinear) and m.weight.numel() >= WORTH_PACKING]
-    return [m for m in model.modules() if isinstance(m, LINEAR) and m.weight.dtype == torch.float32]
+        return [m for m in usual if isinstance(m, FastLinear) and m.weight.numel() >= WORTH_PACKING]
+    return [m for m in usual if m.weight.dtype == torch.float32]

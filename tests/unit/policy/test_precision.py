@@ -60,3 +60,11 @@ def test_in_float32_copies_are_made_of_large_matrices_that_onednn_multiplies() -
         expected = torch.nn.functional.linear(x_RX, layer.weight, layer.bias)
         with cast_once(model, CPU), torch.no_grad():
             torch.testing.assert_close(layer(x_RX), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_layer_with_a_hook_is_left_alone() -> None:
+    model = make_model()
+    model.lm_head.forward = hook = lambda hidden: hidden
+    with cast_once(model, HALF):
+        assert model.lm_head.forward is hook
+    assert model.lm_head.forward is hook
