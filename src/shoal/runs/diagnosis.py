@@ -66,7 +66,7 @@ class Diagnosis:
             return "form", f"none of {len(answers)} answers has the form that the tasks ask for. Show it in the prompt"
         if all(len({answer.text for answer in scored.rollout.completions}) == 1 for scored in groups):
             return "alike", "all answers to a question have the same text. Raise --temperature"
-        if max(rewards) == min(rewards):
+        if max(rewards) <= 0:
             steps = "" if self.config.tasks.partial_credit else ", credit in steps (--partial-credit true)"
             return "wrong", f"{every} are wrong. Take easier questions{steps}, or a larger model"
         return "equal", "all answers to a question have the same reward. Let the reward tell better answers from worse"
