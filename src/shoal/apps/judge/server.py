@@ -64,7 +64,6 @@ def serve(service: Service, listening: socket.socket, every: float, most: int) -
     web = Web(service, connections)
     config = connections.config(
         web.app,
-        loop="asyncio",
         lifespan="on",
         log_config=None,
         date_header=False,

@@ -66,6 +66,7 @@ class Connections:
             _counted(app),
             http=self._make,  # type: ignore[arg-type]  # uvicorn calls it, and never asks for its type
             ws="none",
+            loop="asyncio",  # limits and cuts rely on its transports; uvloop has others
             proxy_headers=False,
             server_header=False,
             access_log=False,  # it would keep tokens
