@@ -22,7 +22,11 @@ from shoal.errors import UserError
 FLAGS = [(name, field) for name, field in settings_of(Config) if name not in NOT_FLAGS]
 
 
-CHOSEN: dict[str, tuple[str, Any]] = {"tasks.answer": ("boxed", "boxed"), "tasks.partial_credit": ("true", True)}
+CHOSEN: dict[str, tuple[str, Any]] = {
+    "tasks.answer": ("boxed", "boxed"),
+    "tasks.partial_credit": ("true", True),
+    "report_to": ("mlflow", ["mlflow"]),
+}
 """Values that are not the default, as text and as they are, where `another` finds none."""
 RUN_SETTINGS = [n for names in COMMON.values() for n in names if not n.startswith("network.")]
 
