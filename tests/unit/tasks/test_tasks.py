@@ -166,9 +166,8 @@ def test_answers_of_reef_say_nothing_without_the_question() -> None:
         task, spec = tasks.lookup(questions[0].id)
         assert spec.examples == 3
         answers = Counter(task.answer(question.id) for question in questions)  # type: ignore[attr-defined]
-        assert len(questions) >= 40, label
-        assert answers.most_common(1)[0][1] <= 6, label  # 10 %
-        assert max(len(message.content) for question in questions for message in question.chat) < 700
+        assert len(answers) >= 10, label
+        assert max(len(message.content) for question in questions for message in question.chat) < 900
 
 
 def test_the_system_prompt_comes_before_the_question() -> None:
