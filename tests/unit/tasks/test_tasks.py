@@ -14,6 +14,7 @@ import pytest
 
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
+from shoal.evaluation.blind import blind_baseline
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import SUITES, Task, Tasks, create_task, suite
 
@@ -157,13 +158,16 @@ def test_suites_fit_their_purpose() -> None:
 
 def test_answers_of_reef_say_nothing_without_the_question() -> None:
     tasks = Tasks(TasksConfig(suite="reef"))
-    for label, questions in tasks.held_out(60, seed=3).items():
+    held_out = tasks.held_out(60, seed=3)
+    blind = blind_baseline(tasks, held_out)
+    assert blind is not None
+    assert blind <= 0.05
+    for label, questions in held_out.items():
         task, spec = tasks.lookup(questions[0].id)
         assert spec.examples == 3
         answers = Counter(task.answer(question.id) for question in questions)  # type: ignore[attr-defined]
-        assert len(questions) >= 50, label
-        assert answers.most_common(1)[0][1] <= 3, label  # 5 %
-        assert max(len(message.content) for question in questions for message in question.chat) < 500
+        assert len(answers) >= 10, label
+        assert max(len(message.content) for question in questions for message in question.chat) < 900
 
 
 def test_the_system_prompt_comes_before_the_question() -> None:
