@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from collections.abc import Sequence
 from functools import partial
 from itertools import islice, zip_longest
@@ -91,11 +92,28 @@ def command(args: argparse.Namespace) -> int:
         raise UserError("one model at a time: several are for --harness")
     [model] = args.model
     given = merged(given_settings(args), {"policy": {"model": [model]}})
-    return eval_session(config_of(args.config, given, args.allow_code, FROM_FILE), model, args.k, args.json, args.show)
+    config = config_of(args.config, given, args.allow_code, FROM_FILE)
+    return eval_session(config, model, args.k, args.json, args.show, tasks_as_flags(args))
 
 
-def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: bool, shown: int = 0) -> int:
-    """`shoal eval`. Returns the exit code."""
+def tasks_as_flags(args: argparse.Namespace) -> str:
+    """The flags that said which questions are asked, for the commands that are shown next."""
+    given = vars(args)
+    named = {
+        "config": [args.config],
+        "suite": [given.get("tasks.suite")],
+        "task": args.task or [],
+        "data": args.data or [],
+    }
+    named |= {flag: [given.get(f"tasks.{flag}")] for flag in ("examples", "answer")}
+    words = [f"--{flag} {shlex.quote(str(one))}" for flag, values in named.items() for one in values if one is not None]
+    return " ".join(["", *words, *(["--allow-code"] if args.allow_code else [])])
+
+
+def eval_session(
+    config: Config, model: str, ks: Sequence[int] | None, as_json: bool, shown: int = 0, asked: str = ""
+) -> int:
+    """`shoal eval`. `asked`: the flags of its tasks. Returns the exit code."""
     from shoal.runs.check_data import check_data
 
     check_data(config, trains=False)
@@ -138,10 +156,9 @@ def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: 
     else:
         console.print(_evaluation_table(result, ks, model))
         print_answers(console, result, tasks, shown)
-        more = {f"shoal eval {model} --questions {2 * int(config.evaluation.questions)}": "narrower intervals"}
-        print_next(
-            console, more | ({} if is_endpoint(model) else {f"shoal run --model {model}": "train it in a swarm"})
-        )
+        more = {f"shoal eval {model}{asked} --questions {2 * int(config.evaluation.questions)}": "narrower intervals"}
+        train = {f"shoal run --model {model}{asked}": "train it in a swarm"}
+        print_next(console, more | ({} if is_endpoint(model) else train))
     return 0
 
 

@@ -487,6 +487,13 @@ def test_eval_as_a_table(judged: list[tuple[Config, str]], capsys: Capture, monk
     assert rows["all"] == ["18", "0.500"]
 
 
+def test_what_to_do_after_eval_has_the_same_tasks(judged: list[tuple[Config, str]], capsys: Capture) -> None:
+    assert main(["eval", "guppy", "--task", "gcd", "--task", "lcm", "--examples", "1", "--questions", "2"]) == 0
+    said = capsys.readouterr().out
+    assert "shoal eval guppy --task gcd --task lcm --examples 1 --questions 4" in said
+    assert "shoal run --model guppy --task gcd --task lcm --examples 1" in said
+
+
 def test_eval_shows_answers(judged: list[tuple[Config, str]], capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """A question of each task by turns, the answer, whether it is right, and what of it counted."""
     monkeypatch.setenv("COLUMNS", "120")
