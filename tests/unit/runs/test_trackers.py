@@ -6,6 +6,8 @@ import json
 import math
 import signal
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -215,15 +217,18 @@ def read_tensorboard(run: Path, memory: Memory) -> tuple[Read, str]:
 
 
 def read_trackio(run: Path, memory: Memory) -> tuple[Read, str]:
-    from trackio.sqlite_storage import SQLiteStorage
-
-    logs = SQLiteStorage.get_logs("shoal", memory.id)
+    """In a process of its own: trackio looks for its folder when it is imported, which others may have done already."""
+    code = (
+        "import json, sys; from trackio.sqlite_storage import SQLiteStorage as s; "
+        "print(json.dumps([s.get_logs('shoal', sys.argv[1]), s.get_traces('shoal', sys.argv[1])]))"
+    )
+    said = subprocess.check_output([sys.executable, "-c", code, memory.id], text=True)
+    logs, traces = json.loads(said.splitlines()[-1])
     found: Read = {}
     for log in logs:
         for name, value in log.items():
             if isinstance(value, int | float):
                 found.setdefault(name, []).append((log["step"], value))
-    traces = SQLiteStorage.get_traces("shoal", memory.id)
     return found, next(m["content"] for t in traces for m in t["messages"] if "script" in m["content"])
 
 
