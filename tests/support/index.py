@@ -68,8 +68,9 @@ def use(monkeypatch: pytest.MonkeyPatch, model: NamedModel, cache: Path, **setti
 
 def environment(cache: Path, **settings: str) -> dict[str, str]:
     """The variables of the environment that say where models are kept and how pip is set."""
-    mine = {"PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": "", "PIP_NO_INDEX": "1", "PIP_RETRIES": "0"}
-    return {"XDG_CACHE_HOME": str(cache), **mine, **settings}
+    where = {"PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": "", "PIP_NO_INDEX": "1"}
+    patience = {"PIP_RETRIES": "0", "PIP_DEFAULT_TIMEOUT": "120"}
+    return {"XDG_CACHE_HOME": str(cache), **where, **patience, **settings}
 
 
 def plainly(handler: BaseHTTPRequestHandler, data: bytes) -> None:

