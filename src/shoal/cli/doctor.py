@@ -71,12 +71,13 @@ def examine(config: Config) -> dict[str, Any]:
     from shoal.policy.device import place
     from shoal.policy.free_memory import free_bytes
     from shoal.runs import forecast
-    from shoal.runs.models import use_threads
+    from shoal.runs.models import expected_workers, use_threads
     from shoal.tasks import Tasks
 
     use_threads(config)
     placement = place(config.policy.device, config.policy.dtype)
     here = 0 if placement.device.type == "cuda" else forecast.resident_bytes()
+    workers = expected_workers(config)  # before models are loaded here
     free, tasks, program = free_bytes(placement.device) + here, Tasks(config.tasks), forecast.program_bytes(config)
     models: list[forecast.Model] = []
     speeds: dict[str, forecast.Speed] = {}
@@ -99,7 +100,7 @@ def examine(config: Config) -> dict[str, Any]:
                 "trial": speed and {"decode_tokens_per_second": speed.decode, "update_tokens_per_second": speed.update},
             }
         )
-    parts = estimate([(model.sizes, model.work) for model in models], program)
+    parts = estimate([(model.sizes, model.work) for model in models], program, workers)
     peak = sum(parts.values())
     fits = peak * forecast.MARGIN <= free
     known = len(speeds) == len(models) and fits
@@ -111,8 +112,8 @@ def examine(config: Config) -> dict[str, Any]:
             "parts_bytes": parts,
             "free_bytes": free,
             "fits": fits,
-            "advice": [] if fits else [_flags(change) for change in forecast.advise(config, models, program, free)],
-            "expected_seconds": forecast.expected_seconds(config, speeds) if known else None,
+            "advice": [] if fits else [_flags(c) for c in forecast.advise(config, models, program, free, workers)],
+            "expected_seconds": forecast.expected_seconds(config, speeds, workers) if known else None,
         },
     }
 

@@ -93,8 +93,9 @@ class FunctionRewardSpec(ScaledSection):
     kind: Literal["function"] = "function"
     function: str = Field(pattern=r"^[^:]+:[^:]+$")
     """`module:attribute`."""
-    conversational: bool = True
-    """Pass prompts and completions as chats; otherwise as plain text."""
+    conversational: bool | Literal["auto"] = "auto"
+    """Pass prompts and completions as chats, or as plain texts. auto: as TRL, as texts where the prompts of a data set
+    are texts, otherwise as chats."""
     columns: dict[str, str] = {}
     """Arguments of the function and where their values come from: "task", "question" or a column of the task ("answer",
     "metadata"). For example { ground_truth = "answer" }."""

@@ -22,7 +22,7 @@ class SwarmConfig(Section):
     """Questions that a node answers in each round. auto: I. If there are more, live ones are learned from first."""
     workers: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
     """Processes that hold this run's models; 0: none but this one. auto: one for each core, on a CPU, for models of at
-    most 20 million parameters in a run that takes longer than the processes take to start."""
+    most 200 million parameters that fit into memory, in a run that takes longer than the processes take to start."""
 
 
 class NetworkConfig(Section):

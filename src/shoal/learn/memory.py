@@ -88,24 +88,27 @@ class Work:
     """`language.CACHE_BYTES`."""
 
 
-def estimate(models: Sequence[tuple[Sizes, Work]], program: int) -> dict[str, int]:
+def estimate(models: Sequence[tuple[Sizes, Work]], program: int, workers: int = 0) -> dict[str, int]:
     """Bytes at the worst moment of a run, for each of `KINDS`: while decoding, in an update, or while a checkpoint is
     written. Kinds that do not occur at that moment are 0.
 
     `program`: the bytes of the process before it has a model; 0 on a GPU, where the allocator's slack does not count.
+    `workers`: processes that keep the models beside it; each may be at its worst moment at the same time.
     """
-    lasting = {"program": program, "weights": 0, "optimizer": 0, "reference": 0}
+    processes = max(1, workers)
+    lasting = {"program": (1 + workers) * program, "weights": 0, "optimizer": 0, "reference": 0}
     moments: list[dict[str, int]] = []
     for sizes, work in models:
         frozen, whole = sizes.parameters - sizes.trained, sizes.trained == sizes.parameters
-        lasting["weights"] += 4 * (frozen + work.nodes * sizes.trained)  # nodes share frozen weights
+        shared = min(processes, work.nodes) * frozen  # by the nodes of a process
+        lasting["weights"] += 4 * (shared + work.nodes * sizes.trained)
         lasting["optimizer"] += round(STATE_BYTES[work.optim] * sizes.trained * work.nodes)
         lasting["reference"] += 4 * sizes.parameters * work.nodes if work.reference and whole else 0
         moments += [_updating(sizes, work, each) for each in work.passes]
         moments += [_decoding(sizes, work, each) for each in work.decoded]
         moments.append({"checkpoint": 4 * sizes.trained})  # writing copies the weights
     worst = max(moments, key=lambda moment: sum(moment.values()), default={})
-    parts = lasting | worst
+    parts = lasting | {kind: processes * size for kind, size in worst.items()}
     parts["allocator"] = round(ALLOCATOR_SHARE * sum(parts.values())) if program else 0
     return {kind: parts.get(kind, 0) for kind in KINDS}
 

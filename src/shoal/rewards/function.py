@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Mapping
+from typing import Literal
 
 import msgspec
 
@@ -41,7 +42,7 @@ class FunctionReward(Pointwise):
         self,
         function: str,
         tasks: TasksConfig,
-        conversational: bool = True,
+        conversational: bool | Literal["auto"] = "auto",
         columns: Mapping[str, str] | None = None,
         timeout: float = 2.0,
         low: float = 0.0,

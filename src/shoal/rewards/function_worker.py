@@ -11,7 +11,7 @@ import functools
 import inspect
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -22,6 +22,7 @@ from shoal.rollout import Message, QuestionId
 from shoal.sandbox import guard
 from shoal.sandbox.pipes import Handler, serve
 from shoal.sandbox.trouble import describe
+from shoal.tasks.data.task import DataTask
 from shoal.tasks.draw import Tasks
 
 
@@ -29,7 +30,7 @@ class Start(msgspec.Struct, frozen=True):
     """What the worker is to load."""
 
     function: str
-    conversational: bool
+    conversational: bool | Literal["auto"]
     columns: dict[str, str]
     guarded: bool
     tasks: dict[str, Any]
@@ -115,7 +116,7 @@ class Function:
         names = {name for row in rows for name in row}
         columns = {name: [row.get(name) for row in rows] for name in sorted(names)}
         columns |= {name: columns.get(source, [None] * len(rows)) for name, source in self.start.columns.items()}
-        prompts, completions = zip(*(self._texts(call) for call in calls), strict=True)
+        prompts, completions = zip(*(self._said(call) for call in calls), strict=True)
         always = {
             "prompts": list(prompts),
             "completions": list(completions),
@@ -131,8 +132,13 @@ class Function:
         """Made at the first call, so that a forked process has its own."""
         return asyncio.new_event_loop()
 
-    def _texts(self, call: Call) -> tuple[Any, Any]:
-        if not self.start.conversational:
+    def _said(self, call: Call) -> tuple[Any, Any]:
+        """The prompt and the completion, as chats or as texts."""
+        chats = self.start.conversational
+        if chats == "auto":
+            task, _ = self.tasks.lookup(call.question)
+            chats = not isinstance(task, DataTask) or task.conversational
+        if not chats:
             return "\n".join(message.content for message in call.prompt), call.text
         prompt = [{"role": message.role, "content": message.content} for message in call.prompt]
         return prompt, [{"role": "assistant", "content": call.text}]

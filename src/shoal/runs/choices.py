@@ -13,13 +13,12 @@ from typing import Final
 
 from shoal.config.answer_form import in_form, is_pattern
 from shoal.config.data import DATA
-from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.config.tasks import EASY, TasksConfig
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.runs.check_data import data_lines
 from shoal.runs.cores import free_cores, usable_cores
-from shoal.runs.models import count_workers, number, place_rank
+from shoal.runs.models import expected_workers, number
 from shoal.tasks import Answered, Task, Tasks
 from shoal.tasks.data.task import DataTask
 
@@ -96,10 +95,7 @@ def right_answers(task: Task, form: str) -> list[str]:
 def choose_threads(config: Config, ranks: Ranks = ALONE) -> tuple[int, str]:
     """The threads that this process, or each of its workers, computes with, and a line about them."""
     cores = usable_cores()
-    models = config.policy.model
-    learning = {f"node-{n + 1}": models[n % len(models)] for n in range(config.swarm.nodes)}
-    learning = {name: model for name, model in learning.items() if not is_endpoint(model)}
-    workers = count_workers(config, learning, place_rank(config, ranks), ranks, joined=False)
+    workers = expected_workers(config, ranks)
     processes = workers or ranks.local_size
     free = cores if workers else free_cores()  # processes share cores with others fairly, threads wait for each other
     threads = max(1, free // processes)

@@ -2,9 +2,10 @@
 
 policy = trial_policy(config, "guppy")
 model = measure(config, policy, "guppy", Tasks(config.tasks))
-memory = estimate([(model.sizes, model.work)], program_bytes(config))    # bytes, by what takes them
-speed = try_out(config, policy, tasks)                                   # changes the model
-expected_seconds(config, {"guppy": speed})
+workers = expected_workers(config)
+memory = estimate([(model.sizes, model.work)], program_bytes(config), workers)    # bytes, by what takes them
+speed = try_out(config, policy, tasks)                                            # changes the model
+expected_seconds(config, {"guppy": speed}, workers)
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from shoal.policy.families import kept_tokens
 from shoal.policy.language import CACHE_BYTES, LanguagePolicy
 from shoal.rollout import Completion, FinishReason, Question, Rollout, Scored
 from shoal.runs.curves import draw_curves
-from shoal.runs.models import count_workers, make_learner, make_policies, number
+from shoal.runs.models import expected_workers, make_learner, make_policies, number
 from shoal.tasks import Tasks
 
 MARGIN: Final = 1.15
@@ -123,9 +124,9 @@ def measure(config: Config, policy: LanguagePolicy, name: str, tasks: Tasks) -> 
 def expected_memory(config: Config) -> dict[str, int]:
     """Bytes at the peak of a run, by what takes them, without a trial of its models."""
     config = config.resolved()
-    program, tasks = program_bytes(config), Tasks(config.tasks)
+    workers, program, tasks = expected_workers(config), program_bytes(config), Tasks(config.tasks)
     models = [measure(config, trial_policy(config, name), name, tasks) for name in local_models(config)]
-    return estimate([(model.sizes, model.work) for model in models], program)
+    return estimate([(model.sizes, model.work) for model in models], program, workers)
 
 
 def program_bytes(config: Config) -> int:
@@ -188,16 +189,12 @@ def try_out(config: Config, policy: LanguagePolicy, tasks: Tasks, seconds: float
     return Speed(tokens / taken, read / updating, answering, learning, evaluating)
 
 
-def expected_seconds(config: Config, speeds: Mapping[str, Speed]) -> dict[str, float]:
+def expected_seconds(config: Config, speeds: Mapping[str, Speed], workers: int) -> dict[str, float]:
     """Seconds, at most, of a round's parts, of an evaluation and of the run, from the `speeds` of its models. Scoring
     and endpoints are not in it."""
-    models = config.policy.model
-    names = {f"node-{place + 1}": models[place % len(models)] for place in range(config.swarm.nodes)}
-    learning = {node: name for node, name in names.items() if name in speeds}
-    placement = place(config.policy.device, config.policy.dtype)
-    workers = max(1, count_workers(config, learning, placement, ALONE, False))
+    nodes = {name: nodes_of(config, name) for name in speeds}
     times = {
-        part: sum(getattr(speeds[name], part) for name in learning.values()) / workers
+        part: sum(getattr(speed, part) * nodes[name] for name, speed in speeds.items()) / max(1, workers)
         for part in ("answering", "learning", "evaluating")
     }
     every = config.evaluation.every
@@ -210,15 +207,17 @@ Change = dict[str, Any]
 """Settings by their dotted names."""
 
 
-def advise(config: Config, models: Sequence[Model], program: int, free: int) -> list[Change]:
+def advise(config: Config, models: Sequence[Model], program: int, free: int, workers: int) -> list[Change]:
     """Changes of settings with which the run fits into `free` bytes: up to three that do by themselves, those that
     change least first; else one of several together. None: nothing helps."""
 
     def fits(change: Change) -> bool:
-        return MARGIN * sum(estimate(changed(config, models, change), program).values()) <= free
+        processes = min(change.get("swarm.workers", workers), change.get("swarm.nodes", workers))
+        return MARGIN * sum(estimate(changed(config, models, change), program, processes).values()) <= free
 
     largest = max((R * S + L for model in models for R, S, L, _ in model.work.passes), default=0)
     choices: dict[str, list[Any]] = {
+        "swarm.workers": [0] if workers else [],
         "learner.tokens_per_micro_batch": [tokens for tokens in (4096, 2048, 1024, 512, 256) if tokens < largest],
         "learner.optim": ["adafactor"] if config.learner.optim.startswith("adamw") else [],
         "policy.lora_r": [] if config.policy.lora_r else [16],

@@ -35,8 +35,14 @@ from shoal.protocols import Policy
 from shoal.rollout import seed_of
 from shoal.runs.cores import usable_cores
 
-SMALL: Final = 20_000_000
+SMALL: Final = 200_000_000
 """Parameters up to which workers help: a larger model keeps all cores busy by itself."""
+WORKER_BYTES: Final = 500_000_000
+"""Memory of a worker without models."""
+PASS_BYTES: Final = 20
+"""For each parameter of a model: what learning and answering take beside weights and optimizer, in a worker."""
+FREE_SHARE: Final = 0.8
+"""Workers may take this share of the free memory."""
 WORTH_WORKERS: Final = 2_000
 """Completions of all nodes in a run below which starting workers takes longer than they save."""
 
@@ -63,7 +69,25 @@ def count_workers(config: Config, learning: Mapping[str, str], placement: Placem
     completions = config.rounds * len(learning) * config.swarm.local * config.policy.num_generations
     if not possible or count < 2 or completions < WORTH_WORKERS:
         return 0
-    return count if all(parameters(source) <= SMALL for source in set(learning.values())) else 0
+    largest = max(parameters(source) for source in learning.values())
+    if largest > SMALL:
+        return 0
+    copies = learning if not config.policy.lora_r else range(count)  # nodes of a process share frozen weights
+    needed = count * (WORKER_BYTES + PASS_BYTES * largest) + len(copies) * lasting_bytes(config) * largest
+    return count if needed <= FREE_SHARE * free_ram() else 0
+
+
+def expected_workers(config: Config, ranks: Ranks = ALONE) -> int:
+    """How many worker processes `shoal run` would have with these settings."""
+    models = config.policy.model
+    names = {f"node-{place + 1}": models[place % len(models)] for place in range(config.swarm.nodes)}
+    learning = {node: name for node, name in names.items() if not is_endpoint(name)}
+    return count_workers(config, learning, place_rank(config, ranks), ranks, joined=False)
+
+
+def lasting_bytes(config: Config) -> float:
+    """For each parameter of a model: the bytes that its weights and the state of its optimizer take at least."""
+    return 4 if config.policy.lora_r else 4 + STATE_BYTES.get(config.learner.optim, 0)
 
 
 @cache
@@ -89,8 +113,7 @@ def check_memory(config: Config, sources: Mapping[str, str], placement: Placemen
     if placement.device.type != "cpu" or config.learner.fsdp:
         return
     copies = Counter(source for source in sources.values() if not is_endpoint(source))
-    each = 4 if config.policy.lora_r else 4 + STATE_BYTES.get(config.learner.optim, 0)
-    sizes = {source: each * parameters(source) for source in copies}
+    sizes = {source: lasting_bytes(config) * parameters(source) for source in copies}
     known = {source: size for source, size in sizes.items() if math.isfinite(size)}
     needed = sum(size * (1 if config.policy.lora_r else copies[source]) for source, size in known.items())
     free = free_ram()

@@ -178,8 +178,11 @@ def test_auto_is_for_several_small_nodes_on_a_processor(tmp_path: Path, monkeypa
     from shoal.runs.models import count_workers
 
     monkeypatch.setattr("shoal.runs.models.usable_cores", lambda: 4)
-    large = tmp_path / "large"
-    transformers.LlamaConfig(hidden_size=1024, num_hidden_layers=2, vocab_size=8192).save_pretrained(large)
+    free = [10**12]
+    monkeypatch.setattr("shoal.runs.models.free_ram", lambda: free[0])
+    middle, large = tmp_path / "middle", tmp_path / "large"  # of 94 and 275 million parameters
+    transformers.LlamaConfig(hidden_size=1024, num_hidden_layers=2, vocab_size=8192).save_pretrained(middle)
+    transformers.LlamaConfig(hidden_size=1024, num_hidden_layers=6, vocab_size=8192).save_pretrained(large)
     auto, cpu = with_workers("auto"), placed("cpu")
 
     def count(sources: list[str], device: Any = cpu, joined: bool = False, **changes: Any) -> int:
@@ -191,11 +194,15 @@ def test_auto_is_for_several_small_nodes_on_a_processor(tmp_path: Path, monkeypa
     assert count(["guppy"] * 9, threads=2) == 2
     assert count(["guppy"] * 9, threads=4) == 0
     assert count(["guppy"]) == 0
+    assert count(["guppy", str(middle)]) == 2
     assert count(["guppy", str(large)]) == 0
     assert count(["guppy", "./nowhere"]) == 0
     assert count(["guppy"] * 3, rounds=5) == 0  # over at once
     assert count(["guppy"] * 3, joined=True) == 0
     assert count(["guppy"] * 3, placed("meta")) == 0
+    free[0] = 4 * 10**9  # of which guppies need little
+    assert count(["guppy"] * 2) == 2
+    assert count(["guppy", str(middle)]) == 0
 
 
 def children(process: int) -> set[int]:

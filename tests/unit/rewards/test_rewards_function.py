@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from data_files import data_config, write
 
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
 from shoal.rewards import FunctionReward
+from shoal.rewards.function_worker import Call, Function, Start
 from shoal.rollout import Question
 from shoal.tasks import Tasks
 
@@ -146,3 +149,15 @@ def test_lone_surrogates_and_markup_pass(naughty: FunctionReward, question: Ques
 def test_what_cannot_be_had_is_told_at_the_start(name: str, message: str) -> None:
     with FunctionReward(name, TASKS) as reward, pytest.raises(UserError, match=message):
         reward.start()
+
+
+@pytest.mark.parametrize("chats", [False, True], ids=["texts", "chats"])
+def test_a_function_gets_texts_where_the_prompts_of_the_data_are_texts(tmp_path: Path, chats: bool) -> None:
+    text = "2 + 2 ="
+    chat = [{"role": "user", "content": text}]
+    config = data_config(write(tmp_path / "sums.jsonl", [{"prompt": chat if chats else text, "answer": "4"}]))
+    [question] = Tasks(config).draw(1, "key")
+    start = Start(f"{HERE}:naughty", "auto", {}, False, config.model_dump(mode="json"))
+    given = Function(start).arguments([Call(question.id, question.prompt, "4")])
+    said: list[Any] = [chat, [{"role": "assistant", "content": "4"}]] if chats else [text, "4"]
+    assert [given["prompts"], given["completions"]] == [[one] for one in said]

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from memory_estimates import models
@@ -19,24 +20,26 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("share", [0.9, 0.6, 0.3, 0.2])
-def test_advice_fits_and_needs_all_of_it(share: float) -> None:
+@pytest.mark.parametrize("workers", [0, 2])
+def test_advice_fits_and_needs_all_of_it(share: float, workers: int) -> None:
     from shoal.learn.memory import estimate
     from shoal.runs.forecast import MARGIN, Model, advise, changed
 
     config = Config()
     known = [Model(config.policy.model[0], *models(config.swarm.nodes))]
 
-    def needed(change: dict[str, object]) -> float:
-        return MARGIN * sum(estimate(changed(config, known, change), 10**8).values())
+    def needed(change: dict[str, Any]) -> float:
+        processes = min(change.get("swarm.workers", workers), change.get("swarm.nodes", workers))
+        return MARGIN * sum(estimate(changed(config, known, change), 10**8, processes).values())
 
     free = round(share * needed({}))
-    advice = advise(config, known, 10**8, free)
+    advice = advise(config, known, 10**8, free, workers)
     assert 1 <= len(advice) <= 3
     for change in advice:
         assert needed(change) <= free
         last = list(change)[-1]
         assert needed({name: value for name, value in change.items() if name != last}) > free
-    assert advise(config, known, 10**8, 0) == []
+    assert advise(config, known, 10**8, 0, workers) == []
 
 
 def test_seconds_add_up() -> None:
@@ -50,7 +53,7 @@ def test_seconds_add_up() -> None:
     }
     config = make_config(settings, "a test").resolved()
     speeds = {"a": Speed(1.0, 1.0, 2.0, 3.0, 4.0), "b": Speed(1.0, 1.0, 20.0, 30.0, 40.0)}
-    times = expected_seconds(config, speeds)
+    times = expected_seconds(config, speeds, 0)
     assert (times["answering"], times["learning"], times["evaluating"]) == (24, 36, 48)  # a, b and a again
     assert times["evaluations"] == 4  # in rounds 0, 4, 8 and 10
     assert times["run"] == 10 * 60 + 4 * 48

@@ -51,6 +51,11 @@ class DataTask:
         return bool(self.info.answer)
 
     @property
+    def conversational(self) -> bool:
+        """Whether the prompts are chats; as in TRL, the first row tells."""
+        return not isinstance(self._rows[0].prompt, str)
+
+    @property
     def has_split(self) -> bool:
         """Whether the data says what is held out."""
         return self.info.has_split
