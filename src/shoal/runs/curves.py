@@ -1,4 +1,5 @@
-"""The picture of a run: held-out pass@1 and local reward against rounds, node by node and on average.
+"""The picture of a run: held-out pass@1 and local reward against rounds, node by node and on average. A dashed line is
+what answers that ignore the question get.
 
 draw_curves(read_metrics(folder), folder / "curves.png", title="four guppies, pond")
 """
@@ -38,7 +39,8 @@ def draw_curves(rows: Sequence[Mapping[str, Any]], path: Path, title: str = "") 
     figure.text(0.05, 0.925, title, fontsize=19, fontweight="bold", color=INK, parse_math=False)
 
     last = max([1, *(int(row["round"]) for row in rows)])
-    _draw(left, _series(rows, "eval/pass@1", 100), 1, last, "Held-out pass@1 (%)")
+    blind = mean_over_nodes(_series(rows, "eval/blind", 100))
+    _draw(left, _series(rows, "eval/pass@1", 100), 1, last, "Held-out pass@1 (%)", blind)
     reward = _series(rows, "reward/local", 1)
     window = min(10, max(1, len(mean_over_nodes(reward)) // 10))
     over = f", moving average of {window} rounds (faint: each round)" if window > 1 else ""
@@ -77,7 +79,9 @@ def _series(rows: Sequence[Mapping[str, Any]], key: str, scale: float) -> dict[s
     return nodes
 
 
-def _draw(axes: Axes, nodes: Mapping[str, Series], window: int, last: int, caption: str) -> None:
+def _draw(
+    axes: Axes, nodes: Mapping[str, Series], window: int, last: int, caption: str, blind: Series | None = None
+) -> None:
     """One panel: a thin line for each node, a thick one for their mean, named where they end."""
     axes.set_title(caption, loc="left", fontsize=14, color=INK, pad=14)
     axes.set_xlabel("round", fontsize=13, color=MUTED)
@@ -110,6 +114,11 @@ def _draw(axes: Axes, nodes: Mapping[str, Series], window: int, last: int, capti
     _plot(axes, line, MEAN, 3.2, 7 if dotted else 0)
     each = "" if named else "\n(thin: each)"
     ends.append((line[max(line)], f"mean of {len(nodes)}{each}" if len(nodes) > 1 else next(iter(nodes)), MEAN))
+
+    if blind:
+        height = blind[max(blind)]
+        axes.axhline(height, color=MUTED, linewidth=1.2, linestyle=(0, (4, 3)), zorder=1)
+        ends.append((height, "blind baseline", MUTED))
 
     axes.set_ylim(min(0, axes.dataLim.ymin), 1.05 * axes.dataLim.ymax if axes.dataLim.ymax > 0 else 1)
     _name_ends(axes, ends)

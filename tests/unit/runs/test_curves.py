@@ -16,7 +16,7 @@ def rows_of(nodes: list[str], rounds: int) -> list[dict[str, Any]]:
     return [
         {"round": round, "node": node}
         | ({"reward/local": round / rounds} if round else {})
-        | ({"eval/pass@1": 0.5} if round % 5 == 0 else {})
+        | ({"eval/pass@1": 0.5, "eval/blind": 0.2} if round % 5 == 0 else {})
         for round in range(rounds + 1)
         for node in nodes
     ]
