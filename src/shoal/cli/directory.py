@@ -60,8 +60,8 @@ def command(args: argparse.Namespace) -> int:
     entries = [kept[place] for place in sorted(kept)]
     write_atomically(args.to, directory_of(entries))
     console = Console(highlight=False, soft_wrap=True)
-    for one in left_out:
-        console.print(Text(printable(f"left out: {one.what} of {one.source}: {one.why}", 400), "yellow"))
+    for bad in left_out:
+        console.print(Text(printable(f"left out: {bad.what} of {bad.source}: {bad.why}", 400), "yellow"))
     for signed in entries:
         entry = signed.entry
         console.print(Text(f"{entry.name}  {entry.host}, until {date(entry.expires)}"))
@@ -74,7 +74,8 @@ def signed_entry(path: Path, identity: Identity, now: int, days: int) -> SignedE
     said: dict[str, Any] = read_config(path)
     if fixed := sorted({"version", "key", "signed", "expires"} & said.keys()):
         raise UserError(f"{path}: leave out {fixed[0]}: signing sets it")
-    whole = {"swarm": said.get("name"), **said, "key": identity.id, "signed": now, "expires": now + days * DAY}
+    named = {"swarm": said["name"]} if "name" in said else {}
+    whole = {**named, **said, "key": identity.id, "signed": now, "expires": now + days * DAY}
     try:
         return sign_entry(msgspec.convert(whole, Entry), identity)
     except (msgspec.ValidationError, BadEntry) as error:
