@@ -39,7 +39,7 @@ def list_swarms(sources: Sequence[str] | None, words: Sequence[str]) -> int:
     if listing.entries:
         where = "".join(f" --directory {source}" for source in sources or ())
         console.print(
-            Text(f"\nshoal join NAME{where} joins one; with --list it shows all that NAME says"), soft_wrap=True
+            Text(f"\nshoal join NAME{where} joins one; with --list it only shows all that NAME says"), soft_wrap=True
         )
     return 0
 
