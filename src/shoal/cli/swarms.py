@@ -35,7 +35,8 @@ def list_swarms(sources: Sequence[str] | None, words: Sequence[str]) -> int:
         return 0
     console.print(table(listing, known) if listing.entries else "no swarm is listed")
     for one in listing.unusable:
-        console.print(Text(printable(f"left out: {one.what or one.source}: {one.why}", 400), "yellow"), soft_wrap=True)
+        what = f"{one.what}: " if one.what else ""  # what is wrong with a whole directory names it
+        console.print(Text(printable(f"left out: {what}{one.why}", 400), "yellow"), soft_wrap=True)
     if listing.entries:
         where = "".join(f" --directory {source}" for source in sources or ())
         console.print(
@@ -113,13 +114,13 @@ def table(listing: Listing, known: dict[str, str]) -> Table:
     found = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     names = [one.entry.name for one in listing.entries]
     for column in ("name", "host", "tasks", "relays", "about"):
-        found.add_column(column, overflow="fold")
+        found.add_column(column, overflow="fold", no_wrap=column in ("name", "host"))
     for one in listing.entries:
         entry = one.entry
         alone = names.count(entry.name) == 1 and known.get(entry.name, entry.key) == entry.key
         found.add_row(
-            Text(entry.name if alone else spelled(entry), "bold"),
-            Text(f"{entry.host} {_state(entry, known)}".strip()),
+            Text(entry.name, "bold"),
+            Text("\n".join([entry.host, *([] if alone else [spelled(entry)]), *_state(entry, known)])),
             Text(printable(str(entry.tasks or "see its rules"), 200)),
             Text("\n".join(printable(relay, 400) for relay in entry.relays)),
             Text(printable(entry.about)),
@@ -127,10 +128,10 @@ def table(listing: Listing, known: dict[str, str]) -> Table:
     return found
 
 
-def _state(entry: Entry, known: dict[str, str]) -> str:
+def _state(entry: Entry, known: dict[str, str]) -> list[str]:
     if entry.name not in known:
-        return ""
-    return "(known)" if known[entry.name] == entry.key else "(ANOTHER HOST than the one that you know)"
+        return []
+    return ["(known)" if known[entry.name] == entry.key else "(ANOTHER HOST)"]
 
 
 def _judge(address: str) -> str:

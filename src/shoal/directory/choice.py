@@ -124,7 +124,7 @@ def within_reach(listed: Listed, allow_private: bool) -> tuple[Entry, list[str]]
     entry = listed.entry
     if allow_private or not is_url(listed.source):
         return entry, []
-    found = looked_up(set(entry.hosts.values()))
+    found = looked_up(set(entry.hosts.values()), PATIENCE)
     for address, host in entry.hosts.items():
         if inside := [one for one in found[host] if not is_public(one)]:
             shown = host if inside[0] == host else f"{host} ({inside[0]})"
@@ -140,7 +140,7 @@ def within_reach(listed: Listed, allow_private: bool) -> tuple[Entry, list[str]]
     return msgspec.structs.replace(entry, relays=relays, judges=judges), lost
 
 
-def looked_up(hosts: Iterable[str], patience: float = PATIENCE) -> dict[str, list[str]]:
+def looked_up(hosts: Iterable[str], patience: float) -> dict[str, list[str]]:
     """The IP addresses of each of `hosts`; none for those that are not known within `patience` seconds."""
     found: dict[str, list[str]] = {host: [] for host in hosts}
     box: queue.SimpleQueue[tuple[str, list[str]]] = queue.SimpleQueue()

@@ -11,6 +11,7 @@ too: what is read is bounded in size and time, and one bad entry spoils no other
 from __future__ import annotations
 
 import queue
+import re
 import threading
 import time
 from collections.abc import Sequence
@@ -130,7 +131,7 @@ def read_directory(source: str, now: float) -> Listing:
         directory = msgspec.json.decode(data, type=_Directory)
     except UNDECODABLE as error:
         why = printable(str(error), 120)
-        raise UserError(f"{source} is no directory of swarms: {why} (`shoal directory` makes one)") from None
+        raise UserError(f"{source} is no directory of swarms: {why} (`shoal announce` makes one)") from None
     if directory.version != VERSION:
         raise UserError(f"{source} is a directory of version {directory.version}; this shoal reads version {VERSION}")
     found = Listing()
@@ -158,7 +159,8 @@ def download(url: str, patience: float = PATIENCE) -> bytes:
         try:
             box.put(_get(url, time.monotonic() + patience))
         except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, ValueError) as error:
-            box.put(OSError(printable(str(error), 200) or type(error).__name__))
+            words = re.sub(r"^\[Errno .*?\] ", "", str(error))  # the system's own
+            box.put(OSError(printable(words, 200) or type(error).__name__))
 
     # A thread that a server holds up is left behind: a trickle of headers has no end of its own.
     threading.Thread(target=fetch, daemon=True).start()

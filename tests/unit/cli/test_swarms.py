@@ -1,4 +1,4 @@
-"""`shoal directory`, `shoal join --list` and `shoal join NAME`, as a user types them, up to where the node starts."""
+"""`shoal announce`, `shoal join --list` and `shoal join NAME`, as a user types them, up to where the node starts."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def complaint(capsys: Capture, *words: str) -> str:
 
 
 def test_one_command_makes_a_directory_and_its_name_joins(joined: list[Config], capsys: Capture) -> None:
-    assert main(["directory", "reef.toml", "--to", "swarms.json"]) == 0
+    assert main(["announce", "reef.toml", "--to", "swarms.json"]) == 0
     assert main(["join", "reef", "--directory", "swarms.json", "--rounds", "3"]) == 0
     [config] = joined
     assert (config.network.swarm, config.network.connect, config.rounds) == ("reef", ["127.0.0.1:7447"], 3)
@@ -94,7 +94,7 @@ def test_what_is_listed(capsys: Capture, here: Path) -> None:
 
 
 def test_flags_go_beside_an_entry_and_not_against_it(joined: list[Config], capsys: Capture, here: Path) -> None:
-    main(["directory", "reef.toml", "--to", "swarms.json"])
+    main(["announce", "reef.toml", "--to", "swarms.json"])
     words = ["join", "reef", "--directory", "swarms.json"]
     for flags in (["--suite", "pond"], ["--swarm", "other"], ["--task", "gcd"], ["--answer", "tag"]):
         assert "leave out --" in complaint(capsys, *words, *flags)
@@ -110,7 +110,7 @@ def test_flags_go_beside_an_entry_and_not_against_it(joined: list[Config], capsy
 
 def test_tasks_that_no_stranger_may_choose(joined: list[Config], capsys: Capture, here: Path) -> None:
     (here / "maths.toml").write_text('name = "maths"\nrelays = ["a.example.org:1"]\nrules = ["--data openai/gsm8k"]\n')
-    main(["directory", "maths.toml", "--to", "swarms.json"])
+    main(["announce", "maths.toml", "--to", "swarms.json"])
     words = ["join", "maths", "--directory", "swarms.json"]
     assert "give them by --data" in complaint(capsys, *words)
     assert main([*words, "--suite", "paper"]) == 0
@@ -118,7 +118,7 @@ def test_tasks_that_no_stranger_may_choose(joined: list[Config], capsys: Capture
 
 
 def test_a_directory_at_a_url_leads_nobody_inside(joined: list[Config], capsys: Capture, here: Path) -> None:
-    main(["directory", "reef.toml", "--to", "swarms.json"])
+    main(["announce", "reef.toml", "--to", "swarms.json"])
     with serving(lambda handler: send(handler, (here / "swarms.json").read_bytes())) as url:
         assert "127.0.0.1, which is no public address" in complaint(capsys, "join", "reef", "--directory", url)
         assert joined == []
@@ -128,7 +128,7 @@ def test_a_directory_at_a_url_leads_nobody_inside(joined: list[Config], capsys: 
 def test_words_that_lead_nowhere(capsys: Capture) -> None:
     assert "'reef' is no endpoint: write HOST:PORT" in complaint(capsys, "join", "reef")
     assert "directories" in complaint(capsys, "join", "--list")
-    main(["directory", "reef.toml", "--to", "swarms.json"])
+    main(["announce", "reef.toml", "--to", "swarms.json"])
     where = ["--directory", "swarms.json"]
     assert "there are reef" in complaint(capsys, "join", "raef", *where)
     assert "stands alone" in complaint(capsys, "join", "reef", "127.0.0.1:1", *where)
@@ -139,12 +139,12 @@ def test_entries_of_others_are_kept_as_they_are_signed(here: Path, capsys: Captu
     theirs = signed(Identity.generate(), name="tide")
     gone = signed(Identity.generate(), name="gone", signed=NOW - 9 * DAY, expires=NOW + 1)
     (here / "theirs.json").write_bytes(directory(theirs, gone))
-    main(["directory", "theirs.json", "reef.toml", "--to", "swarms.json"])
+    main(["announce", "theirs.json", "reef.toml", "--to", "swarms.json"])
     assert [one.entry.name for one in read_directory("swarms.json", NOW).entries] == ["gone", "reef", "tide"]
     (here / "reef.toml").write_text(TOML.replace("7447", "7448"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("time.time", lambda: NOW + 10.0)
-        main(["directory", "reef.toml", "--to", "swarms.json"])
+        main(["announce", "reef.toml", "--to", "swarms.json"])
     assert "left out: gone of swarms.json: expired" in capsys.readouterr().out
     found = {one.entry.name: one for one in read_directory("swarms.json", NOW + 10).entries}
     assert found["tide"].signed == theirs
@@ -166,7 +166,7 @@ def test_entries_of_others_are_kept_as_they_are_signed(here: Path, capsys: Captu
 )
 def test_a_host_is_told_what_is_wrong(change: tuple[str, str], right: str, here: Path, capsys: Capture) -> None:
     (here / "reef.toml").write_text(TOML.replace(*change))
-    assert right in complaint(capsys, "directory", "reef.toml", "--to", "swarms.json")
+    assert right in complaint(capsys, "announce", "reef.toml", "--to", "swarms.json")
     assert not (here / "swarms.json").exists()
 
 
@@ -175,8 +175,8 @@ def test_another_key_and_days(here: Path, capsys: Capture) -> None:
     path = here / "host.key"
     path.touch(0o600)
     path.write_bytes(host.to_pem())
-    main(["directory", "reef.toml", "--to", "swarms.json", "--key", "host.key", "--days", "7"])
+    main(["announce", "reef.toml", "--to", "swarms.json", "--key", "host.key", "--days", "7"])
     [one] = json.loads((here / "swarms.json").read_text())["entries"]
     assert (one["entry"]["key"], one["entry"]["expires"] - NOW) == (host.id, 7 * DAY)
-    assert "--days must be" in complaint(capsys, "directory", "reef.toml", "--to", "x.json", "--days", "401")
-    assert "cannot read" in complaint(capsys, "directory", "reef.toml", "--to", "x.json", "--key", "no.key")
+    assert "--days must be" in complaint(capsys, "announce", "reef.toml", "--to", "x.json", "--days", "401")
+    assert "cannot read" in complaint(capsys, "announce", "reef.toml", "--to", "x.json", "--key", "no.key")
