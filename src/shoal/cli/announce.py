@@ -22,8 +22,8 @@ from shoal.untrusted import printable
 HELP = """Signs what a swarm's host says of it and adds it to a directory: a file that any web server can serve. Entries
 that others have signed are added as they are (docs/guides/host.md).
 
-  shoal announce reef.toml --to swarms.json        signs, with this machine's identity (`shoal id`)
-  shoal announce theirs.json --to swarms.json      takes entries that others have signed
+  shoal announce reef.toml --to swarms.json         signs, with this machine's identity (`shoal id`)
+  shoal announce theirs.json --to swarms.json       takes entries that others have signed
   shoal join --list --directory swarms.json         what it says
 
 It replaces an older entry of the same host and name, and drops those that have expired."""
