@@ -54,8 +54,8 @@ class BadEntry(ValueError):  # noqa: N818 (it is what a stranger wrote, not a fa
 
 
 class EntryTasks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The tasks of a swarm, as the settings of `[tasks]` say it. Parameters of a task's own are no part of it: there
-    are generators that never end with some."""
+    """The tasks of a swarm, as the settings of `[tasks]` say it. Parameters of a task's own are no part of it: a few
+    digits in one can make a question of gigabytes."""
 
     suite: Annotated[str, Meta(max_length=32)]
     only: Annotated[tuple[Annotated[str, Meta(max_length=64)], ...], Meta(max_length=32)] = ()

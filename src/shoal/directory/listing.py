@@ -15,6 +15,7 @@ import re
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -103,17 +104,27 @@ def is_url(source: str) -> bool:
 def read_directories(sources: Sequence[str], now: float) -> Listing:
     """What `sources` have at the time `now`. Of several entries of one host with one name the one that was signed last
     counts. Raises `UserError` if none of them can be read."""
-    whole = Listing()
-    for source in sources[:MAX_DIRECTORIES]:
+    if len(sources) > MAX_DIRECTORIES:
+        raise UserError(f"{len(sources)} directories: at most {MAX_DIRECTORIES} are read; leave some out")
+
+    def read(source: str) -> Listing | UserError:
         try:
-            found = read_directory(source, now)
+            return read_directory(source, now)
         except UserError as error:
-            whole.unusable.append(Unusable(source, "", str(error)))
-            continue
-        whole.entries += found.entries
-        whole.unusable += found.unusable
-    if sources and all(not one.what for one in whole.unusable) and len(whole.unusable) >= len(sources):
-        raise UserError("; ".join(one.why for one in whole.unusable))
+            return error
+
+    whole = Listing()
+    with ThreadPoolExecutor(MAX_DIRECTORIES) as pool:  # slow ones together
+        results = list(pool.map(read, sources))
+    errors = [result for result in results if isinstance(result, UserError)]
+    if sources and len(errors) == len(sources):
+        raise UserError("; ".join(map(str, errors)))
+    for source, result in zip(sources, results, strict=True):
+        if isinstance(result, UserError):
+            whole.unusable.append(Unusable(source, "", str(result)))
+        else:
+            whole.entries += result.entries
+            whole.unusable += result.unusable
     newest: dict[tuple[str, str], Listed] = {}
     for listed in sorted(whole.entries, key=lambda one: one.entry.signed):
         newest[listed.entry.name, listed.entry.key] = listed
@@ -124,7 +135,7 @@ def read_directories(sources: Sequence[str], now: float) -> Listing:
 def read_directory(source: str, now: float) -> Listing:
     """What one directory has. Raises `UserError` if it cannot be read, or is none."""
     try:
-        data = download(source) if is_url(source) else read_regular(Path(source).expanduser(), MAX_BYTES)
+        data = download(source, PATIENCE) if is_url(source) else read_regular(Path(source).expanduser(), MAX_BYTES)
     except OSError as error:
         raise UserError(f"the directory {source} cannot be read: {error.strerror or error}") from error
     try:
@@ -151,7 +162,7 @@ def directory_of(entries: Sequence[SignedEntry]) -> bytes:
     return msgspec.json.format(msgspec.json.encode(plain), indent=2) + b"\n"
 
 
-def download(url: str, patience: float = PATIENCE) -> bytes:
+def download(url: str, patience: float) -> bytes:
     """What is at `url`: at most `MAX_BYTES`, within `patience` seconds in all, without redirects. Raises `OSError`."""
     box: queue.SimpleQueue[bytes | OSError] = queue.SimpleQueue()
 

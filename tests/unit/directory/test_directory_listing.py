@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from swarm_entries import NOW, directory, over, send, serving, signed, signed_badly
 
+from shoal.directory import listing
 from shoal.directory.entry import DAY
 from shoal.directory.listing import (
     MAX_BYTES,
@@ -127,6 +129,24 @@ def test_a_directory_that_is_away_spoils_no_other(tmp_path: Path) -> None:
     assert "No such file" in found.unusable[0].why
     with pytest.raises(UserError, match=r"away\.json cannot be read"):
         read_directories([str(tmp_path / "away.json")], NOW)
+
+
+def test_too_many_directories_are_said() -> None:
+    with pytest.raises(UserError, match="17 directories: at most 16"):
+        read_directories(["a.json"] * 17, NOW)
+
+
+def test_slow_directories_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of these answers once all of them were asked."""
+    together = threading.Barrier(8)
+
+    def respond(handler: BaseHTTPRequestHandler) -> None:
+        together.wait(60)
+        send(handler, directory(signed(ADA)))
+
+    monkeypatch.setattr(listing, "PATIENCE", 60.0)
+    with serving(respond) as url:
+        assert len(read_directories([f"{url}?{n}" for n in range(8)], NOW).entries) == 1
 
 
 def test_directories_are_the_lines_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
