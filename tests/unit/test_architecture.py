@@ -20,6 +20,7 @@ LAYERS = [
     {"selection"},
     {"swarm"},
     {"evaluation"},
+    {"directory"},
     {"node"},
     {"runs"},
     {"integrations"},

@@ -15,6 +15,8 @@ HELP = """Trains one node in a swarm of many machines. It answers questions, sha
   shoal join --swarm reef                              finds nodes on the local network
   shoal join relay.example.org:7447 --swarm reef       reaches them through a relay (`shoal relay`)
   shoal join HOST:PORT --swarm lab --secret-file FILE  a private swarm
+  shoal join --list --directory FILE-OR-URL            public swarms of a signed directory
+  shoal join reef --directory FILE-OR-URL              joins one by its name: relays, tasks and judge are its entry's
   shoal join --resume runs/one                         goes on where a node ended or was killed
 
 Training never waits for the network: without peers it trains alone. `shoal status` shows its state. Settings can also
@@ -22,16 +24,33 @@ stand in a TOML file (--config FILE); flags go over the file."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("endpoints", nargs="*", metavar="ENDPOINT", help="whom to reach: HOST:PORT, tls/HOST:PORT")
+    parser.add_argument(
+        "endpoints", nargs="*", metavar="ENDPOINT", help="whom to reach: HOST:PORT, tls/HOST:PORT; or a swarm's name"
+    )
     add_run_arguments(parser)
+    public = parser.add_argument_group("public swarms")
+    public.add_argument("--list", action="store_true", help="show the swarms of the directories; of a NAME everything")
+    public.add_argument(
+        "--directory",
+        action="append",
+        metavar="FILE|URL",
+        help="where to look; may be repeated (default: the lines of ~/.config/shoal/directories)",
+    )
+    public.add_argument(
+        "--allow-private", action="store_true", help="let a directory at a URL name addresses of private networks"
+    )
     add_settings(parser, without=("swarm.nodes", "network.connect"), defaults={"rounds": "until it is stopped"})
     add_own_code(parser)
 
 
 def command(args: argparse.Namespace) -> int:
-    if args.endpoints:
-        setattr(args, "network.connect", args.endpoints)
+    from shoal.cli.swarms import list_swarms, swarm_settings  # the network, only now
+
+    if args.list:
+        return list_swarms(args.directory, args.endpoints)
     given = given_settings(args)
+    public = None if args.resume else swarm_settings(args, given)
+    given = merged(public or ({"network": {"connect": args.endpoints}} if args.endpoints else {}), given)
     if args.resume:
         config = resumed(args, given, network=True)
     else:

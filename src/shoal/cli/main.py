@@ -27,6 +27,7 @@ COMMANDS = {
     "doctor": ("shoal.cli.doctor", "show what this machine can do, and what a run would take"),
     "id": ("shoal.cli.id", "show, export or import this machine's identity"),
     "relay": ("shoal.cli.relay", "carry a swarm between machines"),
+    "announce": ("shoal.cli.announce", "sign what others need to join a public swarm by its name"),
     "human": ("shoal.apps.human.command", "answer and rank as a person, or let a program do so"),
     "judge": ("shoal.apps.judge.command", "ask nodes held-out questions and keep the scores"),
     "lab": ("shoal.apps.lab.command", "run controlled experiments and report on them"),

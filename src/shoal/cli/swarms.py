@@ -1,0 +1,152 @@
+"""`shoal join --list` and `shoal join NAME`: public swarms by their names in signed directories."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from shoal.cli.display import print_warning
+from shoal.config.load import make_config
+from shoal.directory.choice import DIGITS, Choice, choose, is_name, known_swarms, remember, spelled, within_reach
+from shoal.directory.entry import Entry, date
+from shoal.directory.listing import FILE, Listing, known_directories, read_directories
+from shoal.errors import UserError
+from shoal.identity.keys import identity_path, name_of
+from shoal.untrusted import printable
+
+YOURS = "those that you give: they are no suite"
+
+
+def list_swarms(sources: Sequence[str] | None, words: Sequence[str]) -> int:
+    """Prints the swarms of the directories; of each of `words` everything that its entry says."""
+    console = Console(highlight=False)
+    listing, known = _listing(sources), known_swarms()
+    if words:
+        for word in words:
+            if not is_name(word):
+                raise UserError(f"--list shows swarms by their names: {word!r} is none")
+            console.print(described(choose(listing, word, known)))
+        return 0
+    console.print(table(listing, known) if listing.entries else "no swarm is listed")
+    for one in listing.unusable:
+        what = f"{one.what}: " if one.what else ""  # what is wrong with a whole directory names it
+        console.print(Text(printable(f"left out: {what}{one.why}", 400), "yellow"), soft_wrap=True)
+    if listing.entries:
+        where = "".join(f" --directory {source}" for source in sources or ())
+        console.print(
+            Text(f"\nshoal join NAME{where} joins one; with --list it only shows all that NAME says"), soft_wrap=True
+        )
+    return 0
+
+
+def swarm_settings(args: argparse.Namespace, given: dict[str, Any]) -> dict[str, Any] | None:
+    """The settings of the swarm that `shoal join` names, once it is shown who hosts it and what it asks for; None if
+    the words are addresses. `given`: the flags, which may not say the same. Raises `UserError`."""
+    words: Sequence[str] = args.endpoints
+    named = [word for word in words if is_name(word)]
+    if not named:
+        return None
+    listing = _listing(args.directory, named[0])
+    if len(words) > 1:
+        raise UserError(f"'{named[0]}' stands alone: its entry has the addresses")
+    choice = choose(listing, named[0], known_swarms())
+    entry, lost = within_reach(choice.listed, args.allow_private)
+    _check_given(named[0], entry, given, args.config is not None)
+    make_config(entry.settings, f"the entry '{entry.name}'")
+    if not args.quiet:
+        Console(highlight=False).print(described(choice))
+    errors = Console(stderr=True, highlight=False, soft_wrap=True)
+    if choice.note:
+        print_warning(errors, choice.note)
+    if lost:
+        print_warning(errors, f"left out, since nobody knows the address: {printable(', '.join(lost), 400)}")
+    remember(entry)
+    return entry.settings
+
+
+def _check_given(word: str, entry: Entry, given: dict[str, Any], has_file: bool) -> None:
+    """Raises `UserError` if flags say what the entry says, or if nobody says which tasks."""
+    said = [name for name in ("swarm", "connect") if name in given.get("network", {})]
+    said += [name for name in ("suite", "only", "tasks", "examples", "answer") if name in given.get("tasks", {})]
+    if entry.tasks is None:
+        if not said and not has_file:
+            raise UserError(
+                f"the tasks of '{word}' are none that a stranger may choose: give them by --data, --task, --suite or "
+                f"--config; its rules say which (`shoal join {word} --list`)"
+            )
+        said = [name for name in said if name in ("swarm", "connect")]
+    if said:
+        raise UserError(f"the entry '{word}' says the swarm, where it is and its tasks: leave out --{said[0]}")
+
+
+def described(choice: Choice) -> Group:
+    """All that an entry says, as text of a stranger."""
+    entry = choice.listed.entry
+    grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+
+    def row(label: str, *values: str) -> None:
+        for value in values:
+            grid.add_row(label, Text(printable(value, 400)))
+            label = ""
+
+    state = "new: the name belongs to this key from your first join on" if choice.is_new else "known"
+    row("host", f"{entry.host}, key {entry.key[:DIGITS]} ({state})")
+    row("swarm", entry.swarm)
+    row("tasks", str(entry.tasks or YOURS))
+    row("relays", *entry.relays)
+    row("judges", *(_judge(address) for address in entry.judges))
+    row("rules", *entry.rules)
+    row("holds", f"signed on {date(entry.signed)}, until {date(entry.expires)}; from {choice.listed.source}")
+    head = Text(entry.name, "bold").append(f"  {printable(entry.about)}" if entry.about else "", "not bold")
+    return Group(head, grid)
+
+
+def table(listing: Listing, known: dict[str, str]) -> Table:
+    """A row for each swarm."""
+    found = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    names = [one.entry.name for one in listing.entries]
+    for column in ("name", "host", "tasks", "relays", "about"):
+        found.add_column(column, overflow="fold", no_wrap=column in ("name", "host"))
+    for one in listing.entries:
+        entry = one.entry
+        alone = names.count(entry.name) == 1 and known.get(entry.name, entry.key) == entry.key
+        found.add_row(
+            Text(entry.name, "bold"),
+            Text("\n".join([entry.host, *([] if alone else [spelled(entry)]), *_state(entry, known)])),
+            Text(printable(str(entry.tasks or "see its rules"), 200)),
+            Text("\n".join(printable(relay, 400) for relay in entry.relays)),
+            Text(printable(entry.about)),
+        )
+    return found
+
+
+def _state(entry: Entry, known: dict[str, str]) -> list[str]:
+    if entry.name not in known:
+        return []
+    return ["(known)" if known[entry.name] == entry.key else "(ANOTHER HOST)"]
+
+
+def _judge(address: str) -> str:
+    url, _, key = address.partition("#")
+    return f"{url} ({name_of(bytes.fromhex(key))})"
+
+
+def _listing(sources: Sequence[str] | None, word: str = "") -> Listing:
+    sources = sources or known_directories()
+    if not sources:
+        path = identity_path().with_name(FILE)
+        hint = f"give --directory FILE or URL, or write one a line into {path}"
+        if word:
+            raise UserError(
+                f"'{word}' is no endpoint: write HOST:PORT, as relay.example.org:7447; for a swarm by its name, {hint}"
+            )
+        raise UserError(f"no directory of swarms is known: {hint}")
+    return read_directories(sources, time.time())
