@@ -51,6 +51,8 @@ def unfit_kind(task: Any) -> str:
         runtime = inspect.signature(reward).parameters.get("runtime")
         if runtime is not None and runtime.default is inspect.Parameter.empty:
             return f"its reward {reward.__name__!r} needs a runtime"
+        if not inspect.iscoroutinefunction(inspect.unwrap(reward)):
+            return f"its reward {reward.__name__!r} is not async, as verifiers wants it"
     return "" if rewards else "it has no rewards"
 
 
