@@ -57,7 +57,7 @@ def _load(module: str, parameters: bytes) -> Loaded:
     if not re.fullmatch(r"[\w.-]{1,64}", name, re.ASCII):
         raise UserError(f"verifiers:{printable(module, 64)}: give the name of a module, such as verifiers:my-taskset")
     with importing():
-        taskset = _taskset(module, msgspec.json.decode(parameters))
+        taskset = _taskset(module, name, msgspec.json.decode(parameters))
         try:
             tasks = list(itertools.islice(taskset, MOST + 1))
         except Exception as error:  # the taskset's own code: its files, its data set, the network
@@ -71,7 +71,7 @@ def _load(module: str, parameters: bytes) -> Loaded:
     return Loaded(name, tasks, rows, sorted({hook.__name__ for hook in tasks[0].hooks("reward")}), content)
 
 
-def _taskset(module: str, parameters: dict[str, Any]) -> Any:
+def _taskset(module: str, name: str, parameters: dict[str, Any]) -> Any:
     try:
         import verifiers.v1 as vf
     except ImportError as error:
@@ -84,7 +84,8 @@ def _taskset(module: str, parameters: dict[str, Any]) -> Any:
         exported = vf.import_taskset(module)
     except ModuleNotFoundError as error:
         missing = error.__cause__.name if isinstance(error.__cause__, ModuleNotFoundError) else None
-        if missing and missing.partition(".")[0] in str(error):
+        wanted = name.replace("-", "_").lower()  # as verifiers does
+        if missing and f"{wanted}.".startswith(f"{missing}."):
             raise UserError(
                 f"no taskset {module!r} is installed (looked in this folder, too): install its package here"
             ) from error
@@ -100,9 +101,9 @@ def _taskset(module: str, parameters: dict[str, Any]) -> Any:
         config = kind.model_validate({**parameters, "id": module})
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
+        where = f"parameter {'.'.join(map(str, first['loc']))!r}" if first["loc"] else "its parameters"
         known = ", ".join(sorted(set(kind.model_fields) - {"id"}))
-        raise UserError(f"taskset {module!r}: parameter {where!r}: {first['msg']} (it has {known})") from error
+        raise UserError(f"taskset {module!r}: {where}: {first['msg']} (it has {known})") from error
     try:
         taskset = vf.load_taskset(config)
         reason = unfit_package(module, taskset)

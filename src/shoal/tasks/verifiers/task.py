@@ -9,19 +9,19 @@ A question is (content hash of the taskset, row), as in a data set: a peer looks
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from shoal.config.answer_form import in_form
 from shoal.rollout import Question, QuestionId, hash_of, seed_of
+from shoal.tasks.data.rows import Row
 from shoal.tasks.data.spec import COLUMNS
 from shoal.tasks.verifiers.load import Loaded, load, own_fields
 from shoal.tasks.verifiers.scoring import own_loop, total, trace_of
 
 PREFIX: Final = "verifiers:"
 """What a task's name begins with that is a taskset of verifiers."""
-_MARKS: Final = {"boxed": "\\boxed", "tag": "<answer>"}
-"""The forms of an answer that a prompt may ask for, and what it then has."""
+_TAG: Final = re.compile(r"<([A-Za-z]\w{0,31})>")
 
 
 def taskset_task(module: str, /, **parameters: Any) -> TasksetTask:
@@ -49,7 +49,7 @@ class TasksetTask:
     def has_steps(self) -> bool:
         """Whether an answer is likely to need steps before it."""
         first = self.taskset.rows[0]
-        return self._form(0) != "whole" or any(role == "system" for role, _ in first.turns)
+        return marked("", first) != "" or any(role == "system" for role, _ in first.turns)
 
     def question(self, seed: int, index: int) -> Question:
         own_loop()  # the worker makes a question before it arms the guard
@@ -63,7 +63,7 @@ class TasksetTask:
         known = next((entry[name] for name in COLUMNS["answer"] if name in entry), None)
         if isinstance(known, bool) or not isinstance(known, str | int | float) or not str(known).strip():
             return None
-        return in_form(str(known).strip(), self._form(self._number(question.seed, question.index)))
+        return marked(str(known).strip(), self.taskset.rows[self._number(question.seed, question.index)])
 
     def score(self, question: QuestionId, answers: Sequence[str]) -> list[float]:
         """The sum of the weighted rewards of each answer."""
@@ -78,6 +78,13 @@ class TasksetTask:
     def _number(self, seed: int, index: int) -> int:
         return seed_of("row", seed, index) % len(self)
 
-    def _form(self, number: int) -> str:
-        asked = "\n".join(text for _, text in self.taskset.rows[number].turns)
-        return next((form for form, mark in _MARKS.items() if mark in asked), "whole")
+
+def marked(answer: str, row: Row) -> str:
+    """An answer with the marks that the prompt speaks of: `\\boxed{}`, `####`, or the last tag that it names."""
+    asked = "\n".join(text for _, text in row.turns)
+    if "\\boxed" in asked:
+        return f"\\boxed{{{answer}}}"
+    if "####" in asked:
+        return f"#### {answer}"
+    tags = _TAG.findall(asked)
+    return f"<{tags[-1]}>{answer}</{tags[-1]}>" if tags else answer

@@ -87,11 +87,19 @@ def test_right_answers_are_known_and_validated(taskset: Write) -> None:
     assert (found.answered, found.gold) == (20, 1.0)
 
 
-def test_a_right_answer_stands_where_the_prompt_wants_it(taskset: Write) -> None:
-    data = r"prompt='1 + 1 =', answer='2', system_prompt='Answer in \\boxed{}.'"
-    [task] = Tasks(config(taskset(next(names), of(data=data)))).tasks
+@pytest.mark.parametrize(
+    ("says", "right"),
+    [
+        (r"Answer in \\boxed{}.", r"\boxed{2}"),
+        ("End with #### and the number.", "#### 2"),
+        ("Think in <think> and put the answer in <number> tags.", "<number>2</number>"),
+        ("Answer.", "2"),
+    ],
+)
+def test_a_right_answer_stands_where_the_prompt_wants_it(taskset: Write, says: str, right: str) -> None:
+    [task] = Tasks(config(taskset(next(names), of(data=f"prompt='1 + 1 =', answer='2', system_prompt='{says}'")))).tasks
     question = task.question(1, 0)
-    assert task.answer(question.id) == r"\boxed{2}"  # type: ignore[attr-defined]
+    assert task.answer(question.id) == right  # type: ignore[attr-defined]
     assert [m.role for m in question.prompt] == ["system", "user"]
     assert question.text == "1 + 1 ="
 
