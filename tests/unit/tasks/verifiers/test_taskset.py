@@ -158,6 +158,8 @@ def test_a_missing_taskset_and_a_wrong_parameter_are_named(taskset: Write) -> No
         Tasks(config("verifiers:not-there"))
     with pytest.raises(UserError, match=r"'smallest'.*largest"):
         Tasks(config(taskset(next(names), SUMS), parameters={"smallest": 1}))
+    with pytest.raises(UserError, match="give it as --task"):
+        config_from_keywords({"data": "verifiers:not-there"})
     with pytest.raises(UserError, match="give the name of a module"):
         Tasks(config("verifiers:a b"))
 
