@@ -144,7 +144,9 @@ def add_own_code(parser: argparse.ArgumentParser) -> None:
     """`--data`, `--task` and `--reward`: what in a file is a table of its own."""
     group = parser.add_argument_group("questions and rewards of your own")
     add_data(group)
-    group.add_argument("--task", action="append", metavar="NAME", help="a task of reasoning-gym, or module:attribute")
+    group.add_argument(
+        "--task", action="append", metavar="NAME", help="a task of reasoning-gym, verifiers:MODULE, or module:attribute"
+    )
     group.add_argument("--reward", action="append", metavar="NAME", help="a reward function as TRL's: module:attribute")
 
 

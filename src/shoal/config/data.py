@@ -23,6 +23,8 @@ def data_settings(value: object) -> dict[str, Any]:
     """The task of a data set. `value`: its path or name, with NAME=VALUE behind commas; or its parameters. Raises
     `UserError`."""
     match value:
+        case str() if value.startswith("verifiers:"):
+            raise UserError(f"{value} is a taskset, which is code and has rewards of its own: give it as --task")
         case str() | Path():
             path, *rest = re.split(r",(?=\w+=)", str(value))
             return {"name": DATA, "parameters": {"path": path, **dict(part.split("=", 1) for part in rest)}}

@@ -10,7 +10,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType
 from typing import Any, TypeVar, get_type_hints
@@ -68,6 +69,18 @@ def is_importing() -> bool:
     return _importing > 0
 
 
+@contextmanager
+def importing() -> Iterator[None]:
+    """Code of one's own is imported within. It is found in this folder, too."""
+    look_in(Path.cwd())  # an installed program does not look there by itself
+    global _importing
+    _importing += 1
+    try:
+        yield
+    finally:
+        _importing -= 1
+
+
 Part = TypeVar("Part")
 
 
@@ -94,20 +107,16 @@ def look_in(folder: Path) -> None:
 
 def _imported(name: str, what: str) -> Any:
     module_name, _, attribute = name.rpartition(":")
-    look_in(Path.cwd())  # an installed program does not look there by itself
     if module_name.endswith(".py"):
         look_in(Path(module_name).resolve().parent)
         module_name = Path(module_name).stem
-    global _importing
-    _importing += 1
     try:
-        module = importlib.import_module(module_name)
+        with importing():
+            module = importlib.import_module(module_name)
     except Exception as error:  # a module may raise anything while it is imported
         raise UserError(
             f"{what} {name!r}: cannot import {module_name!r} (looked in this folder, too): {error}"
         ) from error
-    finally:
-        _importing -= 1
     try:
         return getattr(module, attribute)
     except AttributeError:

@@ -1,4 +1,5 @@
-"""Reads the data sets of a run into the cache, and says before anything is loaded what cannot be done with them.
+"""Reads the data sets of a run into the cache, loads its tasksets, and says before any model is loaded what cannot be
+done with them.
 
 check_data(config, trains=True)
 """
@@ -8,19 +9,24 @@ from __future__ import annotations
 from shoal.config.data import DATA
 from shoal.config.settings import Config
 from shoal.errors import UserError
+from shoal.rollout import Question
+from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 from shoal.tasks.data.task import DataTask
+from shoal.tasks.verifiers.task import PREFIX, TasksetTask
 
 
 def check_data(config: Config, trains: bool) -> None:
     """Raises `UserError` for data sets that cannot be read, and for ones with nothing to reward, to train on or to hold
-    out. `trains`: whether anything is to be learned from them."""
-    if all(spec.name != DATA for spec in config.tasks.tasks):
+    out; and for tasksets whose rewards cannot be computed. `trains`: whether anything is to be learned from them."""
+    if not has_data(config):
         return
     tasks = Tasks(config.tasks)
     held_out = tasks.held_out(1, config.seed)
     rewarded = any(spec.kind != "verifier" for spec in config.rewards)
     for label, task in zip(tasks.labels, tasks.tasks, strict=True):
+        if isinstance(task, TasksetTask):
+            _check_taskset(config, label, tasks.first(label, 0) if trains else None, held_out[label])
         if not isinstance(task, DataTask):
             continue
         info = task.info
@@ -43,11 +49,38 @@ def check_data(config: Config, trains: bool) -> None:
             )
 
 
+def has_data(config: Config) -> bool:
+    """Whether a data set or a taskset of verifiers is among the tasks."""
+    return any(spec.name == DATA or spec.name.startswith(PREFIX) for spec in config.tasks.tasks)
+
+
 def data_lines(tasks: Tasks) -> list[str]:
-    """A line on each data set."""
+    """A line on each data set and each taskset."""
+    named = list(zip(tasks.labels, tasks.tasks, strict=True))
     return [
-        _line(label, task) for label, task in zip(tasks.labels, tasks.tasks, strict=True) if isinstance(task, DataTask)
+        *(_line(label, task) for label, task in named if isinstance(task, DataTask)),
+        *(_taskset_line(label, task) for label, task in named if isinstance(task, TasksetTask)),
     ]
+
+
+def _check_taskset(config: Config, label: str, first: Question | None, held_out: list[Question]) -> None:
+    """Scores an answer in the sandbox, which refuses what a reward may not do."""
+    if not held_out:
+        raise UserError(f"no task of the taskset {label!r} is held out: it needs more of them")
+    with Verifier(config.tasks) as verifier:
+        verifier.score([((first or held_out[0]).id, ["0"])])
+        if verifier.failures["unknown"]:
+            raise UserError(f"the taskset {label!r} is refused: each process loads other tasks; give it a fixed seed")
+        if verifier.failures["refused"]:
+            raise UserError(
+                f"the taskset {label!r} is refused: its rewards need the network, a process or files to write "
+                f"({verifier.trouble})"
+            )
+
+
+def _taskset_line(label: str, task: TasksetTask) -> str:
+    rewards = ", ".join(task.taskset.rewards)
+    return f"{label}: {len(task):,} tasks of verifiers, scored by {rewards}; its hash is {task.version[:12]}"
 
 
 def _line(label: str, task: DataTask) -> str:

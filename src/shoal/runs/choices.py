@@ -12,15 +12,15 @@ from __future__ import annotations
 from typing import Final
 
 from shoal.config.answer_form import in_form, is_pattern
-from shoal.config.data import DATA
 from shoal.config.settings import Config
 from shoal.config.tasks import EASY, TasksConfig
 from shoal.parallel.ranks import ALONE, Ranks
-from shoal.runs.check_data import data_lines
+from shoal.runs.check_data import data_lines, has_data
 from shoal.runs.cores import free_cores, usable_cores
 from shoal.runs.models import expected_workers, number
 from shoal.tasks import Answered, Task, Tasks
 from shoal.tasks.data.task import DataTask
+from shoal.tasks.verifiers.task import TasksetTask
 
 REASONING: Final = 256
 """Tokens for an answer that thinks before it says what is right."""
@@ -37,7 +37,7 @@ def choose(config: Config, ranks: Ranks = ALONE) -> tuple[Config, list[str]]:
     cannot be made."""
     chosen = config.model_copy(deep=True)
     lines: dict[str, str] = {}
-    if any(spec.name == DATA for spec in config.tasks.tasks):
+    if has_data(config):
         lines["data"] = "; ".join(data_lines(Tasks(config.tasks)))
     if config.policy.max_completion_length == "auto":
         length, why = choose_length(config.tasks)
@@ -69,7 +69,7 @@ def choose_length(config: TasksConfig) -> tuple[int, str]:
     if any(spec.system_prompt for spec in free):
         return REASONING, "a system prompt may ask for reasoning"
     steps = [
-        isinstance(t, DataTask) and t.has_steps and not s.examples
+        isinstance(t, DataTask | TasksetTask) and t.has_steps and not s.examples
         for t, s in zip(tasks.tasks, tasks.specs, strict=True)
     ]
     if any(steps):

@@ -26,7 +26,8 @@ _MATH = {"math_verify", "latex2sympy2_extended"}
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 _armed = False
-_refusals = 0
+_refused: list[str] = []
+"""What was refused since the guard was armed."""
 
 
 class Refused(PermissionError):  # noqa: N818 (an attempt, not a fault)
@@ -43,22 +44,23 @@ def install() -> None:
 
 @contextlib.contextmanager
 def armed() -> Iterator[None]:
-    """While scoring, the audit hook refuses. Raises `Refused` at the end if the scorer swallowed a refusal."""
-    global _armed, _refusals
-    _armed, _refusals = True, 0
+    """While scoring, the audit hook refuses. Raises `Refused` at the end even if the scorer swallowed a refusal, or
+    raised something else for it."""
+    global _armed
+    _refused.clear()
+    _armed = True
     try:
         yield
     finally:
         _armed = False
-    if _refusals:
-        raise Refused("a scorer tried something forbidden")
+        if _refused:
+            raise Refused(f"{_refused[0]} while scoring")
 
 
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
     if not _armed or not _is_refused(event, arguments):
         return
-    global _refusals
-    _refusals += 1
+    _refused.append(event)
     raise Refused(f"{event} while scoring")
 
 

@@ -6,6 +6,7 @@ question = task.question(seed=7, index=0)
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Final
 
@@ -16,13 +17,15 @@ from shoal.errors import UserError
 from shoal.tasks.data.task import data_task
 from shoal.tasks.larger import Larger
 from shoal.tasks.task import Task
+from shoal.tasks.verifiers.task import PREFIX, taskset_task
 
 OWN: Final[dict[str, Callable[..., Task]]] = {"larger": Larger, DATA: data_task}
 """Tasks of shoal's own, by their names. No task of reasoning-gym is called so."""
 
 
 def create_task(spec: TaskSpec) -> Task:
-    """The task that `spec` names: one of reasoning-gym's, one of `OWN`, or `module:attribute` with the parameters.
+    """The task that `spec` names: one of reasoning-gym's, one of `OWN`, a taskset of verifiers (`verifiers:MODULE`), or
+    `module:attribute` with the parameters.
 
     Raises `UserError` if there is no such task or if it refuses its parameters.
     """
@@ -31,7 +34,7 @@ def create_task(spec: TaskSpec) -> Task:
         from shoal.tasks.reasoning import ReasoningTask
 
         return ReasoningTask(spec.name, spec.parameters)
-    make = OWN.get(spec.name) or task_maker(spec.name)
+    make = OWN.get(spec.name) or _maker(spec.name)
     try:
         task = make(**spec.parameters)
     except (TypeError, ValueError, AssertionError) as error:
@@ -39,3 +42,9 @@ def create_task(spec: TaskSpec) -> Task:
     if not isinstance(task, Task):
         raise UserError(f"task {spec.name!r} is not a task: see shoal.tasks.Task for what it must have")
     return task
+
+
+def _maker(name: str) -> Callable[..., Task]:
+    if not name.startswith(PREFIX):
+        return task_maker(name)
+    return functools.partial(taskset_task, name.removeprefix(PREFIX))

@@ -1,0 +1,1 @@
+"""Tasksets of Prime Intellect's verifiers as tasks. See docs/guides/verifiers.md."""
