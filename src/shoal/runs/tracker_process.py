@@ -20,6 +20,7 @@ from typing import Any, Final, Literal, TextIO
 
 import msgspec
 
+from shoal.config.caches import alone
 from shoal.errors import UserError
 from shoal.runs.atomic import write_atomically
 from shoal.runs.tracker_rows import COLUMNS, TrackedRollout
@@ -233,32 +234,44 @@ def main() -> None:
     warnings.showwarning = on_warning
     file = Path(begin.folder) / f"{begin.tracker}.json"
     try:
-        memory = remembered(file)
-        new = memory.round < 0
-        if not memory.id and begin.tracker != "mlflow":  # whose server makes the ids
-            memory.id = f"{_slug(begin.run)[:40]}-{secrets.token_hex(3)}"
-        target = TARGETS[begin.tracker](begin, memory)
-        if new:
-            target.tracker.store_init_configuration(begin.config)
-        write_atomically(file, msgspec.json.encode(memory))
+        # one at a time: the process of a run that was killed still reports what it got, and a resumed run makes some
+        # of it again
+        with alone(file.with_suffix(".lock"), f"waiting for {begin.tracker}"):
+            target = _begun(begin, file)
+            reply("began", target.where)
+            for line in requests:
+                if not line.endswith(b"\n"):  # the parent was killed while it wrote
+                    break
+                try:
+                    _take(target, decode(line), file)
+                    reply("done")
+                except Exception as error:
+                    reply("failed", _said(error))
+            target.tracker.finish()
     except Exception as error:  # a tracker raises whatever it likes
         reply("refused", _said(error))
-        return
-    reply("began", target.where)
-    for line in requests:
-        report = decode(line)
-        try:
-            if report.late or report.round > memory.round:  # a resumed run makes some rounds again
-                target.log(report)
-                memory.round = max(memory.round, report.round)
-                write_atomically(file, msgspec.json.encode(memory))
-            reply("done")
-        except Exception as error:
-            reply("failed", _said(error))
-    try:
-        target.tracker.finish()
-    except Exception as error:
-        reply("refused", f"it cannot finish: {_said(error)}")
+
+
+def _begun(begin: Begin, file: Path) -> Target:
+    """The tracker with its run, which `file` remembers."""
+    memory = remembered(file)
+    new = memory.round < 0
+    if not memory.id and begin.tracker != "mlflow":  # whose server makes the ids
+        memory.id = f"{_slug(begin.run)[:40]}-{secrets.token_hex(3)}"
+    target = TARGETS[begin.tracker](begin, memory)
+    if new:
+        target.tracker.store_init_configuration(begin.config)
+    write_atomically(file, msgspec.json.encode(memory))
+    return target
+
+
+def _take(target: Target, report: Report, file: Path) -> None:
+    """Reports a round once: a resumed run makes some rounds again."""
+    memory = target.memory
+    if report.late or report.round > memory.round:
+        target.log(report)
+        memory.round = max(memory.round, report.round)
+        write_atomically(file, msgspec.json.encode(memory))
 
 
 def remembered(file: Path) -> Memory:
