@@ -15,6 +15,7 @@ import secrets
 import threading
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Literal, TextIO
 
@@ -23,7 +24,8 @@ import msgspec
 from shoal.config.caches import alone
 from shoal.errors import UserError
 from shoal.runs.atomic import write_atomically
-from shoal.runs.tracker_rows import COLUMNS, TrackedRollout
+from shoal.runs.folder import run_metrics
+from shoal.runs.tracker_rows import COLUMNS, TrackedRollout, tracked_metrics
 from shoal.sandbox.pipes import own_pipes
 from shoal.untrusted import printable, read_regular
 
@@ -48,6 +50,8 @@ class Begin(msgspec.Struct):
     group: str
     """What else belongs together with it: the swarm that it joined; or nothing."""
     config: dict[str, bool | int | float | str]
+    done: int = -1
+    """The round after which a resumed run goes on."""
 
 
 class Report(msgspec.Struct):
@@ -239,6 +243,11 @@ def main() -> None:
         with alone(file.with_suffix(".lock"), f"waiting for {begin.tracker}"):
             target = _begun(begin, file)
             reply("began", target.where)
+            try:
+                for report in _missed(begin, target.memory):
+                    _take(target, report, file)
+            except Exception as error:
+                reply("warned", f"it did not take what it had missed: {_said(error)}")
             for line in requests:
                 if not line.endswith(b"\n"):  # the parent was killed while it wrote
                     break
@@ -263,6 +272,17 @@ def _begun(begin: Begin, file: Path) -> Target:
         target.tracker.store_init_configuration(begin.config)
     write_atomically(file, msgspec.json.encode(memory))
     return target
+
+
+def _missed(begin: Begin, memory: Memory) -> Iterator[Report]:
+    """The metrics of rounds before this resumption that did not reach the tracker: they were on their way when the run
+    was killed, the tracker was down, or the run did not report to it."""
+    rounds: dict[int, list[dict[str, Any]]] = {}
+    for row in run_metrics(Path(begin.folder).parent) if memory.round < begin.done else []:
+        if memory.round < row["round"] <= begin.done:
+            rounds.setdefault(row["round"], []).append(row)
+    for round, rows in sorted(rounds.items()):
+        yield Report(round, tracked_metrics(rows))
 
 
 def _take(target: Target, report: Report, file: Path) -> None:

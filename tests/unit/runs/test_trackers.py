@@ -220,6 +220,20 @@ def test_what_a_killed_run_left_is_reported_once(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.slow
+def test_a_resumed_run_reports_what_a_tracker_has_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_wandb(tmp_path, monkeypatch, log=NOTE)
+    monkeypatch.chdir(tmp_path)
+    with Trackers(Config(report_to=["wandb"]), tmp_path) as killed:
+        killed.report(1, rows(1, "ada"))
+    known = [row for round in range(1, 5) for row in rows(round, "ada", "bob")]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in known))
+    with Trackers(Config(report_to=["wandb"]), tmp_path, done=3) as resumed:
+        resumed.report(4, rows(4, "ada"))
+    assert resumed.troubles == {}
+    assert (tmp_path / "log").read_text().split() == ["1", "2", "3", "4"]
+
+
+@pytest.mark.slow
 def test_a_report_that_was_cut_by_a_kill_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_wandb(tmp_path, monkeypatch, log=NOTE, finish="open('end', 'w')")
     begin = Begin("wandb", str(tmp_path), "one", "", {})
