@@ -101,7 +101,7 @@ def harness_table(harness: str, found: Mapping[str, Sequence[Figure]]) -> Table:
     for name in ("task", "metric"):
         table.add_column(name)
     for name in ("questions", *_labels(list(found))):
-        table.add_column(Text(printable(name)), justify="right")
+        table.add_column(Text(printable(name)), justify="right", overflow="fold")
     rows: dict[tuple[str, str], dict[str, Figure]] = {}
     for model, figures in found.items():
         for figure in figures:
