@@ -74,7 +74,7 @@ class Story:
     @property
     def settings(self) -> str:
         """What repeats the run, as TOML: without addresses, and with the last parts of paths."""
-        private = {"network": True, "report_to": True, "evaluation": {"judges"}}
+        private: dict[str, bool | set[str]] = {"network": True, "report_to": True, "evaluation": {"judges"}}
         settings = self.config.model_dump(exclude_defaults=True, exclude=private)
         if rewards := settings.get("rewards"):  # a kind is a default, and yet says which settings there are
             settings["rewards"] = [
