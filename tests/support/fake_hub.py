@@ -56,6 +56,7 @@ class _Handler(BaseHTTPRequestHandler):
                 for name, data in self.hub.repos[repo].items()
             ]
             whole = {"id": repo, "siblings": [{"rfilename": file["path"]} for file in files], "sha": "0" * 40}
+            whole["private"] = self.hub.private.get(repo, True)
             self._reply(200, files if "/tree/" in path else whole)
         else:
             self._reply(404, {"error": path})

@@ -27,8 +27,11 @@ OWN = {
     "k": "--k",
     "show": "--show",
     "config": "--config",
+    "data": "--data",
 }
 """What is for shoal's own tasks."""
+DECODING = ("max_completion_length", "temperature", "top_p", "engine", "endpoint_requests")
+"""The settings in [policy] that lm-eval has no use for: its tasks say how answers are decoded."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +45,9 @@ def check(args: argparse.Namespace) -> None:
     for name, flag in OWN.items():
         if vars(args).get(name):
             raise UserError(f"--harness has tasks of its own: leave out {flag}")
+    for name in DECODING:
+        if args.harness == "lm-eval" and f"policy.{name}" in vars(args):
+            raise UserError(f"tasks of lm-eval say how answers are decoded: leave out --{name.replace('_', '-')}")
     if not args.task:
         example = "--task arc_easy" if args.harness == "lm-eval" else "--task my_task.py"
         raise UserError(f"--harness {args.harness} needs at least one --task, such as {example}")
@@ -65,7 +71,7 @@ def harness_session(args: argparse.Namespace, config: Config) -> int:
         args.include_path,
         None if limit in (None, "auto") else int(config.evaluation.questions),
         None if examples in (None, "task") else int(config.tasks.examples),
-        config.seed,
+        config.seed if "seed" in given else None,
     )
     if "policy.max_completion_length" not in given:
         config = config.model_copy(
@@ -74,15 +80,18 @@ def harness_session(args: argparse.Namespace, config: Config) -> int:
     console = Console(stderr=args.json)
     config = fetch_models(config).resolved()
     found: dict[str, list[Figure]] = {}
-    for model in config.policy.model:
-        from shoal.runs.models import build_policy  # torch, only now
+    try:
+        for model in config.policy.model:
+            from shoal.runs.models import build_policy  # torch, only now
 
-        console.print(Text(f"{args.harness} asks {printable(model)}", style="dim"))
-        found[model] = measure(args.harness, build_policy(config, model), asked)
-    if args.json:
-        print(json.dumps(json_safe({"harness": args.harness, "models": [_object(*each) for each in found.items()]})))
-    else:
-        console.print(harness_table(args.harness, found))
+            console.print(Text(f"{args.harness} asks {printable(model)}", style="dim"))
+            found[model] = measure(args.harness, build_policy(config, model), asked)
+    finally:  # also what is known when a later model fails
+        if args.json and found:
+            models = [_object(*each) for each in found.items()]
+            print(json.dumps(json_safe({"harness": args.harness, "models": models})))
+        elif found:
+            console.print(harness_table(args.harness, found))
     return 0
 
 
@@ -91,8 +100,8 @@ def harness_table(harness: str, found: Mapping[str, Sequence[Figure]]) -> Table:
     table = Table(title=f"{harness}: ± standard error", box=None)
     for name in ("task", "metric"):
         table.add_column(name)
-    for name in ("questions", *map(_label, found)):
-        table.add_column(Text(printable(name)), justify="right")
+    for name in ("questions", *_labels(list(found))):
+        table.add_column(Text(printable(name)), justify="right", overflow="fold")
     rows: dict[tuple[str, str], dict[str, Figure]] = {}
     for model, figures in found.items():
         for figure in figures:
@@ -110,9 +119,13 @@ def _cell(figure: Figure | None) -> str:
     return f"{figure.value:.3f}" + ("" if figure.stderr is None else f" ± {figure.stderr:.3f}")
 
 
-def _label(model: str) -> str:
-    """A short name of a model: the last parts of its path."""
-    return model if is_endpoint(model) else "/".join(Path(model).parts[-2:])
+def _labels(models: Sequence[str]) -> list[str]:
+    """Short names of models: as many last parts of their paths as tell them apart, two at least."""
+    for count in range(2, max(len(Path(model).parts) for model in models) + 1):
+        labels = [model if is_endpoint(model) else "/".join(Path(model).parts[-count:]) for model in models]
+        if len(set(labels)) == len(labels):
+            return labels
+    return list(models)
 
 
 def _object(model: str, figures: Sequence[Figure]) -> dict[str, object]:

@@ -50,7 +50,8 @@ class Asked:
     """Questions of each task; None: all."""
     examples: int | None = None
     """Worked examples before each question; None: as the task says."""
-    seed: int = 0
+    seed: int | None = None
+    """None: the harness's own."""
 
 
 def check_harness(harness: str) -> None:

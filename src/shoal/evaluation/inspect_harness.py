@@ -76,7 +76,7 @@ def measure(policy: Policy, asked: Asked) -> list[Figure]:
         raise UserError("--harness inspect asks a model or an endpoint")
     if asked.include_path is not None or asked.examples is not None:
         raise UserError("--include-path and --examples are for --harness lm-eval")
-    model = get_model(f"shoal/{policy.name}", memoize=False, policy=policy, seed=asked.seed)
+    model = get_model(f"shoal/{policy.name}", memoize=False, policy=policy, seed=asked.seed or 0)
     usual = policy.sampling
     try:
         logs = inspect_eval(list(asked.tasks), model=model, limit=asked.limit, display="none", log_level="error")

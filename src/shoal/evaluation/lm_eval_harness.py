@@ -46,6 +46,8 @@ def measure(policy: Policy, asked: Asked) -> list[Figure]:
     if missing:
         raise UserError(f"lm-eval has no task {missing[0]!r}: `lm_eval ls tasks` has its own, --include-path yours")
     model = HarnessModel(policy)
+    kinds = ("random_seed", "numpy_random_seed", "torch_random_seed", "fewshot_random_seed")
+    seeds = {} if asked.seed is None else dict.fromkeys(kinds, asked.seed)
     try:
         found = simple_evaluate(
             model,
@@ -55,6 +57,7 @@ def measure(policy: Policy, asked: Asked) -> list[Figure]:
             limit=asked.limit,
             apply_chat_template=model.template is not None,
             log_samples=False,
+            **seeds,
         )
     except Exception as error:  # a task is somebody's code
         raise UserError(f"lm-eval failed: {type(error).__name__}: {printable(str(error), 300)}") from error

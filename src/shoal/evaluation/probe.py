@@ -111,12 +111,11 @@ def probe(
     question, and more while there are `seconds` left. `on_progress` hears how many questions each has had, and how long
     it took; it returns whether to go on. Raises `UserError` for tasks that cannot be made."""
     config = tasks.model_copy(update={"examples": "task", "answer": "task"})
-    specs = specs_of(tasks)
+    asked = [(spec, create_levels(spec)) for spec in specs_of(tasks)]
     found: dict[str, list[Found]] = {}
     entries: list[Found] = []
     config.tasks = []  # one set of tasks has them all: in another form it is another task
-    for name, spec in zip(labels([spec.name for spec in specs]), specs, strict=True):
-        levels = create_levels(spec)
+    for name, (spec, levels) in zip(labels([levels[0][0].name for _, levels in asked]), asked, strict=True):
         for way in ways_for([task for task, _ in levels]):
             config.tasks.append(way.of(spec))
             for label in at_levels(name, len(levels)):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 import torch
+from safetensors import SafetensorError, safe_open
 
 from shoal.errors import UserError
 from shoal.export.card import card_of
@@ -26,15 +27,14 @@ from shoal.export.licence import Origin, origin_of
 from shoal.export.modelfile import modelfile_of
 from shoal.export.sources import Source
 from shoal.export.story import Story, public_name, story_of
-from shoal.export.writing import check_files, check_folder, new_files, new_folder, scratch_beside, write_errors
-from shoal.policy.adapters import ADAPTER_CONFIG, base_name, is_adapters
+from shoal.export.writing import check_files, check_folder, new_files, new_folder, scratch_beside
+from shoal.policy.adapters import ADAPTER_CONFIG, MOST_BYTES, base_name, is_adapters
+from shoal.policy.failures import first_line
 from shoal.policy.loading import LanguageModel, load
 from shoal.untrusted import parse_json, read_regular
 
 CARD: Final = "README.md"
 ADAPTER_FILES: Final = (ADAPTER_CONFIG, "adapter_model.safetensors")
-MOST_BYTES: Final = 2**20
-"""Of the adapters' settings."""
 DEFAULT_KIND: Final = Kind.F16
 """Of a GGUF file whose name says none."""
 
@@ -121,7 +121,7 @@ def export(source: Source, target: Target, merge: bool, say: Callable[[str], Non
             if as_adapters and not origin.hub:
                 raise UserError("the adapters belong to a model that is not on the Hub: add --merge")
             room = Path(tempfile.gettempdir()) / target.name.replace("/", "-")
-            with write_errors(room), scratch_beside(room) as scratch:
+            with scratch_beside(room) as scratch:
                 _fill(scratch, source, story, origin, name, as_adapters, origin.hub, say)
                 say(f"uploading to {target.address}")
                 target.upload(scratch)
@@ -141,6 +141,7 @@ def _fill(
     """Writes the model and its card. `base`: what the adapters' own settings are to name, if another than now."""
     library: Literal["peft", "transformers"] = "peft" if as_adapters else "transformers"
     if as_adapters:
+        _check_adapters(Path(source.model))
         for file in ADAPTER_FILES:
             shutil.copyfile(Path(source.model) / file, folder / file)
         if base:
@@ -150,6 +151,16 @@ def _fill(
         say("writing the model")
         lm.save(folder)
     (folder / CARD).write_text(card_of(story, origin, name, library), encoding="utf-8")
+
+
+def _check_adapters(folder: Path) -> None:
+    """Raises `UserError` for adapters that nobody could load."""
+    weights = folder / ADAPTER_FILES[1]
+    try:
+        with safe_open(weights, "pt"):
+            pass
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"the adapters in '{folder}' cannot be read: {first_line(error)}") from error
 
 
 def _loaded(source: Source, say: Callable[[str], None]) -> LanguageModel:

@@ -44,7 +44,8 @@ class HubTarget:
 
     @classmethod
     def find(cls, name: str, public: bool) -> Self:
-        """Raises `UserError` if the name is none, the user is not logged in, or something is there already."""
+        """Raises `UserError` if the name is none, the user is not logged in, something is there already, or the
+        repository is empty and others see it who should not."""
         api = HfApi()
         with hub_errors(name, api):
             if huggingface_hub.get_token() is None:
@@ -52,11 +53,14 @@ class HubTarget:
             if "/" not in name:
                 name = f"{api.whoami()['name']}/{name}"
             try:
-                taken = set(api.list_repo_files(name)) - EMPTY
+                there = api.model_info(name)
             except RepositoryNotFoundError:
-                taken = set()
-        if taken:
+                return cls(api, name, public)
+        if {file.rfilename for file in there.siblings or ()} - EMPTY:
             raise UserError(f"{name} is on the Hub already and is not overwritten: choose another name")
+        if public == there.private:
+            kind, other = ("private", "leave out") if there.private else ("public", "add")
+            raise UserError(f"{name} is on the Hub already, empty and {kind}: {other} --public, or choose another name")
         return cls(api, name, public)
 
     @property

@@ -15,7 +15,7 @@ from typing import Any, Final
 import httpx2
 import huggingface_hub
 from huggingface_hub import HfApi
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled, RepositoryNotFoundError
 
 from shoal.config.policy import GUPPY, is_endpoint
 from shoal.policy.fetch import is_intact
@@ -53,7 +53,7 @@ def origin_of(model: str) -> Origin:
         return Origin(licence=_in_card(path))
     try:
         data: Any = HfApi().model_info(model, timeout=PATIENCE).card_data
-    except HFValidationError:
+    except (HFValidationError, RepositoryNotFoundError):  # a folder that is gone, or a name that the Hub does not have
         return Origin()
     except (HfHubHTTPError, OfflineModeIsEnabled, httpx2.HTTPError, OSError, ValueError):
         return Origin(model)

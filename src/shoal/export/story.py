@@ -25,7 +25,7 @@ from shoal.runs.folder import CONFIG, run_metrics
 from shoal.runs.tables import read_makers
 
 PREFIX: Final = "eval/pass@1"
-PATH: Final = re.compile(r"^(/|~|\\\\|[A-Za-z]:[\\/])")
+PATH: Final = re.compile(r"^(/|~|\.{1,2}[\\/]|\\\\|[A-Za-z]:[\\/])")
 """A text that is a path on somebody's machine."""
 URL: Final = re.compile(r"^\w+:/?/")
 
@@ -74,7 +74,8 @@ class Story:
     @property
     def settings(self) -> str:
         """What repeats the run, as TOML: without addresses, and with the last parts of paths."""
-        settings = self.config.model_dump(exclude_defaults=True, exclude={"network": True, "evaluation": {"judges"}})
+        private: dict[str, bool | set[str]] = {"network": True, "report_to": True, "evaluation": {"judges"}}
+        settings = self.config.model_dump(exclude_defaults=True, exclude=private)
         if rewards := settings.get("rewards"):  # a kind is a default, and yet says which settings there are
             settings["rewards"] = [
                 {"kind": s.kind, **told} for s, told in zip(self.config.rewards, rewards, strict=True)
@@ -117,7 +118,8 @@ def public_name(name: str) -> str:
     """The last part of a path; no address; anything else as it is."""
     if URL.match(name):
         return "an address"
-    return re.split(r"[\\/]", name.rstrip("\\/"))[-1] if PATH.match(name) or Path(name).exists() else name
+    is_path = PATH.match(name) or name.count("/") > 1 or Path(name).exists()
+    return re.split(r"[\\/]", name.rstrip("\\/"))[-1] if is_path else name
 
 
 def _public(value: Any) -> Any:

@@ -34,7 +34,7 @@ def check_files(files: list[Path]) -> None:
 @contextmanager
 def new_folder(out: Path) -> Iterator[Path]:
     """A folder that becomes `out` if the block does not raise, and vanishes if it does. Raises `UserError`."""
-    with write_errors(out), scratch_beside(out) as scratch:
+    with scratch_beside(out) as scratch:
         yield scratch
         for path in (*scratch.rglob("*"), scratch):
             sync(path)
@@ -46,7 +46,7 @@ def new_folder(out: Path) -> Iterator[Path]:
 @contextmanager
 def new_files(files: list[Path]) -> Iterator[Path]:
     """A folder whose files become `files`, which have the same names. Raises `UserError`."""
-    with write_errors(files[0]), scratch_beside(files[0]) as scratch:
+    with scratch_beside(files[0]) as scratch:
         yield scratch
         for path in scratch.iterdir():
             sync(path)
@@ -57,11 +57,13 @@ def new_files(files: list[Path]) -> Iterator[Path]:
 
 @contextmanager
 def scratch_beside(out: Path) -> Iterator[Path]:
-    """A hidden folder on the disk of `out`, which is gone afterwards."""
-    out.absolute().parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".tmp", dir=out.absolute().parent))
+    """A hidden folder on the disk of `out`, which is gone afterwards. Raises `UserError` for a failed write."""
+    with write_errors(out):
+        out.absolute().parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".tmp", dir=out.absolute().parent))
     try:
-        yield scratch
+        with write_errors(out):  # here, as a full disk is full until the folder is gone
+            yield scratch
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +10,12 @@ from typing import Any
 
 from shoal.errors import UserError
 from shoal.policy.failures import first_line
+from shoal.untrusted import parse_json, read_regular
 
 ADAPTER_CONFIG = "adapter_config.json"
 """The file that marks a folder of adapters."""
+MOST_BYTES = 2**20
+"""Of that file."""
 
 
 def is_adapters(folder: Path) -> bool:
@@ -24,7 +26,7 @@ def is_adapters(folder: Path) -> bool:
 def base_name(folder: Path) -> str:
     """The model that the adapters in `folder` belong to: a Hugging Face name, a path, or guppy."""
     try:
-        name = json.loads((folder / ADAPTER_CONFIG).read_text(encoding="utf-8"))["base_model_name_or_path"]
+        name = parse_json(read_regular(folder / ADAPTER_CONFIG, MOST_BYTES))["base_model_name_or_path"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{folder / ADAPTER_CONFIG} cannot be read: {first_line(error)}") from error
     if not name or not isinstance(name, str):

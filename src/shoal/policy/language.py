@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import cache
@@ -74,15 +75,19 @@ class LanguagePolicy:
     def name(self) -> str:
         return self.lm.name
 
+    @property
+    def context(self) -> int:
+        """The most tokens that the model reads, with its answer."""
+        return getattr(self.lm.model.config.get_text_config(), "max_position_embeddings", None) or sys.maxsize
+
     def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
         """`num_generations` completions for each question; the same `seed` gives the same ones."""
         prompts = [self.prompt_ids(question) for question in questions]
         prompt_length, answer_length = max(map(len, prompts), default=0), self.sampling.max_completion_length
         longest = prompt_length + answer_length
-        context = getattr(self.lm.model.config.get_text_config(), "max_position_embeddings", longest)
-        if longest > context:
+        if longest > self.context:
             raise UserError(
-                f"model '{self.name}' reads {context} tokens, but a question with its answer may take {longest}; "
+                f"model '{self.name}' reads {self.context} tokens, but a question with its answer may take {longest}; "
                 "lower --max-completion-length or --examples, or choose other tasks"
             )
         mine = self.ranks.mine(list(enumerate(prompts)))

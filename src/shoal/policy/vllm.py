@@ -70,6 +70,11 @@ class VLLMPolicy(LanguagePolicy):
             _engines[self.name] = self._llm
         self._llm = _engines[self.name]
 
+    @property
+    def context(self) -> int:
+        """The tokens that vLLM has room for."""
+        return int(self._llm.llm_engine.model_config.max_model_len)
+
     def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
         """`num_generations` completions for each question, with the log-probabilities that vLLM drew their tokens
         with. `hear` may end it at each token."""
@@ -77,11 +82,10 @@ class VLLMPolicy(LanguagePolicy):
             return []
         prompts = [self.prompt_ids(question) for question in questions]
         longest = max(map(len, prompts)) + self.sampling.max_completion_length
-        room = self._llm.llm_engine.model_config.max_model_len
-        if longest > room:
+        if longest > self.context:
             raise UserError(
-                f"vLLM has room for {room} tokens of model '{self.name}', but a question with its answer may take "
-                f"{longest}; lower --max-completion-length or --examples, or choose other tasks"
+                f"vLLM has room for {self.context} tokens of model '{self.name}', but a question with its answer may "
+                f"take {longest}; lower --max-completion-length or --examples, or choose other tasks"
             )
         drawn = num_generations if self.sampling.temperature else 1  # else all are alike
         outputs = self._decode(prompts, drawn, self.sampling, sorted(self.lm.stop_ids), seed)

@@ -90,7 +90,7 @@ class RunFolder:
         """The run in `path`, to go on with: call `latest` and `rewind` next."""
         if not (path / CONFIG).is_file():
             raise UserError(f"{path} is not the folder of a run (it has no {CONFIG}): nothing to resume")
-        return cls(path, locked(path))
+        return cls(path, locked(path, TRACKERS))  # wandb links to its last run
 
     def close(self) -> None:
         """Lets another process have the folder."""

@@ -18,10 +18,11 @@ if sys.platform != "win32":
 LOCK = ".lock"
 
 
-def locked(path: Path) -> BinaryIO:
+def locked(path: Path, linked: str = "") -> BinaryIO:
     """A file that keeps other processes out of the folder `path` until it is closed or this process ends.
 
-    Raises `UserError` if another process has the folder, or if anything in it is neither a file nor a folder.
+    Raises `UserError` if another process has the folder, or if anything in it is neither a file nor a folder. `linked`:
+    a folder in it where programs make links for people: these are removed.
     """
     with disk_errors(path):
         file = open_own(path / LOCK, os.O_RDWR)
@@ -36,7 +37,7 @@ def locked(path: Path) -> BinaryIO:
                 ) from None
             except OSError:
                 pass  # a network disk without locks: go on unguarded
-        _refuse_links(path)
+        _refuse_links(path, path / linked if linked else None)
     except BaseException:
         file.close()
         raise
@@ -60,8 +61,8 @@ def open_own(path: Path, flags: int) -> BinaryIO:
     return open(handle, "r+b" if flags & os.O_RDWR else "wb")
 
 
-def _refuse_links(path: Path) -> None:
-    """Raises `UserError` for anything below `path` that is neither a file nor a folder."""
+def _refuse_links(path: Path, linked: Path | None) -> None:
+    """Raises `UserError` for anything below `path` that is neither a file nor a folder. Removes links in `linked`."""
     waiting = [path]
     with disk_errors(path, "read"):
         while waiting:
@@ -69,5 +70,7 @@ def _refuse_links(path: Path) -> None:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(Path(entry.path))
+                    elif entry.is_symlink() and linked in Path(entry.path).parents:
+                        os.unlink(entry.path)
                     elif not entry.is_file(follow_symlinks=False):
                         raise UserError(f"{entry.path} is neither a file nor a folder: a run has no links or pipes")

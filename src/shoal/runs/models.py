@@ -33,6 +33,7 @@ from shoal.policy.loading import LanguageModel, display_name, load, load_base, s
 from shoal.policy.lora import add_adapters, restore_adapters
 from shoal.protocols import Policy
 from shoal.rollout import seed_of
+from shoal.runs.check_room import check_room
 from shoal.runs.cores import usable_cores
 
 SMALL: Final = 200_000_000
@@ -168,6 +169,7 @@ def make_policies(
             if sharded:  # a sharded model cannot be copied
                 del models[source]
         policies.append(language_policy(config, loaded, placement, ranks))
+    check_room(config, [policy for policy in policies if isinstance(policy, LanguagePolicy)])
     return policies
 
 

@@ -122,7 +122,8 @@ def execute(
             nodes = stack.enter_context(closing(Nodes(config, watcher.status, checkpoint, ranks)))
         else:
             nodes, watcher = _join(config, folder, watcher, checkpoint, ranks, identity, stack)
-        trackers = stack.enter_context(Trackers(config, folder.path, names, config.network.swarm if identity else ""))
+        group = config.network.swarm if identity else ""
+        trackers = stack.enter_context(Trackers(config, folder.path, names, group, nodes.round if resume else -1))
         run = Run(nodes, folder, watcher, checkpoint, trackers)
         if resume:  # with the rounds, threads and addresses that have changed
             write_atomically(folder.path / CONFIG, config.to_toml().encode())

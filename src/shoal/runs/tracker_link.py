@@ -126,7 +126,8 @@ class TrackerLink:
     def _read(self, stream: IO[bytes]) -> None:
         with stream:
             for line in stream:
-                self._take(msgspec.json.decode(line, type=Reply))
+                if line.endswith(b"\n"):  # else it was killed while it wrote
+                    self._take(msgspec.json.decode(line, type=Reply))
         assert self._process is not None
         code = self._process.wait()
         if not self._ended and not self._fatal:

@@ -15,14 +15,17 @@ import secrets
 import threading
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Literal, TextIO
 
 import msgspec
 
+from shoal.config.caches import alone
 from shoal.errors import UserError
 from shoal.runs.atomic import write_atomically
-from shoal.runs.tracker_rows import COLUMNS, TrackedRollout
+from shoal.runs.folder import run_metrics
+from shoal.runs.tracker_rows import COLUMNS, TrackedRollout, tracked_metrics
 from shoal.sandbox.pipes import own_pipes
 from shoal.untrusted import printable, read_regular
 
@@ -47,6 +50,8 @@ class Begin(msgspec.Struct):
     group: str
     """What else belongs together with it: the swarm that it joined; or nothing."""
     config: dict[str, bool | int | float | str]
+    done: int = -1
+    """The round after which a resumed run goes on."""
 
 
 class Report(msgspec.Struct):
@@ -233,32 +238,60 @@ def main() -> None:
     warnings.showwarning = on_warning
     file = Path(begin.folder) / f"{begin.tracker}.json"
     try:
-        memory = remembered(file)
-        new = memory.round < 0
-        if not memory.id and begin.tracker != "mlflow":  # whose server makes the ids
-            memory.id = f"{_slug(begin.run)[:40]}-{secrets.token_hex(3)}"
-        target = TARGETS[begin.tracker](begin, memory)
-        if new:
-            target.tracker.store_init_configuration(begin.config)
-        write_atomically(file, msgspec.json.encode(memory))
+        # one at a time: the process of a run that was killed still reports what it got, and a resumed run makes some
+        # of it again
+        with alone(file.with_suffix(".lock"), f"waiting for {begin.tracker}"):
+            target = _begun(begin, file)
+            reply("began", target.where)
+            try:
+                for report in _missed(begin, target.memory):
+                    _take(target, report, file)
+            except Exception as error:
+                reply("warned", f"it did not take what it had missed: {_said(error)}")
+            for line in requests:
+                if not line.endswith(b"\n"):  # the parent was killed while it wrote
+                    break
+                try:
+                    _take(target, decode(line), file)
+                    reply("done")
+                except Exception as error:
+                    reply("failed", _said(error))
+            target.tracker.finish()
     except Exception as error:  # a tracker raises whatever it likes
         reply("refused", _said(error))
-        return
-    reply("began", target.where)
-    for line in requests:
-        report = decode(line)
-        try:
-            if report.late or report.round > memory.round:  # a resumed run makes some rounds again
-                target.log(report)
-                memory.round = max(memory.round, report.round)
-                write_atomically(file, msgspec.json.encode(memory))
-            reply("done")
-        except Exception as error:
-            reply("failed", _said(error))
-    try:
-        target.tracker.finish()
-    except Exception as error:
-        reply("refused", f"it cannot finish: {_said(error)}")
+
+
+def _begun(begin: Begin, file: Path) -> Target:
+    """The tracker with its run, which `file` remembers."""
+    memory = remembered(file)
+    new = memory.round < 0
+    if not memory.id and begin.tracker != "mlflow":  # whose server makes the ids
+        memory.id = f"{_slug(begin.run)[:40]}-{secrets.token_hex(3)}"
+    target = TARGETS[begin.tracker](begin, memory)
+    if new:
+        target.tracker.store_init_configuration(begin.config)
+    write_atomically(file, msgspec.json.encode(memory))
+    return target
+
+
+def _missed(begin: Begin, memory: Memory) -> Iterator[Report]:
+    """The metrics of rounds before this resumption that did not reach the tracker: they were on their way when the run
+    was killed, the tracker was down, or the run did not report to it."""
+    rounds: dict[int, list[dict[str, Any]]] = {}
+    for row in run_metrics(Path(begin.folder).parent) if memory.round < begin.done else []:
+        if memory.round < row["round"] <= begin.done:
+            rounds.setdefault(row["round"], []).append(row)
+    for round, rows in sorted(rounds.items()):
+        yield Report(round, tracked_metrics(rows))
+
+
+def _take(target: Target, report: Report, file: Path) -> None:
+    """Reports a round once: a resumed run makes some rounds again."""
+    memory = target.memory
+    if report.late or report.round > memory.round:
+        target.log(report)
+        memory.round = max(memory.round, report.round)
+        write_atomically(file, msgspec.json.encode(memory))
 
 
 def remembered(file: Path) -> Memory:

@@ -20,11 +20,14 @@ import msgspec
 
 from shoal.node import RoundResult
 from shoal.rollout import Scored
+from shoal.untrusted import printable
 
 MOST: Final = 8
 """Rollouts of a round that are shown, of all nodes together."""
 LONGEST: Final = 4000
 """Characters of a text that are shown."""
+NAME: Final = 100
+"""Characters of a name that are shown."""
 VISIBLE: Final = "\n\t"
 """Characters that are kept although they are not printable."""
 
@@ -82,9 +85,9 @@ def _rows(node: str, group: Sequence[Scored]) -> Iterator[TrackedRollout]:
     for scored in group:
         for completion, reward in islice(zip(scored.rollout.completions, scored.rewards, strict=False), 1):
             yield TrackedRollout(
-                visible(node),
-                visible(scored.rollout.node),
-                visible(scored.question.id.task),
+                printable(node, NAME),
+                printable(scored.rollout.node, NAME),
+                printable(scored.question.id.task, NAME),
                 visible(scored.question.text),
                 visible(completion.text),
                 reward,

@@ -32,8 +32,11 @@ Settings = dict[str, bool | int | float | str]
 class Trackers:
     """The trackers that a run reports to. Close them."""
 
-    def __init__(self, config: Config, folder: Path, nodes: Sequence[str] = (), group: str = "") -> None:
-        """`folder`: of the run. `group`: the swarm that its node joined."""
+    def __init__(
+        self, config: Config, folder: Path, nodes: Sequence[str] = (), group: str = "", done: int = -1
+    ) -> None:
+        """`folder`: of the run. `group`: the swarm that its node joined. `done`: the round after which a resumed run
+        goes on: a tracker gets the metrics in the folder that it has missed."""
         self._trackers: list[TrackerLink] = []
         self._folder = folder / TRACKERS
         if config.report_to:
@@ -42,7 +45,7 @@ class Trackers:
         run = folder.absolute().name + (f"-{nodes[0]}" if group else "")
         settings = tracked_config(config) | {"nodes": ", ".join(nodes)}
         for name in config.report_to:
-            self._trackers.append(TrackerLink(Begin(name, str(self._folder.absolute()), run, group, settings)))
+            self._trackers.append(TrackerLink(Begin(name, str(self._folder.absolute()), run, group, settings, done)))
 
     def report(
         self,

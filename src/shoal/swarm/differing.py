@@ -55,7 +55,7 @@ class Differing:
         for name, version, config in self._own:
             if question.task == name and question.version != version:
                 return (
-                    f"has another {name!r}, which is refused: {printable(question.version, SHOWN)} there, "
+                    f"has another {name!r}, which is refused: {printable(question.version[:SHOWN])} there, "
                     f"{version[:SHOWN]} here"
                 )
             if question.task == name and question.config != config:

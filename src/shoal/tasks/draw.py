@@ -22,7 +22,7 @@ from shoal.rollout import Message, Question, QuestionId, canonical, hash_of, see
 from shoal.tasks.examples import worked_examples
 from shoal.tasks.ladders import create_levels
 from shoal.tasks.suites import specs_of
-from shoal.tasks.task import MAX_INDEX, Split, Task, Verifiable
+from shoal.tasks.task import MAX_INDEX, Bounded, Split, Task, Verifiable
 
 HELD_OUT = 0.2
 """The share of all questions, by a hash of their text, that is never trained on. All nodes hold out the same ones."""
@@ -117,6 +117,14 @@ class Tasks:
         """The first training question of the task with this label under `seed`. Raises as `draw`."""
         return self._first(self._labelled[label], seed)
 
+    def longest(self) -> dict[str, list[Question]]:
+        """The longest questions of each task that knows them, by its label. Their ids are of none."""
+        return {
+            label: [self._asked(source, question.id, question.prompt) for question in source.task.longest()]
+            for label, source in self._labelled.items()
+            if isinstance(source.task, Bounded)
+        }
+
     def made(self, label: str, seed: int, index: int) -> Question:
         """Question `index` under `seed` of the task with this label, training or held out."""
         return self._question(self._labelled[label], seed, index)
@@ -185,8 +193,10 @@ class Tasks:
 
     def _make(self, identity: QuestionId) -> Question:
         source = self._source(identity)
-        question = source.task.question(identity.seed, identity.index)
-        prompt = question.prompt
+        return self._asked(source, identity, source.task.question(identity.seed, identity.index).prompt)
+
+    def _asked(self, source: _Source, identity: QuestionId, prompt: tuple[Message, ...]) -> Question:
+        """A task's question as the settings ask it."""
         if source.spec.system_prompt:  # in place of the question's own
             own = (message for message in prompt if message.role != "system")
             prompt = (Message("system", source.spec.system_prompt), *own)

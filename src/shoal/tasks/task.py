@@ -54,6 +54,15 @@ class Split(Task, Protocol):
 
 
 @runtime_checkable
+class Bounded(Task, Protocol):
+    """A task that knows its longest questions."""
+
+    def longest(self) -> list[Question]:
+        """Some of them. What they are asked with counts, and not their ids."""
+        ...
+
+
+@runtime_checkable
 class Verifiable(Task, Protocol):
     """A task that may be without right answers, so that rewards alone judge its answers."""
 

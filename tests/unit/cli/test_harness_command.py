@@ -9,7 +9,8 @@ from rich.console import Console
 
 from shoal.cli.harness import harness_table
 from shoal.cli.main import main
-from shoal.evaluation.harness import Figure
+from shoal.evaluation.harness import Asked, Figure
+from shoal.protocols import Policy
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +26,9 @@ def _not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--harness lm-eval", "--harness lm-eval needs at least one --task, such as --task arc_easy"),
         ("--harness inspect --task a --suite reef", "--harness has tasks of its own: leave out --suite"),
         ("--harness inspect --task a --k 2", "leave out --k"),
+        ("--harness inspect --task a --data gsm8k", "leave out --data"),
+        ("--harness lm-eval --task a --temperature 0.5", "leave out --temperature"),
+        ("--harness lm-eval --task a --max-completion-length 9", "leave out --max-completion-length"),
         ("--harness lm-eval --task a --include-path nowhere", "there is no such folder"),
         ("--harness lm-eval --task a --include-path .", "add --allow-code if you trust it"),
         ("--harness helm --task a", "invalid choice: 'helm'"),
@@ -55,3 +59,28 @@ def test_the_table_has_a_column_for_each_model() -> None:
     assert lines[2] == ["sums", "exact_match", "8", "0.250", "±", "0.164", "0.500", "±", "0.189", "-"]
     assert lines[3] == ["sums", "f1", "8", "0.500", "-", "-"]
     assert lines[4] == ["[bold]x?[2J", "acc", "-", "-", "1.000", "±", "0.000"]
+
+
+def test_models_of_two_runs_have_names_that_differ() -> None:
+    rounds = "checkpoints/round-000060/node-1"
+    found = {f"runs/{run}/{rounds}": [Figure("sums", "acc", 8, 0.5, None)] for run in ("one", "two")}
+    console = Console(width=150)
+    with console.capture() as capture:
+        console.print(harness_table("lm-eval", found))
+    assert f"one/{rounds}" in capture.get()
+    assert f"two/{rounds}" in capture.get()
+
+
+def test_what_is_known_is_shown_when_a_later_model_fails(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(harness: str, policy: Policy, asked: Asked) -> list[Figure]:
+        assert asked.seed is None, "the harness's own, unless the user says one"
+        return [Figure("sums", "acc", 8, 0.5, None)]
+
+    monkeypatch.setattr("shoal.evaluation.harness.find_spec", lambda name: True)
+    monkeypatch.setattr("shoal.cli.harness.measure", measure)
+    assert main(["eval", "guppy", "http://127.0.0.1:9/v1", "--harness", "inspect", "--task", "a"]) == 2
+    said = capsys.readouterr()
+    assert "0.500" in said.out
+    assert said.err.startswith("shoal: the endpoint http://127.0.0.1:9/v1 does not answer")

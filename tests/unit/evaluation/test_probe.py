@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from data_files import SUMS, data_config, write
 
 from shoal.config.answer_form import in_form
 from shoal.config.tasks import TasksConfig, TaskSpec
@@ -80,6 +84,12 @@ def test_words_are_not_asked_for_as_numbers() -> None:
     assert {way.answer for way in ways_for([create_task(WORDS)])} == {"whole", "tag"}
     assert {way.answer for way in ways_for([create_task(SUM)])} == {"whole", "tag", "last_number"}
     assert {way.answer for way in ways_for([create_task(SUM), create_task(WORDS)])} == {"whole", "tag"}
+
+
+def test_a_data_set_is_called_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    config = data_config(write(tmp_path / "quiz.jsonl", SUMS))
+    assert set(probe(Model(answered), config, 2, 0.0, 0)) == {"quiz"}
 
 
 def test_the_plainest_of_equal_ways_is_recommended() -> None:

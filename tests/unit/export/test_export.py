@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -95,7 +96,16 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("shoal.export.gguf_file.gguf.GGUFWriter.write_tensor_data", full)
+    def short(*_: Any, **__: Any) -> None:
+        """What numpy says of a full disk."""
+        raise OSError("16384 requested and 8032 written")
+
+    def free(place: Path) -> SimpleNamespace:
+        """A disk that is full as long as what was written is there."""
+        return SimpleNamespace(free=0 if list(tmp_path.glob(".*.tmp")) else 1 << 40)
+
+    monkeypatch.setattr("shoal.export.writing.shutil.disk_usage", free)
+    monkeypatch.setattr("shoal.export.gguf_file.gguf.GGUFWriter.write_tensor_data", short)
     monkeypatch.setattr("shoal.policy.loading.LanguageModel.save", full)
     assert "the disk is full" in said(capsys, "export", run, "--to", target)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,19 @@ def test_mistakes(tmp_path: Path, data: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         shoal.run(data=data, out=tmp_path / "run", rounds=1)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_question_that_no_node_can_read_is_said_at_the_start(tmp_path: Path) -> None:
+    path = write(tmp_path / "q.jsonl", [*SUMS, {"prompt": "1 " * 2000, "answer": "1"}])
+    with pytest.raises(
+        UserError, match=r"the longest question of the data set 'q' takes [\d,]+ tokens.*'guppy'"
+    ) as said:
+        shoal.run(data=path, rounds=1, out=tmp_path / "run", **SETTINGS)
+    assert not (tmp_path / "run").exists()
+    fit = re.search(r"most_characters = (\d+)", str(said.value))
+    assert fit
+    data = {"path": str(path), "most_characters": int(fit[1])}
+    assert shoal.run(data=data, rounds=1, out=tmp_path / "run", **SETTINGS).finished
 
 
 def test_a_function_that_others_cannot_find() -> None:

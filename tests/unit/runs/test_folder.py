@@ -61,6 +61,22 @@ def rounds_of_rollouts(path: Path) -> list[int]:
     return sorted(pandas.read_parquet(path / "rollouts.parquet")["round"])
 
 
+def test_links_that_trackers_make_do_not_keep_a_run_from_being_resumed(tmp_path: Path) -> None:
+    run, mine = tmp_path / "run", tmp_path / "mine"
+    mine.write_text("mine")
+    with RunFolder.create(run, "seed = 1\n") as folder:
+        play(folder, range(1, 2))
+        (run / "trackers" / "wandb").mkdir(parents=True)
+        (run / "trackers" / "wandb" / "latest-run").symlink_to(mine)
+    RunFolder.open(run).close()
+    assert not (run / "trackers" / "wandb" / "latest-run").is_symlink()
+    assert mine.read_text() == "mine"
+    shutil.rmtree(run / "trackers")
+    (run / "trackers").symlink_to(tmp_path)
+    with pytest.raises(UserError, match="trackers is neither a file nor a folder"):
+        RunFolder.open(run)
+
+
 def test_a_run_and_its_resumption(tmp_path: Path) -> None:
     run = tmp_path / "deep" / "run"
     with RunFolder.create(run, "seed = 1\n") as folder:

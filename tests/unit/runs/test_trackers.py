@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import signal
 import struct
 import subprocess
@@ -24,8 +25,8 @@ from shoal.errors import UserError
 from shoal.node import RoundResult
 from shoal.protocols import UpdateResult
 from shoal.rollout import Completion, Scored
-from shoal.runs.tracker_link import WAITING
-from shoal.runs.tracker_process import Memory, remembered
+from shoal.runs.tracker_link import COMMAND, WAITING
+from shoal.runs.tracker_process import Begin, Memory, Report, remembered
 from shoal.runs.tracker_rows import LONGEST, MOST, tracked_metrics, tracked_name, tracked_rollouts
 from shoal.runs.trackers import Trackers, tracked_config
 
@@ -128,7 +129,7 @@ Table = SimpleNamespace
 class Run:
     url, dir = "https://example.org/run", "."
     def define_metric(self, *names, **options): pass
-    def finish(self): pass
+    def finish(self): {finish}
     def log(self, values, step=None):
         print("noise", flush=True)
         {log}
@@ -139,9 +140,12 @@ def init(**options):
 """
 
 
-def fake_wandb(folder: Path, monkeypatch: pytest.MonkeyPatch, init: str = "pass", log: str = "pass") -> None:
+def fake_wandb(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, init: str = "pass", log: str = "pass", finish: str = "pass"
+) -> None:
     """Makes a tracker that does as it is told when a run begins and when a round comes."""
-    (folder / "wandb.py").write_text(FAKE.replace("{init}", init).replace("{log}", log))
+    text = FAKE.replace("{init}", init).replace("{log}", log).replace("{finish}", finish)
+    (folder / "wandb.py").write_text(text)
     monkeypatch.syspath_prepend(folder)
 
 
@@ -192,6 +196,55 @@ def test_a_stopped_process_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pyt
         trackers.report(round, rows(round, "ada"), [("ada", result("x" * 9999))])
     trackers.close(limit=0.1)
     assert "no answer" in trackers.troubles["wandb"]
+
+
+NOTE = "print(values['round'], file=open('log', 'a'))"
+BUSY = f"[time.sleep(0.02) for _ in iter(lambda: os.path.exists('go'), True)]; {NOTE}"
+
+
+@pytest.mark.slow
+def test_what_a_killed_run_left_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tracker's process outlives the run for a while; the resumed run makes the same rounds again."""
+    fake_wandb(tmp_path, monkeypatch, log=BUSY)
+    monkeypatch.chdir(tmp_path)
+    killed, resumed = (Trackers(Config(report_to=["wandb"]), tmp_path) for _ in range(2))
+    for round in (1, 2):
+        killed.report(round, rows(round, "ada"))
+    for round in (1, 2, 3):
+        resumed.report(round, rows(round, "ada"))
+    (tmp_path / "go").touch()
+    for trackers in (killed, resumed):
+        trackers.close()
+        assert trackers.troubles == {}
+    assert (tmp_path / "log").read_text().split() == ["1", "2", "3"]
+
+
+@pytest.mark.slow
+def test_a_resumed_run_reports_what_a_tracker_has_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_wandb(tmp_path, monkeypatch, log=NOTE)
+    monkeypatch.chdir(tmp_path)
+    with Trackers(Config(report_to=["wandb"]), tmp_path) as killed:
+        killed.report(1, rows(1, "ada"))
+    known = [row for round in range(1, 5) for row in rows(round, "ada", "bob")]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in known))
+    with Trackers(Config(report_to=["wandb"]), tmp_path, done=3) as resumed:
+        resumed.report(4, rows(4, "ada"))
+    assert resumed.troubles == {}
+    assert (tmp_path / "log").read_text().split() == ["1", "2", "3", "4"]
+
+
+@pytest.mark.slow
+def test_a_report_that_was_cut_by_a_kill_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_wandb(tmp_path, monkeypatch, log=NOTE, finish="open('end', 'w')")
+    begin = Begin("wandb", str(tmp_path), "one", "", {})
+    lines = [msgspec.json.encode(each) + b"\n" for each in (begin, Report(1, {}), Report(2, {"reward": 1.0}))]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    said = subprocess.run(
+        COMMAND, input=b"".join(lines)[:-20], capture_output=True, env=environment, cwd=tmp_path, check=True
+    )
+    assert [json.loads(line)["kind"] for line in said.stdout.splitlines()] == ["began", "done"]
+    assert (tmp_path / "log").read_text().split() == ["1"]
+    assert (tmp_path / "end").exists(), "the tracker ends as usual"
 
 
 @pytest.mark.slow

@@ -73,7 +73,7 @@ def test_a_peers_text_for_a_row_is_never_taken(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("question", "part"),
     [
-        (("sums", "bbbb" * 8, "dddd" * 8), "bbbbbbbbbbb… there, aaaaaaaaaaaa here"),
+        (("sums", "bbbb" * 8, "dddd" * 8), "bbbbbbbbbbbb there, aaaaaaaaaaaa here"),
         (("sums", "aaaa" * 8, "dddd" * 8), "asks 'sums' in another way"),
         (("zoo", "aaaa" * 8, "cccc" * 8), "calls your 'sums' by another name, and is refused: give it the name 'zoo'"),
         (("zoo", "eeee" * 8, "cccc" * 8), ""),

@@ -26,11 +26,11 @@ from shoal.errors import UserError
 from shoal.rollout import hash_of
 from shoal.tasks.data.rows import Layout, LongerThanWanted, Row, Unusable
 from shoal.tasks.data.scores import kind_of
-from shoal.tasks.data.sources import Part, is_place, parts_of, state_of
+from shoal.tasks.data.sources import Block, Part, is_place, parts_of, state_of
 from shoal.tasks.data.spec import DataSpec
 from shoal.tasks.data.store import INFO, Info, Writer, read_info
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Of the cache: what another one wrote is made again."""
 MOST_SKIPPED: Final = 0.1
 """The share of rows that may be unusable. More of them mean that something else is wrong."""
@@ -68,7 +68,11 @@ def prepared(spec: DataSpec) -> tuple[Path, Info]:
                 f"no space is left for {spec.path} in {cache_folder('data')}: free some, or set XDG_CACHE_HOME to a "
                 "folder with more"
             ) from error
-        raise UserError(f"cannot read {spec.path}: {error.strerror or error}") from error
+        if str(error.filename or "").startswith(str(cache_folder("data"))):
+            raise UserError(
+                f"cannot write {cache_folder('data')}: {error.strerror}; set XDG_CACHE_HOME to a folder of your own"
+            ) from error
+        raise UserError(f"cannot read {spec.path} into {cache_folder('data')}: {error.strerror or error}") from error
 
 
 def _build(spec: DataSpec, folder: Path) -> Info:
@@ -96,19 +100,20 @@ def _read(spec: DataSpec, sides: dict[bool, Part | None], room: Path, hear: Hear
     skipped, wrong, first = 0, 0, ""
     try:
         for held_out, part in sides.items():
-            for block in part.blocks() if part else ():
+            if part is None:
+                continue
+            for block in part.blocks():
+                layout = layout or _layout(spec, block, part.name)
                 for number, raw in block.rows:
                     try:
-                        if layout is None:
-                            layout = _layout(spec, raw, part.name if part else "")
-                        row = layout.row(raw)
+                        row = (layout or Layout("", "", "")).row(raw)
                         writer.add(row, held_out)
                         _note(row, columns, kinds)
                     except Unusable as reason:
                         skipped += 1
                         wrong += not isinstance(reason, LongerThanWanted)
-                        first = first or f"row {number} of {part.name if part else ''} {reason}"
-                hear(part.name if part else "", block.share, sum(writer.counts.values()))
+                        first = first or f"row {number} of {part.name} {reason}"
+                hear(part.name, block.share, sum(writer.counts.values()))
         writer.close()
     finally:
         writer.abandon()
@@ -130,16 +135,14 @@ def _read(spec: DataSpec, sides: dict[bool, Part | None], room: Path, hear: Hear
         score=kinds.pop() if len(kinds) == 1 else "exact",
         skipped=skipped,
         first=first,
+        longest=writer.longest,
     )
 
 
-def _layout(spec: DataSpec, raw: object, name: str) -> Layout:
-    """The layout that the first readable row shows."""
-    if isinstance(raw, Unusable):
-        raise raw
-    if not isinstance(raw, dict):
-        raise Unusable("is not an object with columns")
-    return Layout.of(spec, list(map(str, raw)), name)
+def _layout(spec: DataSpec, block: Block, name: str) -> Layout | None:
+    """The layout that the rows of a block show together: one of them may lack a column. None without readable rows."""
+    columns = dict.fromkeys(str(column) for _, raw in block.rows if isinstance(raw, dict) for column in raw)
+    return Layout.of(spec, list(columns), name) if columns else None
 
 
 def _note(row: Row, columns: dict[str, None], kinds: set[str]) -> None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from math import isfinite
 from typing import Any, Final
 
 import msgspec
@@ -26,6 +28,8 @@ MOST_CHARACTERS: Final = 100_000
 MOST_BYTES: Final = 2**20
 """Of a row with all its columns."""
 MOST_TURNS: Final = 1000
+MOST_BITS: Final = 63
+"""Of a whole number that is kept as such."""
 ROLES: Final = ("system", "user", "assistant")
 
 
@@ -100,8 +104,9 @@ class Layout:
             answer = None
         else:
             answer = _answer(_field(raw, self.answer), self.answer, self.gold)
-            if columns.get(self.answer) == answer:
-                del columns[self.answer]  # it is kept once
+            value = columns.get(self.answer)
+            if value == answer or (isinstance(value, int) and value.bit_length() > MOST_BITS):
+                del columns[self.answer]  # it is kept once, as text
         size = len(answer or "") + (len(prompt) if isinstance(prompt, str) else sum(len(text) for _, text in prompt))
         if size > MOST_CHARACTERS:
             raise Unusable(f"has {size:,} characters in question and answer, and {MOST_CHARACTERS:,} are the most")
@@ -162,11 +167,8 @@ def _prompt(value: Any, column: str) -> str | list[tuple[str, str]]:
 def _answer(value: Any, column: str, gold: str) -> str:
     if isinstance(value, bool):
         value = "true" if value else "false"
-    elif isinstance(value, int | float):
-        try:
-            value = str(value)
-        except ValueError:  # Python writes no numbers of more than 4300 digits
-            raise Unusable(f"has too long a number in {column!r}") from None
+    elif isinstance(value, int | float | Decimal):
+        value = _number(value, column)
     if value is None or value == "":
         raise Unusable(f"has no {column!r}")
     if not isinstance(value, str):
@@ -175,6 +177,18 @@ def _answer(value: Any, column: str, gold: str) -> str:
     if not answer:
         raise Unusable(f"has no right answer in {column!r}" + (f" in the form {gold!r}" if gold != "whole" else ""))
     return answer
+
+
+def _number(value: int | float | Decimal, column: str) -> str:
+    """A number in digits alone: 1e+16 would be read as 16."""
+    try:
+        if isinstance(value, int):
+            return str(value)
+        if not isfinite(value):  # what tables have where a number is missing
+            raise Unusable(f"has no number in {column!r}")
+        return f"{Decimal(str(value)):f}"
+    except ValueError:  # Python writes no whole numbers of more than 4300 digits
+        raise Unusable(f"has too long a number in {column!r}") from None
 
 
 def _encodable(text: str, column: str) -> str:

@@ -45,7 +45,8 @@ def score(kind: str, said: str, right: str) -> float:
             number = number_in(said)
             return float(number is not None and number == number_in(right))
         case "choice":
-            return float(letter_in(said) == letter_in(right))
+            letter = letter_in(right)
+            return float(letter != "" and letter_in(said) == letter)
         case "math":
             return float(equal(right, said))
     raise ValueError(kind)

@@ -167,6 +167,7 @@ def _decoded(line: bytes) -> Any:
 def _csv(delimiter: str, path: Path) -> Iterator[Block]:
     size = max(1, path.stat().st_size)
     number = 0
+    csv.field_size_limit(MOST_BYTES)  # a longer text than its usual limit is a row that is left out, not an error
     try:
         with open_regular(path) as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as text:
             lines = csv.reader(iter(lambda: _line(text), ""), delimiter=delimiter, strict=True)

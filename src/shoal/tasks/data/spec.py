@@ -77,6 +77,8 @@ def data_spec(parameters: Mapping[str, Any]) -> DataSpec:
         check_form(spec.gold)
     except (msgspec.ValidationError, ValueError) as error:
         raise UserError(f"parameters of a data set: {error}") from error
+    except OSError as error:  # a name that no file can have
+        raise UserError(f"path of a data set: {error.strerror}") from error
     if spec.most_characters < 0:
         raise UserError("most_characters of a data set is at least 0")
     if not spec.path:

@@ -1,8 +1,8 @@
 """The rows of a data set in the cache, of which only those that are asked for are in memory.
 
-    with Writer(folder) as writer:
-        writer.add(row, held_out=False)
-    info = writer.close(...)
+    writer = Writer(folder)
+    writer.add(row, held_out=False)
+    writer.close()
     rows = Rows(folder)
     rows[3].answer
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import bisect
 import hashlib
+import heapq
 import mmap
 import struct
 from array import array
@@ -29,6 +30,8 @@ ROWS: Final = "rows.bin"
 PLACES: Final = "rows.idx"
 TEXTS: Final = "texts.idx"
 INFO: Final = "info.json"
+LONGEST: Final = 8
+"""Questions that are known as the longest."""
 _PAIR: Final = struct.Struct("=QQ")
 
 
@@ -55,6 +58,8 @@ class Info(msgspec.Struct, frozen=True):
     """Rows that could not be used."""
     first: str
     """Why, of the first of them."""
+    longest: list[int]
+    """The numbers of the longest questions."""
 
 
 class Writer:
@@ -65,6 +70,8 @@ class Writer:
         self.counts = {False: 0, True: 0}
         self._hashes = {side: hashlib.blake2b(digest_size=16) for side in self.counts}
         self._texts = array("Q")
+        self._longest: list[tuple[int, int]] = []
+        """The bytes and the number of each of the longest questions, as a heap."""
         self._place = 0
         self._rows: BinaryIO = (folder / ROWS).open("wb")
         self._places: BinaryIO = (folder / PLACES).open("wb")
@@ -77,6 +84,10 @@ class Writer:
         self._place += len(data)
         self._places.write(self._place.to_bytes(8, _ORDER))
         self._hashes[held_out].update(identified(row))
+        size = sum(len(text.encode()) for _, text in row.turns)
+        heapq.heappush(self._longest, (size, sum(self.counts.values())))
+        if len(self._longest) > LONGEST:
+            heapq.heappop(self._longest)
         self.counts[held_out] += 1
         if held_out:
             self._texts.append(text_hash(row.text))
@@ -86,6 +97,11 @@ class Writer:
         """The hash of what was added so far."""
         sides = b"".join(self._hashes[side].digest() for side in (False, True))
         return hashlib.blake2b(sides, digest_size=16).hexdigest()
+
+    @property
+    def longest(self) -> list[int]:
+        """The numbers of the longest questions that were added so far."""
+        return sorted(number for _, number in self._longest)
 
     def close(self) -> None:
         """Writes what is left, but for `info.json`."""

@@ -80,6 +80,11 @@ class DataTask:
         identity = QuestionId(self.name, self.version, self.config, seed, index)
         return Question(identity, self._row(seed, index).messages)
 
+    def longest(self) -> list[Question]:
+        """The longest questions. Their ids are of none."""
+        identity = QuestionId(self.name, self.version, self.config, 0, 0)
+        return [Question(identity, self._rows[number].messages) for number in self.info.longest]
+
     def answer(self, question: QuestionId) -> str | None:
         """The right answer; None in a data set without right answers."""
         return self._row(question.seed, question.index).answer

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import tempfile
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from shoal.errors import UserError
 from shoal.tasks import Tasks
 from shoal.tasks.data.rows import Layout, Row, Unusable, encoded, identified
+from shoal.tasks.data.scores import score
 from shoal.tasks.data.sources import parts_of
 from shoal.tasks.data.spec import data_spec
 from shoal.tasks.data.store import Rows, Writer
@@ -108,6 +111,7 @@ def lines(path: Path, *rows: str) -> Path:
         ('{"answer": "1"}', "has no 'prompt'"),
         ('{"prompt": "a"}', "has no 'answer'"),
         ('{"prompt": "a", "answer": " "}', "has no right answer in 'answer'"),
+        ('{"prompt": "a", "answer": ' + "1" * 5000 + "}", "row 101 of q.jsonl"),
         ('{"prompt": 7, "answer": "1"}', "has a number in 'prompt'"),
         ('{"prompt": "a", "answer": {"x": 1}}', "has an object in 'answer'"),
         ('{"prompt": [{"role": "tool", "content": "x"}], "answer": "1"}', "without a role"),
@@ -129,6 +133,45 @@ def test_a_row_that_cannot_be_used_is_left_out_and_named(tmp_path: Path, row: st
     assert "last" in {task.question(seed, 0).text for seed in range(2000)}
 
 
+@pytest.mark.parametrize("row", [{"prompt": "x" * 300_000, "answer": "1"}, {"prompt": "x", "answer": "1" * 200_000}])
+def test_a_long_text_in_a_csv_file_is_a_row_that_is_left_out(tmp_path: Path, row: dict[str, str]) -> None:
+    info = data_task(path=str(write(tmp_path / "q.csv", [*SUMS, row, SUMS[0]]))).info
+    assert (info.train, info.skipped) == (101, 1)
+    assert "row 101 of q.csv" in info.first
+
+
+@pytest.mark.parametrize("first", [{"prompt": "first"}, {"version": 1}])
+def test_a_first_row_without_a_column_is_one_row_that_is_left_out(tmp_path: Path, first: dict[str, Any]) -> None:
+    task = data_task(path=str(write(tmp_path / "q.jsonl", [first, *SUMS])))
+    assert (task.info.train, task.info.skipped, task.info.answer) == (100, 1, "answer")
+    assert task.info.first.startswith("row 1 of q.jsonl has no ")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1e16, "10000000000000000"),
+        (0.00001, "0.00001"),
+        (12.0, "12.0"),
+        (Decimal("1.50"), "1.50"),
+        (2**100, str(2**100)),
+        (math.nan, None),
+        (math.inf, None),
+        (Decimal("NaN"), None),
+    ],
+)
+def test_numbers_are_their_digits(value: Any, text: str | None) -> None:
+    raw = {"prompt": "a", "answer": value}
+    if text is None:  # as tables have it where a number is missing
+        with pytest.raises(Unusable, match="has no number in 'answer'"):
+            LAYOUT.row(raw)
+    else:
+        row = LAYOUT.row(raw)
+        assert row.answer == text
+        assert encoded(row)
+        assert score("number", f"It is {text}.", text) == 1.0
+
+
 def test_many_such_rows_are_refused(tmp_path: Path) -> None:
     path = lines(tmp_path / "q.jsonl", *['{"prompt": ""}'] * 20)
     with pytest.raises(UserError, match=r"20 of 120 rows cannot be used: row 101 of q.jsonl has no 'prompt'"):
@@ -146,6 +189,7 @@ def test_many_such_rows_are_refused(tmp_path: Path) -> None:
         ("q.parquet", "PAR1", {}, "cannot be read behind row 0"),
         ("q.txt", "x", {}, "files of data end with"),
         ("gone.jsonl", None, {}, "there is no file"),
+        ("x" * 5000, None, {}, "path of a data set: File name too long"),
         ("q.jsonl", '{"prompt":"a"}', {"split": "test"}, "is one file, without splits"),
         ("q.jsonl", '{"prompt":"a"}', {"held_out": "test"}, "has no split 'test' to hold out"),
         ("q.jsonl", '{"prompt":"a"}', {"held_out": "q.jsonl"}, "the same rows"),
@@ -165,6 +209,13 @@ def test_mistakes_are_said_in_a_line(
     with pytest.raises(UserError, match=message) as caught:
         data_task(path=name, **more)
     assert "\n" not in str(caught.value)
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "taken").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "taken"))
+    with pytest.raises(UserError, match=f"cannot write {tmp_path}/taken/.*set XDG_CACHE_HOME"):
+        data_task(path=str(write(tmp_path / "q.jsonl", SUMS)))
 
 
 def test_a_pipe_is_no_file(tmp_path: Path) -> None:

@@ -58,6 +58,10 @@ def test_which_kind_fits(right: str, kind: str) -> None:
     assert score(kind, right, right) == 1.0
 
 
+def test_a_right_answer_without_a_letter_is_no_choice() -> None:
+    assert [score("choice", said, "2") for said in ("2", "none of them", "", "B")] == [0.0] * 4
+
+
 @given(st.text(), st.text(max_size=20).filter(str.strip))
 def test_any_answer_has_a_score(said: str, right: str) -> None:
     assert {score(kind, said, right) for kind in ("exact", "number", "choice")} <= {0.0, 1.0}
