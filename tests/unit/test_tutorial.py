@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from test_docs import DOCS, ROOT, script
 
+pytest.importorskip("nbclient")
 notebooks = script("notebooks")
 MOST_BYTES = 60_000
 SITE = re.compile(r"https://shoal-rl\.github\.io/shoal/([\w/-]*)")
