@@ -47,8 +47,8 @@ def test_every_picture_is_shown() -> None:
 
 
 def test_the_settings_page_is_what_its_script_writes() -> None:
-    script = _script("settings_page")
-    assert script.PAGE.read_text() == script.page(), "run scripts/settings_page.py"
+    settings_page = script("settings_page")
+    assert settings_page.PAGE.read_text() == settings_page.page(), "run scripts/settings_page.py"
 
 
 def test_the_api_page_has_the_whole_public_api() -> None:
@@ -78,7 +78,8 @@ def _is_code(block: str) -> bool:
         return False
 
 
-def _script(name: str) -> ModuleType:
+def script(name: str) -> ModuleType:
+    """The module `scripts/NAME.py`."""
     spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
