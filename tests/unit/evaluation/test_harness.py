@@ -53,15 +53,17 @@ def policy() -> LanguagePolicy:
     return LanguagePolicy("guppy", Sampling(1.0, 1.0, 16))
 
 
-def answers(policy: LanguagePolicy) -> list[bool]:
-    """Whether the policy's likeliest answers to the four sums are right, by shoal's own decoding."""
+def answers(policy: LanguagePolicy, at_the_end: bool = False) -> list[bool]:
+    """Whether the policy's likeliest answers to the four sums are right, by shoal's own decoding. `at_the_end`: as
+    Inspect's `match` has it, which takes what comes before."""
     from shoal.rollout import Message, Question, QuestionId
 
     before, policy.sampling = policy.sampling, Sampling(0.0, 1.0, 8)
     asked = [Question(QuestionId("q", "1", "", 0, n), (Message("user", f"Calculate {n} + 3."),)) for n in range(2, 6)]
     groups = policy.generate(asked, 1, 0)
     policy.sampling = before
-    return [group[0].text.strip() == str(n + 3) for n, group in enumerate(groups, start=2)]
+    said = [(group[0].text.strip(), str(n + 3)) for n, group in enumerate(groups, start=2)]
+    return [text.endswith(right) if at_the_end else text == right for text, right in said]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +103,7 @@ def test_inspect_on_a_task_in_a_file(tmp_path: Path, policy: LanguagePolicy, mon
     [figure] = measure("inspect", policy, Asked(["mine.py@sums"]))
     assert isinstance(figure, Figure)
     assert (figure.task, figure.metric, figure.samples) == ("sums", "match accuracy", 4)
-    assert figure.value == sum(answers(policy)) / 4
+    assert figure.value == sum(answers(policy, at_the_end=True)) / 4
     assert figure.stderr is not None
     assert policy.sampling == Sampling(1.0, 1.0, 16)
     with pytest.raises(UserError, match="no data"):
