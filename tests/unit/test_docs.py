@@ -16,7 +16,7 @@ import shoal
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
-OUTSIDE = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+OUTSIDE = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md"]
 MOST_BYTES = 6_000_000
 LINK = re.compile(r"\]\(([^()\s]+(?:\([^()]*\))?)\)")
 CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)

@@ -175,7 +175,7 @@ def show(console: Console, report: dict[str, Any], config: Config, choices: Sequ
 
     gpus = [f"{gpu['name']} ({gpu['bytes'] / 1e9:.0f} GB)" for gpu in machine["cuda"]] or ["no CUDA"]
     extras = (
-        f"{name} {found}" if found else f"no {name} (pip install -e '.[{EXTRAS[name]}]')"
+        f"{name} {found}" if found else f"no {name} (pip install 'shoal[{EXTRAS[name]}]')"
         for name, found in machine["extras"].items()
     )
     table(

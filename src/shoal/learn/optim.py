@@ -78,6 +78,6 @@ def _bitsandbytes() -> Any:
         import bitsandbytes
     except ImportError as error:
         raise UserError(
-            "--optim adamw_8bit needs bitsandbytes, which is not installed: pip install -e '.[8bit]'"
+            "--optim adamw_8bit needs bitsandbytes, which is not installed: pip install 'shoal[8bit]'"
         ) from error
     return bitsandbytes

@@ -65,7 +65,7 @@ def import_peft() -> Any:
     try:
         import peft
     except ImportError as error:
-        raise UserError("LoRA needs peft, which is not installed: pip install -e '.[lora]'") from error
+        raise UserError("LoRA needs peft, which is not installed: pip install 'shoal[lora]'") from error
     return peft
 
 

