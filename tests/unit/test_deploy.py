@@ -8,7 +8,11 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import socket
 import subprocess
+import sys
+import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +53,11 @@ def in_guide() -> list[list[str]]:
 
 
 COMMAND_LINES = [
-    *([re.sub(r"\$\{\w+:-(\w+)\}", r"\1", word) for word in service["command"]] for service in SERVICES.values()),
+    *(
+        [re.sub(r"\$\{\w+:-(\w+)\}", r"\1", word) for word in service["command"]]
+        for service in SERVICES.values()
+        if "entrypoint" not in service
+    ),
     pod("Deployment/relay")["containers"][0]["args"],
     *in_shell(pod("StatefulSet/node")["containers"][0]["args"][0]),
     *in_shell(SKY["run"]),
@@ -99,11 +107,32 @@ def test_the_host_keeps_its_keys_and_shows_its_ports() -> None:
     assert "/deploy/token" in (ROOT / ".gitignore").read_text().splitlines()
 
 
-def test_the_guide_shows_where_a_directory_is_served() -> None:
-    page = (ROOT / "docs" / "guides" / "deploy.md").read_text()
-    [block] = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    [service] = yaml.safe_load(block).values()
-    assert {"image", "restart", "ports", "volumes", "read_only"} <= set(service)
+def test_the_directory_s_server_serves_its_folder(tmp_path: Path) -> None:
+    service = SERVICES["directory"]
+    [folder] = [volume.split(":")[1] for volume in service["volumes"]]
+    (tmp_path / "swarms.json").write_text("{}")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    changed = {"python": sys.executable, "8080": port, "0.0.0.0": "127.0.0.1", folder: str(tmp_path)}
+    words = [changed.get(word, word) for word in service["entrypoint"]]
+    with subprocess.Popen(words, stderr=subprocess.DEVNULL) as server:
+        try:
+            end = time.monotonic() + 60
+            while fetched(f"http://127.0.0.1:{port}/swarms.json") != b"{}":
+                assert time.monotonic() < end
+                time.sleep(0.05)
+        finally:
+            server.kill()
+
+
+def fetched(url: str) -> bytes:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            data: bytes = answer.read()
+            return data
+    except OSError:
+        return b""
 
 
 @pytest.mark.parametrize("name", ["Deployment/relay", "StatefulSet/node"])
