@@ -101,6 +101,7 @@ def test_inspect_on_a_task_in_a_file(tmp_path: Path, policy: LanguagePolicy, mon
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(INSPECT)
     [figure] = measure("inspect", policy, Asked(["mine.py@sums"]))
+    assert measure("inspect", policy, Asked([f"{tmp_path}/mine.py@sums"])) == [figure]
     assert isinstance(figure, Figure)
     assert (figure.task, figure.metric, figure.samples) == ("sums", "match accuracy", 4)
     assert figure.value == sum(answers(policy, at_the_end=True)) / 4
