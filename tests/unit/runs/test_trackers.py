@@ -207,9 +207,14 @@ def test_what_a_killed_run_left_is_reported_once(tmp_path: Path, monkeypatch: py
     """The tracker's process outlives the run for a while; the resumed run makes the same rounds again."""
     fake_wandb(tmp_path, monkeypatch, log=BUSY)
     monkeypatch.chdir(tmp_path)
-    killed, resumed = (Trackers(Config(report_to=["wandb"]), tmp_path) for _ in range(2))
+    killed = Trackers(Config(report_to=["wandb"]), tmp_path)
     for round in (1, 2):
         killed.report(round, rows(round, "ada"))
+    deadline = time.monotonic() + 200
+    while not (tmp_path / "trackers" / "wandb.json").exists():  # it has begun
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    resumed = Trackers(Config(report_to=["wandb"]), tmp_path)
     for round in (1, 2, 3):
         resumed.report(round, rows(round, "ada"))
     (tmp_path / "go").touch()
