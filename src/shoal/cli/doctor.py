@@ -7,11 +7,13 @@ import importlib.metadata
 import json
 import os
 import platform
+import shlex
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from shoal.cli.demo import as_command
 from shoal.cli.flags import add_allow_code, add_settings, config_of, given_settings
 from shoal.config.settings import ENDLESS, Config
 
@@ -46,7 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(args: argparse.Namespace) -> int:
     """Returns the exit code: 0 if the run fits, 1 if it does not."""
-    config = config_of(args.config, given_settings(args), args.allow_code)
+    given = given_settings(args)
+    config = config_of(args.config, given, args.allow_code)
     from rich.console import Console
 
     from shoal.policy.fetch import fetch_models
@@ -61,7 +64,8 @@ def command(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(report))
     else:
-        show(console, report, config, choices)
+        file = f" --config {shlex.quote(str(args.config))}" if args.config else ""
+        show(console, report, config, choices, as_command(given) + file + " --allow-code" * args.allow_code)
     return 0 if report["run"]["fits"] else 1
 
 
@@ -155,8 +159,10 @@ def _flags(change: dict[str, Any]) -> str:
     return " ".join(f"--{name.rpartition('.')[2].replace('_', '-')} {value}" for name, value in change.items())
 
 
-def show(console: Console, report: dict[str, Any], config: Config, choices: Sequence[str] = ()) -> None:
-    """Prints the report for people."""
+def show(
+    console: Console, report: dict[str, Any], config: Config, choices: Sequence[str] = (), command: str = "shoal run"
+) -> None:
+    """Prints the report for people. `command`: what runs with these settings."""
     from rich.table import Table
     from rich.text import Text
 
@@ -220,7 +226,7 @@ def show(console: Console, report: dict[str, Any], config: Config, choices: Sequ
     free = _gb(run["free_bytes"])
     if run["fits"]:
         console.print(f"It fits: {free} are free.", style="green")
-        print_next(console, {"shoal run": "with the same settings"})
+        print_next(console, {command: "with the same settings"})
         return
     console.print(f"It does not fit: {free} are free, and the estimate needs 15 % to spare.", style="red")
     for number, flags in enumerate(run["advice"]):

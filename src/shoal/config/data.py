@@ -26,8 +26,11 @@ def data_settings(value: object) -> dict[str, Any]:
         case str() if value.startswith("verifiers:"):
             raise UserError(f"{value} is a taskset, which is code and has rewards of its own: give it as --task")
         case str() | Path():
-            path, *rest = re.split(r",(?=\w+=)", str(value))
-            return {"name": DATA, "parameters": {"path": path, **dict(part.split("=", 1) for part in rest)}}
+            path, *rest = re.split(r"\s*,\s*(?=\w+\s*=)", str(value))
+            return {
+                "name": DATA,
+                "parameters": {"path": path, **dict(re.split(r"\s*=\s*", p, maxsplit=1) for p in rest)},
+            }
         case Mapping():
             return {"name": DATA, "parameters": dict(value)}
     raise UserError(f"data = {type(value).__name__}: give a path, a name on the Hub, rows or a datasets.Dataset")

@@ -63,7 +63,8 @@ Target = FolderTarget | GGUFTarget | HubTarget
 
 
 def target_of(text: str, public: bool) -> Target:
-    """Where `text` (hub:NAME, gguf:FILE or a folder) says. Raises `UserError` if nothing can be written there."""
+    """Where `text` (hub:NAME, gguf:FILE, NAME.gguf or a folder) says. Raises `UserError` if nothing can be written
+    there."""
     scheme, _, rest = text.partition(":")
     if public and scheme != "hub":
         raise UserError("--public is for --to hub:NAME")
@@ -72,7 +73,9 @@ def target_of(text: str, public: bool) -> Target:
             return HubTarget.find(rest, public)
         case "gguf" if rest:
             return _gguf_target(Path(rest))
-        case _ if ":" in text and re.fullmatch(r"[a-z]+", scheme):
+        case _ if text.endswith(".gguf") and ":" not in text:
+            return _gguf_target(Path(text))
+        case _ if ":" in text and re.fullmatch(r"[A-Za-z]{2,}", scheme):
             raise UserError(f"'{text}' is nowhere to export to: write hub:NAME, gguf:FILE.gguf or a folder")
     check_folder(Path(text))
     return FolderTarget(Path(text))

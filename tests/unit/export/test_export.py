@@ -14,6 +14,7 @@ from test_card import make_run
 from tiny import CPU, make_lm
 
 from shoal.cli.main import main
+from shoal.errors import UserError
 from shoal.export import export as exporting
 from shoal.policy.loading import load
 from shoal.policy.lora import add_adapters
@@ -132,3 +133,10 @@ def test_adapters_on_the_hub_name_their_base_there(tmp_path: Path) -> None:
     file.write_text(json.dumps({"base_model_name_or_path": "/home/me/model", "r": 2}))
     exporting._rename_base(file, "me/model")
     assert json.loads(file.read_text()) == {"base_model_name_or_path": "me/model", "r": 2}
+
+
+def test_a_name_that_ends_with_gguf_is_a_file(tmp_path: Path) -> None:
+    target = exporting.target_of(str(tmp_path / "model.Q8_0.gguf"), public=False)
+    assert target == exporting.target_of(f"gguf:{tmp_path}/model.Q8_0.gguf", public=False)
+    with pytest.raises(UserError, match="nowhere to export to"):
+        exporting.target_of("GGUF:model.gguf", public=False)

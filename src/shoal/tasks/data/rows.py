@@ -88,7 +88,9 @@ class Layout:
             if not there and (given or kind == "prompt"):
                 has = printable(", ".join(map(str, columns)), 200) or "none"
                 looked = " or ".join(map(repr, wanted))
-                raise UserError(f"{name} has no column {looked} for the {kind}; it has {has}: say {kind} = COLUMN")
+                raise UserError(
+                    f"{name} has no column {looked} for the {kind}; it has {has}: say --data '...,{kind}=COLUMN'"
+                )
             found[kind] = there[0] if there else ""
         return Layout(found["prompt"], found["answer"], spec.gold, spec.most_characters)
 

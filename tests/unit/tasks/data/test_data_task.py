@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from data_files import SUMS, data_config, write
 
+from shoal.config.data import data_settings
 from shoal.errors import UserError
 from shoal.rollout import Message
 from shoal.tasks import Tasks
@@ -198,3 +199,9 @@ def test_what_is_cut_short_leaves_nothing(
     assert caught.type is KeyboardInterrupt or "no space is left" in str(caught.value)
     assert [entry for entry in cache.iterdir() if entry.is_dir()] == []
     assert only(path).info.train == 100
+
+
+def test_parameters_stand_behind_commas_with_or_without_spaces() -> None:
+    parameters = {"path": "a, b.csv", "prompt": "frage", "gold": "a=b"}
+    for said in ("a, b.csv,prompt=frage,gold=a=b", "a, b.csv, prompt = frage , gold = a=b"):
+        assert data_settings(said) == {"name": "data", "parameters": parameters}
