@@ -50,9 +50,10 @@ def _next(written: list[str]) -> dict[str, str]:
     first = shlex.quote(written[0])
     if written[0].startswith(("http://", "https://")):
         return {f"shoal eval {shlex.quote(written[0].split('/', 3)[3])}": "measure it, from the Hub"}
-    steps = {f"shoal eval {first}": "measure it"}
-    if written[0].endswith(".gguf"):
+    if written[0].endswith(".gguf"):  # transformers reads some of them otherwise than llama.cpp: docs/guides/export.md
         name = Path(written[0]).stem.lower()
-        steps[f"llama-server -m {first}"] = "serve it by llama.cpp"
-        steps[f"ollama create {shlex.quote(name)} -f {shlex.quote(written[-1])}"] = "give it to Ollama"
-    return steps
+        return {
+            f"llama-server -m {first}": "serve it by llama.cpp",
+            f"ollama create {shlex.quote(name)} -f {shlex.quote(written[-1])}": "give it to Ollama",
+        }
+    return {f"shoal eval {first}": "measure it"}
