@@ -33,7 +33,11 @@ def check_data(config: Config, trains: bool) -> None:
         if not info.answer and not (trains and rewarded):
             raise UserError(
                 f"the data set {label!r} has no right answers (a column 'answer' or 'solution'): "
-                + ("add --reward my.py:function, or say answer = COLUMN" if trains else "say answer = COLUMN")
+                + (
+                    "add --reward my.py:function, or say --data '...,answer=COLUMN'"
+                    if trains
+                    else "say --data '...,answer=COLUMN'"
+                )
             )
         if trains and not info.train:
             raise UserError(

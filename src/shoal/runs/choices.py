@@ -95,7 +95,7 @@ def right_answers(task: Task, form: str) -> list[str]:
 def choose_threads(config: Config, ranks: Ranks = ALONE) -> tuple[int, str]:
     """The threads that this process, or each of its workers, computes with, and a line about them."""
     cores = usable_cores()
-    workers = expected_workers(config, ranks)
+    workers = expected_workers(config.resolved(), ranks)  # as the run will have it: the optimizer takes memory
     processes = workers or ranks.local_size
     free = cores if workers else free_cores()  # processes share cores with others fairly, threads wait for each other
     threads = max(1, free // processes)
