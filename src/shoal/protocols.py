@@ -116,6 +116,16 @@ def heard(policy: Policy, hear: Hear | None) -> Iterator[None]:
         policy.hear = None
 
 
+@runtime_checkable
+class CountsCost(Protocol):
+    """A policy that knows what its answers cost. An endpoint does not."""
+
+    def cost(self, questions: Sequence[Question], generated: int) -> tuple[int, float]:
+        """Of `generated` tokens of answers to `questions`: the tokens of prompts that were read, and floating-point
+        operations."""
+        ...
+
+
 class TrainablePolicy(Policy, Protocol):
     """A language model that a learner can train: its weights, and anybody's text as its own tokens."""
 

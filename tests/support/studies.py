@@ -100,6 +100,8 @@ def _rows(seed: int, external: int, names: list[str], rounds: int, special: bool
                     "rollouts/refused": 0,
                     "tokens/generated": int((8 - external) * 8 * (10 + 2 * chance.random())),
                     "tokens/trained": 640,
+                    "flops/generate": 1e6 * (8 - external) * (10 + 2 * chance.random()),
+                    "flops/learn": 5e6,
                     "learner/steps": 1,
                     "gradient/external": foreign,
                 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice, zip_longest
 from pathlib import Path
@@ -26,6 +26,7 @@ from shoal.config.load import merged
 from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.errors import UserError
+from shoal.evaluation.blind import Shares, constants, over_all, shuffled
 from shoal.evaluation.pass_at_k import Estimate, Evaluation, evaluate
 from shoal.parallel.rank_zero import RankZeroVerifier
 from shoal.parallel.ranks import joined
@@ -141,6 +142,7 @@ def eval_session(
                 seed = seed_of(config.seed, "evaluate")
                 told = partial(_show, status, model, sum(map(len, questions.values())))
                 result = evaluate(policy, scorer, questions, samples, seed, told)
+                baselines = {"blind": constants(tasks, questions), "shuffled": shuffled(result, scorer)}
     if not ranks.is_zero:
         return 0
     failed, scored = verifier.counts
@@ -154,9 +156,9 @@ def eval_session(
             raise UserError(lost)
         console.print(lost, soft_wrap=True, highlight=False, markup=False)
     if as_json:
-        print(json.dumps(json_safe(_evaluation_object(result, ks, model, config))))
+        print(json.dumps(json_safe(_evaluation_object(result, baselines, ks, model, config))))
     else:
-        console.print(_evaluation_table(result, ks, model))
+        console.print(_evaluation_table(result, baselines, ks, model))
         print_answers(console, result, tasks, shown)
         more = {f"shoal eval {model}{asked} --questions {2 * int(config.evaluation.questions)}": "narrower intervals"}
         train = {f"shoal run --model {model}{asked}": "train it in a swarm"}
@@ -180,10 +182,13 @@ def _show(status: Status, model: str, every: int, answered: int) -> None:
     status.update(Text(f"asking {model}: {answered} of {every} questions"))
 
 
-def _evaluation_object(result: Evaluation, ks: Sequence[int], model: str, config: Config) -> dict[str, Any]:
+def _evaluation_object(
+    result: Evaluation, baselines: Mapping[str, Shares], ks: Sequence[int], model: str, config: Config
+) -> dict[str, Any]:
     def estimates(task: str | None) -> dict[str, Any]:
         found = {f"pass@{k}": result.pass_at(k, task) for k in ks}
-        return {name: {"value": e.value, "low": e.low, "high": e.high} for name, e in found.items()}
+        values = {name: {"value": e.value, "low": e.low, "high": e.high} for name, e in found.items()}
+        return values | {name: _share(result, shares, task) for name, shares in baselines.items()}
 
     return {
         "model": model,
@@ -197,18 +202,35 @@ def _evaluation_object(result: Evaluation, ks: Sequence[int], model: str, config
     }
 
 
-def _evaluation_table(result: Evaluation, ks: Sequence[int], model: str) -> Table:
+def _share(result: Evaluation, shares: Shares, task: str | None) -> float | None:
+    """A baseline of one task, or over the questions of all."""
+    counts = {name: len(correct) for name, correct in result.correct.items() if task in (None, name)}
+    return over_all(shares, counts)
+
+
+def _evaluation_table(result: Evaluation, baselines: Mapping[str, Shares], ks: Sequence[int], model: str) -> Table:
     def cell(estimate: Estimate) -> str:
         return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
 
-    table = Table(title=f"{model}: held-out, {result.samples} samples a question, 95 % Wilson over questions", box=None)
+    def others(task: str | None) -> list[str]:
+        shares = [_share(result, shares, task) for shares in baselines.values()]
+        return ["–" if share is None else f"{share:.3f}" for share in shares]
+
+    table = Table(
+        title=f"{model}: held-out, {result.samples} samples a question, 95 % Wilson over questions",
+        caption="blind: the commonest right answer of each task. shuffled: the same answers, to other questions of it.",
+        caption_justify="left",
+        box=None,
+    )
     table.add_column("task")
     table.add_column("questions", justify="right")
     for k in ks:
         table.add_column(f"pass@{k}", justify="right")
+    for name in baselines:
+        table.add_column(name, justify="right")
     for task, counts in result.correct.items():
-        table.add_row(task, str(len(counts)), *(cell(result.pass_at(k, task)) for k in ks))
+        table.add_row(task, str(len(counts)), *(cell(result.pass_at(k, task)) for k in ks), *others(task))
     table.add_section()
     total = sum(map(len, result.correct.values()))
-    table.add_row("all", str(total), *(cell(result.pass_at(k)) for k in ks), style="bold")
+    table.add_row("all", str(total), *(cell(result.pass_at(k)) for k in ks), *others(None), style="bold")
     return table

@@ -1,37 +1,69 @@
-"""The blind baseline: what the best answer that ignores the question gets.
+"""What answers get that ignore the question: two baselines for held-out pass@1, which means something above them alone.
 
-    blind_baseline(tasks, held_out)      # some 0.2 on `pond`: for each task, its commonest right answer
+    blind_baseline(tasks, held_out)      # some 0.04 on `pond`: for each task, its commonest right answer
+    shuffled(evaluation, verifier)       # a model's own answers, scored against other questions of the same task
 
-A held-out pass@1 says something about reading the question only where it is above this. The commonest answer is counted
-among training questions, and its share among the held-out ones: the same that pass@1 is about.
+The commonest answer is counted among training questions, and its share among the held-out ones: the same that pass@1 is
+about. The shuffled answers are those that were given anyway.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 
+from shoal.evaluation.pass_at_k import Evaluation
+from shoal.protocols import Verifier
 from shoal.rollout import Question, seed_of
 from shoal.tasks import Answered, Task, Tasks
 
 COUNTED = 500
 """Questions of each task among which the commonest right answer is looked for."""
+OTHERS = 3
+"""Other questions that each answer is scored against, at most."""
+Shares = dict[str, float | None]
+"""By task; None where it is not known."""
 
 
 def blind_baseline(tasks: Tasks, held_out: Mapping[str, Sequence[Question]]) -> float | None:
-    """The share of `held_out` questions whose right answer is the commonest one of their task. None if there is a task
-    that does not know its right answers (`Answered`)."""
-    right = total = 0
+    """The share of all `held_out` questions whose right answer is the commonest one of their task."""
+    return over_all(constants(tasks, held_out), {task: len(group) for task, group in held_out.items()})
+
+
+def constants(tasks: Tasks, held_out: Mapping[str, Sequence[Question]]) -> Shares:
+    """The same by task. None for a task that does not know its right answers (`Answered`)."""
+    found: Shares = {}
     for label, task in zip(tasks.labels, tasks.tasks, strict=True):
         answers = right_answers(task, held_out[label])
         drawn = (task.question(seed_of("blind", task.name, number), 0) for number in range(COUNTED))
         counts = Counter(right_answers(task, (each for each in drawn if not tasks.is_held_out(each))))
         del counts[""]
-        if answers and not any(answers):
-            return None
-        right += sum(answers.count(answer) for answer, _ in counts.most_common(1))
-        total += len(answers)
-    return right / total if total else None
+        common = [answer for answer, _ in counts.most_common(1)]
+        found[label] = sum(answer in common for answer in answers) / len(answers) if any(answers) else None
+    return found
+
+
+def shuffled(evaluation: Evaluation, verifier: Verifier) -> Shares:
+    """The share of answers by task that are right for other questions of it. None for a task with one question."""
+    items, scored = [], []
+    for task, group in evaluation.asked.items():
+        for step in range(1, min(OTHERS + 1, len(group))):
+            for asked, other in zip(group, group[step:] + group[:step], strict=True):
+                items.append((other.question.id, [answer.text for answer in asked.answers]))
+                scored.append(task)
+    right: dict[str, list[bool]] = {task: [] for task in evaluation.asked}
+    for task, rewards in zip(scored, verifier.score(items), strict=True):
+        right[task] += [reward >= 1 for reward in rewards]
+    return {task: fmean(found) if found else None for task, found in right.items()}
+
+
+def over_all(shares: Shares, questions: Mapping[str, int]) -> float | None:
+    """The share over the questions of all tasks. None if it is unknown for one that has any."""
+    known = [(shares[task], count) for task, count in questions.items() if count]
+    if not known or any(share is None for share, _ in known):
+        return None
+    return sum((share or 0.0) * count for share, count in known) / sum(count for _, count in known)
 
 
 def right_answers(task: Task, questions: Iterable[Question]) -> list[str]:

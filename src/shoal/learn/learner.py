@@ -27,6 +27,7 @@ from shoal.learn.routers import load_balancing, readers, router_coefficient
 from shoal.learn.sums import Sums
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.attention import attention
+from shoal.policy.flops import Flops
 from shoal.policy.free_memory import give_back
 from shoal.protocols import TrainablePolicy, UpdateResult
 from shoal.rollout import Scored
@@ -97,6 +98,7 @@ class GRPOLearner:
         self.checkpointing = Checkpointing(self.model, checkpointing)
         self.reference = self._reference() if config.beta else None
         self.router_coefficient = router_coefficient(self.model, policy.name)
+        self.flops = Flops.of(self.model)
         self.skipped_steps = 0
         self.own_nll: float | None = None
         """Nats for each token of own completions: a running mean over updates, None before the first."""
@@ -120,7 +122,7 @@ class GRPOLearner:
         give_back()
         if sampled is None:
             self.own_nll = running_mean(self.own_nll, report.trained_nll)
-        metrics = sums.means(self.skipped_steps) | report.metrics
+        metrics = sums.means(self.skipped_steps) | report.metrics | self._cost(rows, fixed)
         return UpdateResult(metrics, gradient_shares(sequences, report.weights), report.gated_shares)
 
     def _fixed(self, rows: list[Row], sequences: list[Trained], groups: list[Group]) -> _Fixed:
@@ -250,8 +252,19 @@ class GRPOLearner:
     def _families(self, rows: list[Row]) -> list[Family]:
         """This rank's part of `rows`. Nothing is shared with sharded weights, where all ranks make as many passes, nor
         where the load of experts counts every position."""
-        mine = self.ranks.deal(rows, len)
-        return [Family(mine)] if self.sharded is not None or self.router_coefficient else row_families(mine)
+        return self._sharing(self.ranks.deal(rows, len))
+
+    def _sharing(self, rows: list[Row]) -> list[Family]:
+        return [Family(rows)] if self.sharded is not None or self.router_coefficient else row_families(rows)
+
+    def _cost(self, rows: list[Row], fixed: _Fixed) -> dict[str, float]:
+        """What the update read and computed, on all ranks together."""
+        steps = self.config.num_iterations
+        others = (fixed.old_logps is not None) + (fixed.ref_logps is not None)
+        read = sum(f.shared + sum(len(row) - f.shared for row in f.rows) for f in self._sharing(rows) if f.rows)
+        trained = sum(len(s.token_ids) for row in rows for s in row.sequences)
+        flops = self.flops.learning(read, trained, steps, others)
+        return {"tokens/read": read * steps, "flops/learn": flops}
 
     def _micro_batches(self, family: Family) -> Iterator[MicroBatch]:
         """With sharded weights, `_idle` ones fill up."""

@@ -127,6 +127,10 @@ class RemotePolicy:
         groups: list[tuple[Completion, ...]] = self.workers.call(self.node, "policy", *asked, hear=self.hear)
         return groups
 
+    def cost(self, questions: Sequence[Question], generated: int) -> tuple[int, float]:
+        cost: tuple[int, float] = self._call("cost", list(questions), generated)
+        return cost
+
     def control_strings(self) -> frozenset[str]:
         strings: frozenset[str] = self._call("control_strings")
         return strings

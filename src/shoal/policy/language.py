@@ -15,7 +15,8 @@ from shoal.policy.control import control_strings
 from shoal.policy.decode import Sampled, cache_bytes_per_token, check_decoding, sample
 from shoal.policy.device import Placement, place
 from shoal.policy.draw import Sampling
-from shoal.policy.families import batches
+from shoal.policy.families import batches, kept_tokens
+from shoal.policy.flops import Flops
 from shoal.policy.loading import LanguageModel, load
 from shoal.policy.plain import PlainText
 from shoal.policy.precision import cast_once
@@ -142,6 +143,11 @@ class LanguagePolicy:
         if completion.finish_reason == FinishReason.stop:
             ids.append(self.lm.eos_id)
         return ids if len(ids) <= self.sampling.max_completion_length else []
+
+    def cost(self, questions: Sequence[Question], generated: int) -> tuple[int, float]:
+        """Of `generated` tokens of answers to `questions`: tokens of prompts that are read, and `Flops`."""
+        read = kept_tokens([self.prompt_ids(question) for question in questions])
+        return read, Flops.of(self.lm.model).answering(read, generated)
 
     def control_strings(self) -> frozenset[str]:
         """The strings that no policy with this tokenizer writes (`shoal.policy.control`)."""

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from shoal.errors import Stopped
+from shoal.evaluation.blind import over_all, shuffled
 from shoal.evaluation.judges import BY_SELF
 from shoal.evaluation.pass_at_k import evaluate
 from shoal.node import Node
@@ -92,5 +93,6 @@ class HeldOut:
         asked = {task: counts for task, counts in result.correct.items() if counts}
         by_task = {f"eval/pass@1/{task}": result.pass_at(1, task).value for task in asked}
         figures = {"eval/by": BY_SELF, "eval/pass@1": result.pass_at(1).value, "eval/blind": nodes.blind}
+        figures["eval/shuffled"] = over_all(shuffled(result, nodes.verifier), {t: len(c) for t, c in asked.items()})
         figures["eval/questions"] = sum(map(len, asked.values()))
         return figures | by_task, transcript_rows(node.name, result, chosen(nodes.held_out))

@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from shoal.node import Node, RoundResult
+from shoal.protocols import CountsCost
 from shoal.rollout import FinishReason, Scored
 
 DIGITS = 4
@@ -25,6 +26,9 @@ def round_metrics(node: Node, result: RoundResult) -> dict[str, Any]:
     training without a learner, of tokens if an endpoint keeps them."""
     completions = [completion for scored in result.local for completion in scored.rollout.completions]
     lengths = [len(c.token_ids) for c in completions if c.token_ids is not None]
+    prompted = flops = None
+    if isinstance(node.policy, CountsCost):
+        prompted, flops = node.policy.cost([scored.question for scored in result.local], sum(lengths))
     learns = node.learner is not None
     shares = result.update.gradient_shares
     return {
@@ -47,6 +51,8 @@ def round_metrics(node: Node, result: RoundResult) -> dict[str, Any]:
         "completions/truncated": _mean([c.finish_reason == FinishReason.length for c in completions]),
         "completions/missing": node.asked * node.G - len(completions),
         "tokens/generated": sum(lengths) if lengths or not completions else None,
+        "tokens/prompted": prompted,
+        "flops/generate": flops,
         **{f"seconds/{name}": seconds for name, seconds in node.seconds.items()},
         **{f"level/{name}": mean for name, mean in (node.levels.drawn(result.local) if node.levels else {}).items()},
         "gradient/external": 1 - shares.get(node.name, 0.0) if shares else None,

@@ -24,7 +24,9 @@ HOLD = 2
 """Evaluations in a row that must reach a threshold: of few questions one may pass by luck. With 16 answers and a chance
 of 0.02, one of eleven reaches 0.1 in 36 % of cases, two in a row in 1.5 %."""
 FEWEST = 4
-"""Evaluations that an area along tokens rests on at least: fewer are a straight line drawn over what nobody saw."""
+"""Evaluations that an area along FLOPs rests on at least: fewer are a straight line drawn over what nobody saw."""
+COSTS = ("tokens/generated", "tokens/prompted", "tokens/trained", "tokens/read", "flops/generate", "flops/learn")
+"""What a round costs a node."""
 
 
 def metrics_frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
@@ -65,25 +67,31 @@ def held_out(metrics: pd.DataFrame, task: str | None = None) -> pd.DataFrame:
     return series(metrics, PASS if task is None else f"{PASS}/{task}")
 
 
-def tokens_generated(metrics: pd.DataFrame) -> dict[str, pd.Series]:
-    """Tokens that each node has generated up to each of its rounds, 0 at round 0.
+def flops(metrics: pd.DataFrame) -> dict[str, pd.Series]:
+    """Floating-point operations of each node up to each of its rounds, answering and learning (`totals`)."""
+    answering, learning = (totals(metrics, f"flops/{part}") for part in ("generate", "learn"))
+    return {node: spent + learning[node] if len(learning[node]) > 1 else spent for node, spent in answering.items()}
+
+
+def totals(metrics: pd.DataFrame, key: str) -> dict[str, pd.Series]:
+    """The sum of the figure `key` of each node up to each of its rounds, 0 at round 0.
 
     A node that keeps a round's number to itself (an endpoint) has no totals from there on.
     """
-    counted = series(metrics, "tokens/generated")
-    totals = {}
+    counted = series(metrics, key)
+    found = {}
     for node, rows in metrics.groupby("node"):
         rounds = sorted({0, *rows.index.get_level_values("round")})
         own = counted.get(node, pd.Series(dtype=float)).reindex(rounds)
         own[0] = 0.0
-        totals[str(node)] = own.cumsum(skipna=False).dropna()
-    return totals
+        found[str(node)] = own.cumsum(skipna=False).dropna()
+    return found
 
 
 def area(curve: pd.Series, until: float | None = None, along: pd.Series | None = None) -> float:
     """The mean height of `curve`: its area by trapezoids over the length from its first evaluation to `until`.
 
-    The x axis is rounds, or what `along` gives for a round (such as `tokens_generated`). The height at `until` is
+    The x axis is rounds, or what `along` gives for a round (such as `flops`). The height at `until` is
     interpolated; arms are comparable only up to an `until` that both reach. NaN for a curve that is empty or ends
     before it. Of one evaluation it is the height.
     """
@@ -166,12 +174,12 @@ def summary(
     hold: int = HOLD,
     nodes: Collection[str] | None = None,
     rounds: float | None = None,
-    tokens: float | None = None,
+    compute: float | None = None,
 ) -> dict[str, float]:
     """One figure of each kind for the run, which `contrasts` compares between arms.
 
     - `held_out/...`: means over those of `nodes` that are evaluated (default: those that train, else all); NaN if one
-      of them lacks the figure. `rounds` and `tokens` (of one node) end the areas. `task/NAME/...`: of one task.
+      of them lacks the figure. `rounds` and `compute` (FLOPs of one node) end the areas. `task/NAME/...`: of one task.
     - `threshold/reached`: the share of nodes and tasks that reached `threshold`. `threshold/rounds`, `threshold/lag`
       (behind a task's first learner): a node that never learns counts with the round of its last evaluation (Royston
       and Parmar, BMC Medical Research Methodology 13:152, 2013).
@@ -181,16 +189,18 @@ def summary(
     if nodes is None:
         nodes = list(series(metrics, "rollouts/wanted")) or list(metrics.index.unique("node"))
     own = of_nodes(metrics, nodes)
-    found, spent = curves(held_out(own)), tokens_generated(own)
+    found, spent = curves(held_out(own)), flops(own)
     by_task = {task: curves(held_out(own, task)) for task in tasks(own)}
     times = times_to_threshold(own, threshold, hold)
     late = followers(times)
     figures = {
         "held_out/area_per_update": _mean(area(curve, rounds) for curve in found.values()),
-        "held_out/area_per_token": _mean(_per_token(curve, tokens, spent[node]) for node, curve in found.items()),
+        "held_out/area_per_flop": _mean(_per_flop(curve, compute, spent[node]) for node, curve in found.items()),
         "held_out/start": _mean(curve.get(0, math.nan) for curve in found.values()),
         "held_out/final": _mean(map(final, found.values())),
         "held_out/gain": _mean(final(curve) - curve.get(0, math.nan) for curve in found.values()),
+        "held_out/blind": _last(own, "eval/blind"),
+        "held_out/shuffled": _last(own, "eval/shuffled"),
         "held_out/forgetting": _mean(
             forgetting(each[node] for each in by_task.values() if node in each) for node in found
         ),
@@ -207,20 +217,25 @@ def summary(
         figures[f"cumulative/{key}"] = _sum(series(own, key).sum())
     for key in ("gradient/external", "external/ess", "external/gated"):
         figures[f"mean/{key}"] = _mean(own[key].dropna() if key in own else [])
-    every = tokens_generated(metrics)
     last = metrics.index.to_frame(index=False).groupby("node")["round"].max() if len(metrics) else {}
-    generated = {node: totals.get(last[node], math.nan) for node, totals in every.items()}
-    figures["per_node/tokens/generated"] = _mean(generated[node] for node in spent)
+    for key in COSTS:
+        sums = totals(metrics, key)
+        ends = {node: sums[node].get(last[node], math.nan) for node in series(metrics, key)}
+        figures[f"per_node/{key}"] = _mean(ends.get(node, math.nan) for node in spent)
+        figures[f"total/{key}"] = _sum(ends.values())
     figures["total/rounds"] = float((metrics.index.get_level_values("round") > 0).sum())
     figures["total/updates"] = float(series(metrics, "learner/steps").sum().sum())
-    figures["total/tokens/generated"] = _sum(generated.values())
-    figures["total/tokens/trained"] = float(series(metrics, "tokens/trained").sum().sum())
     figures["total/refused"] = float(sum(map(_counted, curves(series(metrics, "rollouts/refused")).values())))
     return figures
 
 
-def _per_token(curve: pd.Series, until: float | None, spent: pd.Series) -> float:
-    """The area along tokens, where there are evaluations enough before `until`."""
+def _last(metrics: pd.DataFrame, key: str) -> float:
+    """The mean over nodes of a figure in their last evaluation."""
+    return _mean(curve.iloc[-1] for curve in curves(series(metrics, key)).values())
+
+
+def _per_flop(curve: pd.Series, until: float | None, spent: pd.Series) -> float:
+    """The area along FLOPs, where there are evaluations enough before `until`."""
     seen = spent[spent.index.isin(curve.index)]
     return area(curve, until, spent) if (seen <= (math.inf if until is None else until)).sum() >= FEWEST else math.nan
 

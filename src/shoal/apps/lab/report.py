@@ -87,11 +87,11 @@ def gather(results: Results, found: Sequence[Verdict], gains: Mapping[str, pd.Da
 def _regime(results: Results, regime: str) -> dict[str, Any]:
     study, runs = results.study, results.runs[regime]
     figures = scores(runs, study.threshold)
-    rounds, tokens = cuts(runs)
+    rounds, compute = cuts(runs)
     about = study.regimes[regime].about if regime in study.regimes else ""
     return {
         "about": about,
-        "areas_end": {"rounds": rounds, "tokens": tokens},
+        "areas_end": {"rounds": rounds, "flops": compute},
         "rounds": {arm: max(run.rounds for run in seeds.values()) for arm, seeds in runs.items()},
         "counted_nodes": {arm: len(next(iter(seeds.values())).nodes) for arm, seeds in runs.items()},
         "arms": {arm: {name: _figure(by_seed(figures, arm, name)) for name in figures} for arm in runs},

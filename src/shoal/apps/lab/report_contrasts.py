@@ -23,6 +23,8 @@ EQUAL = "equal within the margin"
 MET, NOT_MET, OPEN, UNASKED = "met", "not met", "cannot be concluded", "nothing was expected"
 PAPER = {"6/2": 1.52, "4/4": 1.95, "2/6": 1.68}
 """Cumulative reward over that of 8/0 (arXiv 2509.08721, section 5), over the training set as it seems."""
+ABOVE_BLIND = ("held_out/area_per_update", "held_out/area_per_flop", "held_out/final")
+"""Figures that are held-out pass@1."""
 BySeed = dict[int, float]
 
 
@@ -89,13 +91,14 @@ def verdicts(results: Results) -> list[Verdict]:
             if isinstance(made, str):
                 planned[key] = Verdict(name, regime, spec, figure, made)
                 continue
+            treated, control, relative = made
             pairs[key] = (f"{key}: {spec.treated}", f"{key}: {spec.control}")
-            tables |= dict(zip(pairs[key], made, strict=True))
+            tables |= dict(zip(pairs[key], (treated, control), strict=True))
             if spec.expect == "equal":
-                margins[key] = spec.margin * abs(interquartile_mean(list(made[1].values())))
-            end = f" Areas end at {cuts(runs)[1]:.0f} tokens of a node." if figure.endswith("area_per_token") else ""
-            relative = _relative(*map(pd.Series, made))
-            planned[key] = Verdict(name, regime, spec, figure, end, None, relative, dict(zip(arms, made, strict=True)))
+                margins[key] = spec.margin * abs(interquartile_mean(list(control.values())))
+            end = f" Areas end at {cuts(runs)[1]:.3g} FLOPs of a node." if figure.endswith("area_per_flop") else ""
+            scored = {spec.treated: treated, spec.control: control}
+            planned[key] = Verdict(name, regime, spec, figure, end, None, relative, scored)
     for contrast in compare(tables, pairs, margins, alpha=study.alpha):
         verdict = planned[contrast.name]
         spec = verdict.spec
@@ -106,8 +109,10 @@ def verdicts(results: Results) -> list[Verdict]:
     return list(planned.values())
 
 
-def _compared(runs: Runs, spec: ContrastSpec, figure: str, threshold: float) -> tuple[BySeed, BySeed] | str:
-    """The figure of both arms by seed, or why there is none."""
+def _compared(
+    runs: Runs, spec: ContrastSpec, figure: str, threshold: float
+) -> tuple[BySeed, BySeed, Interval | None] | str:
+    """The figure of both arms by seed, and `gain_of` it; or why there is none."""
     arms = (spec.treated, spec.control)
     for arm in arms:
         if arm not in runs:
@@ -121,7 +126,7 @@ def _compared(runs: Runs, spec: ContrastSpec, figure: str, threshold: float) -> 
             return f"`{figure}` was not measured in {arm}, seeds {', '.join(map(str, values[values.isna()].index))}."
     if spec.expect == "equal" and not interquartile_mean(control):
         return f"`{figure}` of {spec.control} is 0, and so is any share of it."
-    return treated.to_dict(), control.to_dict()
+    return treated.to_dict(), control.to_dict(), gain_of(figures, figure, spec.treated, spec.control)
 
 
 def _relative(treated: pd.Series, control: pd.Series) -> Interval | None:
@@ -131,8 +136,15 @@ def _relative(treated: pd.Series, control: pd.Series) -> Interval | None:
 
 
 def gain_of(figures: pd.DataFrame, name: str, treated: str, control: str) -> Interval | None:
-    """What `treated` gains over `control` in one of the `scores`, as a share; None where it was not measured."""
-    return _relative(by_seed(figures, treated, name), by_seed(figures, control, name))
+    """What `treated` gains over `control` in one of the `scores`, as a share; None where it was not measured. Held-out
+    pass@1 is read above what answers get that ignore the question, where that is known."""
+    return _relative(*(by_seed(figures, arm, name) - _blind(figures, arm, name) for arm in (treated, control)))
+
+
+def _blind(figures: pd.DataFrame, arm: str, name: str) -> pd.Series | float:
+    """What to take from a figure of an arm, by seed."""
+    blind = by_seed(figures, arm, "held_out/blind")
+    return blind if name in ABOVE_BLIND and blind.notna().all() else 0.0
 
 
 def ratios(figures: pd.DataFrame) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ import pandas as pd
 from shoal.apps.lab.attacks import attack_measures
 from shoal.apps.lab.cells import DONE
 from shoal.apps.lab.config import LabConfig
-from shoal.apps.lab.measures import PASS, curves, held_out, metrics_frame, of_nodes, summary, tokens_generated
+from shoal.apps.lab.measures import COSTS, PASS, curves, flops, held_out, metrics_frame, of_nodes, summary
 from shoal.apps.lab.provenance import differences
 from shoal.apps.lab.study import STUDY, Cell, Study, read_study
 from shoal.errors import UserError
@@ -29,9 +29,9 @@ from shoal.runs.folder import run_metrics
 from shoal.runs.tables import LEARNED
 
 KEPT: Final = frozenset(
-    "round node reward/local reward/trained_on rollouts/wanted rollouts/refused tokens/generated tokens/trained "
-    "learner/steps gradient/external external/ess external/gated".split()
-)
+    "round node reward/local reward/trained_on rollouts/wanted rollouts/refused learner/steps gradient/external "
+    "external/ess external/gated eval/blind eval/shuffled".split()
+).union(COSTS)
 """Columns of metrics that the report needs, beside held-out pass@1."""
 
 
@@ -130,14 +130,14 @@ def first_nodes(count: int) -> list[str]:
 
 
 def cuts(runs: Runs) -> tuple[float, float]:
-    """Where areas end: the last round, and the number of tokens of a node, that every run reaches by its last
-    evaluation. NaN where no run has an evaluation, or tokens to count."""
+    """Where areas end: the last round, and the number of FLOPs of a node, that every run reaches by its last
+    evaluation. NaN where no run has an evaluation, or FLOPs to count."""
     ends, spent = [], []
     for run in each_run(runs):
-        tokens = tokens_generated(run.own)
+        done = flops(run.own)
         for node, curve in curves(held_out(run.own)).items():
             ends.append(float(curve.index[-1]))
-            spent += [tokens[node][curve.index[-1]]] if curve.index[-1] in tokens[node] else []
+            spent += [done[node][curve.index[-1]]] if curve.index[-1] in done[node] else []
     return min(ends, default=math.nan), min(spent, default=math.nan)
 
 
@@ -146,11 +146,11 @@ def scores(runs: Runs, threshold: float) -> pd.DataFrame:
 
     `per_round/reward/...` is the cumulative reward over the number of counted nodes and rounds.
     """
-    rounds, tokens = cuts(runs)
+    rounds, compute = cuts(runs)
     found: dict[tuple[str, int], dict[str, float]] = {}
     for arm, seeds in runs.items():
         for seed, run in seeds.items():
-            figures = summary(run.metrics, threshold=threshold, nodes=run.nodes, rounds=rounds, tokens=tokens)
+            figures = summary(run.metrics, threshold=threshold, nodes=run.nodes, rounds=rounds, compute=compute)
             parts = len(run.nodes) * run.rounds or math.nan
             for key in ("reward/local", "reward/trained_on"):
                 figures[f"per_round/{key}"] = figures[f"cumulative/{key}"] / parts

@@ -87,12 +87,12 @@ def test_swarm_against_isolated(results: Results) -> None:
     assert figures.against("generalists", {"6/2": runs["6/2"]}, results.study) is None
 
 
-def test_held_out_by_updates_and_tokens(results: Results) -> None:
+def test_held_out_by_updates_and_flops(results: Results) -> None:
     runs = results.runs["generalists"]
     picture = figures.held_out_curves("generalists", runs, results.study)
     ends = picture.table.groupby(["along", "arm"])["x"].max()
     assert ends["updates", "8/0"] == 12
-    assert ends["tokens", "8/0"] > 3 * ends["tokens", "2/6"]
+    assert ends["flops", "8/0"] > 1.5 * ends["flops", "2/6"]
 
 
 def test_spread_shows_specialists_first(results: Results) -> None:

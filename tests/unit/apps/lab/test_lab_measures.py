@@ -13,6 +13,7 @@ from shoal.apps.lab.measures import (
     best_to_last,
     curves,
     final,
+    flops,
     followers,
     forgetting,
     held_out,
@@ -23,7 +24,7 @@ from shoal.apps.lab.measures import (
     tasks,
     time_to_threshold,
     times_to_threshold,
-    tokens_generated,
+    totals,
 )
 
 Row = dict[str, Any]
@@ -35,7 +36,8 @@ def row(node: str, round: int, **figures: Any) -> Row:
 
 
 def evaluated(node: str, round: int, both: float | None, gcd: float | None, lcm: float | None) -> Row:
-    return {"round": round, "node": node, "eval/pass@1": both, "eval/pass@1/gcd": gcd, "eval/pass@1/lcm": lcm}
+    passed = {"eval/pass@1": both, "eval/pass@1/gcd": gcd, "eval/pass@1/lcm": lcm}
+    return {"round": round, "node": node, "eval/blind": 0.05, **passed}
 
 
 def trained(node: str, round: int, reward: float | None, tokens: int | None, refused: int = 0) -> Row:
@@ -48,6 +50,8 @@ def trained(node: str, round: int, reward: float | None, tokens: int | None, ref
         "rollouts/refused": refused,
         "tokens/generated": tokens,
         "tokens/trained": 10,
+        "flops/generate": None if tokens is None else tokens - 10,
+        "flops/learn": 10,
         "learner/steps": 1,
     }
 
@@ -99,11 +103,21 @@ def test_held_out_curves() -> None:
 
 
 def test_tokens_add_up_until_one_number_is_missing() -> None:
-    assert {node: totals.to_dict() for node, totals in tokens_generated(METRICS).items()} == {
+    assert {node: sums.to_dict() for node, sums in totals(METRICS, "tokens/generated").items()} == {
         "ada": {0: 0, 1: 100, 2: 200, 4: 400},
         "bob": {0: 0, 1: 10, 2: 20, 4: 40},
         "eve": {0: 0},
     }
+
+
+def test_flops_are_those_of_answering_and_learning() -> None:
+    assert {node: sums.to_dict() for node, sums in flops(METRICS).items()} == {
+        "ada": {0: 0, 1: 100, 2: 200, 4: 400},
+        "bob": {0: 0, 1: 10, 2: 20, 4: 40},
+        "eve": {0: 0},
+    }
+    frozen = metrics_frame([row("ada", 1, flops__generate=5), row("ada", 2, flops__generate=6, flops__learn=None)])
+    assert flops(frozen)["ada"].to_dict() == {0: 0, 1: 5, 2: 11}
 
 
 def test_area_is_a_mean_height() -> None:
@@ -127,7 +141,7 @@ def test_area_ends_at_a_given_round() -> None:
 
 
 def test_area_along_tokens() -> None:
-    ada, tokens = held_out(METRICS)["ada"].dropna(), tokens_generated(METRICS)["ada"]
+    ada, tokens = held_out(METRICS)["ada"].dropna(), totals(METRICS, "tokens/generated")["ada"]
     assert area(ada, along=tokens) == pytest.approx((200 * 0.2 + 200 * 0.4) / 400)
     assert area(ada, 300, tokens) == pytest.approx((200 * 0.2 + 100 * 0.4) / 300)
     assert area(ada, 401, tokens) == NONE
@@ -206,10 +220,12 @@ def test_summary_by_hand() -> None:
     assert found == pytest.approx(
         {
             "held_out/area_per_update": (0.3 + 0.125) / 2,
-            "held_out/area_per_token": math.nan,  # of too few evaluations
+            "held_out/area_per_flop": math.nan,  # of too few evaluations
             "held_out/start": 0.0,
             "held_out/final": (0.4 + 0.3) / 2,
             "held_out/gain": (0.4 + 0.3) / 2,
+            "held_out/blind": 0.05,
+            "held_out/shuffled": math.nan,
             "held_out/forgetting": ((0.1 - 0.1) / 2 + (-0.4 + 0.0) / 2) / 2,
             "held_out/oscillation": math.nan,
             "held_out/best_to_last": 0.0,
@@ -226,10 +242,19 @@ def test_summary_by_hand() -> None:
             "mean/external/ess": math.nan,
             "mean/external/gated": math.nan,
             "per_node/tokens/generated": (400 + 40) / 2,
+            "per_node/tokens/prompted": math.nan,
+            "per_node/tokens/trained": 30,
+            "per_node/tokens/read": math.nan,
+            "per_node/flops/generate": (370 + 10) / 2,
+            "per_node/flops/learn": 30,
             "total/rounds": 8,
             "total/updates": 6,
             "total/tokens/generated": math.nan,
+            "total/tokens/prompted": math.nan,
             "total/tokens/trained": 60,
+            "total/tokens/read": math.nan,
+            "total/flops/generate": 380,
+            "total/flops/learn": 60,
             "total/refused": 5,
         },
         nan_ok=True,
@@ -244,12 +269,12 @@ def climbing(node: str, tokens: int) -> list[Row]:
 
 def test_summary_leaves_no_node_out_in_silence() -> None:
     rows = [*climbing("ada", 100), *climbing("bob", 50)]
-    found = summarised(rows, threshold=0.5, tokens=200, nodes=["bob"])
-    assert found["held_out/area_per_token"] == pytest.approx(0.2)
-    assert summarised(rows, threshold=0.5, tokens=300, nodes=["bob"])["held_out/area_per_token"] == NONE  # it made 200
-    assert summarised(rows, threshold=0.5, tokens=300, nodes=["ada"])["held_out/area_per_token"] == pytest.approx(0.15)
-    assert summarised(rows, threshold=0.5, tokens=300)["held_out/area_per_token"] == NONE
-    assert summarised(rows, threshold=0.5, tokens=200)["held_out/area_per_token"] == NONE  # ada had three evaluations
+    found = summarised(rows, threshold=0.5, compute=200, nodes=["bob"])
+    assert found["held_out/area_per_flop"] == pytest.approx(0.2)
+    assert summarised(rows, threshold=0.5, compute=300, nodes=["bob"])["held_out/area_per_flop"] == NONE  # it made 200
+    assert summarised(rows, threshold=0.5, compute=300, nodes=["ada"])["held_out/area_per_flop"] == pytest.approx(0.15)
+    assert summarised(rows, threshold=0.5, compute=300)["held_out/area_per_flop"] == NONE
+    assert summarised(rows, threshold=0.5, compute=200)["held_out/area_per_flop"] == NONE  # ada had three evaluations
     assert summarised(ROWS, threshold=0.5, rounds=2)["held_out/area_per_update"] == pytest.approx((0.2 + 0.05) / 2)
 
 
@@ -309,7 +334,7 @@ def test_there_is_no_gain_without_a_start() -> None:
 def test_summary_of_one_evaluation() -> None:
     found = summarised(ROWS[:1], threshold=0.5)
     assert found["held_out/area_per_update"] == found["held_out/final"] == 0.0
-    assert found["held_out/area_per_token"] == NONE
+    assert found["held_out/area_per_flop"] == NONE
     assert found["threshold/reached"] == 0
     assert found["cumulative/reward/local"] == NONE
 

@@ -63,14 +63,14 @@ def test_the_whole_report(tmp_path: Path) -> None:
 def test_one_seed_no_contrasts_and_missing_figures(tmp_path: Path) -> None:
     folder = make_study(
         tmp_path, seeds=1, nodes=2, rounds=8, regimes=[], arms=["8/0", "4/4"], contrasts={}, gains={}, expect=[],
-        without=["tokens/generated", "external/ess", "gradient/external", "reward/trained_on"],
+        without=["flops/generate", "external/ess", "gradient/external", "reward/trained_on"],
     )  # fmt: skip
     text, data = report(folder)
     assert "No contrast was named" in text
     assert "One seed" in text
     assert "[" not in next(line for line in text.splitlines() if line.startswith("| held-out pass@1 at the end"))
-    assert data["regimes"]["main"]["arms"]["4/4"]["held_out/area_per_token"] is None
-    assert "generated tokens |" not in text
+    assert data["regimes"]["main"]["arms"]["4/4"]["held_out/area_per_flop"] is None
+    assert "mean along FLOPs |" not in text
     assert {each["name"] for each in data["figures"]} == {
         "spread",
         "held_out_main",
@@ -126,7 +126,7 @@ def test_expectations_met_or_not(tmp_path: Path) -> None:
         "open": pair,
         "same": pair | {"expect": "equal", "margin": 0.05},
         "wide": pair | {"expect": "equal", "margin": 1000},
-        "tokens": pair | {"figure": "held_out/area_per_token", "expect": "above"},
+        "compute": pair | {"figure": "held_out/area_per_flop", "expect": "above"},
         "none": pair | {"figure": "mean/external/ess"},
         "itself": {"treated": "8/0", "control": "8/0", "expect": "equal"},
     }  # fmt: skip
@@ -135,13 +135,13 @@ def test_expectations_met_or_not(tmp_path: Path) -> None:
     found = {verdict.name: verdict for verdict in verdicts(results)}
     outcomes = {name: verdict.outcome for name, verdict in found.items()}
     assert outcomes == {
-        "up": MET, "down": NOT_MET, "open": UNASKED, "same": NOT_MET, "wide": MET, "tokens": MET, "none": UNASKED,
+        "up": MET, "down": NOT_MET, "open": UNASKED, "same": NOT_MET, "wide": MET, "compute": MET, "none": UNASKED,
         "itself": MET,
     }  # fmt: skip
     assert found["open"].found == "above"
     assert "may be said to be equal within ±23" in found["wide"].sentence
     assert "may be said to be above that of 8/0 by more than" in found["same"].sentence
-    assert "tokens of a node" in found["tokens"].sentence
+    assert "FLOPs of a node" in found["compute"].sentence
     assert "was not measured in 8/0" in found["none"].sentence
     assert found["up"].contrast is not None
     assert found["up"].contrast.contrasts == 4  # not those of equality, nor the one that was not measured
@@ -155,11 +155,11 @@ def test_areas_end_where_the_least_run_does(tmp_path: Path) -> None:
         tmp_path, seeds=1, nodes=2, rounds=20, regimes=["r"], arms=["8/0", "2/6"], contrasts={}, gains={}
     )
     runs = read_results(folder).runs["r"]
-    rounds, tokens = cuts(runs)
+    rounds, compute = cuts(runs)
     assert rounds == 20
-    assert (rounds, tokens) == cuts({"2/6": runs["2/6"]})
-    assert tokens > 0
-    assert scores(runs, 0.1)["held_out/area_per_token"]["8/0", 101] > 0
+    assert (rounds, compute) == cuts({"2/6": runs["2/6"]})
+    assert compute > 0
+    assert scores(runs, 0.1)["held_out/area_per_flop"]["8/0", 101] > 0
     assert cuts({}) == pytest.approx((math.nan, math.nan), nan_ok=True)
 
 

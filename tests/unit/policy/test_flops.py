@@ -1,0 +1,71 @@
+"""Floating-point operations, beside those that torch counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from shoal.config.learner import LearnerConfig
+from shoal.learn.learner import GRPOLearner
+from shoal.policy.flops import Flops
+from tests.support.tiny import make_model, make_policy, make_question, make_scored
+
+READ = 7
+
+
+def counted(call: Any) -> int:
+    """Of matrix products with weights, not those between tokens."""
+    with FlopCounterMode(display=False) as counter:
+        call()
+    counts = counter.get_flop_counts()["Global"]
+    return sum(count for op, count in counts.items() if str(op) in ("aten.mm", "aten.addmm"))
+
+
+@pytest.mark.parametrize("architecture", ["llama", "grouped", "qwen2", "qwen3_moe", "olmoe"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_pass_is_counted_as_torch_counts_it(architecture: str, tied: bool) -> None:
+    model = make_model(architecture, tie_word_embeddings=tied)
+    if "moe" in model.config.model_type:
+        model.set_experts_implementation("eager")
+    ids = torch.arange(READ)[None]
+    assert Flops.of(model).passes(READ, READ) == counted(lambda: model(ids))
+
+
+def test_learning_is_three_passes() -> None:
+    model = make_model("llama")
+    model.set_input_embeddings(torch.nn.Embedding.from_pretrained(model.get_input_embeddings().weight, freeze=False))
+    found = counted(lambda: model(torch.arange(READ)[None]).logits.sum().backward())
+    assert Flops.of(model).learning(READ, READ) == pytest.approx(found, rel=0.05)  # the first layer's input has none
+
+
+def test_adapters_cost_two_passes_and_a_little() -> None:
+    pytest.importorskip("peft")
+    from shoal.policy.lora import add_adapters
+
+    lm = make_policy().lm
+    whole = Flops.of(lm.model)
+    cost = Flops.of(add_adapters(lm, 1, seed=0).model)
+    assert 0 < cost.trained < 0.2
+    assert 2 / 3 < cost.learning(100, 50) / whole.learning(100, 50) < 1
+
+
+def test_an_answer_and_an_update_say_what_they_cost() -> None:
+    policy = make_policy()
+    question = make_question()
+    cost = Flops.of(policy.lm.model)
+    prompt = len(policy.prompt_ids(question))
+    assert policy.cost([question], 12) == (prompt, cost.answering(prompt, 12))
+    scored = make_scored("2 + 2 =", [[5, 6, 7], [8, 9]], [1.0, 0.0])
+    metrics = GRPOLearner(policy, LearnerConfig(num_iterations=2), learning_rate=0.0).update([scored]).metrics
+    read = len(policy.prompt_ids(scored.question)) + 2 + 1
+    assert metrics["tokens/read"] == 2 * read
+    assert metrics["tokens/trained"] == 2 * 5
+    assert metrics["flops/learn"] == cost.learning(read, 5, steps=2, others=1)  # and one pass for what it was before
+
+
+def test_nothing_learned_costs_nothing() -> None:
+    metrics = GRPOLearner(make_policy(), learning_rate=0.0).update([]).metrics
+    assert metrics["tokens/read"] == metrics["flops/learn"] == 0
