@@ -2,19 +2,22 @@
 and values, and prompts with a common prefix share one copy of the prefix's.
 
 Shape suffixes: Q prompts, G completions of each, L positions in the prefix, P in the rest of a prompt, B living
-completions, T positions in a completion, N = L + P + T, H key-value heads, K queries that share one (heads / H), D size
-of a head, E size of a value.
+completions, T positions in a completion, C with the room for more, N = L + P + C, H key-value heads, K queries that
+share one (heads / H), D size of a head, E size of a value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Iterator, Sequence
 
 import torch
 
 from shoal.policy.attention import Kind
 from shoal.policy.prefix import KeysValues
+
+GROWTH = 32
+"""Tokens for which completions get room at a time. Their keys and values lie without gaps, so that a product reads them
+where they are: with room for all tokens from the start it would copy them, at each token and layer."""
 
 
 class Bucket:
@@ -23,19 +26,23 @@ class Bucket:
     def __init__(
         self,
         prefix: Sequence[KeysValues],
-        prompts: Sequence[KeysValues],
+        prompts: Sequence[Sequence[KeysValues]],
         lengths: Sequence[int],
         num_generations: int,
         max_length: int,
     ) -> None:
         """`prefix`: keys and values (1, H, L, D) of each layer; empty if there is none. `prompts`: those (Q, H, P, D)
-        of the rest of each prompt, padded on the right. `lengths`: of the rest, without padding."""
-        dtype = _product_dtype(prompts[0][0])
+        of the rest of each prompt, padded on the right, of one pass or several. `lengths`: of the rest, without
+        padding."""
+        first = prompts[0][0][0]
+        dtype, device = _product_dtype(first), first.device
         self.prefix = [(keys.to(dtype), values.to(dtype)) for keys, values in prefix]
-        self.prompts = [(keys.to(dtype), values.to(dtype)) for keys, values in prompts]
-        Q, _H, P, _D = prompts[0][0].shape
-        B, device = Q * num_generations, prompts[0][0].device
-        self._room = (B, max_length - 1)  # the last token of a completion is never attended to
+        self.prompts = [(_stacked(keys, dtype), _stacked(values, dtype)) for keys, values in _by_layer(prompts)]
+        Q, _H, P, _D = self.prompts[0][0].shape
+        B = Q * num_generations
+        self._longest = max_length - 1  # the last token of a completion is never attended to
+        self.own = [tuple(t.new_zeros(B, t.shape[1], 0, t.shape[-1]) for t in layer) for layer in self.prompts]
+        """Keys and values (B or more, H, C, D) of each layer, living completions first."""
         self.steps = 0
         """T: the number of tokens of each completion so far."""
         self.num_generations = num_generations
@@ -53,16 +60,19 @@ class Bucket:
         """B: living completions."""
         return len(self.place_B)
 
-    @cached_property
-    def own(self) -> list[tuple[torch.Tensor, ...]]:
-        """Keys and values (B, H, T, D) of each layer, living completions first."""
-        B, T = self._room
-        return [tuple(t.new_empty(B, t.shape[1], T, t.shape[-1]) for t in layer) for layer in self.prompts]
+    @property
+    def room(self) -> int:
+        """C: tokens of each completion that there is room for."""
+        return self.own[0][0].shape[2]
 
     def begin_step(self) -> torch.Tensor:
         """Makes room for one more token of each completion. Returns its position (B)."""
         self.steps += 1
         self._bias = {}
+        if self.steps > self.room:
+            more = min(GROWTH, self._longest - self.room)
+            for layer, caches in enumerate(self.own):
+                self.own[layer] = tuple(torch.nn.functional.pad(t[: len(self)], (0, 0, 0, more)) for t in caches)
         return self._lengths_B() + (self.steps - 1)
 
     def drop(self, ended: Sequence[bool]) -> list[int]:
@@ -87,10 +97,10 @@ class Bucket:
         """Attention (B, H, K, E) of each completion's newest token to its prompt and itself."""
         query_BHKD = query_BHKD * kind.scale
         keys_QHPD, values_QHPE = self.prompts[layer]
-        own_keys_BHTD, own_values_BHTE = self._append(layer, key_BHD, value_BHE)
+        own_keys_BHCD, own_values_BHCE = self._append(layer, key_BHD, value_BHE)
         scores = [
             self._by_prompt(query_BHKD, keys_QHPD.transpose(-1, -2)),
-            query_BHKD @ own_keys_BHTD.transpose(-1, -2),
+            query_BHKD @ own_keys_BHCD.transpose(-1, -2),
         ]
         if self.prefix:
             scores.insert(0, _by_prefix(query_BHKD, self.prefix[layer][0][0].transpose(-1, -2)))
@@ -102,21 +112,22 @@ class Bucket:
         bias_B11N = self._bias[kind.window]
         if bias_B11N is not None:
             scores_BHKN = scores_BHKN + bias_B11N
+        L, P, T, C = self.shared, keys_QHPD.shape[2], self.steps, self.room
+        scores_BHKN[..., L + P + T :] = -torch.inf
         wide = torch.promote_types(scores_BHKN.dtype, torch.float32)
         probs_BHKN = torch.softmax(scores_BHKN, -1, dtype=wide).to(values_QHPE.dtype)
-        L, P, T = self.shared, keys_QHPD.shape[2], self.steps
-        of_prefix, of_prompt, of_own = probs_BHKN.split([L, P, T], -1)
-        out_BHKE: torch.Tensor = self._by_prompt(of_prompt, values_QHPE) + of_own @ own_values_BHTE
+        of_prefix, of_prompt, of_own = probs_BHKN.split([L, P, C], -1)
+        out_BHKE: torch.Tensor = self._by_prompt(of_prompt, values_QHPE) + of_own @ own_values_BHCE
         if self.prefix:
             out_BHKE = out_BHKE + _by_prefix(of_prefix, self.prefix[layer][1][0])
         return out_BHKE
 
     def _append(self, layer: int, key_BHD: torch.Tensor, value_BHE: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Adds the newest token's key and value. Returns those of all tokens: (B, H, T, D), (B, H, T, E)."""
-        keys_BHTD, values_BHTE = (cache[: len(self), :, : self.steps] for cache in self.own[layer])
-        keys_BHTD[:, :, -1] = key_BHD
-        values_BHTE[:, :, -1] = value_BHE
-        return keys_BHTD, values_BHTE
+        """Adds the newest token's key and value. Returns those of all tokens: (B, H, C, D), (B, H, C, E)."""
+        keys_BHCD, values_BHCE = (cache[: len(self)] for cache in self.own[layer])
+        keys_BHCD[:, :, self.steps - 1] = key_BHD
+        values_BHCE[:, :, self.steps - 1] = value_BHE
+        return keys_BHCD, values_BHCE
 
     def _by_prompt(self, rows_BHKX: torch.Tensor, matrix_QHXY: torch.Tensor) -> torch.Tensor:
         """Each row times its prompt's matrix, (B, H, K, Y): one product for all completions of a prompt."""
@@ -134,13 +145,13 @@ class Bucket:
 
     def _bias_B11N(self, window: int | None, dtype: torch.dtype) -> torch.Tensor | None:
         """Added to scores: -inf for padding and for tokens outside the window; None if there are none."""
-        until, T = self.shared + self.prompts[0][0].shape[2], self.steps  # L + P
+        until, T, C = self.shared + self.prompts[0][0].shape[2], self.steps, self.room  # L + P
         slides = window is not None and window < until + T
         if not self.padded and not slides:
             return None
         length_B1, device = self._lengths_B()[:, None], self.place_B.device
         position_BN = torch.cat(
-            [torch.arange(until, device=device).expand(len(self), -1), length_B1 + torch.arange(T, device=device)], 1
+            [torch.arange(until, device=device).expand(len(self), -1), length_B1 + torch.arange(C, device=device)], 1
         )
         hidden_BN = position_BN >= length_B1
         hidden_BN[:, until:] = False
@@ -149,6 +160,17 @@ class Bucket:
         return torch.zeros(hidden_BN.shape, dtype=dtype, device=device).masked_fill_(hidden_BN, -torch.inf)[
             :, None, None
         ]
+
+
+def _by_layer(reads: Sequence[Sequence[KeysValues]]) -> Iterator[tuple[Sequence[torch.Tensor], ...]]:
+    """The keys and the values of all passes, layer by layer."""
+    return (tuple(zip(*layer, strict=True)) for layer in zip(*reads, strict=True))
+
+
+def _stacked(parts: Sequence[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
+    """One tensor of the rows of all `parts`, padded on the right."""
+    longest = max(part.shape[2] for part in parts)
+    return torch.cat([torch.nn.functional.pad(part.to(dtype), (0, 0, 0, longest - part.shape[2])) for part in parts])
 
 
 def _product_dtype(t: torch.Tensor) -> torch.dtype:

@@ -26,6 +26,9 @@ from shoal.policy.prefix import KeysValues, Reading, read_prefix
 
 BUCKET_RATIO = 1.3
 """Longest to shortest prompt among those that are read together, at most."""
+PADDED_RATIO = 2.0
+"""Padded to real tokens of prompts whose completions are decoded together, at most. Each group costs products of its
+own at every token; padding costs little, as it is once for all completions of a prompt."""
 PREFILL_TOKENS = 8192
 """Prompt tokens that are read in one pass."""
 
@@ -64,13 +67,19 @@ def sample(
         L = family.shared
         prefix = read_prefix(model, prompts[family.members[0]][:L], placement) if L else []
         # A token of the prefix costs attention alone, about an eighth of what a token costs that is read.
-        for chosen in length_batches([len(prompts[q]) - L + L // 8 for q in family.members]):
-            rows = [family.members[i] for i in chosen]
-            with attention(model), placement.autocast():
-                bucket, logits_QV = _read(model, prefix, [prompts[q][L:] for q in rows], G, sampling, placement.device)
-            buckets.append(bucket)
-            living.append([q * G + g for q in rows for g in range(G)])
-            first.append(logits_QV.repeat_interleave(G, 0))
+        read: list[tuple[list[int], list[KeysValues]]] = []
+        with attention(model), placement.autocast():
+            for chosen in length_batches([len(prompts[q]) - L + L // 8 for q in family.members]):
+                rows = [family.members[i] for i in chosen]
+                layers, logits_QV = _read(model, prefix, [prompts[q][L:] for q in rows], placement.device)
+                read.append((rows, layers))
+                first.append(logits_QV.repeat_interleave(G, 0))
+            for together in padded_together(read, [len(prompt) - L for prompt in prompts]):
+                rows = [q for rows, _ in together for q in rows]
+                keys_values = [layers for _, layers in together]
+                lengths = [len(prompts[q]) - L for q in rows]
+                buckets.append(Bucket(prefix, keys_values, lengths, G, sampling.max_completion_length))
+                living.append([q * G + g for q in rows for g in range(G)])
     logits_BV = torch.cat(first)
     with attention(model):
         for step in range(sampling.max_completion_length):
@@ -112,16 +121,26 @@ def length_batches(lengths: list[int]) -> Iterator[list[int]]:
         yield chosen
 
 
+def padded_together(
+    read: Sequence[tuple[list[int], list[KeysValues]]], lengths: Sequence[int]
+) -> Iterator[list[tuple[list[int], list[KeysValues]]]]:
+    """Passes, from short prompts to long ones, whose prompts are padded to one length (`PADDED_RATIO`)."""
+    together: list[tuple[list[int], list[KeysValues]]] = []
+    for one in read:
+        of = [lengths[q] for rows, _ in [*together, one] for q in rows]
+        if together and len(of) * max(of) > PADDED_RATIO * sum(of):
+            yield together
+            together = []
+        together.append(one)
+    if together:
+        yield together
+
+
 def _read(
-    model: Any,
-    prefix: Sequence[KeysValues],
-    prompts: list[Sequence[int]],
-    num_generations: int,
-    sampling: Sampling,
-    device: torch.device,
-) -> tuple[Bucket, torch.Tensor]:
-    """Reads prompts behind a prefix. Returns their bucket and the logits (Q, V) of the first tokens of their
-    completions."""
+    model: Any, prefix: Sequence[KeysValues], prompts: list[Sequence[int]], device: torch.device
+) -> tuple[list[KeysValues], torch.Tensor]:
+    """Reads prompts behind a prefix. Returns their keys and values by layer, and the logits (Q, V) of the first tokens
+    of their completions."""
     lengths = [len(prompt) for prompt in prompts]
     ids_QP = torch.zeros(len(prompts), max(lengths), dtype=torch.long)
     for row, prompt in enumerate(prompts):
@@ -131,8 +150,7 @@ def _read(
     positions_QP = torch.arange(start, start + max(lengths), device=device).expand(len(prompts), -1)
     out = model.base_model(ids_QP.to(device), position_ids=positions_QP, use_cache=False, attending=reading)
     last_QC = out.last_hidden_state[range(len(prompts)), [length - 1 for length in lengths]]
-    bucket = Bucket(prefix, reading.layers, lengths, num_generations, sampling.max_completion_length)
-    return bucket, output_logits(model, last_QC)
+    return reading.layers, output_logits(model, last_QC)
 
 
 def _step(model: Any, buckets: list[Bucket], token_B: torch.Tensor) -> torch.Tensor:

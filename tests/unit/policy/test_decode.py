@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tiny import ARCHITECTURES, CPU, InDouble, in_double, make_model, plain_logits, plain_logprobs
 
 from shoal.errors import UserError
-from shoal.policy import decode
+from shoal.policy import bucket, decode
 from shoal.policy.decode import Sampled, cache_bytes_per_token, check_decoding, sample
 from shoal.policy.draw import Sampling, draw
 from shoal.policy.families import Family
@@ -53,7 +53,10 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_a_shared_prompt_gives_the_log_probabilities_of_separate_passes(architecture: str, temperature: float) -> None:
+def test_a_shared_prompt_gives_the_log_probabilities_of_separate_passes(
+    architecture: str, temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket, "GROWTH", 4)  # so that room is made several times
     model = make_model(architecture)
     groups = run(model, stop_ids=range(0, 300, 9), temperature=temperature)  # so that some end early
     for prompt, group in zip(PROMPTS, groups, strict=True):
@@ -88,6 +91,12 @@ def test_dropping_what_has_ended_changes_nothing_for_the_rest(architecture: str,
         ends = [step for step, token in enumerate(whole) if token in stops]
         assert completion.token_ids == (whole[: ends[0] + 1] if ends else whole)
         assert completion.stopped == bool(ends)
+
+
+def test_prompts_are_decoded_together_while_padding_is_no_more_than_they_are() -> None:
+    lengths = [4, 4, 8, 9, 40]
+    read: list[Any] = [([0, 1], []), ([2], []), ([3], []), ([4], [])]
+    assert [[rows for rows, _ in each] for each in decode.padded_together(read, lengths)] == [[[0, 1], [2], [3]], [[4]]]
 
 
 def test_every_completion_ends_by_its_own_stop_token_or_at_the_longest_length() -> None:
