@@ -216,8 +216,9 @@ def _evaluation_table(result: Evaluation, baselines: Mapping[str, Shares], ks: S
         shares = [_share(result, shares, task) for shares in baselines.values()]
         return ["–" if share is None else f"{share:.3f}" for share in shares]
 
+    answers = "1 answer" if result.samples == 1 else f"{result.samples} answers"
     table = Table(
-        title=f"{model}: held-out, {result.samples} samples a question, 95 % Wilson over questions",
+        title=f"{model}: held-out, {answers} to each question, 95 % Wilson over questions",
         caption="blind: the commonest right answer of each task. shuffled: the same answers, to other questions of it.",
         caption_justify="left",
         box=None,

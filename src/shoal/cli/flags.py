@@ -54,6 +54,22 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
         return f"{action.option_strings[0]} {self._format_args(action, action.dest)}"
 
 
+ELSEWHERE = {
+    "--lr": "--learning-rate",
+    "--steps": "--rounds",
+    "--max-steps": "--rounds",
+    "--dataset": "--data",
+    "--dataset-name": "--data",
+    "--model-name-or-path": "--model",
+    "--output-dir": "--out",
+    "--group-size": "--num-generations",
+    "--max-tokens": "--max-completion-length",
+    "--max-new-tokens": "--max-completion-length",
+    "--peers": "--nodes",
+}
+"""What other programs call a flag."""
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser that says in one line what is wrong and what would be right."""
 
@@ -74,7 +90,9 @@ class Parser(argparse.ArgumentParser):
             unknown = []
         if unknown:
             known = [flag for parser in (self, chosen) for flag in parser._option_string_actions]
-            near = difflib.get_close_matches(unknown[0].partition("=")[0], known, n=1, cutoff=0.5)
+            flag = unknown[0].partition("=")[0]
+            usual = [ELSEWHERE[flag]] if ELSEWHERE.get(flag) in known else []
+            near = usual or difflib.get_close_matches(flag, known, n=1, cutoff=0.5)
             chosen.error(f"unknown argument '{unknown[0]}'" + (f"; did you mean '{near[0]}'?" if near else ""))
         return args
 

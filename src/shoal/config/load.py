@@ -154,7 +154,7 @@ def _explain(error: Any, config: type[Config]) -> str:
             tag = str(error["ctx"]["tag"])
             return f"{name}.kind = {_shown(tag)}: there is no such kind of reward; {nearest(tag, REWARD_KINDS)}"
         case "string_pattern_mismatch" if where[-1] == "function":
-            return f"{name} = {_shown(error['input'])}: write module:attribute"
+            return f"a reward function is module:attribute, such as my.py:score, and not {_shown(error['input'])}"
         case "value_error":  # settings that do not agree: the message names them
             return f"{name}: {error['ctx']['error']}"
     return f"{name} = {_shown(error['input'])}: {error['msg'][:1].lower()}{error['msg'][1:]}"

@@ -161,13 +161,15 @@ def try_out(config: Config, policy: LanguagePolicy, tasks: Tasks, seconds: float
     samples = number(config.evaluation.samples)
 
     def answer(asked: Sequence[Question], each: int, tokens: int) -> tuple[list[tuple[Completion, ...]], float, float]:
-        """The answers with at most so many tokens, the seconds, and the seconds with `full` tokens, at most."""
+        """The answers with at most so many tokens, the seconds, and those if what was cut went on to `full`."""
         policy.sampling = replace(policy.sampling, max_completion_length=min(full, tokens))
         start = time.perf_counter()
         groups = policy.generate(asked, each, config.seed)
         taken = time.perf_counter() - start
-        cut = any(c.finish_reason == FinishReason.length for group in groups for c in group)
-        return groups, taken, taken * max(1.0, full / tokens) if cut else taken
+        lengths = [(len(c.token_ids or ()), c.finish_reason == FinishReason.length) for group in groups for c in group]
+        made = sum(length for length, _ in lengths)
+        whole = sum(full if cut else length for length, cut in lengths)
+        return groups, taken, taken * whole / max(1, made)
 
     answer(questions, generations, SHORTEST)  # to warm up
     _, taken, _ = answer(questions, generations, SHORTEST)

@@ -130,5 +130,5 @@ class Record:
         pairs = zip(self.nodes, results, strict=True)
         short = [node.J for node, result in pairs if node.learner and len(result.foreign) < node.J]
         if short and (len(self.nodes.nodes) > 1 or member):
-            notes.append(f"a pool has fewer than J = {max(short)} live rollouts: the round uses what there is")
+            notes.append(f"others have sent fewer than J = {max(short)} rollouts to learn from so far")
         self.watch.note("; ".join(notes))
