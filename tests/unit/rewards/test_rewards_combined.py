@@ -249,7 +249,10 @@ KINDS = "verifier, model, generative, function, rankings"
         ({"kind": "model"}, "rewards.0: a reward of kind 'model' needs 'model'"),
         ({"kind": "model", "model": ""}, "rewards.0: a reward of kind 'model' needs 'model'"),
         ({"kind": "function"}, "rewards.0: a reward of kind 'function' needs 'function'"),
-        ({"kind": "function", "function": "f"}, "a reward function is module:attribute, such as my.py:score, and not 'f'"),
+        (
+            {"kind": "function", "function": "f"},
+            "a reward function is module:attribute, such as my.py:score, and not 'f'",
+        ),
         ({"kind": "function", "function": "a:b", "low": 1.0}, "low = 1.0 must be less than high = 1.0"),
         (
             {"kind": "model", "model": "m", "votes": 3},
