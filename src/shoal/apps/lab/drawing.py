@@ -30,7 +30,7 @@ from shoal.runs.curves import INK, MUTED
 DPI = 150
 SHADES = 128
 """Colours of a PNG."""
-MOST_ARMS = 8
+MOST_ARMS = 6
 """In one figure: more cannot be told apart."""
 RESAMPLES = 2000
 """For the band around a curve, which has many points."""
@@ -146,17 +146,16 @@ def window_of(rounds: int) -> int:
     return 100 if rounds >= 500 else max(1, rounds // 10)
 
 
-def shown_arms(runs: Iterable[str], study: Study) -> tuple[dict[str, int], str]:
+def shown_arms(regime: str, runs: Iterable[str], study: Study) -> tuple[dict[str, int], str]:
     """The arms of a regime that a figure draws, with their places for `style`, and words about the others.
 
-    At most `MOST_ARMS`: those that contrasts name come first. An arm looks the same in all figures of a regime.
+    At most `MOST_ARMS`: those of the contrasts made in the regime come first. An arm looks the same in all figures of a
+    regime.
     """
-    here, every = list(runs), list(study.arms)
-    if len(here) <= MOST_ARMS:
-        return {arm: every.index(arm) for arm in here}, ""
-    named = [arm for contrast in study.contrasts.values() for arm in (contrast.control, contrast.treated)]
-    chosen = [arm for arm in dict.fromkeys([*named, *here]) if arm in here][:MOST_ARMS]
+    here = list(runs)
+    pairs = [(each.control, each.treated) for each in study.contrasts.values() if regime in study.paired(each)]
+    named = [arm for pair in pairs if set(pair) <= set(here) for arm in pair]
+    chosen = list(dict.fromkeys([*named, *here]))[:MOST_ARMS]
     left = ", ".join(arm for arm in here if arm not in chosen)
-    return {arm: place for place, arm in enumerate(sorted(chosen, key=every.index))}, (
-        f" Not drawn, but in the table and the CSV: {left}."
-    )
+    note = f" Not drawn, but in the table and the CSV: {left}." if left else ""
+    return {arm: place for place, arm in enumerate(sorted(chosen, key=list(study.arms).index))}, note

@@ -18,7 +18,7 @@ from shoal.apps.lab import drawing
 from shoal.apps.lab.drawing import Picture
 from shoal.apps.lab.intervals import interquartile_mean
 from shoal.apps.lab.report_contrasts import gain_of
-from shoal.apps.lab.results import Results, scores
+from shoal.apps.lab.results import Results
 from shoal.apps.lab.study import Gain
 from shoal.runs.curves import INK, MUTED
 
@@ -40,9 +40,9 @@ def points(results: Results, gain: Gain) -> pd.DataFrame:
         runs = results.runs.get(regime, {})
         if not {gain.treated, gain.control} <= runs.keys():
             continue
-        figures = scores({arm: runs[arm] for arm in (gain.treated, gain.control)}, results.study.threshold)
+        figures = results.figures[regime]
         seeds = len(runs[gain.treated].keys() & runs[gain.control].keys())
-        starts = figures["held_out/start"].dropna()
+        starts = figures.loc[[gain.treated, gain.control], "held_out/start"].dropna()
         if gain.along == "nodes":
             cell = next(iter(runs[gain.treated].values())).cell
             x = float(results.study.config(cell).swarm.nodes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -50,6 +51,8 @@ EXPECTED = {"above": "above", "below": "below", "equal": "equal within ±{:.0%}"
 def markdown(data: dict[str, Any]) -> str:
     """The report of `report.gather`, with its figures."""
     parts = [_head(data), _expectations(data)]
+    if data["changed"]:
+        parts.append("## Changed after a first look\n\n" + "\n".join(f"- {words}" for words in data["changed"]))
     parts += [_picture(each) for each in data["figures"] if each["regime"] is None]
     parts += [_regime(data, name, regime) for name, regime in data["regimes"].items()]
     parts.append(_reading(data))
@@ -73,10 +76,25 @@ def _head(data: dict[str, Any]) -> str:
         if versions:
             words = ", ".join(f"{name} {version}" for name, version in versions.items())
             lines.append(f"Versions {whose}: {words}.")
+    lines.append(_source(data["source"]))
     arms = [f"- **{name}**: {about}" for name, about in data["arms"].items() if about]
     if arms:
         lines.append("Arms:\n\n" + "\n".join(arms))
     return "\n\n".join(line for line in lines if line)
+
+
+def _source(source: dict[str, Any]) -> str:
+    """Which code ran, and whether it was the same in all runs."""
+    counts = Counter(source["runs"].values())
+    known = [f"`{name}` ({count} run{'s' * (count > 1)})" for name, count in counts.items() if name]
+    same = "all runs have the same" if len(counts) == 1 else "**the runs do not all have the same**"
+    ran = f"{', '.join(known)}; {same}" if known else "no run wrote it down"
+    if known and "" in counts:
+        ran += f", and {counts['']} did not write it down"
+    return (
+        f"Source of shoal: {ran}; this report: `{source['report']}`. It is a hash of the package's .py files, whatever "
+        "the commit; `PYTHONPATH=src python -m shoal.apps.lab.provenance` in a checkout prints its own."
+    )
 
 
 def _expectations(data: dict[str, Any]) -> str:
@@ -145,7 +163,7 @@ def _under_table(data: dict[str, Any], regime: dict[str, Any]) -> str:
         note += f" With fewer than {FEW} seeds such intervals are narrower than they say."
     note += f" Threshold: held-out pass@1 of a task of {data['threshold']:g}."
     if ends["rounds"] is not None:
-        note += f" Areas end where the least of these runs does: round {ends['rounds']:g}"
+        note += f" Areas, here and in contrasts, end where the least of these runs does: round {ends['rounds']:g}"
         note += f", {ends['flops']:.3g} FLOPs of a node." if ends["flops"] is not None else "."
     for what, numbers in (("Nodes that count", counted), ("Rounds", regime["rounds"])):
         if len(set(numbers.values())) > 1:
@@ -206,7 +224,10 @@ def _taught(arms: dict[str, Any]) -> str:
         return ""
     makers = _ordered(table)
     rows = [[who, *("" if pd.isna(n) else f"{n:.0f}" for n in table.loc[who, makers])] for who in _ordered(table.index)]
-    words = f"Rollouts learned from, {arm}, seed {seed}: a row for each learner, a column for each maker."
+    words = (
+        f"Rollouts learned from in one run, as an example: {arm}, seed {seed} (of the first runs of all arms, the one "
+        "that learned from most rollouts of others); a row for each learner, a column for each maker."
+    )
     return "\n\n" + words + "\n\n" + _table(["learner", *makers], rows)
 
 
@@ -215,9 +236,10 @@ def _reading(data: dict[str, Any]) -> str:
         "## How to read this\n\n"
         "The swarm run is the unit: nodes, tasks and rounds of one run depend on each other. What counts is held-out "
         "pass@1 and the reward of a node's own unfiltered rollouts. What could not be concluded is said so above, and "
-        "is not evidence that there is no effect. What was not measured is –. The areas of a regime's table end where "
-        "its shortest run ends; those of a contrast end where the shorter of its two arms ends. Both by seed: "
-        "`report.json`. All numbers of a figure: the CSV beside it."
+        "is not evidence that there is no effect. What was not measured is –. All figures of tables, contrasts, ratios "
+        "and gains are by seed in `report.json`; `shoal lab verify FOLDER` recomputes this page from them, by scipy. "
+        "All points of a picture: the CSV beside it. The same seed gives the same digits on one machine with the same "
+        "number of threads; on another kind of processor they are not promised."
     )
 
 
