@@ -1,6 +1,6 @@
 """What made a run: its code, and its settings beside those of its study now.
 
-    python -m shoal.apps.lab.provenance     # the hash of the sources that this python would run
+python -m shoal.apps.lab.provenance     # the hash of the sources that this python would run
 """
 
 from __future__ import annotations

@@ -83,7 +83,12 @@ def gather(results: Results, found: Sequence[Verdict], gains: Mapping[str, pd.Da
         "arms": {name: arm.about for name, arm in study.arms.items()},
         "regimes": {regime: _regime(results, regime) for regime in results.runs},
         "contrasts": [_contrast(verdict) for verdict in found],
-        "gains": {name: table.to_dict("records") for name, table in gains.items()},
+        "gains": {
+            name: table.assign(**study.gains[name].model_dump(include={"treated", "control", "along"})).to_dict(
+                "records"
+            )
+            for name, table in gains.items()
+        },
     }
 
 

@@ -104,9 +104,7 @@ def verdicts(results: Results) -> list[Verdict]:
     return list(planned.values())
 
 
-def _compared(
-    figures: pd.DataFrame, spec: ContrastSpec, figure: str
-) -> tuple[BySeed, BySeed, Interval | None] | str:
+def _compared(figures: pd.DataFrame, spec: ContrastSpec, figure: str) -> tuple[BySeed, BySeed, Interval | None] | str:
     """The figure of both arms by seed, and `gain_of` it; or why there is none. `figures`: of their regime."""
     arms = (spec.treated, spec.control)
     for arm in arms:
