@@ -17,9 +17,10 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from PIL import Image  # which matplotlib needs
 
 from shoal.apps.lab.intervals import iqm_interval
@@ -92,10 +93,17 @@ def dress(axes: Axes, title: str = "", x: str = "", y: str = "") -> None:
     axes.set_axisbelow(True)
 
 
-def mark_empty(axes: Axes) -> None:
-    """Writes "not measured" into a panel without lines."""
+def plain_log(axis: Axis, unit: str = "") -> None:
+    """Ticks of a logarithmic axis in plain numbers: 0.1, 0.3, 1, 3."""
+    axis.set_major_locator(LogLocator(subs=(1, 3)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}{unit}"))
+    axis.set_minor_locator(NullLocator())
+
+
+def mark_empty(axes: Axes, words: str = "not measured") -> None:
+    """Writes so into a panel without lines."""
     if not axes.lines:
-        axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center", color=MUTED, fontsize=9.5)
+        axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", color=MUTED, fontsize=9.5)
 
 
 def rounds_axis(axes: Axes, last: float) -> None:

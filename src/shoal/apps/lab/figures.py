@@ -48,7 +48,7 @@ def by_node(regime: str, runs: Runs, study: Study) -> Picture:
     """The paper's figure 1: each node's local reward by round, a panel for each arm."""
     arms, note = drawing.shown_arms(regime, runs, study)
     first = {arm: next(iter(by_seed.items())) for arm, by_seed in runs.items()}
-    columns = min(4, len(arms))
+    columns = len(arms) if len(arms) <= 4 else 3
     lines = -(-len(arms) // columns)
     figure = drawing.blank(max(5.0, 2.9 * columns), 0.5 + 2.5 * lines)
     panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
@@ -167,6 +167,7 @@ def against(regime: str, runs: Runs, study: Study) -> Picture | None:
         f"{study.alpha:g}", (1.01, study.alpha), xycoords=("axes fraction", "data"), fontsize=8.5, va="center"
     )
     bottom.set_yscale("log")
+    drawing.plain_log(bottom.yaxis)
     bottom.set_ylim(min(study.alpha, *adjusted_p) / 2, 1.2)
     drawing.rounds_axis(top, last)
     drawing.legend(figure, arms, 6.4)
@@ -217,6 +218,7 @@ def held_out_curves(regime: str, runs: Runs, study: Study) -> Picture:
     if wide:  # 0 has no place on it
         right.set_xscale("log", nonpositive="mask")
         right.set_xlim(ends.min() / TERA / 10, ends.max() / TERA * 1.1)
+        drawing.plain_log(right.xaxis)
     else:
         right.set_xlim(left=0)
     if end > 0:

@@ -127,8 +127,8 @@ def _expectations(data: dict[str, Any]) -> str:
         "Paired exact sign-flip tests of whole runs, two one-sided ones where equality was expected; p by Holm over "
         f"{' and '.join(_kind(n, what) for n, what in zip(kinds, ('difference', 'equality'), strict=True) if n)}, all "
         f"regimes together; at most {data['alpha']:g} is called one. Differences in percent of the control's "
-        "interquartile mean (held-out pass@1 less what answers get that ignore the question, where that is known), "
-        "with 95 % intervals of the paired bootstrap. P(improvement): the chance that a run of the first arm is above "
+        "interquartile mean (held-out pass@1 less what answers get that ignore the question, where that is known; – "
+        "where next to nothing is left), with 95 % intervals of the paired bootstrap. P(improvement): the chance that a run of the first arm is above "
         "one of the second."
     )
     if len(made) < len(contrasts):
@@ -296,8 +296,8 @@ def _signed(value: float) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits, or all before the point."""
-    if abs(value) >= 100:
+    """Three digits, or all before the point up to ten millions."""
+    if 100 <= abs(value) < 1e7:
         return f"{value:.0f}"
     return "0" if abs(value) < 1e-9 else f"{value:.3g}"  # sums in another order leave a little
 

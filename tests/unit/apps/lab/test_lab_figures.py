@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -95,6 +96,19 @@ def test_held_out_by_updates_and_flops(results: Results) -> None:
     assert ends["flops", "8/0"] > 1.5 * ends["flops", "2/6"]
 
 
+def test_compute_that_differs_much_has_a_logarithmic_axis(results: Results) -> None:
+    runs, costs = results.runs["generalists"], ["flops/generate", "flops/learn"]
+    dear = {
+        seed: replace(run, metrics=run.metrics.assign(**{key: 20 * run.metrics[key] for key in costs}))
+        for seed, run in runs["8/0"].items()
+    }
+    few = figures.held_out_curves("generalists", {"8/0": runs["8/0"], "4/4": runs["4/4"]}, results.study)
+    most = figures.held_out_curves("generalists", {"8/0": dear, "4/4": runs["4/4"]}, results.study)
+    assert [picture.figure.axes[1].get_xscale() for picture in (few, most)] == ["linear", "log"]
+    assert "on a logarithmic axis since arms differ" in most.caption
+    assert "logarithmic" not in few.caption
+
+
 def test_spread_shows_specialists_first(results: Results) -> None:
     chosen = figures.swarm_of(results)
     assert chosen is not None
@@ -154,4 +168,4 @@ def test_a_figure_draws_six_arms_those_of_contrasts_first_and_names_the_others(r
         picture = draw("generalists", runs, study)
         assert "Not drawn, but in the table and the CSV: arm 5, arm 6, arm 7, arm 8." in picture.caption
         assert set(picture.table["arm"]) == set(runs)
-    assert len(picture.figure.axes) == 8  # two rows of four, the last two hidden
+    assert len(picture.figure.axes) == 6
