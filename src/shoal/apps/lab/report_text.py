@@ -128,8 +128,8 @@ def _expectations(data: dict[str, Any]) -> str:
         f"{' and '.join(_kind(n, what) for n, what in zip(kinds, ('difference', 'equality'), strict=True) if n)}, all "
         f"regimes together; at most {data['alpha']:g} is called one. Differences in percent of the control's "
         "interquartile mean (held-out pass@1 less what answers get that ignore the question, where that is known; – "
-        "where next to nothing is left), with 95 % intervals of the paired bootstrap. P(improvement): the chance that a run of the first arm is above "
-        "one of the second."
+        "where next to nothing is left), with 95 % intervals of the paired bootstrap. P(improvement): the chance that "
+        "a run of the first arm is above one of the second."
     )
     if len(made) < len(contrasts):
         note += f" {len(contrasts) - len(made)} could not be made, and Holm's number does not count them."
