@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from shoal.apps.lab import drawing
 from shoal.apps.lab.drawing import Picture
@@ -223,7 +223,6 @@ def held_out_curves(regime: str, runs: Runs, study: Study) -> Picture:
     else:
         right.set_xlim(left=0)
         right.xaxis.set_major_locator(MaxNLocator(nbins=5))
-        right.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     if end > 0:
         right.axvline(end / TERA, color=MUTED, linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
     drawing.legend(figure, arms, 9.6)

@@ -6,7 +6,6 @@ python -m shoal.apps.lab.provenance     # the hash of the sources that this pyth
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from functools import reduce
 from pathlib import Path
 from typing import Any, Final
@@ -34,11 +33,6 @@ def _hash_of_sources() -> str:
 SOURCES: Final = _hash_of_sources()
 """BLAKE2b, 4 bytes, over the path, the size and the bytes of each .py file of the package, in the order of their paths,
 when the process started. It knows no commit: the same files give the same hash, installed or in a checkout."""
-
-
-def source_of(versions: Mapping[str, str]) -> str:
-    """The hash in the version of shoal that a run wrote down; empty where there is none."""
-    return versions.get("shoal", "").partition("+")[2]
 
 
 def differences(path: Path, config: LabConfig) -> list[str]:

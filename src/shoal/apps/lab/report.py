@@ -22,7 +22,7 @@ from shoal.apps.lab.figures import pictures
 from shoal.apps.lab.figures_gain import points
 from shoal.apps.lab.intervals import Interval, iqm_interval
 from shoal.apps.lab.measures import followers, times_to_threshold
-from shoal.apps.lab.provenance import SOURCES, source_of
+from shoal.apps.lab.provenance import SOURCES
 from shoal.apps.lab.report_contrasts import Verdict, ratios, verdicts
 from shoal.apps.lab.report_text import markdown
 from shoal.apps.lab.results import Results, RunResult, by_seed, cuts, read_results
@@ -64,6 +64,7 @@ def write_report(folder: Path, console: Console) -> Path:
 def gather(results: Results, found: Sequence[Verdict], gains: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
     """The content of the report as plain data: `report.json`."""
     study = results.study
+    sources = {str(run.cell): run.versions.get("shoal", "").partition("+")[2] for run in results.finished}
     return {
         "title": study.title,
         "about": study.about,
@@ -78,15 +79,13 @@ def gather(results: Results, found: Sequence[Verdict], gains: Mapping[str, pd.Da
         "unfinished": [str(cell) for cell in results.unfinished],
         "differs": {str(run.cell): run.differs for run in results.finished if run.differs},
         "seconds": float(pd.Series([run.seconds for run in results.finished]).sum()),
-        "source": {"report": SOURCES, "runs": {str(run.cell): source_of(run.versions) for run in results.finished}},
+        "source": {"report": SOURCES, "runs": sources},
         "versions": {"of the runs": _versions(results.finished), "of the report": installed()},
         "arms": {name: arm.about for name, arm in study.arms.items()},
         "regimes": {regime: _regime(results, regime) for regime in results.runs},
         "contrasts": [_contrast(verdict) for verdict in found],
         "gains": {
-            name: table.assign(**study.gains[name].model_dump(include={"treated", "control", "along"})).to_dict(
-                "records"
-            )
+            name: table.assign(**study.gains[name].model_dump(exclude={"regimes"})).to_dict("records")
             for name, table in gains.items()
         },
     }

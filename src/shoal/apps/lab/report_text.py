@@ -86,14 +86,13 @@ def _head(data: dict[str, Any]) -> str:
 def _source(source: dict[str, Any]) -> str:
     """Which code ran, and whether it was the same in all runs."""
     counts = Counter(source["runs"].values())
-    known = [f"`{name}` ({count} run{'s' * (count > 1)})" for name, count in counts.items() if name]
+    ran = ", ".join(
+        f"`{name or 'not written down'}` ({count} run{'s' * (count > 1)})" for name, count in counts.items()
+    )
     same = "all runs have the same" if len(counts) == 1 else "**the runs do not all have the same**"
-    ran = f"{', '.join(known)}; {same}" if known else "no run wrote it down"
-    if known and "" in counts:
-        ran += f", and {counts['']} did not write it down"
     return (
-        f"Source of shoal: {ran}; this report: `{source['report']}`. It is a hash of the package's .py files, whatever "
-        "the commit; `PYTHONPATH=src python -m shoal.apps.lab.provenance` in a checkout prints its own."
+        f"Source of shoal: {ran}: {same}; this report: `{source['report']}`. It is a hash of the package's .py files, "
+        "whatever the commit; `PYTHONPATH=src python -m shoal.apps.lab.provenance` in a checkout prints its own."
     )
 
 

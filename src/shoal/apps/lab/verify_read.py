@@ -64,6 +64,7 @@ class Spread(Part):
 
 
 class Regime(Part):
+    rounds: dict[Name, Number] = {}
     areas_end: dict[Name, Number | None] = {}
     arms: dict[Name, dict[Name, Figure | None]]
     ratios: list[Ratio] = []

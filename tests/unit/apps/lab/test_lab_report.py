@@ -207,9 +207,9 @@ def test_tables_contrasts_and_gains_end_at_one_place(tmp_path: Path) -> None:
 def test_sources_are_told_where_they_differ(tmp_path: Path) -> None:
     folder = make_study(tmp_path, seeds=2, nodes=1, rounds=4, regimes=["r"], arms=["8/0"], contrasts={}, gains={})
     paths = sorted(folder.glob("runs/*/*/*/done.json"))
-    assert "no run wrote it down" in report(folder)[0]
+    assert "Source of shoal: `not written down` (2 runs): all runs have the same" in report(folder)[0]
     for path, version in zip(paths, ("0.2.0+aaaa", "0.2.0+bbbb"), strict=True):
         path.write_text(json.dumps({"seconds": 1.0, "versions": {"shoal": version}}))
     text, data = report(folder)
-    assert "`aaaa` (1 run), `bbbb` (1 run); **the runs do not all have the same**; this report: `" in text
+    assert "`aaaa` (1 run), `bbbb` (1 run): **the runs do not all have the same**; this report: `" in text
     assert set(data["source"]["runs"].values()) == {"aaaa", "bbbb"}

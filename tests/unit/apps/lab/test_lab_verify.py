@@ -125,6 +125,15 @@ def test_reports_of_earlier_versions_say_what_they_lack(published: Path, tmp_pat
     assert code == 0
     assert "who learned from whom: 8 not checked, as the report lacks what that needs" in words
     assert "numbers in tables of report.md: 1 not checked" in words
+    assert "conclusions: 10 of 10 agree" in words
+
+    def longer(data: dict[str, Any]) -> None:  # areas of contrasts ended where the shorter of two arms did
+        older(data)
+        data["regimes"]["r"]["rounds"]["8/0"] = 9
+
+    code, words = check(copied(published, tmp_path, longer))
+    assert code == 0
+    assert "conclusions: 1 of 1 agree; 3 not checked" in words
 
 
 @pytest.mark.parametrize(
