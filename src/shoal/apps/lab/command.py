@@ -15,6 +15,7 @@ HELP = """Runs controlled experiments (arms by regimes by seeds, as a study file
   shoal lab run DIR                                        goes on with a stopped or killed study
   shoal lab open RECORDS.csv                               swarm nodes against isolated ones, by a judge's records
   shoal lab report DIR                                     writes the report again; runs nothing
+  shoal lab verify REPORT                                  recomputes a report from its own figures by seed, with scipy
 
 The format of a study file: docs/guides/lab.md."""
 
@@ -42,6 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     report = commands.add_parser("report", help="draw and write the report of a study")
     report.set_defaults(part=_report)
     report.add_argument("folder", type=Path, metavar="DIR", help="the folder of the study")
+    verify = commands.add_parser("verify", help="recompute a report from its own figures by seed, with scipy")
+    verify.set_defaults(part=_verify)
+    verify.add_argument("report", type=Path, metavar="REPORT", help="the folder of a report, or its report.json")
     judged = commands.add_parser("open", help="compare swarm and isolated nodes by a judge's records")
     judged.set_defaults(part=_open)
     judged.add_argument("records", type=Path, metavar="FILE", help="a judge's records, CSV or JSON lines")
@@ -81,6 +85,12 @@ def _open(args: argparse.Namespace) -> int:
 
     Console().print(write_open_report(args.records, args.out), soft_wrap=True, highlight=False)
     return 0
+
+
+def _verify(args: argparse.Namespace) -> int:
+    from shoal.apps.lab.verify import verify
+
+    return verify(args.report, print)
 
 
 def _report(args: argparse.Namespace) -> int:

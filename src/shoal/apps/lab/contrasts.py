@@ -81,7 +81,7 @@ class Contrast:
     def _conclusion(self, seeds: str) -> str:
         over = f" after Holm's adjustment over {self.contrasts} contrasts" if self.contrasts > 1 else ""
         p = f"p = {self.adjusted_p:.3g}{over}"
-        if self.smallest_adjusted_p > self.alpha:
+        if self.smallest_adjusted_p > self.alpha and not self.beyond:
             return (
                 f"Nothing may be concluded: with {seeds} the smallest p that can come out{over} is "
                 f"{self.smallest_adjusted_p:.3g}, so nothing can reach {self.alpha:g}; "

@@ -17,9 +17,10 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from PIL import Image  # which matplotlib needs
 
 from shoal.apps.lab.intervals import iqm_interval
@@ -30,7 +31,7 @@ from shoal.runs.curves import INK, MUTED
 DPI = 150
 SHADES = 128
 """Colours of a PNG."""
-MOST_ARMS = 8
+MOST_ARMS = 6
 """In one figure: more cannot be told apart."""
 RESAMPLES = 2000
 """For the band around a curve, which has many points."""
@@ -92,10 +93,17 @@ def dress(axes: Axes, title: str = "", x: str = "", y: str = "") -> None:
     axes.set_axisbelow(True)
 
 
-def mark_empty(axes: Axes) -> None:
-    """Writes "not measured" into a panel without lines."""
+def plain_log(axis: Axis, unit: str = "") -> None:
+    """Ticks of a logarithmic axis in plain numbers: 0.1, 0.3, 1, 3."""
+    axis.set_major_locator(LogLocator(subs=(1, 3)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}{unit}"))
+    axis.set_minor_locator(NullLocator())
+
+
+def mark_empty(axes: Axes, words: str = "not measured") -> None:
+    """Writes so into a panel without lines."""
     if not axes.lines:
-        axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center", color=MUTED, fontsize=9.5)
+        axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", color=MUTED, fontsize=9.5)
 
 
 def rounds_axis(axes: Axes, last: float) -> None:
@@ -146,17 +154,16 @@ def window_of(rounds: int) -> int:
     return 100 if rounds >= 500 else max(1, rounds // 10)
 
 
-def shown_arms(runs: Iterable[str], study: Study) -> tuple[dict[str, int], str]:
+def shown_arms(regime: str, runs: Iterable[str], study: Study) -> tuple[dict[str, int], str]:
     """The arms of a regime that a figure draws, with their places for `style`, and words about the others.
 
-    At most `MOST_ARMS`: those that contrasts name come first. An arm looks the same in all figures of a regime.
+    At most `MOST_ARMS`: those of the contrasts made in the regime come first. An arm looks the same in all figures of a
+    regime.
     """
-    here, every = list(runs), list(study.arms)
-    if len(here) <= MOST_ARMS:
-        return {arm: every.index(arm) for arm in here}, ""
-    named = [arm for contrast in study.contrasts.values() for arm in (contrast.control, contrast.treated)]
-    chosen = [arm for arm in dict.fromkeys([*named, *here]) if arm in here][:MOST_ARMS]
+    here = list(runs)
+    pairs = [(each.control, each.treated) for each in study.contrasts.values() if regime in study.paired(each)]
+    named = [arm for pair in pairs if set(pair) <= set(here) for arm in pair]
+    chosen = list(dict.fromkeys([*named, *here]))[:MOST_ARMS]
     left = ", ".join(arm for arm in here if arm not in chosen)
-    return {arm: place for place, arm in enumerate(sorted(chosen, key=every.index))}, (
-        f" Not drawn, but in the table and the CSV: {left}."
-    )
+    note = f" Not drawn, but in the table and the CSV: {left}." if left else ""
+    return {arm: place for place, arm in enumerate(sorted(chosen, key=list(study.arms).index))}, note

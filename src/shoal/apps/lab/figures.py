@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.ticker import MaxNLocator
 
 from shoal.apps.lab import drawing
 from shoal.apps.lab.drawing import Picture
@@ -29,6 +30,8 @@ BANDS = 5
 """More arms than this are drawn without bands."""
 GRID_POINTS = 41
 """Along FLOPs, where every run has its evaluations at other numbers."""
+APART = 8
+"""If arms differ by more than this factor in FLOPs, their axis is logarithmic: else the cheap ones are a stroke."""
 TERA = 1e12
 PANELS = (("reward/local", "honest: own unfiltered rollouts"), ("reward/trained_on", "trained on: rises by the filter"))
 
@@ -44,9 +47,9 @@ def pictures(results: Results, gains: Mapping[str, pd.DataFrame]) -> Iterator[Pi
 
 def by_node(regime: str, runs: Runs, study: Study) -> Picture:
     """The paper's figure 1: each node's local reward by round, a panel for each arm."""
-    arms, note = drawing.shown_arms(runs, study)
+    arms, note = drawing.shown_arms(regime, runs, study)
     first = {arm: next(iter(by_seed.items())) for arm, by_seed in runs.items()}
-    columns = min(4, len(arms))
+    columns = len(arms) if len(arms) <= 4 else 3
     lines = -(-len(arms) // columns)
     figure = drawing.blank(max(5.0, 2.9 * columns), 0.5 + 2.5 * lines)
     panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
@@ -83,7 +86,7 @@ def by_node(regime: str, runs: Runs, study: Study) -> Picture:
 
 def moving(regime: str, runs: Runs, study: Study) -> Picture:
     """The paper's figure 2: the mean over nodes, smoothed, with the band from the lowest node to the highest."""
-    arms, note = drawing.shown_arms(runs, study)
+    arms, note = drawing.shown_arms(regime, runs, study)
     last = max(run.rounds for run in each_run(runs))
     window = drawing.window_of(last)
     figure = drawing.blank(9.6, 4.0)
@@ -146,7 +149,8 @@ def against(regime: str, runs: Runs, study: Study) -> Picture | None:
     figure = drawing.blank(6.4, 5.0)
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1.3])
     drawing.dress(top, "", "", "cumulative local reward\nof a node")
-    arms, _ = drawing.shown_arms(pair, study)
+    places, _ = drawing.shown_arms(regime, runs, study)
+    arms = {arm: places.get(arm, len(places) + place) for place, arm in enumerate(pair)}
     parts = [
         drawing.band(sums[arm].loc[at]).rename_axis("x").reset_index().assign(arm=arm, adjusted_p=adjusted_p)
         for arm in arms
@@ -164,6 +168,7 @@ def against(regime: str, runs: Runs, study: Study) -> Picture | None:
         f"{study.alpha:g}", (1.01, study.alpha), xycoords=("axes fraction", "data"), fontsize=8.5, va="center"
     )
     bottom.set_yscale("log")
+    drawing.plain_log(bottom.yaxis)
     bottom.set_ylim(min(study.alpha, *adjusted_p) / 2, 1.2)
     drawing.rounds_axis(top, last)
     drawing.legend(figure, arms, 6.4)
@@ -186,7 +191,7 @@ def _cumulative(run: RunResult, last: int) -> pd.Series:
 
 def held_out_curves(regime: str, runs: Runs, study: Study) -> Picture:
     """Held-out pass@1 of each arm with intervals over seeds; left by updates, right by FLOPs of a node."""
-    arms, note = drawing.shown_arms(runs, study)
+    arms, note = drawing.shown_arms(regime, runs, study)
     figure = drawing.blank(9.6, 4.0)
     left, right = figure.subplots(1, 2, sharey=True)
     end = cuts(runs)[1] if len(runs) > 1 else np.nan
@@ -209,13 +214,22 @@ def held_out_curves(regime: str, runs: Runs, study: Study) -> Picture:
     drawn = tables[0][tables[0]["arm"].isin(arms)]
     drawing.rounds_axis(left, drawn["x"].max() if len(drawn) else 1)
     left.set_ylim(bottom=0)
-    right.set_xlim(left=0)
+    ends = tables[1][tables[1]["arm"].isin(arms)].groupby("arm")["x"].max()
+    wide = len(ends) > 1 and ends.max() > APART * ends.min()
+    if wide:  # 0 has no place on it
+        right.set_xscale("log", nonpositive="mask")
+        right.set_xlim(ends.min() / TERA / 10, ends.max() / TERA * 1.1)
+        drawing.plain_log(right.xaxis)
+    else:
+        right.set_xlim(left=0)
+        right.xaxis.set_major_locator(MaxNLocator(nbins=5))
     if end > 0:
         right.axvline(end / TERA, color=MUTED, linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
     drawing.legend(figure, arms, 9.6)
     caption = (
         "Held-out pass@1, mean over nodes: interquartile mean over seeds with its 95 % interval, if there are several. "
-        "Left by updates, right by the FLOPs of a node, answering and learning, as far as every run of an arm has come."
+        "Left by updates, right by the FLOPs of a node, answering and learning, as far as every run of an arm has come"
+        + (f", on a logarithmic axis since arms differ {ends.max() / ends.min():.0f}-fold." if wide else ".")
     )
     table = _joined(tables).rename(columns={"value": "pass@1"})
     table = table.reindex(columns=["along", "arm", "x", "pass@1", "low", "high"])
@@ -281,7 +295,8 @@ def spread(results: Results) -> Picture | None:
     given = firsts[["node", "round", "maker"]].rename(columns={"maker": "makers"}).assign(what="first live")
     table = pd.concat([evaluated, given]).reindex(columns=["node", "round", "pass@1", "what", "makers"])
     caption = (
-        f"How {task}, the task that gained most, went through one swarm: held-out pass@1 of each node ({run.cell}). "
+        f"How {task}, the task that gained most in it, went through one swarm, as an example: held-out pass@1 of each "
+        f"node ({run.cell}: the first seed of the first treated arm that takes others' rollouts). "
         "A circle where a node's first live rollout of it was another node's, a square where it was its own."
     )
     return Picture("spread", caption, figure, table)

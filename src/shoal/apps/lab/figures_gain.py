@@ -12,13 +12,13 @@ from dataclasses import asdict
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, NullLocator
 
 from shoal.apps.lab import drawing
 from shoal.apps.lab.drawing import Picture
 from shoal.apps.lab.intervals import interquartile_mean
 from shoal.apps.lab.report_contrasts import gain_of
-from shoal.apps.lab.results import Results, scores
+from shoal.apps.lab.results import Results
 from shoal.apps.lab.study import Gain
 from shoal.runs.curves import INK, MUTED
 
@@ -40,9 +40,9 @@ def points(results: Results, gain: Gain) -> pd.DataFrame:
         runs = results.runs.get(regime, {})
         if not {gain.treated, gain.control} <= runs.keys():
             continue
-        figures = scores({arm: runs[arm] for arm in (gain.treated, gain.control)}, results.study.threshold)
+        figures = results.figures[regime]
         seeds = len(runs[gain.treated].keys() & runs[gain.control].keys())
-        starts = figures["held_out/start"].dropna()
+        starts = figures.loc[[gain.treated, gain.control], "held_out/start"].dropna()
         if gain.along == "nodes":
             cell = next(iter(runs[gain.treated].values())).cell
             x = float(results.study.config(cell).swarm.nodes)
@@ -74,7 +74,10 @@ def draw_gains(gains: Mapping[str, tuple[Gain, pd.DataFrame]]) -> Picture | None
     missing = table[table["value"].isna()]
     if len(missing):
         which = ", ".join(f"{row.regime} ({WHAT[row.figure]})" for row in missing.itertuples())
-        caption += f" Not drawn, since the control has next to nothing there, or it was not measured: {which}."
+        caption += (
+            " Not drawn, since it was not measured, or the control has next to nothing there (held-out pass@1 is read "
+            f"above what answers get that ignore the question): {which}."
+        )
     return Picture("gain", caption, figure, table.rename(columns={"value": "gain"}))
 
 
@@ -100,12 +103,12 @@ def _column(panels: Sequence[Axes], gain: Gain, found: pd.DataFrame) -> None:
                 f"{value:.3g}×" if times else f"{value:+.2g}", (at[row.regime], value), xytext=(7, 5),
                 textcoords="offset points", fontsize=8, color=INK, parse_math=False, annotation_clip=False,
             )  # fmt: skip
-        drawing.mark_empty(axes)
-        if times:
+        if not axes.lines:
+            axes.set_yticks([])
+            drawing.mark_empty(axes, "nothing to draw: see below")
+        elif times:
             axes.set_yscale("log")
-            axes.yaxis.set_major_locator(LogLocator(subs=(1, 3)))
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
-            axes.yaxis.set_minor_locator(NullLocator())
+            drawing.plain_log(axes.yaxis, "×")
         axes.axhline(1 if times else 0, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
     _logarithmic(panels[0], list(places), floor if (found["x"] <= 0).any() else None, gain.along == "nodes")
     for regime, x in at.items():  # over the panel, aslant so that neighbours do not meet

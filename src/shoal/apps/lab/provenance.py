@@ -1,4 +1,7 @@
-"""What made a run: its code, and its settings beside those of its study now."""
+"""What made a run: its code, and its settings beside those of its study now.
+
+python -m shoal.apps.lab.provenance     # the hash of the sources that this python would run
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,8 @@ def _hash_of_sources() -> str:
 
 
 SOURCES: Final = _hash_of_sources()
-"""Hash of the package's .py files when the process started."""
+"""BLAKE2b, 4 bytes, over the path, the size and the bytes of each .py file of the package, in the order of their paths,
+when the process started. It knows no commit: the same files give the same hash, installed or in a checkout."""
 
 
 def differences(path: Path, config: LabConfig) -> list[str]:
@@ -57,3 +61,7 @@ def _base(model: str) -> str:
     """`base:NAME` for the folder of a model that a study made, since that folder can be moved."""
     path = Path(model)
     return BASE + path.name if path.is_absolute() and path.parent.name == BASES else model
+
+
+if __name__ == "__main__":
+    print(SOURCES)

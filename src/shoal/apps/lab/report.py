@@ -22,9 +22,10 @@ from shoal.apps.lab.figures import pictures
 from shoal.apps.lab.figures_gain import points
 from shoal.apps.lab.intervals import Interval, iqm_interval
 from shoal.apps.lab.measures import followers, times_to_threshold
+from shoal.apps.lab.provenance import SOURCES
 from shoal.apps.lab.report_contrasts import Verdict, ratios, verdicts
 from shoal.apps.lab.report_text import markdown
-from shoal.apps.lab.results import Results, RunResult, by_seed, cuts, read_results, scores
+from shoal.apps.lab.results import Results, RunResult, by_seed, cuts, read_results
 from shoal.apps.lab.spread import first_live, read_learned, taught
 from shoal.errors import UserError
 from shoal.runs.atomic import write_atomically
@@ -63,10 +64,12 @@ def write_report(folder: Path, console: Console) -> Path:
 def gather(results: Results, found: Sequence[Verdict], gains: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
     """The content of the report as plain data: `report.json`."""
     study = results.study
+    sources = {str(run.cell): run.versions.get("shoal", "").partition("+")[2] for run in results.finished}
     return {
         "title": study.title,
         "about": study.about,
         "expect": study.expect,
+        "changed": study.changed,
         "command": f"shoal lab run {results.folder / 'study.toml'}",
         "seeds": study.seeds,
         "figure": study.figure,
@@ -76,17 +79,20 @@ def gather(results: Results, found: Sequence[Verdict], gains: Mapping[str, pd.Da
         "unfinished": [str(cell) for cell in results.unfinished],
         "differs": {str(run.cell): run.differs for run in results.finished if run.differs},
         "seconds": float(pd.Series([run.seconds for run in results.finished]).sum()),
+        "source": {"report": SOURCES, "runs": sources},
         "versions": {"of the runs": _versions(results.finished), "of the report": installed()},
         "arms": {name: arm.about for name, arm in study.arms.items()},
         "regimes": {regime: _regime(results, regime) for regime in results.runs},
         "contrasts": [_contrast(verdict) for verdict in found],
-        "gains": {name: table.to_dict("records") for name, table in gains.items()},
+        "gains": {
+            name: table.assign(**study.gains[name].model_dump(exclude={"regimes"})).to_dict("records")
+            for name, table in gains.items()
+        },
     }
 
 
 def _regime(results: Results, regime: str) -> dict[str, Any]:
-    study, runs = results.study, results.runs[regime]
-    figures = scores(runs, study.threshold)
+    study, runs, figures = results.study, results.runs[regime], results.figures[regime]
     rounds, compute = cuts(runs)
     about = study.regimes[regime].about if regime in study.regimes else ""
     return {
@@ -109,15 +115,22 @@ def _figure(values: pd.Series) -> dict[str, Any] | None:
 
 
 def _spread(runs: Mapping[int, RunResult], threshold: float) -> dict[str, Any]:
-    """Who learned from whom, run by run; shares and lags are means over runs."""
-    late = [followers(times_to_threshold(run.own, threshold)) for run in runs.values()]
+    """Who learned from whom, run by run; shares and lags are means over runs, counts are sums."""
     learned = {seed: read_learned(run.learned, run.nodes) for seed, run in runs.items()}
-    shares = pd.Series([first_live(table)["foreign"].mean() for table in learned.values()], dtype=float)
+    late = {seed: followers(times_to_threshold(run.own, threshold)) for seed, run in runs.items()}
+    runs_S = pd.DataFrame(
+        {
+            "first_from_others": {seed: first_live(table)["foreign"].mean() for seed, table in learned.items()},
+            "followers": {seed: len(each) for seed, each in late.items()},
+            "followers_reached": {seed: each["time"].notna().sum() for seed, each in late.items()},
+            "mean_lag": {seed: each["lag"].mean() for seed, each in late.items()},
+        },
+        dtype=float,
+    )
     return {
-        "first_from_others": shares.mean(),
-        "followers": sum(map(len, late)),
-        "followers_reached": sum(int(each["time"].notna().sum()) for each in late),
-        "mean_lag": pd.Series([each["lag"].mean() for each in late], dtype=float).mean(),
+        **{name: runs_S[name].mean() for name in ("first_from_others", "mean_lag")},
+        **{name: int(runs_S[name].sum()) for name in ("followers", "followers_reached")},
+        "by_seed": runs_S.to_dict(),
         "taught": {seed: [[*pair, count] for pair, count in taught(table).items()] for seed, table in learned.items()},
     }
 
@@ -137,7 +150,6 @@ def _contrast(verdict: Verdict) -> dict[str, Any]:
         "outcome": verdict.outcome,
         "sentence": verdict.sentence,
         "relative": _interval(verdict.relative),
-        "by_seed": verdict.scores,
     }
     if contrast is not None:
         said |= {key: value for key, value in asdict(contrast).items() if key not in said}

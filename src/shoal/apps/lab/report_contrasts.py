@@ -9,14 +9,15 @@ once for those that ask for a difference, once for those that ask for equality.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pandas as pd
 
 from shoal.apps.lab.contrasts import Contrast, compare
 from shoal.apps.lab.intervals import Interval, interquartile_mean, relative_difference
-from shoal.apps.lab.results import Results, Runs, by_seed, cuts, scores
+from shoal.apps.lab.measures import FEWEST
+from shoal.apps.lab.results import Results, by_seed
 from shoal.apps.lab.study import ONLY, ContrastSpec
 
 EQUAL = "equal within the margin"
@@ -41,8 +42,6 @@ class Verdict:
     """None where it could not be made: `sentence` says why."""
     relative: Interval | None = None
     """The difference as a share of the control's interquartile mean; None where that is 0 or may be."""
-    scores: dict[str, BySeed] = field(default_factory=dict)
-    """The figure of both arms by seed. Areas end where the shorter of the two arms does."""
 
     @property
     def title(self) -> str:
@@ -85,9 +84,8 @@ def verdicts(results: Results) -> list[Verdict]:
     margins: dict[str, float] = {}
     for name, spec in study.contrasts.items():
         for regime in study.paired(spec):
-            key, figure, arms = f"{name}, {regime}", spec.figure or study.figure, (spec.treated, spec.control)
-            runs = {arm: run for arm, run in results.runs.get(regime, {}).items() if arm in arms}
-            made = _compared(runs, spec, figure, study.threshold)
+            key, figure = f"{name}, {regime}", spec.figure or study.figure
+            made = _compared(results.figures.get(regime, pd.DataFrame()), spec, figure)
             if isinstance(made, str):
                 planned[key] = Verdict(name, regime, spec, figure, made)
                 continue
@@ -96,34 +94,30 @@ def verdicts(results: Results) -> list[Verdict]:
             tables |= dict(zip(pairs[key], (treated, control), strict=True))
             if spec.expect == "equal":
                 margins[key] = spec.margin * abs(interquartile_mean(list(control.values())))
-            end = f" Areas end at {cuts(runs)[1]:.3g} FLOPs of a node." if figure.endswith("area_per_flop") else ""
-            scored = {spec.treated: treated, spec.control: control}
-            planned[key] = Verdict(name, regime, spec, figure, end, None, relative, scored)
+            planned[key] = Verdict(name, regime, spec, figure, "", None, relative)
     for contrast in compare(tables, pairs, margins, alpha=study.alpha):
         verdict = planned[contrast.name]
         spec = verdict.spec
         contrast = replace(contrast, name=verdict.title, treated=spec.treated, control=spec.control)
-        planned[f"{verdict.name}, {verdict.regime}"] = replace(
-            verdict, contrast=contrast, sentence=contrast.sentence + verdict.sentence
-        )
+        key = f"{verdict.name}, {verdict.regime}"
+        planned[key] = replace(verdict, contrast=contrast, sentence=contrast.sentence)
     return list(planned.values())
 
 
-def _compared(
-    runs: Runs, spec: ContrastSpec, figure: str, threshold: float
-) -> tuple[BySeed, BySeed, Interval | None] | str:
-    """The figure of both arms by seed, and `gain_of` it; or why there is none."""
+def _compared(figures: pd.DataFrame, spec: ContrastSpec, figure: str) -> tuple[BySeed, BySeed, Interval | None] | str:
+    """The figure of both arms by seed, and `gain_of` it; or why there is none. `figures`: of their regime."""
     arms = (spec.treated, spec.control)
     for arm in arms:
-        if arm not in runs:
+        if figures.empty or arm not in figures.index.unique("arm"):
             return f"No run of {arm} is finished."
-    if not runs[spec.treated].keys() & runs[spec.control].keys():
-        return f"No seed is finished in both {spec.treated} and {spec.control}."
-    figures = scores(runs, threshold)
     treated, control = (by_seed(figures, arm, figure) for arm in arms)
+    if not len(treated.index.intersection(control.index)):
+        return f"No seed is finished in both {spec.treated} and {spec.control}."
     for arm, values in zip(arms, (treated, control), strict=True):
         if values.isna().any():
-            return f"`{figure}` was not measured in {arm}, seeds {', '.join(map(str, values[values.isna()].index))}."
+            seeds = ", ".join(map(str, values[values.isna()].index))
+            few = f" (it needs {FEWEST} evaluations before areas end)" if figure.endswith("area_per_flop") else ""
+            return f"`{figure}` was not measured in {arm}, seeds {seeds}{few}."
     if spec.expect == "equal" and not interquartile_mean(control):
         return f"`{figure}` of {spec.control} is 0, and so is any share of it."
     return treated.to_dict(), control.to_dict(), gain_of(figures, figure, spec.treated, spec.control)

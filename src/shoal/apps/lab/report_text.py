@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -50,6 +51,8 @@ EXPECTED = {"above": "above", "below": "below", "equal": "equal within ±{:.0%}"
 def markdown(data: dict[str, Any]) -> str:
     """The report of `report.gather`, with its figures."""
     parts = [_head(data), _expectations(data)]
+    if data["changed"]:
+        parts.append("## Changed after a first look\n\n" + "\n".join(f"- {words}" for words in data["changed"]))
     parts += [_picture(each) for each in data["figures"] if each["regime"] is None]
     parts += [_regime(data, name, regime) for name, regime in data["regimes"].items()]
     parts.append(_reading(data))
@@ -73,10 +76,24 @@ def _head(data: dict[str, Any]) -> str:
         if versions:
             words = ", ".join(f"{name} {version}" for name, version in versions.items())
             lines.append(f"Versions {whose}: {words}.")
+    lines.append(_source(data["source"]))
     arms = [f"- **{name}**: {about}" for name, about in data["arms"].items() if about]
     if arms:
         lines.append("Arms:\n\n" + "\n".join(arms))
     return "\n\n".join(line for line in lines if line)
+
+
+def _source(source: dict[str, Any]) -> str:
+    """Which code ran, and whether it was the same in all runs."""
+    counts = Counter(source["runs"].values())
+    ran = ", ".join(
+        f"`{name or 'not written down'}` ({count} run{'s' * (count > 1)})" for name, count in counts.items()
+    )
+    same = "all runs have the same" if len(counts) == 1 else "**the runs do not all have the same**"
+    return (
+        f"Source of shoal: {ran}: {same}; this report: `{source['report']}`. It is a hash of the package's .py files, "
+        "whatever the commit; `PYTHONPATH=src python -m shoal.apps.lab.provenance` in a checkout prints its own."
+    )
 
 
 def _expectations(data: dict[str, Any]) -> str:
@@ -109,9 +126,9 @@ def _expectations(data: dict[str, Any]) -> str:
         "Paired exact sign-flip tests of whole runs, two one-sided ones where equality was expected; p by Holm over "
         f"{' and '.join(_kind(n, what) for n, what in zip(kinds, ('difference', 'equality'), strict=True) if n)}, all "
         f"regimes together; at most {data['alpha']:g} is called one. Differences in percent of the control's "
-        "interquartile mean (held-out pass@1 less what answers get that ignore the question, where that is known), "
-        "with 95 % intervals of the paired bootstrap. P(improvement): the chance that a run of the first arm is above "
-        "one of the second."
+        "interquartile mean (held-out pass@1 less what answers get that ignore the question, where that is known; – "
+        "where next to nothing is left), with 95 % intervals of the paired bootstrap. P(improvement): the chance that "
+        "a run of the first arm is above one of the second."
     )
     if len(made) < len(contrasts):
         note += f" {len(contrasts) - len(made)} could not be made, and Holm's number does not count them."
@@ -145,7 +162,7 @@ def _under_table(data: dict[str, Any], regime: dict[str, Any]) -> str:
         note += f" With fewer than {FEW} seeds such intervals are narrower than they say."
     note += f" Threshold: held-out pass@1 of a task of {data['threshold']:g}."
     if ends["rounds"] is not None:
-        note += f" Areas end where the least of these runs does: round {ends['rounds']:g}"
+        note += f" Areas, here and in contrasts, end where the least of these runs does: round {ends['rounds']:g}"
         note += f", {ends['flops']:.3g} FLOPs of a node." if ends["flops"] is not None else "."
     for what, numbers in (("Nodes that count", counted), ("Rounds", regime["rounds"])):
         if len(set(numbers.values())) > 1:
@@ -206,7 +223,10 @@ def _taught(arms: dict[str, Any]) -> str:
         return ""
     makers = _ordered(table)
     rows = [[who, *("" if pd.isna(n) else f"{n:.0f}" for n in table.loc[who, makers])] for who in _ordered(table.index)]
-    words = f"Rollouts learned from, {arm}, seed {seed}: a row for each learner, a column for each maker."
+    words = (
+        f"Rollouts learned from in one run, as an example: {arm}, seed {seed} (of the first runs of all arms, the one "
+        "that learned from most rollouts of others); a row for each learner, a column for each maker."
+    )
     return "\n\n" + words + "\n\n" + _table(["learner", *makers], rows)
 
 
@@ -215,9 +235,10 @@ def _reading(data: dict[str, Any]) -> str:
         "## How to read this\n\n"
         "The swarm run is the unit: nodes, tasks and rounds of one run depend on each other. What counts is held-out "
         "pass@1 and the reward of a node's own unfiltered rollouts. What could not be concluded is said so above, and "
-        "is not evidence that there is no effect. What was not measured is –. The areas of a regime's table end where "
-        "its shortest run ends; those of a contrast end where the shorter of its two arms ends. Both by seed: "
-        "`report.json`. All numbers of a figure: the CSV beside it."
+        "is not evidence that there is no effect. What was not measured is –. All figures of tables, contrasts, ratios "
+        "and gains are by seed in `report.json`; `shoal lab verify FOLDER` recomputes this page from them, by scipy. "
+        "All points of a picture: the CSV beside it. The same seed gives the same digits on one machine with the same "
+        "number of threads; on another kind of processor they are not promised."
     )
 
 
@@ -274,8 +295,8 @@ def _signed(value: float) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits, or all before the point."""
-    if abs(value) >= 100:
+    """Three digits, or all before the point up to ten millions."""
+    if 100 <= abs(value) < 1e7:
         return f"{value:.0f}"
     return "0" if abs(value) < 1e-9 else f"{value:.3g}"  # sums in another order leave a little
 

@@ -2,7 +2,7 @@
 
     results = read_results(Path("studies/sharing"))
     results.runs["generalists"]["4/4"][101].metrics        # regime, arm, seed
-    scores(results.runs["generalists"], threshold=0.1)     # a row for each arm and seed, a column for each figure
+    results.figures["generalists"]                         # a row for each arm and seed, a column for each figure
 
 Unfinished runs are named in `Results.unfinished` and left out.
 """
@@ -13,6 +13,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -88,6 +89,11 @@ class Results:
     def finished(self) -> list[RunResult]:
         return [run for arms in self.runs.values() for run in each_run(arms)]
 
+    @cached_property
+    def figures(self) -> dict[str, pd.DataFrame]:
+        """The `scores` of each regime: tables, contrasts and gains all read these, so their areas end at one place."""
+        return {regime: scores(runs, self.study.threshold) for regime, runs in self.runs.items()}
+
 
 def each_run(runs: Runs) -> Iterable[RunResult]:
     return (run for seeds in runs.values() for run in seeds.values())
@@ -144,7 +150,8 @@ def cuts(runs: Runs) -> tuple[float, float]:
 def scores(runs: Runs, threshold: float) -> pd.DataFrame:
     """All figures of `measures.summary`, a row for each arm and seed; areas end where the shortest run does.
 
-    `per_round/reward/...` is the cumulative reward over the number of counted nodes and rounds.
+    `per_round/reward/...` is the cumulative reward over the number of counted nodes and rounds. `run/...` is what the
+    run came to, `run/end` and `run/end_flops` where its own areas could end.
     """
     rounds, compute = cuts(runs)
     found: dict[tuple[str, int], dict[str, float]] = {}
@@ -154,7 +161,9 @@ def scores(runs: Runs, threshold: float) -> pd.DataFrame:
             parts = len(run.nodes) * run.rounds or math.nan
             for key in ("reward/local", "reward/trained_on"):
                 figures[f"per_round/{key}"] = figures[f"cumulative/{key}"] / parts
-            found[arm, seed] = figures | run.attack
+            end, spent = cuts({arm: {seed: run}})
+            came = {"run/rounds": float(run.rounds), "run/seconds": run.seconds, "run/end": end, "run/end_flops": spent}
+            found[arm, seed] = figures | came | run.attack
     return pd.DataFrame(list(found.values()), index=pd.MultiIndex.from_tuples(found, names=["arm", "seed"]))
 
 

@@ -134,6 +134,8 @@ class Study(Section):
     """Why, in a few sentences."""
     expect: list[str] = []
     """What is expected, written before the run; the report repeats it."""
+    changed: list[str] = []
+    """What changed in the rules after a first look at results, a sentence each; the report has a section of them."""
     seeds: list[int] = Field(min_length=1)
     """Each seed is one run of each arm and regime."""
     figure: str = "held_out/area_per_update"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -95,6 +96,19 @@ def test_held_out_by_updates_and_flops(results: Results) -> None:
     assert ends["flops", "8/0"] > 1.5 * ends["flops", "2/6"]
 
 
+def test_compute_that_differs_much_has_a_logarithmic_axis(results: Results) -> None:
+    runs, costs = results.runs["generalists"], ["flops/generate", "flops/learn"]
+    dear = {
+        seed: replace(run, metrics=run.metrics.assign(**{key: 20 * run.metrics[key] for key in costs}))
+        for seed, run in runs["8/0"].items()
+    }
+    few = figures.held_out_curves("generalists", {"8/0": runs["8/0"], "4/4": runs["4/4"]}, results.study)
+    most = figures.held_out_curves("generalists", {"8/0": dear, "4/4": runs["4/4"]}, results.study)
+    assert [picture.figure.axes[1].get_xscale() for picture in (few, most)] == ["linear", "log"]
+    assert "on a logarithmic axis since arms differ" in most.caption
+    assert "logarithmic" not in few.caption
+
+
 def test_spread_shows_specialists_first(results: Results) -> None:
     chosen = figures.swarm_of(results)
     assert chosen is not None
@@ -145,13 +159,13 @@ def test_points_that_meet_are_moved_apart() -> None:
     assert apart([3.0]) == pytest.approx([3.0])
 
 
-def test_a_figure_draws_eight_arms_those_of_contrasts_first_and_names_the_others(results: Results) -> None:
+def test_a_figure_draws_six_arms_those_of_contrasts_first_and_names_the_others(results: Results) -> None:
     one = results.runs["generalists"]["4/4"]
     runs = {f"arm {n}": one for n in range(10)}
     contrasts = {"last": ContrastSpec(treated="arm 9", control="arm 0")}
     study = results.study.model_copy(update={"arms": {arm: Arm() for arm in runs}, "contrasts": contrasts})
     for draw in (figures.held_out_curves, figures.moving, figures.by_node):
         picture = draw("generalists", runs, study)
-        assert "Not drawn, but in the table and the CSV: arm 7, arm 8." in picture.caption
+        assert "Not drawn, but in the table and the CSV: arm 5, arm 6, arm 7, arm 8." in picture.caption
         assert set(picture.table["arm"]) == set(runs)
-    assert len(picture.figure.axes) == 8
+    assert len(picture.figure.axes) == 6

@@ -15,7 +15,8 @@ from shoal.apps.lab.config import make_lab_config
 from shoal.apps.lab.report import write_report
 from shoal.apps.lab.report_contrasts import MET, NOT_MET, OPEN, UNASKED, verdicts
 from shoal.apps.lab.report_text import markdown, number
-from shoal.apps.lab.results import counted_nodes, cuts, read_results, scores
+from shoal.apps.lab.results import Results, counted_nodes, cuts, read_results, scores
+from shoal.apps.lab.study import Study
 from shoal.errors import UserError
 from studies import make_study
 
@@ -141,7 +142,6 @@ def test_expectations_met_or_not(tmp_path: Path) -> None:
     assert found["open"].found == "above"
     assert "may be said to be equal within ±23" in found["wide"].sentence
     assert "may be said to be above that of 8/0 by more than" in found["same"].sentence
-    assert "FLOPs of a node" in found["compute"].sentence
     assert "was not measured in 8/0" in found["none"].sentence
     assert found["up"].contrast is not None
     assert found["up"].contrast.contrasts == 4  # not those of equality, nor the one that was not measured
@@ -180,10 +180,36 @@ def test_nodes_that_count(settings: dict[str, Any], counted: int) -> None:
 
 
 def test_numbers_as_words() -> None:
-    assert [number(value) for value in (-2e-18, 0.12345, 12.345, 70393.4, -0.5)] == [
+    assert [number(value) for value in (-2e-18, 0.12345, 12.345, 70393.4, -0.5, 4314505216.0)] == [
         "0",
         "0.123",
         "12.3",
         "70393",
         "-0.5",
+        "4.31e+09",
     ]
+
+
+def test_tables_contrasts_and_gains_end_at_one_place(tmp_path: Path) -> None:
+    arms = ["8/0", "4/4", "2/6"]
+    folder = make_study(tmp_path, seeds=2, nodes=2, rounds=20, regimes=["r"], arms=arms, contrasts=SHARING)
+    results = read_results(folder)
+    assert cuts(results.runs["r"])[1] < cuts({arm: results.runs["r"][arm] for arm in ("8/0", "4/4")})[1]
+    flops = {"flops": SHARING["sharing"] | {"figure": "held_out/area_per_flop"}}
+    study = results.study.model_copy(update={"contrasts": Study.model_validate(
+        results.study.model_dump() | {"contrasts": flops}).contrasts})  # fmt: skip
+    [verdict] = verdicts(Results(folder, study, results.runs, []))
+    table = results.figures["r"]["held_out/area_per_flop"]
+    assert verdict.contrast is not None
+    assert verdict.contrast.mean_difference == pytest.approx(table["4/4"].mean() - table["8/0"].mean())
+
+
+def test_sources_are_told_where_they_differ(tmp_path: Path) -> None:
+    folder = make_study(tmp_path, seeds=2, nodes=1, rounds=4, regimes=["r"], arms=["8/0"], contrasts={}, gains={})
+    paths = sorted(folder.glob("runs/*/*/*/done.json"))
+    assert "Source of shoal: `not written down` (2 runs): all runs have the same" in report(folder)[0]
+    for path, version in zip(paths, ("0.2.0+aaaa", "0.2.0+bbbb"), strict=True):
+        path.write_text(json.dumps({"seconds": 1.0, "versions": {"shoal": version}}))
+    text, data = report(folder)
+    assert "`aaaa` (1 run), `bbbb` (1 run): **the runs do not all have the same**; this report: `" in text
+    assert set(data["source"]["runs"].values()) == {"aaaa", "bbbb"}

@@ -1,0 +1,154 @@
+"""A report.json as a stranger may have written it: bounded, checked, never evaluated.
+
+    report = read_published(Path("docs/studies/default"))      # a report's folder, a study's, or the file
+    report.regimes["generalists"].arms["4/4"]["held_out/final"].seeds
+
+Only what `verify` recomputes, or recomputes from. Reports of earlier versions lack some of it: it is None or empty.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from shoal.errors import UserError
+from shoal.untrusted import printable, read_regular
+
+MAX_BYTES = 32 * 2**20
+MAX_FIGURES = 20_000
+MAX_CONTRASTS = 200
+
+Number = Annotated[float, Field(ge=-1e30, le=1e30)]
+Name = Annotated[str, Field(max_length=300)]
+BySeed = Annotated[dict[Name, Number | None], Field(max_length=200)]
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False)
+
+
+class Span(Part):
+    """A figure with the ends of its 95 % interval."""
+
+    value: Number
+    low: Number
+    high: Number
+
+
+class Figure(Span):
+    """A figure of an arm over seeds."""
+
+    missing: int
+    seeds: BySeed
+
+
+class Ratio(Part):
+    arm: Name
+    control: Name
+    trained_on: Span | None
+    local: Span | None
+    paper: Number | None = None
+
+
+class Spread(Part):
+    """Who learned from whom in an arm."""
+
+    first_from_others: Number | None
+    mean_lag: Number | None
+    followers: int
+    followers_reached: int
+    by_seed: dict[Name, BySeed] = {}
+    taught: dict[Name, list[tuple[Name, Name, int]]] = {}
+
+
+class Regime(Part):
+    rounds: dict[Name, Number] = {}
+    areas_end: dict[Name, Number | None] = {}
+    arms: dict[Name, dict[Name, Figure | None]]
+    ratios: list[Ratio] = []
+    spread: dict[Name, Spread] = {}
+
+
+class Contrast(Part):
+    """A comparison. One that could not be made has no `p`."""
+
+    name: Name
+    regime: Name
+    treated: Name
+    control: Name
+    figure: Name
+    expect: Literal["above", "below", "equal", "unknown"]
+    share: Number = 0.05
+    found: Name
+    outcome: Name
+    sentence: Annotated[str, Field(max_length=10_000)]
+    relative: Span | None = None
+    by_seed: dict[Name, BySeed] = {}
+    difference: Span | None = None
+    mean_difference: Number | None = None
+    improvement: Span | None = None
+    p: Number | None = None
+    adjusted_p: Number | None = None
+    smallest_adjusted_p: Number | None = None
+    margin: Number | None = None
+    beyond_p: Number | None = None
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}, {self.regime}"
+
+
+class Point(Part):
+    """What an arm gains over another in a regime."""
+
+    regime: Name
+    figure: Name = ""
+    treated: Name = ""
+    control: Name = ""
+    along: Name = ""
+    x: Number | None = None
+    value: Number | None = None
+    low: Number | None = None
+    high: Number | None = None
+
+
+class Published(Part):
+    """A report."""
+
+    alpha: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    finished: int
+    seconds: Number | None = None
+    regimes: dict[Name, Regime]
+    contrasts: Annotated[list[Contrast], Field(max_length=MAX_CONTRASTS)] = []
+    gains: dict[Name, list[Point]] = {}
+    source: dict[Name, Any] | None = None
+    """None before shoal 0.2: areas of contrasts then ended elsewhere than those of tables."""
+
+
+def published_file(path: Path) -> Path:
+    """The report.json that `path` means."""
+    places = [path / "report.json", path / "report" / "report.json"] if path.is_dir() else [path]
+    for place in places:
+        if place.is_file():
+            return place
+    raise UserError(f"{printable(str(path))}: there is no report.json, which `shoal lab report DIR` writes")
+
+
+def read_published(file: Path) -> Published:
+    """Raises `UserError` for what is not a report."""
+    shown = printable(str(file))
+    try:
+        report = Published.model_validate_json(read_regular(file, MAX_BYTES))
+    except OSError as error:
+        raise UserError(f"cannot read {shown}: {error.strerror or error}") from error
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        where = ".".join(map(str, fault["loc"]))
+        raise UserError(
+            f"{shown} is not a report: {printable(f'{where}: ' * bool(where) + fault['msg'], 300)}"
+        ) from error
+    if sum(len(figures) for regime in report.regimes.values() for figures in regime.arms.values()) > MAX_FIGURES:
+        raise UserError(f"{shown} has more than {MAX_FIGURES:,} figures")
+    return report
