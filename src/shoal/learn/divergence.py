@@ -20,7 +20,7 @@ def token_divergence(
     """KL(student || teacher) of softmax(logits / temperature) before each token (T,), in nats, float32 at least. Both
     are `model`: `hidden_TD` are the student's last hidden states, `taught_TD` the teacher's, which get no gradient.
 
-    The reverse divergence of SDPO (arXiv 2601.20802, eq. 1): sum over v of p_v (log p_v - log q_v), p the student's.
+    The reverse divergence of SDPO (arXiv 2601.20802): sum over v of p_v (log p_v - log q_v), p the student's.
     """
     rows = max(1, CHUNK_ELEMENTS // (2 * model.get_output_embeddings().weight.shape[0]))
     chunks = list(zip(hidden_TD.split(rows), taught_TD.split(rows), strict=True))
