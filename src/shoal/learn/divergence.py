@@ -56,6 +56,5 @@ class _ReverseKL(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
-        (slopes_TV,) = ctx.saved_tensors
-        gradient_T1 = gradients[0][:, None]
-        return slopes_TV * gradient_T1, None
+        slopes_TV: torch.Tensor = ctx.saved_tensors[0]
+        return slopes_TV * gradients[0][:, None], None
