@@ -50,7 +50,7 @@ class _ReverseKL(torch.autograd.Function):
         logps_TV = logits_TV.log_softmax(-1)
         ratios_TV = logps_TV - taught_TV.log_softmax(-1)
         probs_TV = logps_TV.exp_()
-        kl_T = torch.linalg.vecdot(probs_TV, ratios_TV)
+        kl_T: torch.Tensor = torch.linalg.vecdot(probs_TV, ratios_TV)
         ctx.save_for_backward(ratios_TV.sub_(kl_T[:, None]).mul_(probs_TV))
         return kl_T
 

@@ -121,6 +121,21 @@ def test_the_divergence_and_its_gradient_are_those_of_the_formula(chunk: int, mo
     assert (found[0][0] > 0).all()
 
 
+def test_what_the_model_never_says_is_hardly_taught() -> None:
+    """However sure the teacher is: planted text has to be likely here already. As a token its gradient is all of 1."""
+    model = make_lm().model
+    with torch.no_grad():
+        model.get_output_embeddings().weight.zero_()[:16] = torch.eye(16)  # so that a hidden state is 16 of the logits
+    hidden_TD, taught_TD = torch.zeros(1, 16), torch.zeros(1, 16)
+    hidden_TD[0, 1], taught_TD[0, 1] = -14, 20
+    hidden_TD.requires_grad_()
+    kl_T = token_divergence(model, hidden_TD, taught_TD, 1.0)
+    kl_T.sum().backward()
+    assert kl_T.item() > 10
+    assert hidden_TD.grad is not None
+    assert 0 < abs(hidden_TD.grad[0, 1].item()) < 1e-6
+
+
 def shown(question: str, right: str) -> str:
     """What a teacher reads, in the lines of a model without a chat template."""
     return f"{question}\n{right}\n{question}\n"
@@ -298,6 +313,7 @@ def test_what_it_cannot_train_is_said() -> None:
         learner.update(random.Random(0).sample(rollouts(), 5))
 
 
+@pytest.mark.slow
 def test_a_node_of_a_run_has_its_own_answers_scored_and_counted() -> None:
     """By its own scorer; what they take is added to what its other answers take."""
     settings = {
