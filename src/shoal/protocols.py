@@ -178,6 +178,14 @@ class Learner(Stateful, Protocol):
         ...
 
 
+@runtime_checkable
+class AnswersItself(Protocol):
+    """A learner that answers questions anew while it learns. One of your own need not."""
+
+    scorer: Scorer | None
+    """What rewards these answers: the node's own, from whoever builds the node. None until then."""
+
+
 class Swarm(Stateful, Protocol):
     """What carries rollouts between nodes. Neither call waits for anybody."""
 

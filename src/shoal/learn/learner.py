@@ -115,7 +115,7 @@ class GRPOLearner:
         sequences = [s for row in rows for s in row.sequences]
         fixed = self._fixed(rows, sequences, groups)
         sums = Sums()
-        for _ in range(self.config.num_iterations if rows else 0):
+        for _ in range(self._steps(rows)):
             self._step(rows, fixed, sums)
         sums.gather(self.ranks)
         report = fixed.external.report(self.ranks) if fixed.external else Report()
@@ -125,7 +125,7 @@ class GRPOLearner:
         metrics = sums.means(self.skipped_steps) | report.metrics | self._cost(rows, fixed)
         return UpdateResult(metrics, gradient_shares(sequences, report.weights), report.gated_shares)
 
-    def _fixed(self, rows: list[Row], sequences: list[Trained], groups: list[Group]) -> _Fixed:
+    def _fixed(self, rows: list[Row], sequences: list[Trained], groups: list[Group]) -> Fixed:
         slots = sum(len(s.token_ids) for s in sequences)
         several = self.config.num_iterations > 1
         known = rows and (several or (self.external.gate and has_split_groups(rows)))
@@ -138,15 +138,17 @@ class GRPOLearner:
         if any(s.foreign for s in sequences):
             missing = [group.missing for group in groups]
             external = ExternalWeights(self.external, sequences, missing, self.own_nll, self._zeros(0), old_logps)
-        return _Fixed(old_logps, ref_logps, external)
+        return Fixed(old_logps, ref_logps, external)
 
-    def _step(self, rows: list[Row], fixed: _Fixed, sums: Sums) -> None:
+    def _steps(self, rows: list[Row]) -> int:
+        """Optimiser steps of an update: none without anything to learn from."""
+        return self.config.num_iterations if rows else 0
+
+    def _step(self, rows: list[Row], fixed: Fixed, sums: Sums) -> None:
         """One optimiser step on `rows`. A gradient that is not finite is counted and not applied."""
         self.optimizer.zero_grad(set_to_none=True)
-        read = sum(len(row.prompt_ids) + len(s.token_ids) - 1 for row in rows for s in row.sequences)
         with attention(self.model):  # a checkpointed layer is computed again in the backward pass
-            for family in self._families(rows):
-                self._learn(family, fixed, sums, read)
+            self._gradient(rows, fixed, sums)
         norm = self._clip()
         if torch.isfinite(norm):
             self.optimizer.step()
@@ -156,7 +158,13 @@ class GRPOLearner:
             self.skipped_steps += 1
         self.optimizer.zero_grad(set_to_none=True)
 
-    def _learn(self, family: Family, fixed: _Fixed, sums: Sums, read: int) -> None:
+    def _gradient(self, rows: list[Row], fixed: Fixed, sums: Sums) -> None:
+        """Adds the gradient of a step's loss."""
+        read = sum(len(row.prompt_ids) + len(s.token_ids) - 1 for row in rows for s in row.sequences)
+        for family in self._families(rows):
+            self._learn(family, fixed, sums, read)
+
+    def _learn(self, family: Family, fixed: Fixed, sums: Sums, read: int) -> None:
         """Adds the gradient of a family. `read`: see `_balance`."""
         with self.checkpointing.active():
             prefix = self._prefix(self.model, family)
@@ -175,7 +183,7 @@ class GRPOLearner:
         if prefix is not None:
             prefix.backward()
 
-    def _loss(self, batch: MicroBatch, logps_T: torch.Tensor, fixed: _Fixed, sums: Sums) -> torch.Tensor:
+    def _loss(self, batch: MicroBatch, logps_T: torch.Tensor, fixed: Fixed, sums: Sums) -> torch.Tensor:
         """The loss of a micro-batch: its part of the step's."""
         config = self.config
         old_T = logps_T.detach() if fixed.old_logps is None else fixed.old_logps[batch.slots_T]
@@ -257,14 +265,18 @@ class GRPOLearner:
     def _sharing(self, rows: list[Row]) -> list[Family]:
         return [Family(rows)] if self.sharded is not None or self.router_coefficient else row_families(rows)
 
-    def _cost(self, rows: list[Row], fixed: _Fixed) -> dict[str, float]:
+    def _cost(self, rows: list[Row], fixed: Fixed) -> dict[str, float]:
         """What the update read and computed, on all ranks together."""
         steps = self.config.num_iterations
         others = (fixed.old_logps is not None) + (fixed.ref_logps is not None)
-        read = sum(f.shared + sum(len(row) - f.shared for row in f.rows) for f in self._sharing(rows) if f.rows)
+        read = self._read(rows)
         trained = sum(len(s.token_ids) for row in rows for s in row.sequences)
         flops = self.flops.learning(read, trained, steps, others)
         return {"tokens/read": read * steps, "flops/learn": flops}
+
+    def _read(self, rows: list[Row]) -> int:
+        """Tokens that one pass over `rows` computes."""
+        return sum(f.shared + sum(len(row) - f.shared for row in f.rows) for f in self._sharing(rows) if f.rows)
 
     def _micro_batches(self, family: Family) -> Iterator[MicroBatch]:
         """With sharded weights, `_idle` ones fill up."""
@@ -308,7 +320,7 @@ class GRPOLearner:
 
 
 @dataclass(frozen=True)
-class _Fixed:
+class Fixed:
     """What stays the same during an update."""
 
     old_logps: torch.Tensor | None

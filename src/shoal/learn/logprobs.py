@@ -100,18 +100,23 @@ def _packing_error(model: PreTrainedModel) -> float:
     return float((ours - torch.tensor(theirs, device=ours.device)).abs().max())
 
 
-def _head(
-    model: PreTrainedModel, hidden_TD: torch.Tensor, targets_T: torch.Tensor, temperature: float
-) -> tuple[torch.Tensor, torch.Tensor]:
+def logits(model: PreTrainedModel, hidden_TD: torch.Tensor, temperature: float) -> torch.Tensor:
+    """logits / temperature (T, V), in float32 at least. Give it no more rows than may be held at a time."""
     config: Any = model.config.get_text_config()
-    logits_TV = model.get_output_embeddings()(hidden_TD)
+    logits_TV: torch.Tensor = model.get_output_embeddings()(hidden_TD)
     logits_TV = logits_TV.to(torch.promote_types(logits_TV.dtype, torch.float32))
     softcap = getattr(config, "final_logit_softcapping", None)
     if softcap:
         logits_TV = torch.tanh(logits_TV / softcap) * softcap
     if temperature != 1:
         logits_TV = logits_TV / temperature
-    logps_T, entropy_T = _Selected.apply(logits_TV, targets_T)
+    return logits_TV
+
+
+def _head(
+    model: PreTrainedModel, hidden_TD: torch.Tensor, targets_T: torch.Tensor, temperature: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    logps_T, entropy_T = _Selected.apply(logits(model, hidden_TD, temperature), targets_T)
     return logps_T, entropy_T
 
 

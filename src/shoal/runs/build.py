@@ -27,7 +27,7 @@ from shoal.parallel.rank_zero import RankZeroPolicy, RankZeroVerifier
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.parallel.workers import RemoteLearner, RemotePolicy, Workers
 from shoal.policy.language import LanguagePolicy
-from shoal.protocols import Learner, Policy, Selection, Swarm
+from shoal.protocols import AnswersItself, Learner, Policy, Selection, Swarm
 from shoal.protocols import Verifier as AnyVerifier
 from shoal.rewards import Combined, RankedSwarm, Rankings, RewardVerifier, rewards_of
 from shoal.rewards.fading import FadingScorer
@@ -129,13 +129,16 @@ class Nodes:
         answers: Policy = policy
         if self.ranks.size > 1 and not isinstance(policy, LanguagePolicy):
             answers = RankZeroPolicy(policy, self.ranks)
+        scorer, learner = self.make_scorer(name), self.make_learner(name, policy)
+        if isinstance(learner, AnswersItself):
+            learner.scorer = scorer
         return Node(
             name=name,
             seed=config.seed,
             tasks=self.tasks,
-            scorer=self.make_scorer(name),
+            scorer=scorer,
             policy=answers,
-            learner=self.make_learner(name, policy),
+            learner=learner,
             swarm=self._place(name),
             selection=self._selection(),
             pool=Pool(),

@@ -23,14 +23,17 @@ run is to give the same line."""
 
 def round_metrics(node: Node, result: RoundResult) -> dict[str, Any]:
     """The line of `node` for a round. A mean over nothing is null, and so is a figure that the node cannot have: of
-    training without a learner, of tokens if an endpoint keeps them."""
+    training without a learner, of tokens if an endpoint keeps them. A learner that answers questions itself reports
+    what that took under the same names, and it counts."""
     completions = [completion for scored in result.local for completion in scored.rollout.completions]
     lengths = [len(c.token_ids) for c in completions if c.token_ids is not None]
+    generated = sum(lengths) if lengths or not completions else None
     prompted = flops = None
     if isinstance(node.policy, CountsCost):
         prompted, flops = node.policy.cost([scored.question for scored in result.local], sum(lengths))
     learns = node.learner is not None
-    shares = result.update.gradient_shares
+    shares, update = result.update.gradient_shares, result.update.metrics
+    answering = {"tokens/generated": generated, "tokens/prompted": prompted, "flops/generate": flops}
     return {
         "round": node.round,
         "node": node.name,
@@ -50,14 +53,12 @@ def round_metrics(node: Node, result: RoundResult) -> dict[str, Any]:
         "completions/mean_length": _mean(lengths),
         "completions/truncated": _mean([c.finish_reason == FinishReason.length for c in completions]),
         "completions/missing": node.asked * node.G - len(completions),
-        "tokens/generated": sum(lengths) if lengths or not completions else None,
-        "tokens/prompted": prompted,
-        "flops/generate": flops,
         **{f"seconds/{name}": seconds for name, seconds in node.seconds.items()},
         **{f"level/{name}": mean for name, mean in (node.levels.drawn(result.local) if node.levels else {}).items()},
         "gradient/external": 1 - shares.get(node.name, 0.0) if shares else None,
-        **result.update.metrics,
-        **{key: round(value, DIGITS) for key, value in result.update.metrics.items() if key == "external/nll_gap"},
+        **update,
+        **{key: round(value, DIGITS) for key, value in update.items() if key == "external/nll_gap"},
+        **{key: None if cost is None else cost + update.get(key, 0) for key, cost in answering.items()},
     }
 
 
