@@ -168,7 +168,9 @@ def _by_layer(reads: Sequence[Sequence[KeysValues]]) -> Iterator[tuple[Sequence[
 
 
 def _stacked(parts: Sequence[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
-    """One tensor of the rows of all `parts`, padded on the right."""
+    """One tensor of the rows of all `parts`, padded on the right. A single part is not copied."""
+    if len(parts) == 1:
+        return parts[0].to(dtype)
     longest = max(part.shape[2] for part in parts)
     return torch.cat([torch.nn.functional.pad(part.to(dtype), (0, 0, 0, longest - part.shape[2])) for part in parts])
 

@@ -76,10 +76,12 @@ def sample(
                 first.append(logits_QV.repeat_interleave(G, 0))
             for together in padded_together(read, [len(prompt) - L for prompt in prompts]):
                 rows = [q for rows, _ in together for q in rows]
-                keys_values = [layers for _, layers in together]
                 lengths = [len(prompts[q]) - L for q in rows]
-                buckets.append(Bucket(prefix, keys_values, lengths, G, sampling.max_completion_length))
+                buckets.append(
+                    Bucket(prefix, [kept for _, kept in together], lengths, G, sampling.max_completion_length)
+                )
                 living.append([q * G + g for q in rows for g in range(G)])
+        del read, layers, together  # buckets have what they need of it
     logits_BV = torch.cat(first)
     with attention(model):
         for step in range(sampling.max_completion_length):
