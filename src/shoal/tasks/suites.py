@@ -1,6 +1,6 @@
 """Named suites of tasks, whose parameters are in suites.toml.
 
-`paper`: the nine tasks of arXiv 2509.08721. `pond`: nine easy ones that a model of a million parameters can learn.
+`paper`: the nine tasks of arXiv 2509.08721. `pond`: eight easy ones that a model of a million parameters can learn.
 `tide`: seven other easy ones, on which hyper-parameters are chosen, so that results on `pond` are not. `tagged`: those
 of `pond` with the answer between tags, which leaves room for other text. `reef`: seven for pretrained models of 100 to
 500 million parameters, with three worked examples.
