@@ -11,7 +11,7 @@ import pytest
 from shoal.cli.main import main
 
 Capture = pytest.CaptureFixture[str]
-SHORT = ["probe", "guppy", "--only", "gcd", "--seconds", "1", "--num-generations", "4"]
+SHORT = ["probe", "guppy", "--only", "chain_sum", "--seconds", "1", "--num-generations", "4"]
 
 
 def test_what_is_recommended_is_a_configuration_that_runs(tmp_path: Path, capsys: Capture) -> None:
@@ -22,14 +22,14 @@ def test_what_is_recommended_is_a_configuration_that_runs(tmp_path: Path, capsys
     assert f"shoal run --config {file}" in " ".join(out.split())
     written = tomllib.loads(file.read_text())
     assert written["policy"]["model"] == ["guppy"]
-    assert [task["name"] for task in written["tasks"]["tasks"]] == ["gcd"]
+    assert [task["name"] for task in written["tasks"]["tasks"]] == ["chain_sum"]
     assert main(["eval", "guppy", "--config", str(file), "--questions", "2", "--json"]) == 0
     assert main([*SHORT, "--write", str(file)]) == 2  # never over another
 
 
 def test_as_json(capsys: Capture) -> None:
     assert main([*SHORT, "--json"]) == 0
-    ways = json.loads(capsys.readouterr().out)["gcd"]
+    ways = json.loads(capsys.readouterr().out)["chain_sum"]
     assert {"way", "right", "in_form", "live", "cut", "mean_tokens"} <= ways[0].keys()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.config.tasks import TasksConfig, TaskSpec
-from shoal.evaluation.blind import blind_baseline
+from shoal.evaluation.blind import blind_baseline, constants
 from shoal.tasks import Tasks
 
 
@@ -16,7 +16,8 @@ def baseline(config: TasksConfig, per_task: int = 16) -> float | None:
 
 def test_it_is_what_saying_the_commonest_answer_gets() -> None:
     """Most years are no leap years; the larger of two numbers is seldom the same."""
-    years = baseline(TasksConfig(only=["calendar_arithmetic"]), per_task=100)
+    leap = TaskSpec(name="calendar_arithmetic", parameters={"tasks": ["is_leap_year"]})
+    years = baseline(TasksConfig(tasks=[leap]), per_task=100)
     assert years == pytest.approx(0.76, abs=0.08)
     larger = baseline(TasksConfig(tasks=[TaskSpec(name="larger")]), per_task=100)
     assert larger is not None
@@ -24,8 +25,11 @@ def test_it_is_what_saying_the_commonest_answer_gets() -> None:
     assert baseline(TasksConfig(tasks=[TaskSpec(name="larger", parameters={"greatest": 11})])) in (1.0, None)
 
 
-def test_the_documented_figure_of_pond() -> None:
-    assert baseline(TasksConfig()) == pytest.approx(0.1875)
+def test_answers_of_pond_are_hard_to_guess() -> None:
+    tasks = Tasks(TasksConfig())
+    shares = constants(tasks, tasks.held_out(200, 0))
+    assert max(share or 0 for share in shares.values()) <= 0.07  # 0.05 of all questions, and the luck of 200
+    assert blind_baseline(tasks, tasks.held_out(200, 0)) == pytest.approx(0.02, abs=0.01)
 
 
 def test_it_is_unknown_where_a_task_names_no_right_answer() -> None:

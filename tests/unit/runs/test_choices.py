@@ -81,8 +81,8 @@ def test_answers_are_as_long_as_right_ones_need(tasks: list[dict[str, Any]], tok
         ({"suite": "tagged"}, 32),
         ({"suite": "paper"}, 256),
         ({"suite": "paper", "only": ["base_conversion"], "examples": 2}, 48),
-        ({"suite": "pond", "only": ["gcd"], "examples": 2}, 24),
-        ({"suite": "pond", "only": ["gcd"], "answer": "last_number"}, 64),
+        ({"suite": "pond", "only": ["chain_sum"], "examples": 2}, 24),
+        ({"suite": "pond", "only": ["chain_sum"], "answer": "last_number"}, 64),
     ],
 )
 def test_suites_may_be_asked_in_other_ways(asked: dict[str, Any], tokens: int) -> None:

@@ -26,7 +26,7 @@ def result(local: list[Scored], batch: list[Scored] | None = None) -> RoundResul
 
 def found(answers: Sequence[str], reward: float = 0.0, finish: str = "stop", **settings: Any) -> Diagnosis:
     """The diagnosis of three rounds in which two questions get these answers."""
-    config = Config.model_validate({"tasks": {"suite": "tagged", "only": ["gcd"]}, **settings}).resolved()
+    config = Config.model_validate({"tasks": {"suite": "tagged", "only": ["chain_sum"]}, **settings}).resolved()
     tasks = Tasks(config.tasks)
     diagnosis = Diagnosis(config, tasks)
     for round in range(ROUNDS):
@@ -62,12 +62,12 @@ def test_it_says_why_and_what_to_do(answers: list[str], more: dict[str, Any], ca
 
 def test_credit_in_steps_is_not_advised_to_those_who_have_it() -> None:
     answers = ["<answer>7</answer>", "8"]
-    tasks = {"suite": "tagged", "only": ["gcd"], "partial_credit": True}
+    tasks = {"suite": "tagged", "only": ["chain_sum"], "partial_credit": True}
     assert "steps" not in found(answers, tasks=tasks).warning
 
 
 def test_it_is_silent_as_long_as_something_is_learned() -> None:
-    config = Config.model_validate({"tasks": {"only": ["gcd"]}}).resolved()
+    config = Config.model_validate({"tasks": {"only": ["chain_sum"]}}).resolved()
     tasks = Tasks(config.tasks)
     [question] = tasks.draw(1, "key")
     dead, live = group(question, ["1", "2"], [0.0, 0.0]), group(question, ["1", "2"], [0.0, 1.0])

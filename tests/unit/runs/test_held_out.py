@@ -17,7 +17,7 @@ CONFIG = Config.model_validate(
     {
         "rounds": 2,
         "threads": 1,
-        "tasks": {"only": ["gcd"]},
+        "tasks": {"only": ["chain_sum"]},
         "policy": {"device": "cpu", "num_generations": 4, "max_completion_length": 8},
         "learner": {"learning_rate": 1e-3},
         "swarm": {"nodes": 2, "local": 2, "external": 1, "workers": 0},

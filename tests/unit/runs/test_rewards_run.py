@@ -26,7 +26,7 @@ def run(folder: Path, rewards: list[dict[str, Any]]) -> tuple[Nodes, list[dict[s
         {
             "rounds": 1,
             "rewards": rewards,
-            "tasks": {"only": ["gcd"]},
+            "tasks": {"only": ["chain_sum"]},
             "policy": {"device": "cpu", "num_generations": 4},
             "swarm": {"nodes": 2, "local": 2, "external": 1},
             "evaluation": {"questions": 1, "samples": 1},

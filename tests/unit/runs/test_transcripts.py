@@ -75,7 +75,7 @@ def test_files_that_are_none_are_one_line(tmp_path: Path) -> None:
 SETTINGS: dict[str, Any] = {
     "rounds": 2,
     "threads": 1,
-    "tasks": {"only": ["gcd", "lcm"]},
+    "tasks": {"only": ["chain_sum", "simple_equations"]},
     "policy": {"device": "cpu", "num_generations": 4, "max_completion_length": 8},
     "learner": {"learning_rate": 1e-3},
     "swarm": {"nodes": 2, "local": 2, "external": 1, "workers": 0},

@@ -188,7 +188,7 @@ def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
 
 
 def test_answers_are_judged_by_the_verifier_not_by_how_they_were_made() -> None:
-    tasks = Tasks(TasksConfig(suite="pond", only=["gcd"]))
+    tasks = Tasks(TasksConfig(suite="pond", only=["chain_sum"]))
     [asked] = tasks.draw(1, "judged")
     answer = tasks.lookup(asked.id)[0].entry(asked.id.seed, asked.id.index)["answer"]  # type: ignore[attr-defined]
     found = judged_answers(tasks, [asked], Parrot("I do not know.", answer), Exact(answer), 2, 0)
