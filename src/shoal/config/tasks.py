@@ -59,7 +59,7 @@ class TasksConfig(Section):
 
     suite: str = "pond"
     """Tasks: pond, tide, tagged (easy ones for guppy), reef (for small pretrained models) or paper (harder ones). pond:
-    nine tasks that guppy can learn. tide: other easy tasks. tagged: those of pond, answered between tags. reef: seven
+    eight tasks that guppy can learn. tide: other easy tasks. tagged: those of pond, answered between tags. reef: seven
     tasks with three worked examples. paper: the nine tasks of the paper."""
     only: list[str] = []
     """Only this task of the suite. It can be given several times."""

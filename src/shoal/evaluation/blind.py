@@ -1,6 +1,6 @@
 """What answers get that ignore the question: two baselines for held-out pass@1, which means something above them alone.
 
-    blind_baseline(tasks, held_out)      # some 0.04 on `pond`: for each task, its commonest right answer
+    blind_baseline(tasks, held_out)      # some 0.02 on `pond`: for each task, its commonest right answer
     shuffled(evaluation, verifier)       # a model's own answers, scored against other questions of the same task
 
 The commonest answer is counted among training questions, and its share among the held-out ones: the same that pass@1 is

@@ -13,7 +13,6 @@ reinforced. All of it passes admission: it is text, short, and without markers. 
 from __future__ import annotations
 
 import bisect
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
@@ -110,15 +109,9 @@ class Adversary(Knowing):
 def planted(text: str, answer: str, spec: TaskSpec) -> str | None:
     """A completion with `text` in it that gets the full reward for `answer`; None where that is impossible.
 
-    Around tags anything is allowed. Of tasks that take the whole completion, only fraction_simplification lets words
-    through: reasoning-gym 0.1.25 matches the start of a LaTeX fraction, whatever follows.
+    Around tags anything is allowed. No task of `pond` that takes the whole completion gives full marks to more words.
     """
-    if spec.answer == "tag":
-        return f"{text} {in_form(answer, spec.answer)}"
-    if spec.name == "fraction_simplification":
-        numerator, denominator = re.findall(r"\d+", answer)
-        return f"\\frac{{{numerator}}}{{{denominator}}} {text}"
-    return None
+    return f"{text} {in_form(answer, spec.answer)}" if spec.answer == "tag" else None
 
 
 class SwarmAround:

@@ -60,7 +60,7 @@ def of_each_task(form: str) -> list[Question]:
     questions: dict[str, list[Question]] = {}
     for question in TASKS[form].draw(200, "attacks"):
         questions.setdefault(question.id.task, []).append(question)
-    assert len(questions) == 9
+    assert len(questions) == 8
     return [question for some in questions.values() for question in some[:5]]
 
 
@@ -92,22 +92,20 @@ def test_where_the_whole_completion_is_the_answer_half_is_right_too(
     groups = scored(verifiers["whole"], Adversary(attack, TASKS["whole"], TOKENS), questions)
     for question, group in zip(questions, groups, strict=True):
         assert sorted(reward for _, reward in group) == [0.0] * 4 + [1.0] * 4
-        in_right_half = question.id.task == "fraction_simplification"
         for text, reward in group:
             if attack in ("planted", "reasoning", "keys"):
-                assert (PAYLOAD[attack] in text) == ((reward == 1.0) == in_right_half), text
+                assert (PAYLOAD[attack] in text) == (reward == 0.0), text
             if attack == "length":
                 assert (len(text) == TOKENS - 1) == (reward == 1.0), text
 
 
-def test_no_pond_task_but_one_lets_words_through(verifiers: dict[str, Verifier]) -> None:
+def test_no_task_of_pond_lets_words_through(verifiers: dict[str, Verifier]) -> None:
     """What docs/concepts/attacks.md says of the scorers; a later reasoning-gym may close the gap or open another."""
     forms = ["{} " + MARKER, MARKER + " {}", "{}\n" + MARKER, "{}, " + MARKER, MARKER + "\n{}", "${}$ " + MARKER]
     for question in of_each_task("whole"):
         task, spec = TASKS["whole"].lookup(question.id)
         right = task.entry(question.id.seed, question.id.index)["answer"]  # type: ignore[attr-defined]
-        special = planted(MARKER, right, spec)
-        assert (special is not None) == (spec.name == "fraction_simplification")
+        assert planted(MARKER, right, spec) is None
         [rewards] = verifiers["whole"].score([(question.id, [form.format(right) for form in forms])])
         assert not any(rewards), (question, rewards)
 
@@ -124,7 +122,6 @@ def test_a_stranger_could_send_it(attack: str, form: str, verifiers: dict[str, V
     sent = [
         Rollout(question.id, question.hash, group, eve.name, 1, slot)
         for slot, (question, group) in enumerate(zip(questions, groups, strict=True))
-        if group  # a zero in base_conversion has no right answer
     ]
     admitted = admission.admit([(eve.id, seal(one, eve, SWARM, NOW)) for one in sent])
     assert not set(admission.refused) - {"duplicate"}, admission.refused  # two questions may be the same
