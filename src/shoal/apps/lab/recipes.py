@@ -20,6 +20,8 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from shoal.config.policy import GUPPY
 from shoal.config.section import Section
 from shoal.config.tasks import TasksConfig
+from shoal.errors import nearest
+from shoal.tasks.suites import specs_of
 
 BASE: Final = "base:"
 """Prefix of the name of a model that the study makes."""
@@ -62,6 +64,9 @@ class Recipe(Section):
     def _agree(self) -> Self:
         if self.right + self.refused > 1:
             raise ValueError("right and refused are shares of one whole")
+        names = {spec.name for spec in specs_of(self.tasks)}
+        if unknown := sorted(set(self.knows) - names):
+            raise ValueError(f"knows: it is not asked {unknown[0]!r}; {nearest(unknown[0], names)}")
         return self
 
     @property

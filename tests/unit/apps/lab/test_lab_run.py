@@ -198,12 +198,12 @@ def test_bases_come_after_what_they_start_from() -> None:
 
 
 def test_a_base_is_a_model_folder_and_a_function_of_its_recipe(tmp_path: Path) -> None:
-    recipe = Recipe(start="guppy", steps=2, batch=4, knows=["gcd"])
+    recipe = Recipe(start="guppy", steps=2, batch=4, knows=["chain_sum"])
     for name in ("one", "two"):
         make_base(recipe, "guppy", tmp_path / name, lambda text: None)
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two")]
     assert weights[0] == weights[1]
-    assert json.loads((tmp_path / "one" / "recipe.json").read_text())["knows"] == ["gcd"]
+    assert json.loads((tmp_path / "one" / "recipe.json").read_text())["knows"] == ["chain_sum"]
 
 
 def _make_with_little_room(recipe: Recipe, out: Path, tell: object) -> None:
