@@ -32,7 +32,8 @@ A Llama of 0.9 million parameters with a byte-level vocabulary of 640 tokens, fo
 learning without a download and without a GPU. It was trained, by `scripts/train_guppy.py` of shoal, on questions of the
 suite `pond`: first with right answers, then with answers of which 60 % say nothing, 30 % are right in a form that the
 verifier refuses ("The answer is 8"), and 10 % are right in form. So it knows much of the tasks and seldom says so: a
-policy-gradient method has something to bring out within a minute. It is no evidence about reasoning, and it is useless outside `pond`.
+policy-gradient method has something to bring out within a minute. It is no evidence about reasoning, and it is useless
+outside `pond`.
 """
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
@@ -44,8 +42,8 @@ def swarm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, Page
         yield node, page
 
 
-def gcd_in(text: str) -> str:
-    return str(math.gcd(*map(int, re.findall(r"\d+", text))))
+def backward(text: str) -> str:
+    return text.split()[-1][::-1]
 
 
 def admitted(node: Node, id: str) -> int:
@@ -58,8 +56,8 @@ def test_a_node_learns_from_a_person_and_the_page_names_it(swarm: tuple[Node, Pa
     one = page.one
     before = page.get("/api/lessons")["last"]
     for count in range(1, TRIES + 1):
-        [asked] = page.post("/api/question", {"want": "gcd"})["questions"]
-        done = page.post("/api/answer", {"round": asked["round"], "answers": [gcd_in(asked["text"])]})
+        [asked] = page.post("/api/question", {"want": "spell_backward"})["questions"]
+        done = page.post("/api/answer", {"round": asked["round"], "answers": [backward(asked["text"])]})
         assert done["rewards"] == [1.0]
         until(lambda count=count: admitted(node, one.identity.id) >= count, 30)
         heard = page.get(f"/api/lessons?after={before}&wait=5")["lessons"]
@@ -113,11 +111,11 @@ def test_in_a_browser(swarm: tuple[Node, Page], browser: Any) -> None:
     tab.wait_for_selector("textarea")
     border = "getComputedStyle(document.querySelector('textarea')).borderRadius"
     assert tab.evaluate(border) == "12px"  # the style sheet reaches the answer box
-    tab.select_option("#want", "gcd")
+    tab.select_option("#want", "spell_backward")
     for _ in range(TRIES):
-        tab.wait_for_selector(".tag:text('GCD')")
+        tab.wait_for_selector(".tag:text('Spell backward')")
         tab.wait_for_selector("textarea")
-        tab.keyboard.type(gcd_in(tab.inner_text(".question")))  # where the focus is
+        tab.keyboard.type(backward(tab.inner_text(".question")))  # where the focus is
         tab.keyboard.press("Enter")
         tab.wait_for_selector(".result.good")
         assert tab.inner_text(".result h2") == "Right"
@@ -134,7 +132,7 @@ def test_in_a_browser(swarm: tuple[Node, Page], browser: Any) -> None:
 
     tab.click("text=+ another answer")
     tab.locator("textarea").nth(0).fill("<img src=x onerror=alert(1)>")
-    tab.locator("textarea").nth(1).fill(gcd_in(tab.inner_text(".question")))
+    tab.locator("textarea").nth(1).fill(backward(tab.inner_text(".question")))
     tab.click("text=Send")
     tab.wait_for_selector(".result")
     assert tab.inner_text(".result h2") == "1 of 2 are right"

@@ -31,7 +31,7 @@ from shoal.evaluation.judge_messages import (
 )
 from shoal.identity.keys import Identity
 
-FAST = ("--work", "0", "--interval", "0.001", "--every", "3600", "--task", "gcd", "--task", "lcm")
+FAST = ("--work", "0", "--interval", "0.001", "--every", "3600", "--task", "chain_sum", "--task", "spell_backward")
 
 
 class Served:

@@ -483,8 +483,8 @@ def test_eval_as_a_table(judged: list[tuple[Config, str]], capsys: Capture, monk
     assert "pass@1" in out
     assert "pass@2" in out
     rows = {line.split()[0]: line.split()[1:3] for line in out.splitlines() if line.strip()}
-    assert rows["gcd"] == ["2", "0.500"]
-    assert rows["all"] == ["18", "0.500"]
+    assert rows["chain_sum"] == ["2", "0.500"]
+    assert rows["all"] == ["16", "0.500"]
 
 
 def test_what_to_do_after_eval_has_the_same_tasks(judged: list[tuple[Config, str]], capsys: Capture) -> None:

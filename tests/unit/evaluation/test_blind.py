@@ -29,7 +29,7 @@ def test_answers_of_pond_are_hard_to_guess() -> None:
     tasks = Tasks(TasksConfig())
     shares = constants(tasks, tasks.held_out(200, 0))
     assert max(share or 0 for share in shares.values()) <= 0.07  # 0.05 of all questions, and the luck of 200
-    assert blind_baseline(tasks, tasks.held_out(200, 0)) == pytest.approx(0.02, abs=0.01)
+    assert blind_baseline(tasks, tasks.held_out(200, 0)) <= 0.03
 
 
 def test_it_is_unknown_where_a_task_names_no_right_answer() -> None:

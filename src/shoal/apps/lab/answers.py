@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
+from string import ascii_lowercase
 from typing import ClassVar
 
 from shoal.config.tasks import TaskSpec
@@ -62,11 +63,20 @@ def right_answer(tasks: Tasks, question: Question) -> tuple[str, TaskSpec] | Non
 
 
 def wrong_answer(answer: str, chance: Random) -> str:
-    """A wrong answer that looks like `answer`: its first number changed by 1 to 9, No for Yes, or "none"."""
+    """A wrong answer that looks like `answer`: its first number changed by 1 to 9, No for Yes, one letter changed, or
+    a digit more."""
     opposite = {"Yes": "No", "No": "Yes", "True": "False", "False": "True"}
     number = re.search(r"\d+", answer)
     if number is None:
-        return opposite.get(answer, "none" if answer != "none" else "nothing")
+        return opposite.get(answer) or _misspelt(answer, chance)
     value, change = int(number[0]), chance.choice([-1, 1]) * chance.randint(1, 9)
     other = value + change if value + change >= 0 else value - change
     return f"{answer[: number.start()]}{other}{answer[number.end() :]}"
+
+
+def _misspelt(answer: str, chance: Random) -> str:
+    places = [at for at, letter in enumerate(answer) if letter.lower() in ascii_lowercase]
+    if not places:
+        return f"{answer}{chance.randint(0, 9)}"
+    at = chance.choice(places)
+    return answer[:at] + chance.choice(ascii_lowercase.replace(answer[at].lower(), "")) + answer[at + 1 :]

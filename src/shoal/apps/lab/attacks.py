@@ -13,6 +13,7 @@ reinforced. All of it passes admission: it is text, short, and without markers. 
 from __future__ import annotations
 
 import bisect
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
@@ -201,6 +202,6 @@ def attack_measures(folder: Path, honest: Sequence[str], since: float = 0.8) -> 
 
 
 def is_gibberish(text: str) -> bool:
-    """Whether more than half of `text`, without answer tags and white space, is neither letters nor digits."""
+    """Whether more than half of `text`, without answer tags and white space, is of `SYMBOLS`."""
     characters = "".join(re.sub("</?answer>", "", text).split())
-    return 2 * sum(not character.isalnum() for character in characters) > len(characters)
+    return 2 * sum(character in SYMBOLS for character in characters) > len(characters)

@@ -255,18 +255,14 @@ def shut(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
         yield running
 
 
-def number_in(text: str) -> str:
-    return text.split("numbers: ")[1].split(".")[0]
-
-
 def test_a_question_is_asked_until_it_is_settled(one: Contributor, tmp_path: Path) -> None:
-    [first] = one.ask("gcd")
-    assert one.ask("gcd") == one.ask() == [first]
-    [other] = one.ask("lcm")
-    assert other.task == "lcm"
+    [first] = one.ask("chain_sum")
+    assert one.ask("chain_sum") == one.ask() == [first]
+    [other] = one.ask("spell_backward")
+    assert other.task == "spell_backward"
     assert [entry.round for entry in one.ask(n=3)][:2] == [first.round, other.round]
     one.skip(first.round, first.slot)
-    assert one.ask("gcd") != [first]
+    assert one.ask("chain_sum") != [first]
     with pytest.raises(LookupError):
         one.ask("nothing")
     with pytest.raises(ValueError, match="ask for 1 to"):
@@ -277,7 +273,7 @@ def test_a_question_is_asked_until_it_is_settled(one: Contributor, tmp_path: Pat
 
 
 def test_questions_of_other_texts_come_first(one: Contributor) -> None:
-    texts = [one.ask("lcm", fresh=True)[0].question.text for _ in range(30)]
+    texts = [one.ask("spell_backward", fresh=True)[0].question.text for _ in range(30)]
     assert len(set(texts)) >= 28
 
 
@@ -294,7 +290,7 @@ def test_every_node_admits_what_it_sends(kind: Any, suite: str, tmp_path: Path) 
         limits = AdmissionLimits(max_characters=16 * 32)
         admission = Admission("reef", LocalExaminer(Tasks(tasks), verifier), limits, num_generations=8)
         rewards = []
-        for entry in [*one.ask(n=4), *one.ask("needed", 6), *one.ask("gcd", 2)]:
+        for entry in [*one.ask(n=4), *one.ask("needed", 6), *one.ask("chain_sum", 2)]:
             if entry.round not in {each.round for each in sent}:
                 rewards.append(one.answer(entry.round, entry.slot, [f"{entry.round}", "Yes", "4"]).rewards)
         data = [one.member.seal(each) for each in sent]
@@ -323,9 +319,10 @@ def test_answers_that_no_node_takes_are_refused_here(one: Contributor) -> None:
 
 def test_an_answer_between_tags(tmp_path: Path) -> None:
     with closing(Contributor(config_of(tasks={"suite": "tagged"}), tmp_path)) as one:
-        [entry] = one.ask("calendar_arithmetic")
-        entry = one.answer(entry.round, 0, ["Yes", "I guess.\n<answer>No</answer>"])
-        assert entry.answers == ("<answer>Yes</answer>", "I guess.\n<answer>No</answer>")
+        [entry] = one.ask("spell_backward")
+        right = entry.question.text.split()[-1][::-1]
+        entry = one.answer(entry.round, 0, [right, "I guess.\n<answer>No</answer>"])
+        assert entry.answers == (f"<answer>{right}</answer>", "I guess.\n<answer>No</answer>")
         assert sorted(entry.rewards) == [0.0, 1.0]
 
 
@@ -450,16 +447,14 @@ def page(one: Contributor) -> Iterator[Page]:
 
 
 def test_a_program_answers_by_the_api(page: Page) -> None:
-    import math
-
     state = page.get("/api/state")
     assert state["name"] == page.one.identity.name
     assert state["silo"]
     assert {task["label"] for task in state["tasks"]} == set(page.one.tasks.labels)
-    [asked] = page.post("/api/question", {"want": "gcd", "n": 1})["questions"]
-    numbers = [int(each) for each in number_in(asked["text"]).split(", ")]
+    [asked] = page.post("/api/question", {"want": "spell_backward", "n": 1})["questions"]
+    right = asked["text"].split()[-1][::-1]
     place = {"round": asked["round"], "slot": asked["slot"]}
-    done = page.post("/api/answer", {**place, "answers": [str(math.gcd(*numbers)), "no"]})
+    done = page.post("/api/answer", {**place, "answers": [right, "no"]})
     assert done["rewards"] == [1.0, 0.0]
     [entry] = page.get("/api/journal")["entries"]
     assert entry == done

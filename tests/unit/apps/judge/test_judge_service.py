@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
-import re
 import socket
 import threading
 import time
@@ -21,7 +19,7 @@ from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
-TASKS = TasksConfig(suite="pond", only=["gcd", "lcm"])
+TASKS = TasksConfig(suite="pond", only=["chain_sum", "spell_backward"])
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +36,11 @@ def tasks() -> Tasks:
 
 def right(tasks: Tasks, posed: Posed) -> str:
     """The answer, from the question's text alone."""
-    numbers = [int(number) for number in re.findall(r"\d+", posed.prompt[-1].content)]
-    return str(math.gcd(*numbers) if posed.task == "gcd" else math.lcm(*numbers))
+    text = posed.prompt[-1].content
+    if posed.task == "spell_backward":
+        return text.split()[-1][::-1]
+    left, sign, right = text.removesuffix("=").split()[-3:]
+    return str(int(left) + int(right) * (1 if sign == "+" else -1))
 
 
 def test_a_right_answer_counts_and_can_be_checked_by_anybody(judge: Served, tasks: Tasks) -> None:
@@ -155,7 +156,7 @@ def test_what_is_not_there(judge: Served) -> None:
     assert judge.get("/nothing").status_code == 404
     assert judge.get("/ask").status_code == 405
     card = judge.get("/").json()
-    assert (card["judge"], card["tasks"], card["held_out"]) == (judge.key.hex(), ["gcd", "lcm"], 0.2)
+    assert (card["judge"], card["tasks"], card["held_out"]) == (judge.key.hex(), ["chain_sum", "spell_backward"], 0.2)
 
 
 @pytest.mark.slow

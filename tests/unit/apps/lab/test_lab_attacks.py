@@ -88,9 +88,7 @@ def test_under_tags_half_is_right_with_the_payload_and_half_wrong_without(
 def test_where_the_whole_completion_is_the_answer_half_is_right_too(
     attack: str, verifiers: dict[str, Verifier]
 ) -> None:
-    questions = of_each_task("whole")
-    groups = scored(verifiers["whole"], Adversary(attack, TASKS["whole"], TOKENS), questions)
-    for question, group in zip(questions, groups, strict=True):
+    for group in scored(verifiers["whole"], Adversary(attack, TASKS["whole"], TOKENS), of_each_task("whole")):
         assert sorted(reward for _, reward in group) == [0.0] * 4 + [1.0] * 4
         for text, reward in group:
             if attack in ("planted", "reasoning", "keys"):
@@ -284,7 +282,15 @@ def test_a_run_that_wrote_nothing_has_no_measures(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "gibberish"),
-    [("#$%", True), ("-5", False), ("", False), ("2 + 2 = 5 so", False), ("<answer>#$1</answer>", True), ("a#", False)],
+    [
+        ("#$%", True),
+        ("-5", False),
+        ("", False),
+        ("2 + 2 = 5 so", False),
+        ("<answer>#$1</answer>", True),
+        ("a#", False),
+        ("['4']", False),
+    ],
 )
 def test_what_is_gibberish(text: str, gibberish: bool) -> None:
     assert is_gibberish(text) == gibberish

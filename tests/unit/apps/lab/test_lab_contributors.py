@@ -32,7 +32,7 @@ from shoal.rewards.combined import Entry
 from shoal.rewards.model import ModelReward
 from shoal.rewards.reward import Verified
 from shoal.rewards.scorer import Scorer
-from shoal.rollout import Question, QuestionId
+from shoal.rollout import QuestionId
 from shoal.runs.folder import RunFolder, read_metrics
 from shoal.runs.run import Run
 from shoal.sandbox.verifier import Verifier
@@ -76,13 +76,8 @@ def run(folder: Path, settings: LabConfig) -> Experiment:
         return done
 
 
-def asked(count: int = 200) -> list[Question]:
-    """Questions whose answer can be wrong in more than four ways."""
-    return [q for q in Tasks(TASKS).draw(count, "person") if q.id.task not in ("calendar_arithmetic",)]
-
-
 def rewards_of(person: Person, size: int, verifier: Verifier) -> list[list[float]]:
-    questions = asked()
+    questions = Tasks(TASKS).draw(200, "person")
     groups = [[c.text for c in group] for group in person.generate(questions, size, 1)]
     pairs = [(q.id, texts) for q, texts in zip(questions, groups, strict=True) if texts]
     assert all(len(set(texts)) == len(texts) for _, texts in pairs)
@@ -108,7 +103,7 @@ def test_of_several_answers_of_a_person_one_is_right_at_most(verifier: Verifier)
 
 def test_a_person_says_the_same_again_and_nothing_where_nothing_is_right() -> None:
     person = Person(Tasks(TASKS), 0.5, Parrot())
-    questions = asked(20)
+    questions = Tasks(TASKS).draw(20, "person")
     assert person.generate(questions, 3, 1) == person.generate(questions, 3, 1) != person.generate(questions, 3, 2)
 
     class Bare(Tasks):
