@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from strangers import GUESSES, POND, SWARM, Honest, Node, Program, address, relay
+from strangers import POND, SWARM, Honest, Node, Program, address, relay
 from test_network import until
 from test_relay import Authority
 
@@ -74,11 +74,11 @@ def test_three_nodes_learn_from_each_other(tmp_path: Path) -> None:
 
 def test_a_killed_node_goes_on_and_knows_replays(tmp_path: Path) -> None:
     where = address()
-    with relay(where), closing(Honest(where, POND, GUESSES)) as peer, Node(tmp_path / "node", where) as node:
+    with relay(where), closing(Honest(where, POND, knows=True)) as peer, Node(tmp_path / "node", where) as node:
         until(lambda: node.status.get("peers") == 1, 90)
 
         def learned() -> list[int]:
-            """The peer's rounds, as its rollouts were learned from; of many of its questions it guesses no answer."""
+            """The peer's rounds, as its rollouts were learned from."""
             peer.share(8)
             time.sleep(2.0)
             return [round for _, round, _ in node.learned_from()]
@@ -110,7 +110,7 @@ def test_a_relay_that_is_late_is_no_reason_to_wait(tmp_path: Path) -> None:
         assert node.status["silo"]
         assert f"none of tcp/{where}" in " ".join(status(node.run).split())
         assert not node.learned_from()
-        with relay(where), closing(Honest(where, POND, GUESSES)) as peer:
+        with relay(where), closing(Honest(where, POND, knows=True)) as peer:
             until(lambda: node.status["peers"] == 1 and not node.status["silo"])
             peer.share(8)
             until(node.learned_from)

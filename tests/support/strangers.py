@@ -26,6 +26,7 @@ from typing import Any, Self
 import zenoh
 from test_network import free_port, until
 
+from shoal.apps.lab.answers import right_answer
 from shoal.config.settings import Config
 from shoal.identity.keys import Identity
 from shoal.rollout import Completion, Question, Rollout, Scored
@@ -181,8 +182,6 @@ TASKS = Tasks(config_of("127.0.0.1:1").tasks)
 
 POND = Tasks(Config().tasks)
 """What `shoal join` trains on by itself."""
-GUESSES = [str(number) for number in range(64)]
-"""Answers to a question of the pond, of which one is right as a rule."""
 
 
 def drawn(maker: Identity, round: int = 1, slot: int = 0, tasks: Tasks = TASKS) -> Question:
@@ -230,10 +229,11 @@ class Deaf:
 class Honest:
     """A peer that shares what it should, when it is told to."""
 
-    def __init__(self, where: str, tasks: Tasks = TASKS, texts: Sequence[str] = ()) -> None:
+    def __init__(self, where: str, tasks: Tasks = TASKS, texts: Sequence[str] = (), knows: bool = False) -> None:
+        """`knows`: each question gets a right answer and a wrong one."""
         self.identity = Identity.generate()
         self.round = 0
-        self.tasks, self.texts = tasks, texts
+        self.tasks, self.texts, self.knows = tasks, texts, knows
         self.link = NetworkLink(
             TransportOptions(connect=(where,)),
             SWARM,
@@ -244,12 +244,16 @@ class Honest:
 
     def share(self, slots: int = 4) -> list[Rollout]:
         self.round += 1
-        sent = [rollout(self.identity, self.round, slot, self.texts, self.tasks) for slot in range(slots)]
+        sent = [rollout(self.identity, self.round, slot, self._says(slot), self.tasks) for slot in range(slots)]
         self.link.share(sent)
         return sent
 
     def close(self) -> None:
         self.link.close()
+
+    def _says(self, slot: int) -> Sequence[str]:
+        known = right_answer(self.tasks, drawn(self.identity, self.round, slot, self.tasks)) if self.knows else None
+        return self.texts if known is None else (known[0], "no")
 
 
 class Reef:

@@ -175,7 +175,7 @@ def test_an_endpoint_that_dies_stops_nobody(tmp_path: Path, capsys: Capture) -> 
 
     def answer(server: Server, body: dict[str, Any]) -> Reply:
         # alive for the trial, the first evaluation and the first round
-        return good(server, body) if len(server.asked) <= 1 + 9 + 2 else (500, b"out of order")
+        return good(server, body) if len(server.asked) <= 1 + 8 + 2 else (500, b"out of order")
 
     with serving(answer) as server:
         assert run(server.url, folder, "--rounds", "4") == 0
