@@ -65,19 +65,29 @@ class Adversary(Knowing):
         max_tokens: int,
         count: Callable[[str], int] = lambda text: len(text.encode()),
         instead_of: Policy | None = None,
+        share: float = 1.0,
+        active: Callable[[], bool] = lambda: True,
     ) -> None:
         """`max_tokens`: the longest completion that receivers train on, with end-of-sequence. `count`: the number of
-        tokens of a text, of which bytes are an upper bound. `instead_of`: the policy that a checkpoint keeps."""
+        tokens of a text, of which bytes are an upper bound. `instead_of`: the policy that a checkpoint keeps. `share`:
+        how many of its completions that could carry the payload do. `active`: whether it attacks yet."""
         super().__init__(tasks, instead_of)
         self.attack = attack
         self.max_tokens = max_tokens
         self.count = count
+        self.share = share
+        self.active = active
 
     def texts(self, answer: str, spec: TaskSpec, size: int, chance: Random) -> list[str]:
         """An odd number has one more that is right."""
-        right = (size + 1) // 2
-        texts = [self._right(answer, spec) for _ in range(right)]
-        return texts + [self._wrong(answer, spec, chance) for _ in range(size - right)]
+        right, wrong = (size + 1) // 2, size // 2
+        hostile_ones = max(1, round(self.share * right)) if self.active() else 0
+        attacking = [at < hostile_ones for at in range(right)]
+        texts = [self._right(answer, spec) if hostile else in_form(answer, spec.answer) for hostile in attacking]
+        return texts + [
+            self._wrong(answer, spec, chance) if hostile else in_form(wrong_answer(answer, chance), spec.answer)
+            for hostile in attacking[:wrong]
+        ]
 
     @property
     def _payload(self) -> str:

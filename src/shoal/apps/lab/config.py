@@ -30,6 +30,10 @@ class ExperimentConfig(Section):
     """What adversaries send. planted: right answers with a text planted in them. reasoning: right answers after wrong
     reasoning. gibberish: right planted answers beside gibberish. length: right answers as long as is allowed. keys:
     planted, under a new name for each rollout."""
+    honest_rounds: int = Field(0, ge=0)
+    """Rounds in which adversaries send no payload, to be trusted first."""
+    payload_share: float = Field(1.0, gt=0, le=1)
+    """The share of an adversary's right answers (of wrong ones, where right ones have no room) with the payload."""
     rewarded: Annotated[int, Field(ge=0)] | Literal["all"] = "all"
     """How many of the nodes (the last ones) use `[[rewards]]`. The others use the verifier alone."""
     contributors: int = Field(0, ge=0)

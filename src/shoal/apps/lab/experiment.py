@@ -9,7 +9,7 @@ Each control changes one thing of a node: whom it hears, what it asks, how it sc
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -55,7 +55,7 @@ class Experiment(Nodes):
             node.learner = None
         if name in self.adversaries:
             node.learner = None
-            node.policy = self._adversary(policy)
+            node.policy = self._adversary(policy, lambda: node.round > settings.honest_rounds)
             if settings.attack == "keys":
                 node.swarm = FreshKeys(node.swarm, seed_of(self.config.seed, name, "keys"))
         if name in self.contributors:
@@ -68,17 +68,17 @@ class Experiment(Nodes):
         """Contributors are not: they never change, and a picker would generate many times as much."""
         return node.name not in self.contributors
 
-    def _adversary(self, policy: Policy) -> Adversary:
+    def _adversary(self, policy: Policy, active: Callable[[], bool]) -> Adversary:
         """Answers in place of `policy`, with completions as long as its tokenizer's count allows."""
-        longest = number(self.config.policy.max_completion_length)
-        attack = self.experiment.attack
-        if not isinstance(policy, LanguagePolicy):
-            return Adversary(attack, self.tasks, longest, instead_of=policy)
 
         def tokens(text: str) -> int:
+            if not isinstance(policy, LanguagePolicy):
+                return len(text.encode())
             return len(policy.lm.tokenizer(text, add_special_tokens=False).input_ids)
 
-        return Adversary(attack, self.tasks, longest, tokens, policy)
+        attack, share = self.experiment.attack, self.experiment.payload_share
+        longest = number(self.config.policy.max_completion_length)
+        return Adversary(attack, self.tasks, longest, tokens, policy, share, active)
 
     @property
     def rewarded(self) -> list[str]:

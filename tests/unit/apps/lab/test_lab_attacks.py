@@ -142,6 +142,22 @@ def test_long_answers_fill_the_tokens_but_the_last(verifiers: dict[str, Verifier
     assert short.text.startswith("<answer>"), "an answer that does not fit stays as it is"
 
 
+@pytest.mark.parametrize(("share", "carry"), [(1.0, 4), (0.5, 2), (0.1, 1)])
+def test_a_part_of_the_right_answers_carries_the_payload(share: float, carry: int) -> None:
+    adversary = Adversary("planted", TASKS["tag"], TOKENS, share=share)
+    [group] = adversary.generate(of_each_task("tag")[:1], SIZE, seed=1)
+    assert sum(PAYLOAD["planted"] in completion.text for completion in group) == carry
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_until_it_attacks_an_adversary_is_right_half_of_the_time(attack: str, verifiers: dict[str, Verifier]) -> None:
+    adversary = Adversary(attack, TASKS["tag"], TOKENS, active=lambda: False)
+    for group in scored(verifiers["tag"], adversary, of_each_task("tag")):
+        assert sorted(reward for _, reward in group) == [0.0] * 4 + [1.0] * 4
+        assert not any(PAYLOAD[attack] in text for text, _ in group if PAYLOAD[attack])
+        assert not any(is_gibberish(text) for text, _ in group)
+
+
 def test_the_same_seed_gives_the_same_and_another_does_not() -> None:
     adversary, questions = Adversary("planted", TASKS["tag"], TOKENS), TASKS["tag"].draw(4, "x")
     assert adversary.generate(questions, 8, 3) == adversary.generate(questions, 8, 3)
