@@ -110,7 +110,8 @@ def descend(
     """A step of AdamW on each of `losses`, with warm-up and cosine decay. `losses` must be lazy: each is computed after
     the step before it. `tell` gets a line of progress every 100 steps."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.05, betas=(0.9, 0.98))
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, total_steps=steps, pct_start=0.05)
+    total = max(steps, 21)  # of fewer steps OneCycleLR has no warm-up, and divides by zero
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, total_steps=total, pct_start=0.05)
     started = time.monotonic()
     for step, loss in enumerate(losses):
         optimizer.zero_grad()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
-import logging
 import secrets
 import socket
 import threading
@@ -73,14 +72,8 @@ def opened_place(args: argparse.Namespace, default: str, keep_port: bool = False
 
 def serve(app: ASGIApp, place: Place, what: str, show: bool) -> int:
     """Serves until SIGINT or SIGTERM; the exit code. Prints `what` and where. `show`: opens a browser."""
-    from shoal.apps.serving import server
     from shoal.apps.serving.connections import Connections
-
-    class Server(server.Server):
-        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            """Ends streams of news, each of which uvicorn would report as an error."""
-            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-            await super().shutdown(sockets)
+    from shoal.apps.serving.server import Server
 
     config = Connections(CONNECTIONS).config(
         app, log_level="error", timeout_graceful_shutdown=1, h11_max_incomplete_event_size=16_384

@@ -206,6 +206,10 @@ def test_a_base_is_a_model_folder_and_a_function_of_its_recipe(tmp_path: Path) -
     assert json.loads((tmp_path / "one" / "recipe.json").read_text())["knows"] == ["chain_sum"]
 
 
+def test_a_base_of_as_many_steps_as_the_warm_up_has(tmp_path: Path) -> None:
+    make_base(Recipe(start="guppy", steps=20, batch=2), "guppy", tmp_path / "base", lambda text: None)
+
+
 def _make_with_little_room(recipe: Recipe, out: Path, tell: object) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
     make_base(recipe, "guppy", out, lambda text: None)
