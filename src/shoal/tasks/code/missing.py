@@ -16,7 +16,9 @@ import types
 from collections import Counter, OrderedDict, defaultdict, deque
 from typing import Final
 
-_SAYS_SO: Final = re.compile(r"not yet support|is not implemented|^TypeError: cannot create '[\w.]+' instances")
+_SAYS_SO: Final = re.compile(
+    r"not yet support|is not implemented|^NotImplementedError: .* not supported|^TypeError: cannot create '[\w.]+' inst"
+)
 _NO_MODULE: Final = re.compile(r"^(ModuleNotFoundError|ImportError)\b|^AttributeError: module '")
 _NO_NAME: Final = re.compile(r"^NameError: name '(\w+)' is not defined")
 _NO_ATTRIBUTE: Final = re.compile(r"^AttributeError: (?:type object )?'([\w.]+)'(?: object)? has no attribute '(\w+)'")
@@ -25,6 +27,7 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
     **{kind.__name__: (kind,) for kind in vars(builtins).values() if isinstance(kind, type)},
     **{kind.__name__: _SEVERAL for kind in _SEVERAL},
     "deque": (deque,),
+    "collections.deque": (deque,),
     "function": (types.FunctionType,),
     "builtin_function_or_method": (types.BuiltinFunctionType, type),
 }
@@ -43,7 +46,9 @@ def missing(error: str, program: str) -> bool:
     if (name := _NO_NAME.match(error)) and hasattr(builtins, name[1]):
         return True
     if attribute := _NO_ATTRIBUTE.match(error):
-        kinds = _TYPES.get(attribute[1].rpartition(".")[2], (object,))
+        kinds = _TYPES.get(attribute[1], (object,))
+        if "." in attribute[1] and attribute[1] not in _TYPES:  # of a library, and not of the program
+            return True
         if any(hasattr(kind, attribute[2]) for kind in kinds):
             return True
     return behaves_differently(program, asserted=error.startswith("AssertionError"))
