@@ -19,11 +19,11 @@ from typing import Any, Final, NamedTuple
 
 from shoal.errors import UserError
 from shoal.tasks.code.counted import checked, counted
-from shoal.tasks.code.missing import behaves_differently, missing
+from shoal.tasks.code.missing import missing
 from shoal.tasks.task import Failed, NoVerdict
 
 STEPS: Final = 300_000
-"""Turns of loops and calls of functions of a program with its tests. Of HumanEval's 164 right answers one needs more."""
+"""Turns of loops and calls of functions, of a program with its tests. One of HumanEval's right answers needs more."""
 MEMORY: Final = 64 * 2**20
 """Bytes."""
 OUTPUT: Final = 2**16
@@ -59,6 +59,7 @@ def {_TICK}():
     return True
 {"; ".join(f"{_PREFIX}{name} = {name}" for name in _SAVED)}
 from collections import deque as {_PREFIX}deque
+{_PREFIX}many = ({_PREFIX}list, {_PREFIX}tuple, {_PREFIX}set, {_PREFIX}frozenset, {_PREFIX}deque)
 {_PREFIX}flat = ({_PREFIX}int, {_PREFIX}float, {_PREFIX}bool, {_PREFIX}str, {_PREFIX}type(None), {_PREFIX}type(b""),
     {_PREFIX}type(1j), {_PREFIX}type(range(1)))
 def {_PLAIN}(value):
@@ -69,7 +70,7 @@ def {_PLAIN}(value):
         for one in value.items():
             {_PLAIN}(one)
         return value
-    if not {_PREFIX}isinstance(value, ({_PREFIX}list, {_PREFIX}tuple, {_PREFIX}set, {_PREFIX}frozenset, {_PREFIX}deque)):
+    if not {_PREFIX}isinstance(value, {_PREFIX}many):
         raise AssertionError("not plain data")
     for one in value:
         {_PLAIN}(one)

@@ -25,7 +25,9 @@ TRIES: Final = 200
 RUNS, PASSES = 0.1, 0.4
 """Partial credit: for a program that runs, and for the share of tests that it passes."""
 PRIMES: Final = (53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107, 109, 113, 127, 131, 137, 139, 149)
-WORDS: Final = "amber birch cedar delta ember fjord grove heron islet juniper kelp lagoon maple north otter pine".split()
+WORDS: Final = (
+    "amber birch cedar delta ember fjord grove heron islet juniper kelp lagoon maple north otter pine".split()
+)
 
 
 class Asked(NamedTuple):
@@ -113,7 +115,7 @@ def _clipped(random: Random) -> Asked:
     c = random.randint(1, 99)
     return Asked(
         "numbers",
-        f"the list of numbers with {low} in place of what is smaller and {high} in place of what is larger, each plus {c}",
+        f"the list of numbers with {low} in place of smaller ones and {high} in place of larger ones, each plus {c}",
         f"[min(max(x, {low}), {high}) + {c} for x in numbers]",
         lambda numbers: [min(max(x, low), high) + c for x in numbers],
         _numbers,

@@ -20,7 +20,8 @@ import msgspec
 from shoal.config.answer_form import extract
 from shoal.errors import UserError
 from shoal.rollout import Message
-from shoal.tasks.code.problems import HUMAN_EVAL, MBPP, encoded as problem_text, problem_of, schema_of
+from shoal.tasks.code.problems import HUMAN_EVAL, MBPP, problem_of, schema_of
+from shoal.tasks.code.problems import encoded as problem_text
 from shoal.tasks.data.spec import COLUMNS, DataSpec
 from shoal.untrusted import printable
 
@@ -85,7 +86,9 @@ class Layout:
         """The layout of a data set that has these columns. Raises `UserError` if one is missing."""
         problems = schema_of(columns) if spec.score in ("auto", "code") and not (spec.prompt or spec.answer) else ()
         if problems:
-            return Layout("prompt", problems[1] if problems == HUMAN_EVAL else "code", "whole", spec.most_characters, problems)
+            return Layout(
+                "prompt", problems[1] if problems == HUMAN_EVAL else "code", "whole", spec.most_characters, problems
+            )
         if spec.score == "code":
             has = printable(", ".join(map(str, columns)), 200) or "none"
             raise UserError(

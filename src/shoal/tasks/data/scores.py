@@ -3,8 +3,8 @@
     score("number", "The legs are 12, 14 in all.", "14")       # 1.0
     score("choice", "The answer is (b).", "B")                  # 1.0
 
-A score is 1 or 0, or a share of tests. Each kind looks for the answer in what it is given, which may be a whole completion or what the
-task's form of answers (`TaskSpec.answer`) found in it.
+A score is 1 or 0, or a share of tests. Each kind looks for the answer in what it is given, which may be a whole
+completion or what the task's form of answers (`TaskSpec.answer`) found in it.
 """
 
 from __future__ import annotations

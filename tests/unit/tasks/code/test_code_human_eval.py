@@ -71,7 +71,9 @@ def test_verdicts_are_the_same_in_two_processes(tmp_path: Path) -> None:
     said = []
     for seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
-        ran = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, timeout=280, check=True)
+        ran = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, env=environment, timeout=280, check=True
+        )
         said.append(json.loads(ran.stdout))
     assert said[0] == said[1]
     assert len(said[0]) > 150
