@@ -20,6 +20,7 @@ from tests.support.escapes import ENDED
 from tests.support.mutants import mutants
 
 pytest.importorskip("pydantic_monty")
+ROOT = str(Path(__file__).parents[4])
 pytestmark = pytest.mark.slow
 
 
@@ -70,7 +71,7 @@ def test_verdicts_are_the_same_in_two_processes(tmp_path: Path) -> None:
     )
     said = []
     for seed in ("1", "2"):
-        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join([ROOT, *sys.path])}
         ran = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, env=environment, timeout=280, check=True
         )
