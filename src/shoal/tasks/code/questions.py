@@ -22,8 +22,8 @@ TESTS: Final = 6
 """Hidden tests of a question."""
 TRIES: Final = 200
 """Inputs among which these are found."""
-RUNS, PASSES = 0.1, 0.4
-"""Partial credit: for a program that runs, and for the share of tests that it passes."""
+DEFINES, PASSES = 0.1, 0.4
+"""Partial credit: for a program that defines f, and for the share of tests that it passes."""
 PRIMES: Final = (53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107, 109, 113, 127, 131, 137, 139, 149)
 WORDS: Final = (
     "amber birch cedar delta ember fjord grove heron islet juniper kelp lagoon maple north otter pine".split()
@@ -49,7 +49,7 @@ class Programs:
 
     name = "programs"
     version = "1"
-    partial_credit = "0.1 for a program that runs, and up to 0.4 more with the share of the tests that it passes"
+    partial_credit = "0.1 for a program that defines f, and up to 0.4 more with the share of the tests that it passes"
     runs_programs = True
 
     def __init__(self) -> None:
@@ -71,8 +71,8 @@ class Programs:
     def score(self, question: QuestionId, answers: Sequence[str]) -> list[float]:
         asked, (_, *hidden) = self._made(question.seed, question.index)
         tests = tuple(f"assert f({value!r}) == {asked.function(value)!r}" for value in hidden)
-        shares = [passed_share(Problem("", tests), answer) for answer in answers]
-        return [1.0 if share == 1 else RUNS + PASSES * share for share in shares]
+        problem = Problem("", ("f", *tests))
+        return [_credit(round(passed_share(problem, answer) * (1 + TESTS))) for answer in answers]
 
     def _made(self, seed: int, index: int) -> tuple[Asked, list[Any]]:
         """A question with an input for its example and those of its tests, all different in what they give."""
@@ -85,6 +85,13 @@ class Programs:
             if len(inputs) > TESTS:
                 break
         return asked, list(inputs.values())
+
+
+def _credit(passed: int) -> float:
+    """`passed`: whether there is an f, plus the tests that it passes."""
+    if passed in (0, 1 + TESTS):
+        return float(passed > 0)
+    return DEFINES + PASSES * (passed - 1) / TESTS
 
 
 def _linear(random: Random) -> Asked:

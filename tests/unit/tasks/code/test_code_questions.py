@@ -60,10 +60,11 @@ def test_partial_credit_grows_with_the_tests_that_pass() -> None:
     question = next(q for q in (task.question(seed, 0) for seed in range(99)) if "divisible" in q.text)
     answer = task.answer(question.id)
     half = answer.partition(" if ")[0] + " if True else 0"
-    nothing, some, all_of_it = (task.score(question.id, [text])[0] for text in ("def f(n): pass", half, answer))
-    assert nothing == pytest.approx(0.1)
-    assert nothing < some < 0.5
-    assert all_of_it == 1.0
+    texts = ("9", "def f(n): pass", half, answer)
+    nothing, little, some, all_of_it = (task.score(question.id, [text])[0] for text in texts)
+    assert (nothing, all_of_it) == (0.0, 1.0)
+    assert little == pytest.approx(0.1)
+    assert little < some < 0.5
 
 
 def test_no_verdict_is_counted_and_teaches_nothing(verifier: Verifier) -> None:
