@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
+import psutil
 import pytest
 
 from shoal.config.tasks import TasksConfig, TaskSpec
@@ -24,6 +26,18 @@ KEY = ("reef", "c0ffee", 7)
 def verifier() -> Iterator[Verifier]:
     with Verifier(CONFIG) as verifier:
         yield verifier
+
+
+def interpreters() -> set[psutil.Process]:
+    """Those that this process's workers run."""
+    return {one for one in psutil.Process().children(recursive=True) if "monty" in one.name()}
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def right(question: Question) -> str:
@@ -91,11 +105,14 @@ def test_what_is_no_program_is_counted(verifier: Verifier) -> None:
 
 
 def test_a_time_out_of_the_worker_is_no_verdict() -> None:
+    before = interpreters()
     with Verifier(CONFIG.model_copy(update={"score_timeout": 0.2})) as verifier:
         [question] = Tasks(CONFIG).draw(1, "slow")
         group = [right(question), "sum(range(10**13))", "def f(x): pass"]
         assert verifier.score([(question.id, group)]) == [[1.0, 0.5, 0.0]]
         assert verifier.failures == {"timeout": 1}
+        assert len(interpreters() - before) <= 1  # the one that was busy ended with the worker
+    wait_until(lambda: interpreters() <= before)
 
 
 def test_strangers_programs_are_examined() -> None:
