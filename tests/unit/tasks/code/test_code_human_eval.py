@@ -77,14 +77,14 @@ def test_verdicts_are_the_same_in_two_processes(tmp_path: Path) -> None:
         )
         said.append(json.loads(ran.stdout))
     assert said[0] == said[1]
-    assert len(said[0]) > 150
+    assert len(said[0]) > 120
     assert min(Counter(said[0].values()).values()) > 0
 
 
 def all_verdicts() -> dict[str, str]:
-    """Of every fourth problem its right answer and two mutants, and of all programs that try to get out."""
+    """Of every eighth problem its right answer and two mutants, and of all programs that try to get out."""
     found = {}
-    for name, problem in list(problems().items())[::4]:
+    for name, problem in list(problems().items())[::8]:
         answers = [problem.solution, *(mutant for mutant, _ in zip(mutants(problem.solution), "ab", strict=False))]
         found |= {f"{name} {number}": verdict(problem, answer) for number, answer in enumerate(answers)}
     plain = Problem("", ("assert f(3) == 4",))
