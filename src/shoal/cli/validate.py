@@ -64,7 +64,8 @@ def command(args: argparse.Namespace) -> int:
     console.print(_table(found))
     for label, one in found.items():
         for each in one.wrong[:SHOWN]:
-            say = f"{label}: the right answer {printable(each.answer, 40)!r} gets {each.score:g}: "
+            why = f" ({each.why})" if each.why else ""
+            say = f"{label}: the right answer {printable(each.answer, 40)!r} gets {each.score:g}{why}: "
             console.print(Text(say + printable(each.question.text, QUOTED), style="red"), soft_wrap=True)
     unknown = [label for label, one in found.items() if not one.answered]
     if unknown:
@@ -93,7 +94,9 @@ def _object(one: Validated) -> dict[str, Any]:
         "questions": one.questions,
         "answered": one.answered,
         "gold": one.gold,
-        "wrong": [{"question": w.question.text, "answer": w.answer, "score": w.score} for w in one.wrong[:SHOWN]],
+        "wrong": [
+            {"question": w.question.text, "answer": w.answer, "score": w.score, "why": w.why} for w in one.wrong[:SHOWN]
+        ],
         "constant": one.constant,
         "constant_answer": one.constant_answer,
         "others": one.others,

@@ -31,6 +31,8 @@ class Wrong:
     question: Question
     answer: str
     score: float
+    why: str = ""
+    """What kept it from being scored, such as "unsupported"; empty if the scorer finds it wrong."""
 
 
 @dataclass(frozen=True)
@@ -90,12 +92,20 @@ def _validated(task: Task, form: str, questions: Sequence[Question], verifier: V
     common = [answer for answer, _ in Counter(answers).most_common(COMMON)]
     nexts = answers[1:] + answers[:1]
     items = [(q.id, [answer, other, *common]) for (q, answer), other in zip(known, nexts, strict=True)]
+    tried = [_tried(verifier, question, answer) for question, answer in known]
+    wrong = [one for one in tried if one.score < 1]
     scores = verifier.score(items)
-    wrong = [Wrong(q, answer, row[0]) for (q, answer), row in zip(known, scores, strict=True) if row[0] < 1]
     shares = [sum(row[2 + place] >= 1 for row in scores) / len(known) for place in range(len(common))]
     best = max(range(len(common)), key=shares.__getitem__)
     others = sum(row[1] >= 1 for row in scores) / len(known) if len(known) > 1 else None
     return Validated(len(questions), len(known), wrong, shares[best], common[best], others)
+
+
+def _tried(verifier: Verifier, question: Question, answer: str) -> Wrong:
+    """A right answer with its score."""
+    before = verifier.failures.copy()
+    [[score]] = verifier.score([(question.id, [answer])])
+    return Wrong(question, answer, score, next(iter(verifier.failures - before), ""))
 
 
 def _right(task: Task, question: Question, form: str) -> str | None:

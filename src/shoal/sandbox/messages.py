@@ -39,11 +39,15 @@ Request = list[Job] | Candidate
 class Made(msgspec.Struct, frozen=True, tag=True):
     """The question is made: from here on time is spent on scoring."""
 
+    programs: bool = False
+    """Its answers are programs: what runs for too long has no verdict."""
+
 
 class Result(msgspec.Struct, frozen=True, tag=True):
     """The raw score of a job, or why it has none."""
 
-    score: float = 0.0
+    score: float | None = 0.0
+    """None: nobody can say whether it is right, and `failure` says why."""
     failure: str = ""
     detail: str = ""
     """The error's type and message, in one line. Empty for an error of reasoning-gym's scorers: many raise for an
@@ -56,7 +60,7 @@ class Verdict(msgspec.Struct, frozen=True, tag=True):
     reason: str = ""
     """Empty: the texts are scored. A reason of `shoal.tasks.validation`: the claim is false. "slow question": the time
     ran out while the question was made, which is nobody's fault. "slow", "crash": the time ran out, or the process
-    died, while a text was scored."""
+    died, while a text was scored. "no verdict": nobody can say of any of the texts whether it is right."""
     question: Question | None = None
     rewards: tuple[float, ...] = ()
     """In [0, 1], one for each text, as `Verifier` gives them."""

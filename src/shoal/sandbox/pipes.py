@@ -6,6 +6,7 @@ is sent, ends forks when asked to, and never sees a text itself.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import os
@@ -127,8 +128,11 @@ def _child(control: socket.socket, connection: int, handle: Handler) -> int:
     except OSError:
         return 0
     if pid:
+        with contextlib.suppress(OSError):  # it may have done so, or be gone
+            os.setpgid(pid, pid)
         return pid
     try:
+        os.setpgid(0, 0)  # so that what it starts ends with it
         control.close()
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # even during an endless scorer
         if os.getppid() == above:
@@ -142,7 +146,8 @@ def _child(control: socket.socket, connection: int, handle: Handler) -> int:
 
 def _end(child: int) -> None:
     if child:
-        os.kill(child, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
         os.waitpid(child, 0)
 
 

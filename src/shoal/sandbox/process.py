@@ -10,10 +10,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from shoal.errors import UserError
@@ -65,13 +67,8 @@ class GuardedProcess:
 
     @property
     def processor_seconds(self) -> float:
-        """Processor time of the process since it started; 0 where it cannot be known."""
-        if sys.platform != "linux" or self._pid is None:
-            return 0.0
-        try:
-            return time.clock_gettime((~self._pid << 3) | 2)  # what clock_getcpuclockid(3) gives
-        except OSError:  # it is dead, as its pipe will tell
-            return 0.0
+        """Processor time of the process and of what it started; 0 where it cannot be known."""
+        return processor_seconds(self._pid) if self._pid is not None else 0.0
 
     def send(self, message: object) -> None:
         """Send a request. Raises `UserError` as `start` does."""
@@ -125,3 +122,27 @@ class GuardedProcess:
             self._channel.close()
         self._pid = None
         self._number, self._channel = source.fork(self._number)
+
+
+def processor_seconds(pid: int) -> float:
+    """Processor time of a process and of those that it started; 0 where it cannot be known."""
+    if sys.platform != "linux":
+        return time.process_time() if pid == os.getpid() else 0.0
+    try:
+        ended = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[13:15]
+        return sum(map(_clock, (pid, *_children(pid)))) + sum(map(int, ended)) / os.sysconf("SC_CLK_TCK")
+    except OSError:  # it is dead, as its pipe will tell
+        return 0.0
+
+
+def _children(pid: int) -> list[int]:
+    """Processes that a process started; none where the kernel does not say."""
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for each in lists for child in each.read_text().split()]
+
+
+def _clock(pid: int) -> float:
+    try:
+        return time.clock_gettime((~pid << 3) | 2)  # what clock_getcpuclockid(3) gives
+    except OSError:  # it has just ended
+        return 0.0

@@ -1,4 +1,4 @@
-"""Why answers scored 0 although nobody knows whether they are wrong: a warning of one line."""
+"""Why answers have no score of their own although nobody knows whether they are wrong: a warning of one line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ SHOWN = 200
 class Trouble:
     """Keeps the first failure of a scorer and counts all of them. Empty as long as nothing has failed."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str = "failed") -> None:
+        """`what`: happened to the answers."""
+        self._what = what
         self.first = ""
         self.failed = self.scored = 0
 
@@ -26,7 +28,7 @@ class Trouble:
             self.first = f"{scorer}: {printable(first_line(error), SHOWN)}"
 
     def __str__(self) -> str:
-        return f"{self.first} ({self.failed} of {self.scored} answers failed)" if self.first else ""
+        return f"{self.first} ({self.failed} of {self.scored} answers {self._what})" if self.first else ""
 
 
 def describe(error: BaseException) -> str:

@@ -5,7 +5,8 @@
     verifier.failures   # Counter({"timeout": 1})
 
 A completion whose scoring takes too long, raises or kills the process scores 0 and is counted by the reason. Others are
-not affected.
+not affected. One of which nobody can say whether it is right (`NoVerdict`) is counted, too, and gets the mean of its
+group.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import math
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
+from statistics import fmean
 
 import msgspec
 
@@ -29,6 +31,10 @@ MAX_TEXT = 100_000
 """Characters of a completion; a longer one scores 0 unread."""
 QUESTION_TIMEOUT = 60.0
 """Seconds of processor time for making a question again. No answer is blamed for it."""
+ALMOST = math.nextafter(1.0, 0.0)
+"""The most that a text without a verdict gets."""
+TROUBLES = ("timeout", "crash", "refused", "unknown", "slow question")
+"""Failures that are worth a warning: it may be the scorer's fault."""
 CACHED = 65_536
 """Scores that are remembered: several nodes of one process score the same shared rollouts."""
 
@@ -40,17 +46,19 @@ class Verifier:
         self.config = config
         self.failures: Counter[str] = Counter()
         """Texts that got 0 for another reason than being wrong: timeout, crash, error, refused, unknown, too long,
-        slow question."""
+        slow question; of programs also no program, steps, memory, recursion, output. And texts without a verdict:
+        unsupported, and timeout and crash of programs."""
         self._trouble = Trouble()
+        self._undecided = Trouble("have no verdict")
         self._worker = GuardedProcess(COMMAND, config.model_dump(mode="json"))
-        self._known: OrderedDict[Job, float] = OrderedDict()
+        self._known: OrderedDict[Job, float | None] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
     def trouble(self) -> str:
         """The first failure of a scorer, its task and how many there were, in one line; empty if there was none. For
         example "task 'mine': ZeroDivisionError: division by zero (64 of 64 answers failed)"."""
-        return str(self._trouble)
+        return "; ".join(filter(None, (str(self._trouble), str(self._undecided))))
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -58,7 +66,8 @@ class Verifier:
         return self._trouble.failed, self._trouble.scored
 
     def score(self, items: Sequence[tuple[QuestionId, Sequence[str]]]) -> list[list[float]]:
-        """Rewards in [0, 1] of the completions' texts of each question, in the order given.
+        """Rewards in [0, 1] of the completions' texts of each question, in the order given. A text without a verdict
+        gets the mean of the others, but never full marks.
 
         Each distinct text of a question is scored once. Raises `UserError` if no worker can be started.
         """
@@ -68,7 +77,7 @@ class Verifier:
             rewards = {job: self._known[job] for job in jobs if job in self._known}
             rewards |= self._score([job for job in jobs if job not in rewards])
             self._remember(rewards)
-        return [[rewards[job] for job in group] for group in groups]
+        return [filled([rewards[job] for job in group]) for group in groups]
 
     def close(self) -> None:
         """End the worker. Scoring again starts another."""
@@ -81,15 +90,19 @@ class Verifier:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _score(self, jobs: list[Job]) -> dict[Job, float]:
+    def _score(self, jobs: list[Job]) -> dict[Job, float | None]:
         results = {job: Result(failure="too long") for job in jobs if len(job.text) > MAX_TEXT}
         pending = [job for job in jobs if job not in results]
-        self._trouble.count(len(pending))
+        for trouble in (self._trouble, self._undecided):
+            trouble.count(len(pending))
         while pending:
             done = self._run(pending)
             for job, result in zip(pending, done, strict=False):
                 results[job] = result
-                if result.failure and (result.detail or result.failure != "error"):
+                if result.score is None:
+                    said = ": ".join(filter(None, (result.failure, result.detail)))
+                    self._undecided.add(f"task {job.question.task!r}", said)
+                elif result.detail or result.failure in TROUBLES:
                     self._trouble.add(f"task {job.question.task!r}", result.detail or result.failure)
             pending = pending[len(done) :]
         self.failures.update(result.failure for result in results.values() if result.failure)
@@ -98,33 +111,34 @@ class Verifier:
     def _run(self, jobs: list[Job]) -> list[Result]:
         """Results of the first of `jobs`, at least one: of all, or up to the one that the worker did not survive."""
         results: list[Result] = []
-        made = None
+        made, programs = None, False
         try:
             self._worker.send(jobs)
             for job in jobs:
                 if job.question != made:
-                    self._worker.receive(QUESTION_TIMEOUT)
-                    made = job.question
+                    reply = _replies.decode(self._worker.receive(QUESTION_TIMEOUT))
+                    assert isinstance(reply, Made)
+                    made, programs = job.question, reply.programs
                 result = _replies.decode(self._worker.receive(self.config.score_timeout))
                 assert isinstance(result, Result)
                 results.append(result)
         except (TimeoutError, EOFError) as error:
             failure = "timeout" if isinstance(error, TimeoutError) else "crash"
-            return results + self._lost(jobs[len(results) :], failure, made)
+            return results + self._lost(jobs[len(results) :], Result(None if programs else 0.0, failure), made)
         except BaseException:
             self._worker.renew()
             raise
         return results
 
-    def _lost(self, jobs: list[Job], failure: str, made: QuestionId | None) -> list[Result]:
-        """The result of the first of `jobs`; if its question was not even `made`, of all answers to that question."""
+    def _lost(self, jobs: list[Job], lost: Result, made: QuestionId | None) -> list[Result]:
+        """The result of the first of `jobs`, `lost`; if its question was not even `made`, of all answers to it."""
         question = jobs[0].question
         if question == made:
-            return [Result(failure=failure)]
+            return [lost]
         same = itertools.takewhile(lambda job: job.question == question, jobs)
         return [Result(failure="slow question") for _ in same]
 
-    def _remember(self, rewards: dict[Job, float]) -> None:
+    def _remember(self, rewards: dict[Job, float | None]) -> None:
         for job, value in rewards.items():
             self._known[job] = value
             self._known.move_to_end(job)
@@ -132,13 +146,23 @@ class Verifier:
             self._known.popitem(last=False)
 
 
-def reward(result: Result, partial_credit: bool) -> float:
+def reward(result: Result, partial_credit: bool) -> float | None:
     """A raw score as a reward in [0, 1]: with `partial_credit` what the task gives, otherwise right or nothing."""
+    if result.score is None:
+        return None
     if math.isnan(result.score):
         return 0.0
     if partial_credit:
         return min(1.0, max(0.0, result.score))
     return 1.0 if result.score >= 1.0 else 0.0
+
+
+def filled(rewards: Sequence[float | None]) -> list[float]:
+    """The rewards of a group in which those without a verdict get the mean of the others, so that nothing is learned
+    from them. They never get full marks: they do not count as right."""
+    known = [value for value in rewards if value is not None]
+    mean = min(fmean(known), ALMOST) if known else 0.0
+    return [mean if value is None else value for value in rewards]
 
 
 _replies: msgspec.msgpack.Decoder[Made | Result] = msgspec.msgpack.Decoder(Made | Result)

@@ -7,7 +7,7 @@ begins, so that each gets its own time.
 
 from __future__ import annotations
 
-import time
+import os
 import warnings
 from collections.abc import Iterator
 
@@ -20,9 +20,11 @@ from shoal.sandbox import guard
 from shoal.sandbox.examiner import check
 from shoal.sandbox.messages import Candidate, Job, Made, Request, Result, Verdict
 from shoal.sandbox.pipes import Handler, serve
+from shoal.sandbox.process import processor_seconds
 from shoal.sandbox.trouble import describe
-from shoal.sandbox.verifier import MAX_TEXT, reward
+from shoal.sandbox.verifier import MAX_TEXT, filled, reward
 from shoal.tasks.draw import Tasks, UnknownQuestion
+from shoal.tasks.task import Failed, NoVerdict, RunsPrograms
 
 
 def prepare(start: bytes) -> Handler:
@@ -46,24 +48,37 @@ def scored(tasks: Tasks, jobs: list[Job]) -> Iterator[Made | Result]:
         if job.question != before:
             failed = make(tasks, job.question)
             before = job.question
-            yield Made()
+            yield Made(runs_programs(tasks, job.question))
         yield failed or score(tasks, job.question, job.text)
 
 
 def examined(tasks: Tasks, candidate: Candidate) -> Iterator[Made | Verdict]:
     """The verdict on a candidate, with `Made` before it if its question is the right one."""
-    begun = time.process_time()
+    begun = processor_seconds(os.getpid())
     verdict = check(tasks, candidate)
     if not verdict.reason:
         make(tasks, candidate.question)
-        yield Made()
+        yield Made(runs_programs(tasks, candidate.question))
         partial = bool(tasks.config.partial_credit)
         rewards = {
             text: reward(score(tasks, candidate.question, text), partial) if len(text) <= MAX_TEXT else 0.0
             for text in dict.fromkeys(candidate.texts)
         }
-        verdict = msgspec.structs.replace(verdict, rewards=tuple(rewards[text] for text in candidate.texts))
-    yield msgspec.structs.replace(verdict, seconds=time.process_time() - begun)
+        known = [rewards[text] for text in candidate.texts]
+        if any(value is not None for value in known):
+            verdict = msgspec.structs.replace(verdict, rewards=tuple(filled(known)))
+        else:
+            verdict = Verdict("no verdict")
+    yield msgspec.structs.replace(verdict, seconds=processor_seconds(os.getpid()) - begun)
+
+
+def runs_programs(tasks: Tasks, question: QuestionId) -> bool:
+    """Whether answers to the question are programs."""
+    try:
+        task, _ = tasks.lookup(question)
+    except UnknownQuestion:
+        return False
+    return isinstance(task, RunsPrograms) and task.runs_programs
 
 
 def make(tasks: Tasks, question: QuestionId) -> Result | None:
@@ -92,6 +107,8 @@ def score(tasks: Tasks, question: QuestionId, text: str) -> Result:
         return Result(float(value))
     except guard.Refused as refusal:
         return Result(failure="refused", detail=describe(refusal))
+    except Failed as failed:
+        return Result(None if isinstance(failed, NoVerdict) else 0.0, failed.reason, failed.detail)
     except Exception as error:  # any kind of error in a scorer is that answer's score
         return Result(failure="error", detail=describe(error) if own_code else "")
 

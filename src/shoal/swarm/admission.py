@@ -63,6 +63,7 @@ class Reason(StrEnum):
     slow_question = "slow question"
     slow = "slow"
     crash = "crash"
+    no_verdict = "no verdict"
     duplicate = "duplicate"
 
 

@@ -9,6 +9,17 @@ See docs/guides/tasks.md.
 from shoal.tasks.create import create_task
 from shoal.tasks.draw import Tasks, UnknownQuestion, slot_seed
 from shoal.tasks.suites import SUITES, suite
-from shoal.tasks.task import Answered, Task
+from shoal.tasks.task import Answered, Failed, NoVerdict, Task
 
-__all__ = ["SUITES", "Answered", "Task", "Tasks", "UnknownQuestion", "create_task", "slot_seed", "suite"]
+__all__ = [
+    "SUITES",
+    "Answered",
+    "Failed",
+    "NoVerdict",
+    "Task",
+    "Tasks",
+    "UnknownQuestion",
+    "create_task",
+    "slot_seed",
+    "suite",
+]

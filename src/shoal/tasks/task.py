@@ -11,6 +11,20 @@ MAX_INDEX = 1000
 """The highest index of a question under one seed; a question id with a higher one is refused."""
 
 
+class Failed(Exception):  # noqa: N818 (it is a fact about an answer, not a fault)
+    """Raised by a scorer: the answer gets 0, and is counted by this reason."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.detail = detail
+
+
+class NoVerdict(Failed):
+    """Raised by a scorer: nobody can say whether the answer is right. It is counted by the reason, and gets the mean
+    of its group, so that nothing is learned from it."""
+
+
 @runtime_checkable
 class Task(Protocol):
     """A source of questions. `(name, version, config, seed, index)` gives the same question on every machine."""
@@ -26,7 +40,8 @@ class Task(Protocol):
         ...
 
     def score(self, question: QuestionId, answers: Sequence[str]) -> list[float]:
-        """Raw scores in [0, 1], one for each answer. Strangers' answers are scored only in the verifier's worker."""
+        """Raw scores in [0, 1], one for each answer. Strangers' answers are scored only in the verifier's worker, which
+        gives one at a time. May raise `Failed` or `NoVerdict`."""
         ...
 
 
@@ -69,4 +84,15 @@ class Verifiable(Task, Protocol):
     @property
     def has_answers(self) -> bool:
         """Whether it can verify answers."""
+        ...
+
+
+@runtime_checkable
+class RunsPrograms(Task, Protocol):
+    """A task whose answers may be programs. Where one runs for too long, that is no verdict: another machine is
+    faster."""
+
+    @property
+    def runs_programs(self) -> bool:
+        """Whether they are."""
         ...

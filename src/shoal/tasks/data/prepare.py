@@ -30,7 +30,7 @@ from shoal.tasks.data.sources import Block, Part, is_place, parts_of, state_of
 from shoal.tasks.data.spec import DataSpec
 from shoal.tasks.data.store import INFO, Info, Writer, read_info
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Of the cache: what another one wrote is made again."""
 MOST_SKIPPED: Final = 0.1
 """The share of rows that may be unusable. More of them mean that something else is wrong."""
@@ -45,7 +45,7 @@ Hear = Callable[[str, float, int], None]
 def prepared(spec: DataSpec) -> tuple[Path, Info]:
     """The folder of a data set in the cache, and what is known of it. Raises `UserError`."""
     covered = [FORMAT, spec.subset, spec.revision, spec.split, spec.held_out, spec.prompt, spec.answer, spec.gold]
-    covered.append(spec.most_characters)
+    covered += [spec.most_characters, spec.score in ("auto", "code")]
     path = Path(spec.path)
     place = hash_of([str(path.absolute()) if path.exists() else spec.path, covered])[:16]
     try:
@@ -132,7 +132,7 @@ def _read(spec: DataSpec, sides: dict[bool, Part | None], room: Path, hear: Hear
         columns=sorted(columns | ({answer: None} if answer and "." not in answer else {})),
         answer=answer,
         gold=spec.gold,
-        score=kinds.pop() if len(kinds) == 1 else "exact",
+        score="code" if layout.problems else kinds.pop() if len(kinds) == 1 else "exact",
         skipped=skipped,
         first=first,
         longest=writer.longest,

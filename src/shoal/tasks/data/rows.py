@@ -20,6 +20,8 @@ import msgspec
 from shoal.config.answer_form import extract
 from shoal.errors import UserError
 from shoal.rollout import Message
+from shoal.tasks.code.problems import HUMAN_EVAL, MBPP, problem_of, schema_of
+from shoal.tasks.code.problems import encoded as problem_text
 from shoal.tasks.data.spec import COLUMNS, DataSpec
 from shoal.untrusted import printable
 
@@ -76,10 +78,23 @@ class Layout:
     """Where the right answer stands in its column."""
     wanted: int = 0
     """The most characters that the user wants; 0: all that are possible."""
+    problems: tuple[str, ...] = ()
+    """The schema of programming problems that the rows have; empty if they are others."""
 
     @staticmethod
     def of(spec: DataSpec, columns: Sequence[str], name: str) -> Layout:
         """The layout of a data set that has these columns. Raises `UserError` if one is missing."""
+        problems = schema_of(columns) if spec.score in ("auto", "code") and not (spec.prompt or spec.answer) else ()
+        if problems:
+            return Layout(
+                "prompt", problems[1] if problems == HUMAN_EVAL else "code", "whole", spec.most_characters, problems
+            )
+        if spec.score == "code":
+            has = printable(", ".join(map(str, columns)), 200) or "none"
+            raise UserError(
+                f"{name} has the columns neither of HumanEval ({', '.join(HUMAN_EVAL)}) nor of MBPP (text, "
+                f"{', '.join(MBPP)}); it has {has}"
+            )
         found = {}
         for kind, usual in COLUMNS.items():
             given = str(getattr(spec, kind))
@@ -100,6 +115,8 @@ class Layout:
             raise raw
         if not isinstance(raw, Mapping):
             raise Unusable("is not an object with columns")
+        if self.problems:
+            return self._problem(raw)
         prompt = _prompt(_field(raw, self.prompt), self.prompt)
         columns = {str(name): value for name, value in raw.items() if name != self.prompt}
         if not self.answer:
@@ -109,12 +126,26 @@ class Layout:
             value = columns.get(self.answer)
             if value == answer or (isinstance(value, int) and value.bit_length() > MOST_BITS):
                 del columns[self.answer]  # it is kept once, as text
-        size = len(answer or "") + (len(prompt) if isinstance(prompt, str) else sum(len(text) for _, text in prompt))
+        asked = len(prompt) if isinstance(prompt, str) else sum(len(text) for _, text in prompt)
+        self._check_size(asked + len(answer or ""))
+        return Row(prompt, answer, columns)
+
+    def _problem(self, raw: Mapping[Any, Any]) -> Row:
+        """A programming problem: its right answer is all that verifies one."""
+        try:
+            prompt, problem = problem_of(self.problems, raw)
+        except ValueError as error:
+            raise Unusable(str(error)) from None
+        self._check_size(len(prompt) + len(problem.solution))
+        columns = {str(name): value for name, value in raw.items() if name not in ("prompt", "text")}
+        return Row(_encodable(prompt, "prompt"), _encodable(problem_text(problem), self.answer), columns)
+
+    def _check_size(self, size: int) -> None:
+        """`size`: characters of the question and the right answer."""
         if size > MOST_CHARACTERS:
             raise Unusable(f"has {size:,} characters in question and answer, and {MOST_CHARACTERS:,} are the most")
         if self.wanted and size > self.wanted:
             raise LongerThanWanted(f"has {size:,} characters in question and answer")
-        return Row(prompt, answer, columns)
 
 
 def encoded(row: Row) -> bytes:

@@ -3,8 +3,8 @@
     score("number", "The legs are 12, 14 in all.", "14")       # 1.0
     score("choice", "The answer is (b).", "B")                  # 1.0
 
-A score is 1 or 0. Each kind looks for the answer in what it is given, which may be a whole completion or what the
-task's form of answers (`TaskSpec.answer`) found in it.
+A score is 1 or 0, or a share of tests. Each kind looks for the answer in what it is given, which may be a whole
+completion or what the task's form of answers (`TaskSpec.answer`) found in it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, Final
 from shoal.config.answer_form import extract
 from shoal.errors import UserError
 from shoal.rollout import canonical
+from shoal.tasks.code.problems import decoded, passed_share
 
 SCORES_VERSION: Final = 1
 """Another one whenever an answer may get another score: nodes then do not exchange rollouts."""
@@ -37,7 +38,8 @@ _FIRST = re.compile(r"\s{0,8}[(\[*]{0,3}([A-HJ-Z])[)\].:*]")
 
 
 def score(kind: str, said: str, right: str) -> float:
-    """1 for a right answer, otherwise 0."""
+    """1 for a right answer, otherwise 0; for a program the share of the tests that it passes. Raises what
+    `passed_share` does."""
     match kind:
         case "exact":
             return float(canonical(said) == canonical(right))
@@ -49,6 +51,8 @@ def score(kind: str, said: str, right: str) -> float:
             return float(letter != "" and letter_in(said) == letter)
         case "math":
             return float(equal(right, said))
+        case "code":
+            return passed_share(decoded(right), said)
     raise ValueError(kind)
 
 

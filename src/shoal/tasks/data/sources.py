@@ -10,13 +10,15 @@ All are read piece by piece. A row that is not even readable comes as an `Unusab
 from __future__ import annotations
 
 import csv
+import gzip
 import io
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple, cast
 
 import msgspec
 
@@ -114,8 +116,8 @@ def _chosen(splits: Mapping[str, Part], spec: DataSpec) -> Part:
 def _splits(spec: DataSpec) -> dict[str, Part]:
     """The parts of a data set by the names of their splits; a file is one part without a name."""
     path = Path(spec.path)
-    suffix = path.suffix.lower()
-    if path.is_dir() or not (path.exists() or suffix in FORMATS):
+    suffix = next((ending for ending in FORMATS if path.name.lower().endswith(ending)), "")
+    if path.is_dir() or not (path.exists() or suffix):
         return _of_datasets(spec)
     if not path.exists():
         raise UserError(f"there is no file {spec.path}")
@@ -124,18 +126,18 @@ def _splits(spec: DataSpec) -> dict[str, Part]:
         ".csv": partial(_csv, ","),
         ".tsv": partial(_csv, "\t"),
     }
-    if suffix not in FORMATS:
+    if not suffix:
         raise UserError(f"{spec.path}: files of data end with {', '.join(FORMATS)}")
     return {"": Part(path.name, partial(readers.get(suffix, _json_lines), path))}
 
 
 def _json_lines(path: Path) -> Iterator[Block]:
     size = max(1, path.stat().st_size)
-    read, number, tail, skipping = 0, 0, b"", False
-    with open_regular(path) as file:
+    number, tail, skipping = 0, b"", False
+    with open_regular(path) as raw:
+        file = cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if path.name.lower().endswith(".gz") else raw
         while True:
-            chunk = file.read(CHUNK)
-            read += len(chunk)
+            chunk = _chunk(file, path)
             if number == 0 and not tail:
                 chunk = chunk.removeprefix(b"\xef\xbb\xbf")
             lines = (tail + chunk).split(b"\n")
@@ -150,9 +152,16 @@ def _json_lines(path: Path) -> Iterator[Block]:
                     rows.append((number, _decoded(line)))
             if len(tail) > MOST_BYTES:
                 skipping, tail = True, b"x"  # the rest of a line that is too long
-            yield Block(read / size, rows)
+            yield Block(raw.tell() / size, rows)
             if not chunk:
                 return
+
+
+def _chunk(file: BinaryIO, path: Path) -> bytes:
+    try:
+        return file.read(CHUNK)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UserError(f"{path} cannot be unpacked: {printable(str(error), 120)}") from error
 
 
 def _decoded(line: bytes) -> Any:

@@ -20,12 +20,12 @@ from shoal.errors import UserError, nearest
 
 HASH: Final = "hash"
 NONE: Final = "none"
-FORMATS: Final = (".jsonl", ".ndjson", ".parquet", ".csv", ".tsv")
+FORMATS: Final = (".jsonl", ".jsonl.gz", ".ndjson", ".parquet", ".csv", ".tsv")
 """Endings of the files that are read."""
 PRESETS: Final[dict[str, dict[str, str]]] = tomllib.loads(
     (files("shoal.tasks.data") / "presets.toml").read_text("utf-8")
 )
-Score = Literal["auto", "exact", "number", "choice", "math"]
+Score = Literal["auto", "exact", "number", "choice", "math", "code"]
 
 
 class DataSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,7 +54,8 @@ class DataSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Rows with more characters in question and answer are left out; 0: those with more than 100,000."""
     score: Score = "auto"
     """exact: the same text. number: the last number is the same. choice: the same letter. math: equal by math-verify.
-    auto: number or choice if all right answers are such, otherwise exact."""
+    code: a program that passes the row's tests, in HumanEval's columns or MBPP's. auto: code if there are such columns,
+    number or choice if all right answers are such, otherwise exact."""
 
 
 COLUMNS: Final = {"prompt": ("prompt", "question", "problem"), "answer": ("answer", "solution")}
@@ -98,7 +99,8 @@ def label(spec: DataSpec) -> str:
     """The name of a data set. Raises `UserError` for one that cannot be shown in a figure."""
     if not spec.name:
         last = Path(spec.path).name
-        stem = last[: -len(Path(last).suffix)] if Path(last).suffix.lower() in FORMATS else last
+        ending = next((ending for ending in FORMATS if last.lower().endswith(ending)), "")
+        stem = last.removesuffix(last[len(last) - len(ending) :])
         return re.sub(r"[^\w.-]+", "-", stem, flags=re.ASCII)[:64].strip("-.") or "data"
     if not re.fullmatch(r"[\w.-]{1,64}", spec.name, re.ASCII):
         raise UserError(f"the data set's name {spec.name!r} may have letters, digits, '_', '.' and '-', at most 64")

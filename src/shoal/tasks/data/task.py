@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from shoal.rollout import Question, QuestionId, hash_of, seed_of
+from shoal.tasks.code.monty import load
+from shoal.tasks.code.problems import decoded
 from shoal.tasks.data.prepare import prepared
 from shoal.tasks.data.rows import Row
 from shoal.tasks.data.scores import SCORES_VERSION, load_math, score
@@ -33,6 +35,7 @@ class DataTask:
     """Questions that are rows of a data set."""
 
     partial_credit = ""
+    """For programs it is the share of the tests that they pass."""
 
     def __init__(self, name: str, folder: Path, info: Info, kind: str) -> None:
         """`folder`: in the cache. `kind`: of scoring."""
@@ -40,10 +43,16 @@ class DataTask:
         self.info = info
         self.kind = kind
         self.version = info.content
-        self.config = hash_of([info.content, kind if info.answer else "", SCORES_VERSION])
+        rules = load() if kind == "code" else SCORES_VERSION
+        self.config = hash_of([info.content, kind if info.answer else "", rules])
         self._rows = Rows(folder)
         if kind == "math" and info.answer:
             load_math()
+
+    @property
+    def runs_programs(self) -> bool:
+        """Whether answers are programs."""
+        return self.kind == "code"
 
     @property
     def has_answers(self) -> bool:
@@ -87,11 +96,12 @@ class DataTask:
 
     def answer(self, question: QuestionId) -> str | None:
         """The right answer; None in a data set without right answers."""
-        return self._row(question.seed, question.index).answer
+        right = self._row(question.seed, question.index).answer
+        return decoded(right).solution if self.runs_programs and right is not None else right
 
     def score(self, question: QuestionId, answers: Sequence[str]) -> list[float]:
         """1 for each right answer; 0 for all where none is known, which is for rewards to judge."""
-        right = self.answer(question)
+        right = self._row(question.seed, question.index).answer
         return [0.0 if right is None else score(self.kind, said, right) for said in answers]
 
     def entry(self, seed: int, index: int) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Tasks whose answers are programs. See docs/guides/code.md."""

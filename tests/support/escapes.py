@@ -1,0 +1,132 @@
+"""Programs that try to get out of the sandbox, or to fill it, each with what becomes of it.
+
+A program that does nothing worse than to fail (an exception) is "error"; one whose tests then fail is "wrong".
+"""
+
+from __future__ import annotations
+
+ENDED: dict[str, str] = {
+    # files
+    "open('/etc/passwd').read()": "denied",
+    "open('{file}', 'w').write('x')": "denied",
+    "with open('{file}', 'a') as f: f.write('x')": "denied",
+    "open('/proc/self/environ').read()": "denied",
+    "open('../../../../etc/shadow', 'rb').read()": "denied",
+    "open(1, 'w').write('x')": "error",
+    "from pathlib import Path\nPath('/etc/passwd').read_text()": "denied",
+    "from pathlib import Path\nPath('{file}').write_text('x')": "denied",
+    "from pathlib import Path\nlist(Path('/').iterdir())": "denied",
+    "from pathlib import Path\nPath('{file}').mkdir()": "denied",
+    "import os\nos.listdir('/')": "denied",
+    "import os\nos.remove('{file}')": "denied",
+    "import os\nos.path.exists('/etc/passwd')": "denied",
+    "import os\nos.mkdir('{file}')": "denied",
+    "import os\nos.getenv('HOME')": "denied",
+    "import os\nos.environ['PATH']": "denied",
+    "import os\nos.urandom(8)": "denied",
+    "def f(x):\n    return open('/etc/hostname').read()": "denied",
+    # processes and sockets
+    "import os\nos.system('touch {file}')": "unsupported",
+    "import os\nos.fork()": "unsupported",
+    "import os\nos._exit(0)": "unsupported",
+    "import os\nos.kill(os.getppid(), 9)": "unsupported",
+    "import subprocess\nsubprocess.run(['touch', '{file}'])": "unsupported",
+    "import socket\nsocket.create_connection(('127.0.0.1', 80))": "unsupported",
+    "import urllib.request\nurllib.request.urlopen('http://127.0.0.1')": "unsupported",
+    "import http.client": "unsupported",
+    "import multiprocessing": "unsupported",
+    "import threading": "unsupported",
+    "import signal\nsignal.alarm(1)": "unsupported",
+    # imports
+    "import ctypes\nctypes.string_at(0)": "unsupported",
+    "import shoal.sandbox.worker": "unsupported",
+    "import pydantic_monty": "unsupported",
+    "import importlib\nimportlib.import_module('os')": "unsupported",
+    "import builtins": "unsupported",
+    "import gc": "unsupported",
+    "import pickle\npickle.loads(b'cos\\nsystem\\n(S\"touch {file}\"\\ntR.')": "unsupported",
+    "from os import *": "unsupported",
+    "__import__('os').system('touch {file}')": "unsupported",
+    "eval(\"__import__('os').system('touch {file}')\")": "unsupported",
+    "exec('import subprocess')": "unsupported",
+    # introspection
+    "().__class__.__base__.__subclasses__()": "unsupported",
+    "[c for c in ''.__class__.__mro__[1].__subclasses__()]": "unsupported",
+    "type(1).__mro__": "unsupported",
+    "(lambda: 0).__globals__['__builtins__']": "unsupported",
+    "(lambda: 0).__code__": "unsupported",
+    "print.__self__": "unsupported",
+    "globals()": "unsupported",
+    "vars()": "unsupported",
+    "'{{0.__class__.__init__}}'.format(1)": "unsupported",
+    "getattr(1, '__cl' + 'ass__')": "unsupported",
+    "try:\n    1 / 0\nexcept Exception as e:\n    e.__traceback__.tb_frame": "unsupported",
+    "import sys\nsys.modules": "unsupported",
+    "import sys\nsys._getframe()": "unsupported",
+    "__builtins__": "error",
+    "__loader__": "unsupported",
+    # memory
+    "x = 'a' * 10**10": "memory",
+    "x = [0] * 10**11": "memory",
+    "x = 10 ** 10 ** 9": "memory",
+    "x = 1 << 10 ** 10": "memory",
+    "x = []\nwhile True:\n    x.append('a' * 10000)": "memory",
+    "x = 'a'\nwhile True:\n    x += x": "memory",
+    "x = list(range(10**9))": "memory",
+    "x = {{i: i for i in range(10**8)}}": "steps",
+    "'%1000000000d' % 1": "memory",
+    "'{{:1000000000}}'.format(1)": "memory",
+    "('a' * 10**5).replace('a', 'b' * 10**5)": "memory",
+    "try:\n    x = 'a' * 10**10\nexcept BaseException:\n    pass": "memory",
+    # time, by counts
+    "while True:\n    pass": "steps",
+    "for i in range(10**12):\n    pass": "steps",
+    "[i for i in range(10**12)]": "steps",
+    "def f(x):\n    while True:\n        x += 1": "steps",
+    "try:\n    while True:\n        pass\nexcept BaseException:\n    pass": "steps",
+    "while True:\n    try:\n        while True:\n            pass\n    finally:\n        continue": "steps",
+    "import time\ntime.sleep(10**9)": "wrong",
+    "import asyncio\nasyncio.run(asyncio.sleep(10**9))": "wrong",
+    "def g(n):\n    return g(n - 1) + g(n - 2) if n > 1 else n\ng(40)": "steps",
+    # recursion
+    "def f(x):\n    return f(x)": "recursion",
+    "def g():\n    g()\ng()": "recursion",
+    "g = lambda: g()\ng()": "recursion",
+    "x = ()\nfor i in range(100000):\n    x = (x,)\nhash(x)": "recursion",
+    "(" * 3000 + ")" * 3000: "no program",
+    "-" * 3000 + "1": "no program",
+    "x" + ".a" * 5000: "no program",
+    # output
+    "print('x' * 10**6)": "output",
+    "for i in range(10**3):\n    print('x' * 1000)": "output",
+    "while True:\n    print(1)": "output",
+    "import sys\nsys.stdout.write('x' * 10**7)": "unsupported",
+    "raise Exception('x' * 10**6)": "error",
+    # what is no program
+    "hello world, this is not a program": "no program",
+    "def f(x:": "no program",
+    "\x00": "no program",
+    "x = 1\x00": "no program",
+    "": "no program",
+    "# nothing\n" * 3000: "too long",
+    # ways to be right without being so
+    "class A:\n    def __eq__(self, other):\n        return True\ndef f(x):\n    return A()": "wrong",
+    "class A:\n    def __eq__(self, other):\n        return True\ndef f(x):\n    return [A()]": "wrong",
+    "def isinstance(*a):\n    return True\ndef type(x):\n    return int\nclass A:\n"
+    "    def __eq__(self, other):\n        return True\ndef f(x):\n    return A()": "wrong",
+    "def check(*a):\n    pass\nassert True": "wrong",
+    "raise SystemExit(0)": "error",
+    "raise KeyboardInterrupt": "error",
+}
+"""Programs that end by what they do or by a count. "{file}" is a path that must not come to be."""
+
+CLOCKED = (
+    "sum(range(10**13))",
+    "max(range(10**13))",
+    "exec('while True: pass')",
+    "import math\nmath.factorial(10**7)",
+    "import hashlib\nhashlib.pbkdf2_hmac('sha256', b'a', b'b', 10**9)",
+    "import itertools\nsum(itertools.count())",
+    "def f(x):\n    return sum(range(10**13))",
+)
+"""Programs that only the clock ends: nobody says that they are wrong."""
