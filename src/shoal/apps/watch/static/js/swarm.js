@@ -1,7 +1,8 @@
 // Who learns from whom, peers, and what was refused.
 
-import { Chart, colour, distinct, drawCurves, tooltip, variable } from "./charts.js";
-import { bytes, card, cut, fill, fixed, h, listing, name, percent, select, span, whole } from "./dom.js";
+import { Chart, colour, distinct, tooltip, variable } from "./charts.js";
+import { askSpread, drawCurves } from "./curves.js";
+import { bytes, card, cut, fill, fixed, h, listing, name, nothing, percent, select, span, whole } from "./dom.js";
 import { ask } from "./net.js";
 
 // In the order of the checks (swarm/admission.py).
@@ -43,14 +44,14 @@ export class Swarm {
     this.select.hidden = this.refused.element.hidden = this.aside.hidden = !own;
     this.graph.element.classList.toggle("wide", !own);
     const [graph, refused] = await Promise.all([
-      ask(`runs/${id}/graph`, { rounds: this.rounds }), own && ask(`runs/${id}/curve`, { metric: "rollouts/refused" }),
+      ask(`runs/${id}/graph`, { rounds: this.rounds }), own && askSpread(id, "rollouts/refused"),
     ]);
     this.drawGraph(graph, summary);
     this.showAlarm(summary);
     this.showLink(summary.swarm);
     this.showPeers(summary);
     if (!own) return;
-    drawCurves(this.refused, refused.series, { what: "rollouts refused so far", empty: "this run does not record refusals" });
+    drawCurves(this.refused, refused.series, { what: "rollouts refused so far", empty: "This run does not record refusals." });
     this.showDefence(summary);
   }
 
@@ -93,7 +94,7 @@ export class Swarm {
         })),
       }],
     }), `A graph of ${nodes.length} nodes. ${strongest}${more ? "; only the heaviest arrows are shown" : ""}.`, columns, edges,
-    shown.length ? "" : "no node has learned from another one yet");
+    shown.length ? "" : alone(summary));
   }
 
   showAlarm({ attack, swarm }) {
@@ -132,7 +133,7 @@ export class Swarm {
       { title: "last seen", number: true, get: (peer) => span(Date.now() / 1000 - peer.last) + " ago" },
       { title: "refused", get: (peer) => (peer.muted > 0 ? `muted for ${span(peer.muted)}; ` : "") + counted(peer.refused) },
     ];
-    fill(this.peers, swarm.admission.peers.length ? listing("Peers", "Nodes that this node has heard, the latest first.", columns, swarm.admission.peers) : h("p", { class: "empty" }, "no peer has been heard yet"));
+    fill(this.peers, swarm.admission.peers.length ? listing("Peers", "Nodes that this node has heard, the latest first.", columns, swarm.admission.peers) : nothing("Nobody has joined yet. On another machine:", `shoal join HOST:PORT --swarm ${swarm.swarm}`));
   }
 
   showDefence({ nodes, swarm }) {
@@ -153,6 +154,14 @@ export class Swarm {
     }
     fill(this.defence, parts.flat());
   }
+}
+
+/** Why there is no arrow, and what to do. */
+function alone({ kind, nodes, swarm }) {
+  if (kind === "swarm") return "Nobody has said whom it learned from yet. Nodes speak after each round.";
+  if (swarm && !swarm.peers) return `Nobody has joined yet. On another machine: shoal join HOST:PORT --swarm ${swarm.swarm}`;
+  if (nodes.length === 1 && !swarm) return "This run has one node, which learns alone: shoal run --nodes 4 makes a swarm of it.";
+  return nodes.some((node) => node.learns === 0) ? "These nodes learn alone: external = 0." : "No node has learned from another one yet: that takes a round or two.";
 }
 
 /** Where the node is on a circle, and its name outside of it. */
