@@ -53,6 +53,7 @@ export class Chart {
     this.rows = rows;
     this.columns = columns;
     if (this.flat) empty = "0 throughout.";
+    this.element.classList.toggle("none", Boolean(empty));
     this.room.hidden = Boolean(empty);
     this.empty.hidden = !empty;
     this.empty.textContent = empty;

@@ -17,9 +17,10 @@ export class Learned {
     this.summary = h("p", { class: "lead" });
     this.questions = h("div", { class: "questions" });
     this.story = h("div", { class: "story" });
-    const told = card("The same questions over time", [this.nodeSelect], this.summary, h("div", { class: "split" }, this.questions, this.story));
+    this.split = h("div", { class: "split" }, this.questions, this.story);
+    const told = card("The same questions over time", [this.nodeSelect], this.summary, this.split);
     this.curve = new Chart("Held-out pass@1", { note: "Right answers to questions that are never trained on. " + BASES_TOLD });
-    this.gave = h("div");
+    this.gave = h("div", { class: "board" });
     this.gaveCard = card("What the swarm gave", null, this.gave);
     this.taskSelect = h("span");
     this.task = new Chart("One task over time", { controls: [this.taskSelect], note: "Held-out pass@1 on the questions of one task." });
@@ -36,17 +37,18 @@ export class Learned {
     this.choose = (change) => { this.keep(change); this.update({ id, summary, kept: { ...kept, ...change } }); };
     const question = /^[0-9a-f]{8}$/.test(kept.question ?? "") ? kept.question : "";
     const [story, spread] = await Promise.all([node ? ask(`runs/${id}/story`, { node, question }) : null, askSpread(id, "eval/pass@1", 0, BASES)]);
-    this.tell(node, story, summary);
+    this.tell(node, story);
     drawCurves(this.curve, spread.series, { share: true, what: "held-out pass@1", empty: "No evaluation yet: the first one comes before round 1." });
     this.gains(summary.nodes.find((each) => each.name === node), story?.makers ?? [], summary.gradient);
     await this.overTime(id, summary, kept.task, story);
   }
 
-  tell(node, story, { kind, left }) {
+  tell(node, story) {
     const none = !story?.questions.length;
     this.summary.hidden = this.questions.hidden = none;
+    this.split.classList.toggle("none", none);
     if (none) {
-      fill(this.story, nothing(node ? "This node keeps no answers to held-out questions. A run keeps some of each evaluation, the first of which comes before round 1." : "No node has finished a round yet. This page shows the first one as soon as it comes."));
+      fill(this.story, nothing(node ? "No held-out question has been answered yet. A run asks some before round 1 and again after every few rounds, and keeps the answers to a few." : "No node has finished a round yet. The first one appears here as soon as it comes."));
       return;
     }
     const marks = (at) => story.questions.filter((each) => each.marks.at(at) >= 1).length;
@@ -62,7 +64,7 @@ export class Learned {
   question(each, { chosen, rounds }) {
     const right = each.marks.filter((mark) => mark >= 1).length;
     const kind = (mark) => (mark === null ? "" : mark >= 1 ? "good" : mark > 0 ? "part" : "bad");
-    return h("button", { type: "button", class: "asked", "aria-pressed": String(each.key === chosen), onclick: () => this.choose({ question: each.key }) },
+    return h("button", { type: "button", class: "asked", "aria-pressed": String(each.key === chosen), onclick: () => { this.choose({ question: each.key }); if (innerWidth <= 760) this.story.scrollIntoView(); } },
       h("span", { class: "task" }, cut(each.task)), h("span", { class: "cut" }, cut(each.question.replace(/\s+/g, " "), 200)),
       h("span", { class: "strip", role: "img", "aria-label": `right in ${right} of ${rounds.length} evaluations` }, each.marks.map((mark) => h("i", { class: kind(mark) }))));
   }
@@ -100,13 +102,12 @@ export class Learned {
   /** What the node trained on between the last wrong evaluation and the first right one. It says when, not why. */
   justBefore(node, chosen, { after, until, makers, last }) {
     const all = makers.reduce((sum, each) => sum + each.rollouts, 0);
-    const whose = (each) => (each.foreign ? name(each.maker) : "its own");
     const rounds = after + 1 === until ? `round ${whole(until)}` : `rounds ${whole(after + 1)} to ${whole(until)}`;
     if (!all) return h("li", { class: "between" }, `In ${rounds} it trained on no rollout of ${cut(chosen.task)}.`);
-    const list = makers.slice(0, 5).flatMap((each, at) => [at ? ", " : "", `${whole(each.rollouts)} `, each.foreign ? ["of ", whose(each)] : whose(each)]);
+    const list = makers.slice(0, 5).flatMap((each, at) => [at ? ", " : "", `${whole(each.rollouts)} of `, each.foreign ? name(each.maker) : "its own"]);
     return h("li", { class: "between" },
       h("p", {}, `Just before, in ${rounds}, it trained on ${whole(all)} rollouts of ${cut(chosen.task)}: `, list, makers.length > 5 && ` and ${makers.length - 5} others`, "."),
-      last && h("p", {}, "The last one, in round " + whole(last.round) + ", was ", last.foreign ? [name(last.maker), "'s"] : "its own", last.question === undefined ? [`, with a mean reward of ${fixed(last.reward)}. `, "Its text is in its maker's folder."] :
+      last && h("p", {}, "One of the last, in round " + whole(last.round) + ", was ", last.foreign ? [name(last.maker), "'s"] : "its own", last.question === undefined ? [`, with a mean reward of ${fixed(last.reward)}. `, "Its text is in its maker's folder."] :
         [": ", h("span", { class: "quote" }, cut(last.question.replace(/\s+/g, " ").trim(), 160)), " → ", h("span", { class: "quote" }, cut(last.completion, 80) || "(empty)"), " ", verdict(last.best), " ",
           h("a", { href: this.rolloutAddress(last) }, "See all its answers")]));
   }
@@ -131,6 +132,7 @@ export class Learned {
     ];
     const past = node.held_out !== null && ["Its answers to held-out questions went from ", h("b", {}, percent(node.held_out_first)), " right to ", h("b", {}, percent(node.held_out)),
       node.blind !== null && ` (blind answers: ${percent(node.blind)})`, "."];
+    if (!all && !past) { fill(this.gave, nothing("It has neither been evaluated nor trained on anything yet.")); return; }
     fill(this.gave, h("p", { class: "lead" }, past || "Not evaluated yet.", all > 0 && [" Of the ", h("b", {}, whole(all)), " rollouts it trained on, ", h("b", {}, `${whole(others)} (${percent(others / all, 0)})`), " were made by other nodes."]),
       all ? listing("What the node trained on", "", columns, makers) : nothing("It has trained on nothing yet."),
       h("p", { class: "note" }, "This is what it took from others, not what it would be without them. For that, run the same again with --external 0 and compare the two."));

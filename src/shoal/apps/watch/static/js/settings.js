@@ -7,7 +7,7 @@ import { OtherRuns } from "./other_runs.js";
 export class Settings {
   constructor(section) {
     this.others = new OtherRuns();
-    this.list = h("div");
+    this.list = h("div", { class: "board" });
     this.card = card("Settings", null, this.list);
     this.card.classList.add("wide");
     fill(section, h("div", { class: "grid" }, this.others.element, this.card));
