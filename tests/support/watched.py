@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.runs.folder import RunFolder
-from shoal.runs.tables import LEARNED, ROLLOUTS
+from shoal.runs.tables import LEARNED, ROLLOUTS, TRANSCRIPTS
 
 HOSTILE = [
     "<script>window.hacked=1</script>",
@@ -78,12 +78,19 @@ def lesson(node: str, maker: str, made: int, **more: Any) -> dict[str, Any]:
     return row | {"gradient_share": 0.25, "gated_share": None} | more
 
 
+def told(node: str, question: str, text: str, reward: float, **more: Any) -> dict[str, Any]:
+    """An answer to a held-out question."""
+    row = {"node": node, "task": "gcd", "question": question, "completion": text, "finish_reason": "stop"}
+    return row | {"reward": reward, "answer": "6"} | more
+
+
 def write_run(
     path: Path,
     metrics: Iterable[Mapping[str, Any]] = (),
     rollouts: Mapping[int, list[dict[str, Any]]] | None = None,
     learned: Mapping[int, list[dict[str, Any]]] | None = None,
     parts: int = 1000,
+    transcripts: Mapping[int, list[dict[str, Any]]] | None = None,
 ) -> Path:
     """The folder of a run; of its rollouts `parts` rounds lie in a part."""
     with RunFolder.create(path, "seed = 0\n") as folder:
@@ -94,8 +101,9 @@ def write_run(
                     table.close_file()
             folder.save(ROLLOUTS, round, rows)
             folder.flush()
-        for round, rows in (learned or {}).items():
-            folder.save(LEARNED, round, rows)
+        for table, kept in ((LEARNED, learned), (TRANSCRIPTS, transcripts)):
+            for round, rows in (kept or {}).items():
+                folder.save(table, round, rows)
         folder.flush()
     return path
 
@@ -132,7 +140,8 @@ def hostile_run(path: Path) -> Path:
         for at, (name, text) in enumerate(zip(names, HOSTILE, strict=True))
     ]
     learned = [lesson(name, names[(at + 1) % len(names)], 1, task=name, config=name) for at, name in enumerate(names)]
-    write_run(path, metrics, {1: rows}, {2: learned})
+    asked = [told(names[0], text, text, 0.5, task=name, answer=text) for name, text in zip(names, HOSTILE, strict=True)]
+    write_run(path, metrics, {1: rows}, {2: learned}, transcripts={0: asked, 2: [{**row, "reward": 1.0} for row in asked]})
     peers = [
         {"name": text[:500], "id": text[:500], "admitted": 1, "refused": {text[:500]: 2}}
         | {"weight": 1.0, "muted": 1.0, "last": 1e9}

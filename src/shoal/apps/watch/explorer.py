@@ -77,7 +77,7 @@ class Explorer:
             return []
         files = parquet(parts[part] for part in dict.fromkeys(row["part"] for row in found))
         low, high = min(row["row"] for row in found) - TOGETHER, max(row["top"] for row in found) + TOGETHER
-        same = " AND ".join(f'r."{name}" = f."{name}"' for name in ("part", *KEY))
+        same = " AND ".join(f'r."{name}" IS NOT DISTINCT FROM f."{name}"' for name in ("part", *KEY))
         near = f"r.row BETWEEN f.row - {TOGETHER} AND f.top + {TOGETHER}"
         answer = self._tables.column(ROLLOUTS, "answer")
         rows = self._tables.rows(
@@ -146,10 +146,10 @@ class Explorer:
 
 def _told(found: Row, rows: list[Row]) -> Data:
     """A rollout with its completions."""
-    told: Data = {name: found[name][:NAME] for name in ("node", "task")} | {"round": found["round"]}
-    told |= {"part": found["part"], "row": found["row"], "question": rows[0]["question"] if rows else ""}
+    told: Data = {name: (found[name] or "")[:NAME] for name in ("node", "task")} | {"round": found["round"]}
+    told |= {"part": found["part"], "row": found["row"], "question": (rows[0]["question"] or "") if rows else ""}
     told |= {"answer": rows[0]["answer"] if rows else None, "completions": len(rows)}
-    return told | {"right": sum(row["reward"] >= 1 for row in rows), "answers": _together(rows)}
+    return told | {"right": sum((row["reward"] or 0) >= 1 for row in rows), "answers": _together(rows)}
 
 
 def _together(rows: list[Row]) -> list[Row]:
@@ -161,11 +161,11 @@ def _together(rows: list[Row]) -> list[Row]:
             key = row["completion"], row["reward"], row["finish_reason"]
             shown = {name: row[name] for name in ("row", "completion", "reward", "finish_reason", "length")}
             found.setdefault(key, shown | {"times": 0})["times"] += 1
-    return sorted(found.values(), key=lambda row: (-row["reward"], -row["times"]))[:ANSWERS]
+    return sorted(found.values(), key=lambda row: (-(row["reward"] or 0), -row["times"]))[:ANSWERS]
 
 
 def _cut(name: str) -> str:
-    return f'left("{name}", {NAME}) AS "{name}"'
+    return f"coalesce(left(\"{name}\", {NAME}), '') AS \"{name}\""
 
 
 def _names(names: tuple[str, ...]) -> str:

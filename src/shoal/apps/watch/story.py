@@ -20,10 +20,11 @@ from shoal.runs.tables import LEARNED, ROLLOUTS, TRANSCRIPTS
 
 QUESTIONS, EVALUATIONS, MAKERS = 64, 40, 20
 """Of one node that are shown, at most: questions, evaluations (evenly chosen, with the ends), makers it learned from."""
+MAKER: Final = f'coalesce(left(maker, {NAME}), \'\') AS maker, coalesce("foreign", false) AS "foreign"'
 TRIED: Final = 8
 """Questions among which the one to begin with is chosen."""
 RIGHT: Final = 1.0
-KEY: Final = f"left(md5(left(task, {NAME}) || chr(0) || left(question, {WHOLE})), 8)"
+KEY: Final = f"left(md5(concat(left(task, {NAME}), chr(0), left(question, {WHOLE}))), 8)"
 """SQL for what names a question in addresses."""
 
 
@@ -40,11 +41,11 @@ class Story:
         parts = self._tables.parts(TRANSCRIPTS)
         if not parts:
             return found
-        own = f"(SELECT *, {KEY} AS key FROM {parquet(parts.values())} WHERE left(node, {NAME}) = $node)"
+        own = f"(SELECT *, {KEY} AS key FROM {parquet(parts.values())} WHERE left(node, {NAME}) = $node AND round >= 0)"
         values: dict[str, Any] = {"node": query.node}
         every = [row["round"] for row in self._tables.rows(f"SELECT DISTINCT round FROM {own} ORDER BY 1", values)]
         questions = self._tables.rows(
-            f"SELECT key, any_value(left(task, {NAME})) AS task, any_value(left(question, {WHOLE})) AS question, "
+            f"SELECT key, coalesce(any_value(left(task, {NAME})), '') AS task, coalesce(any_value(left(question, {WHOLE})), '') AS question, "
             f"any_value(left({self._tables.column(TRANSCRIPTS, 'answer')}, {SHOWN})) AS answer, "
             f"min(round) FILTER (WHERE reward >= {RIGHT}) AS first_right "
             f"FROM {own} GROUP BY key ORDER BY 2, 3, 1 LIMIT {QUESTIONS}",
@@ -82,7 +83,8 @@ class Story:
 
         def turned(question: Row, last: int) -> bool:
             marks = [mark for mark in question["marks"] if mark is not None]
-            return question["first_right"] is not None and marks[0] < RIGHT and (not last or marks[-1] >= RIGHT)
+            turned = question["first_right"] is not None and bool(marks) and marks[0] < RIGHT
+            return turned and (not last or marks[-1] >= RIGHT)
 
         for last in (1, 0):
             if found := [question for question in questions if turned(question, last)][:TRIED]:
@@ -111,7 +113,7 @@ class Story:
         if not parts:
             return []
         return self._tables.rows(
-            f'SELECT left(maker, {NAME}) AS maker, "foreign", count(*) AS rollouts, count_if(live) AS live, '
+            f"SELECT {MAKER}, count(*) AS rollouts, count_if(live) AS live, "
             f"avg(mean_reward) AS reward FROM {parquet(parts.values())} WHERE left(node, {NAME}) = $node "
             f'GROUP BY 1, 2 ORDER BY "foreign", rollouts DESC, 1 LIMIT {MAKERS}',
             {"node": node},
@@ -130,13 +132,13 @@ class Story:
         values = {"node": node, "label": label, "task": _task_of(label)}
         values |= {"after": after, "until": until}
         found["makers"] = self._tables.rows(
-            f'SELECT left(maker, {NAME}) AS maker, "foreign", count(*) AS rollouts, avg(mean_reward) AS reward '
+            f"SELECT {MAKER}, count(*) AS rollouts, avg(mean_reward) AS reward "
             f"{where} GROUP BY 1, 2 ORDER BY rollouts DESC, 1 LIMIT {MAKERS}",
             values,
         )
         last = self._tables.rows(
             f'SELECT maker, made, round, "foreign", mean_reward AS reward, task, config, seed, "index" {where} '
-            "ORDER BY round DESC, mean_reward DESC, maker LIMIT 1",
+            "AND maker IS NOT NULL AND made >= 0 ORDER BY round DESC, mean_reward DESC, maker LIMIT 1",
             values,
         )
         if last:
