@@ -61,7 +61,7 @@ class Table:
             return
         if not self._open:
             self._start = round
-        full = [dict.fromkeys(LATER) | row for row in rows]
+        full: list[dict[str, Any]] = [{**dict.fromkeys(LATER), **row} for row in rows]
         columns = {name: [json_safe(row[name]) for row in full] for name in self.schema.names if name != "round"}
         self._open.append(pa.table({"round": [round] * len(rows)} | columns, schema=self.schema))
 

@@ -165,7 +165,7 @@ def _together(rows: list[Row]) -> list[Row]:
 
 
 def _cut(name: str) -> str:
-    return f"coalesce(left(\"{name}\", {NAME}), '') AS \"{name}\""
+    return f'coalesce(left("{name}", {NAME}), \'\') AS "{name}"'
 
 
 def _names(names: tuple[str, ...]) -> str:

@@ -152,4 +152,3 @@ class FolderSource(Source):
             return []
         figures = f"left(task, {NAME}) AS task, left(node, {NAME}) AS node, count(*) AS completions"
         return self._tables.rows(f"SELECT {figures} FROM {parquet(parts.values())} GROUP BY 1, 2 LIMIT 5000")
-

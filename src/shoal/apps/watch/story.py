@@ -19,7 +19,7 @@ from shoal.apps.watch.tables import Row, Tables, parquet
 from shoal.runs.tables import LEARNED, ROLLOUTS, TRANSCRIPTS
 
 QUESTIONS, EVALUATIONS, MAKERS = 64, 40, 20
-"""Of one node that are shown, at most: questions, evaluations (evenly chosen, with the ends), makers it learned from."""
+"""Of one node that are shown, at most: questions, evaluations (evenly chosen), makers it learned from."""
 MAKER: Final = f'coalesce(left(maker, {NAME}), \'\') AS maker, coalesce("foreign", false) AS "foreign"'
 TRIED: Final = 8
 """Questions among which the one to begin with is chosen."""
@@ -45,7 +45,8 @@ class Story:
         values: dict[str, Any] = {"node": query.node}
         every = [row["round"] for row in self._tables.rows(f"SELECT DISTINCT round FROM {own} ORDER BY 1", values)]
         questions = self._tables.rows(
-            f"SELECT key, coalesce(any_value(left(task, {NAME})), '') AS task, coalesce(any_value(left(question, {WHOLE})), '') AS question, "
+            f"SELECT key, coalesce(any_value(left(task, {NAME})), '') AS task, "
+            f"coalesce(any_value(left(question, {WHOLE})), '') AS question, "
             f"any_value(left({self._tables.column(TRANSCRIPTS, 'answer')}, {SHOWN})) AS answer, "
             f"min(round) FILTER (WHERE reward >= {RIGHT}) AS first_right "
             f"FROM {own} GROUP BY key ORDER BY 2, 3, 1 LIMIT {QUESTIONS}",
@@ -129,7 +130,7 @@ class Story:
             f"FROM {parquet(parts.values())} WHERE left(node, {NAME}) = $node AND task IN ($label, $task) AND live "
             "AND round > $after AND round <= $until"
         )
-        values = {"node": node, "label": label, "task": _task_of(label)}
+        values: dict[str, Any] = {"node": node, "label": label, "task": _task_of(label)}
         values |= {"after": after, "until": until}
         found["makers"] = self._tables.rows(
             f"SELECT {MAKER}, count(*) AS rollouts, avg(mean_reward) AS reward "

@@ -73,7 +73,7 @@ class Tables:
         self._turn = threading.Lock()
         self._reader: Reader | None = None
         self._checked: dict[str, tuple[Mark, str]] = {}
-        self._lacking: dict[str, set[str]] = {}
+        self._lacking: dict[str, frozenset[str]] = {}
 
     @property
     def trouble(self) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
-from watched import completion, lesson, metric, told, write_run
+from watched import ASKED, lesson, metric, told, told_run, write_run
 
 pytest.importorskip("duckdb")
 
@@ -17,29 +16,10 @@ from shoal.apps.watch.nodes import seconds_left
 from shoal.apps.watch.settings import attack_of, listed, read_settings
 from shoal.apps.watch.source import Data, StoryQuery
 
-ASKED = {"gcd of 12, 18?": [0.0, 0.0, 1.0, 1.0], "gcd of 6, 18?": [1.0] * 4, "gcd of 12, 30?": [0.0] * 4}
-"""Questions and whether the answers of four evaluations were right."""
-
 
 def story(run: Path, node: str = "ada", question: str | None = None) -> Data:
     with closing(FolderSource(run, "run")) as source:
         return dict(source.story(StoryQuery(node=node, question=question)))
-
-
-def told_run(path: Path, **more: Any) -> Path:
-    """Ada is asked in rounds 0, 10, 20 and 30. She learns from herself and from bob."""
-    transcripts = {
-        10 * at: [told("ada", question, "6" if marks[at] else "7", marks[at]) for question, marks in ASKED.items()]
-        for at in range(4)
-    }
-    learned = {
-        9: [lesson("ada", "eve", 8, mean_reward=1.0)],
-        12: [lesson("ada", "ada", 12), lesson("ada", "bob", 11, task="lcm")],
-        19: [lesson("ada", "bob", 18), lesson("ada", "eve", 3, live=False), lesson("bob", "eve", 18)],
-        21: [lesson("ada", "eve", 20)],
-    }
-    rollouts = {18: [completion("bob", text, reward=reward, answer="6") for text, reward in (("7", 0.0), ("6", 1.0))]}
-    return write_run(path, [metric(0, "ada")], rollouts, learned, transcripts=transcripts, **more)
 
 
 def test_it_begins_with_a_question_that_turned_right(tmp_path: Path) -> None:
@@ -49,7 +29,12 @@ def test_it_begins_with_a_question_that_turned_right(tmp_path: Path) -> None:
     [chosen] = [each for each in found["questions"] if each["key"] == found["chosen"]]
     assert (chosen["question"], chosen["answer"], chosen["first_right"]) == ("gcd of 12, 18?", "6", 20)
     assert chosen["common"] == 1.0  # all of bob's questions have this right answer
-    assert [(each["round"], each["completion"]) for each in found["answers"]] == [(0, "7"), (10, "7"), (20, "6"), (30, "6")]
+    assert [(each["round"], each["completion"]) for each in found["answers"]] == [
+        (0, "7"),
+        (10, "7"),
+        (20, "6"),
+        (30, "6"),
+    ]
 
 
 def test_it_says_what_was_trained_on_just_before(tmp_path: Path) -> None:
