@@ -62,6 +62,18 @@ export function select(label, options, value, change) {
   return h("label", {}, h("span", {}, label), field);
 }
 
+/** A select in `room` whose options may change: it is made again only when they do, so that it stays open and in focus. */
+export function reselect(room, label, options, value, change) {
+  const key = JSON.stringify(options);
+  if (room.dataset.options !== key) {
+    room.dataset.options = key;
+    fill(room, options.length > 1 && select(label, options, value, (chosen) => room.change(chosen)));
+  }
+  room.change = change;
+  const field = room.querySelector("select");
+  if (field) field.value = value;
+}
+
 export function card(title, controls, ...children) {
   return h("article", { class: "card" }, h("div", { class: "head" }, h("h2", {}, title), controls && h("div", { class: "controls" }, controls)), ...children);
 }

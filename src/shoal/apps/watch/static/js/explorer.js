@@ -12,6 +12,7 @@ const FIELDS = ["text", "task", "node", "learner", "reward", "live", "finish", "
 export class Explorer {
   constructor(section, dialog, keep) {
     this.keep = keep;
+    this.applied = {}; // the conditions of the last search
     this.rollout = new Rollout(dialog, () => keep({ open: "" }));
     this.dialog = dialog;
     this.form = h("form", { role: "search", "aria-label": "Filter rollouts", onsubmit: (event) => { event.preventDefault(); this.search(); } });
@@ -31,11 +32,11 @@ export class Explorer {
   async update({ id, summary, kept }) {
     const asked = Object.fromEntries(FIELDS.filter((field) => kept[field]).map((field) => [field, kept[field]]));
     const key = JSON.stringify([id, summary.makers, summary.tasks, summary.nodes.length]);
-    const moved = id !== this.id || JSON.stringify(asked) !== JSON.stringify(this.form.elements.text ? this.conditions() : {});
+    const moved = id !== this.id || FIELDS.some((field) => (asked[field] ?? "") !== (this.applied[field] ?? "")); // by the address
     if (key !== this.key || moved) {
+      this.filters(summary, moved ? asked : this.conditions());
       this.key = key;
       this.id = id;
-      this.filters(summary, asked);
     }
     this.total = summary.completions;
     if (moved || (this.newer.hidden = summary.completions === this.seen, !this.newer.hidden && !this.shown)) await this.search();
@@ -84,6 +85,7 @@ export class Explorer {
     this.after = null;
     this.seen = this.total ?? this.seen;
     this.newer.hidden = true;
+    this.applied = this.conditions();
     this.keep({ ...Object.fromEntries(FIELDS.map((field) => [field, ""])), ...this.conditions() });
     await this.next(true);
   }

@@ -3,12 +3,11 @@
 import { answerOf, verdict } from "./answer.js";
 import { Chart } from "./charts.js";
 import { askSpread, drawCurves } from "./curves.js";
-import { card, cut, escaped, fill, fixed, h, listing, name, nothing, percent, select, whole } from "./dom.js";
+import { card, cut, escaped, fill, fixed, h, listing, name, nothing, percent, reselect, whole } from "./dom.js";
 import { ask } from "./net.js";
 
 export const BASES_TOLD = "Blind: always the commonest answer of the task. Shuffled: the nodes' answers, scored against other questions. Only what lies above both needs the question.";
 export const BASES = [["eval/blind", "blind"], ["eval/shuffled", "shuffled"]];
-const ENDS = 3; // answers at either end of a long story that are shown at once
 
 export class Learned {
   constructor(section, keep) {
@@ -33,7 +32,7 @@ export class Learned {
     const nodes = summary.nodes.map((node) => node.name);
     const node = nodes.includes(kept.node) ? kept.node : nodes[0] ?? ""; // the best one
     const sorted = [...nodes].sort();
-    fill(this.nodeSelect, nodes.length > 1 && select("node", sorted.map((each) => [each, each]), node, (value) => this.choose({ node: value, question: "" })));
+    reselect(this.nodeSelect, "node", sorted.map((each) => [each, each]), node, (value) => this.choose({ node: value, question: "" }));
     this.choose = (change) => { this.keep(change); this.update({ id, summary, kept: { ...kept, ...change } }); };
     const question = /^[0-9a-f]{8}$/.test(kept.question ?? "") ? kept.question : "";
     const [story, spread] = await Promise.all([node ? ask(`runs/${id}/story`, { node, question }) : null, askSpread(id, "eval/pass@1", 0, BASES)]);
@@ -44,6 +43,9 @@ export class Learned {
   }
 
   tell(node, story) {
+    const key = JSON.stringify([node, { ...story, makers: null }]);
+    if (key === this.told) return;
+    this.told = key;
     const none = !story?.questions.length;
     this.summary.hidden = this.questions.hidden = none;
     this.split.classList.toggle("none", none);
@@ -55,7 +57,9 @@ export class Learned {
     const [first, last] = [story.rounds[0], story.rounds.at(-1)];
     fill(this.summary, name(node), ` is asked the same ${story.questions.length} held-out questions in each evaluation. `,
       h("b", {}, `${marks(0)} right in round ${whole(first)}`), last > first && [", ", h("b", {}, `${marks(-1)} in round ${whole(last)}`)], ". Which ones are kept does not depend on the answers.");
+    const focused = this.questions.contains(document.activeElement);
     fill(this.questions, story.questions.map((each) => this.question(each, story)));
+    if (focused) this.questions.querySelector("[aria-pressed=true]")?.focus();
     const chosen = story.questions.find((each) => each.key === story.chosen);
     fill(this.story, this.course(node, chosen, story));
   }
@@ -72,7 +76,7 @@ export class Learned {
   course(node, chosen, { answers, before, evaluations, rounds }) {
     const steps = folded(answers).map((step) => ({ ...step, turn: step.first === chosen.first_right }));
     const at = steps.findIndex((step) => step.turn);
-    const items = steps.map((step, place) => ({ near: place < ENDS || place >= steps.length - ENDS || Math.abs(place - at) < 2, item: [step.turn && before && this.justBefore(node, chosen, before), said(step)] }));
+    const items = steps.map((step, place) => ({ near: place === 0 || place === steps.length - 1 || Math.abs(place - at) < 2, item: [step.turn && before && this.justBefore(node, chosen, before), said(step)] }));
     const hidden = items.filter(({ near }) => !near).length;
     const common = chosen.common !== null && chosen.common > 0.25 && `The same answer is right for ${percent(chosen.common, 0)} of this task's questions: saying it always gets as much.`;
     return [
@@ -144,7 +148,7 @@ export class Learned {
     const task = [kept, own, tasks[0]].find((each) => tasks.includes(each));
     this.task.element.hidden = !task;
     if (!task) return;
-    fill(this.taskSelect, tasks.length > 1 && select("task", tasks.map((each) => [each, each]), task, (value) => this.choose({ task: value })));
+    reselect(this.taskSelect, "task", tasks.map((each) => [each, each]), task, (value) => this.choose({ task: value }));
     const { series } = await askSpread(id, "eval/pass@1/" + task);
     drawCurves(this.task, series, { share: true, what: `held-out pass@1 on ${cut(task)}` });
   }
@@ -163,5 +167,5 @@ function folded(answers) {
 
 function said(step) {
   const when = step.first === step.last ? `Round ${whole(step.first)}` : `Rounds ${whole(step.first)} to ${whole(step.last)}`;
-  return h("li", { class: step.turn ? "turn" : null }, h("div", { class: "when" }, when, step.turn && h("b", {}, "right for the first time"), verdict(step.reward)), answerOf(step));
+  return h("li", { class: step.turn ? "turn" : null }, h("div", { class: "when" }, when, verdict(step.reward), step.turn && h("b", {}, "right for the first time")), answerOf(step));
 }
