@@ -26,7 +26,7 @@ from watched import HOSTILE, STATUS, hostile_names, hostile_run, lesson, metric,
 pytest.importorskip("playwright", reason="pip install playwright")
 
 import uvicorn
-from playwright.sync_api import Browser, Error, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
 
 from shoal.apps.serving.guard import Access
 from shoal.apps.watch.judge import JudgeSource
@@ -143,6 +143,7 @@ def test_it_opens_on_what_was_learned(browser: Browser, tmp_path: Path) -> None:
         page.keyboard.press("Enter")
         expect(story).to_contain_text("Not right yet, in 4 evaluations")
         expect(page.locator(".asked[aria-pressed=true]")).to_contain_text("gcd of 12, 30?")
+        assert page.evaluate("document.activeElement.ariaPressed") == "true"
         with opened(browser, page.url) as sent:  # to somebody
             expect(sent.locator("#learned .story .ask")).to_have_text("gcd of 12, 30?")
         page.locator(".asked", has_text="gcd of 12, 18?").click()
@@ -313,8 +314,11 @@ def test_a_phone_shows_all_without_scrolling_sideways(browser: Browser, tmp_path
             page.wait_for_timeout(800)
             until(lambda: fits(page))
         go(page, "progress")
-        cells = page.locator("#progress .board td")
-        assert all(box["x"] >= 0 and box["x"] + box["width"] <= 360 for box in map(box_of, cells.all()))
+        expect(page.locator("#progress .board td").last).to_be_visible()
+        whole = (
+            "[...document.querySelectorAll('#progress .board td')].every((e) => e.getBoundingClientRect().right < 360)"
+        )
+        assert page.evaluate(whole)
         dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
         page.click("#theme")
         expect(page.locator("#theme")).to_have_text("Theme: light")
@@ -351,13 +355,6 @@ def test_the_token_lets_in(browser: Browser, tmp_path: Path) -> None:
 
 def views_of(page: Page) -> list[str]:
     return page.locator("nav a:visible").all_inner_texts()
-
-
-def box_of(element: Locator) -> dict[str, float]:
-    """Where it is on the page."""
-    found = element.bounding_box()
-    assert found
-    return {name: float(value) for name, value in found.items()}
 
 
 def fits(page: Page) -> bool:
