@@ -204,6 +204,14 @@ def test_empty_runs_say_what_to_do(browser: Browser, tmp_path: Path) -> None:
             expect(page.locator(f"#{view}")).to_contain_text(words)
 
 
+def test_a_silent_swarm_says_so(browser: Browser) -> None:
+    swarm = SwarmSource("reef", TransportOptions(lan=False))
+    with closing(swarm), serving(Sources([swarm])) as address, opened(browser, address) as page:
+        expect(page.locator("#progress .board")).to_contain_text("Nobody has said anything yet")
+        go(page, "swarm")
+        expect(page.locator("#swarm")).to_contain_text("Nobody has said whom it learned from yet")
+
+
 def test_people_and_judges_have_shapes_of_their_own(browser: Browser, tmp_path: Path) -> None:
     learned = {2: [lesson("ada", maker, 1) for maker in ("bob", "eve")]}
     run = write_run(tmp_path / "run", [metric(1, "ada", **{"judge/pass@1": 0.5})], {}, learned)

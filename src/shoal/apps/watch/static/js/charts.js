@@ -38,10 +38,11 @@ export class Chart {
     this.heading = h("h2", {}, title);
     this.room = h("div", { class: "chart" + (tall ? " tall" : ""), role: "img", "aria-label": title + ": loading" });
     this.empty = h("p", { class: "empty", hidden: true });
+    this.note = h("p", { class: "note", hidden: !note }, note);
     this.data = h("details", { ontoggle: () => this.tabulate() }, h("summary", {}, "Data as a table"), h("div"));
     this.element = h("article", { class: "card" + (wide ? " wide" : "") },
       h("div", { class: "head" }, this.heading, h("div", { class: "controls" }, controls)),
-      this.room, this.empty, note && h("p", { class: "note" }, note), this.data);
+      this.room, this.empty, this.note, this.data);
     this.option = null;
     charts.add(this);
     new ResizeObserver(() => this.resize()).observe(this.room);
@@ -118,7 +119,7 @@ export function legend(names) {
 export function distinct(names) {
   const seen = new Map();
   return names.map((name) => {
-    const short = cut(name, 28);
+    const short = cut(name, 36);
     const times = (seen.get(short) ?? 0) + 1;
     seen.set(short, times);
     return times > 1 ? short + " (" + times + ")" : short;

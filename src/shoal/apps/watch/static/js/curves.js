@@ -9,7 +9,7 @@ export async function askSpread(id, metric, smooth = 0, bases = []) {
   const one = (by, metric, smooth) => ask(`runs/${id}/curve`, { metric, by, smooth });
   const [nodes, mean, ...lines] = await Promise.all([one("node", metric, smooth), one("mean", metric, smooth), ...bases.map(([key]) => one("mean", key, 0))]);
   const many = nodes.series.length > 1;
-  const bold = mean.series.map((each) => ({ ...each, name: !many ? nodes.series[0].name : each.name === "mean" ? `mean of ${nodes.series.length} nodes` : each.name, look: "bold" }));
+  const bold = (nodes.series.length ? mean.series : []).map((each) => ({ ...each, name: !many ? nodes.series[0].name : each.name === "mean" ? "mean of the nodes" : each.name, look: "bold" }));
   const dashed = lines.flatMap(({ series }, at) => series.map((each) => ({ ...each, name: bases[at][1], look: "base" })));
   return { against: nodes.against ?? "rounds", series: [...(many ? nodes.series.map((each) => ({ ...each, look: "faint" })) : []), ...dashed, ...bold] };
 }

@@ -6,7 +6,11 @@ import { askSpread, drawCurves } from "./curves.js";
 import { card, cut, escaped, fill, fixed, h, listing, name, nothing, percent, reselect, whole } from "./dom.js";
 import { ask } from "./net.js";
 
-export const BASES_TOLD = "Blind: always the commonest answer of the task. Shuffled: the nodes' answers, scored against other questions. Only what lies above both needs the question.";
+/** What a chart of held-out pass@1 shows. */
+export function heldOutNote(series) {
+  const bases = series.some(({ look }) => look === "base");
+  return "Right answers to questions that are never trained on." + (bases ? " Blind: always the commonest answer of the task. Shuffled: the nodes' answers, scored against other questions. Only what lies above both needs the question." : "");
+}
 export const BASES = [["eval/blind", "blind"], ["eval/shuffled", "shuffled"]];
 
 export class Learned {
@@ -18,7 +22,7 @@ export class Learned {
     this.story = h("div", { class: "story" });
     this.split = h("div", { class: "split" }, this.questions, this.story);
     const told = card("The same questions over time", [this.nodeSelect], this.summary, this.split);
-    this.curve = new Chart("Held-out pass@1", { note: "Right answers to questions that are never trained on. " + BASES_TOLD });
+    this.curve = new Chart("Held-out pass@1", { note: heldOutNote([]) });
     this.gave = h("div", { class: "board" });
     this.gaveCard = card("What the swarm gave", null, this.gave);
     this.taskSelect = h("span");
@@ -37,6 +41,7 @@ export class Learned {
     const question = /^[0-9a-f]{8}$/.test(kept.question ?? "") ? kept.question : "";
     const [story, spread] = await Promise.all([node ? ask(`runs/${id}/story`, { node, question }) : null, askSpread(id, "eval/pass@1", 0, BASES)]);
     this.tell(node, story);
+    this.curve.note.textContent = heldOutNote(spread.series);
     drawCurves(this.curve, spread.series, { share: true, what: "held-out pass@1", empty: "No evaluation yet: the first one comes before round 1." });
     this.gains(summary.nodes.find((each) => each.name === node), story?.makers ?? [], summary.gradient);
     await this.overTime(id, summary, kept.task, story);

@@ -3,7 +3,7 @@
 import { Chart } from "./charts.js";
 import { askSpread, drawCurves } from "./curves.js";
 import { card, fill, fixed, h, listing, name, nothing, percent, points, select, span, whole } from "./dom.js";
-import { BASES, BASES_TOLD } from "./learned.js";
+import { BASES, heldOutNote } from "./learned.js";
 import { ask } from "./net.js";
 import { OtherRuns } from "./other_runs.js";
 
@@ -15,7 +15,7 @@ export class Progress {
     this.smooth = "10";
     this.metric = "entropy";
     this.node = "";
-    this.heldOut = new Chart("Held-out pass@1", { note: "Right answers to questions that are never trained on. " + BASES_TOLD });
+    this.heldOut = new Chart("Held-out pass@1", { note: heldOutNote([]) });
     this.reward = new Chart("Local reward", {
       controls: [select("mean over", SMOOTH, this.smooth, (value) => { this.smooth = value; refresh(); })],
       note: "Mean reward of a node's own completions, unfiltered.",
@@ -45,6 +45,7 @@ export class Progress {
       ask(`runs/${id}/tasks`, { node: this.node }), curve(this.metric, this.smooth),
     ]);
     this.leaderboard(summary);
+    this.heldOut.note.textContent = heldOutNote(heldOut.series);
     drawCurves(this.heldOut, heldOut.series, { share: true, what: "held-out pass@1", empty: "No evaluation yet.", against: heldOut.against });
     drawCurves(this.reward, reward.series, { what: "local reward", empty: "No round yet.", against: reward.against });
     this.tasks.element.hidden = this.other.element.hidden = summary.kind === "swarm"; // it has neither
