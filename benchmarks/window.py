@@ -32,11 +32,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shoal.runs.folder import CONFIG, METRICS
-from shoal.runs.tables import LEARNED, LEARNED_SCHEMA, PART_BYTES, ROLLOUTS, SCHEMA
+from shoal.runs.tables import (
+    LEARNED,
+    LEARNED_SCHEMA,
+    PART_BYTES,
+    ROLLOUTS,
+    SCHEMA,
+    TRANSCRIPT_SCHEMA,
+    TRANSCRIPTS,
+)
 
 NODES, COMPLETIONS, GROUP, TAKEN = 8, 64, 8, 4
 TASKS = ["chain_sum", "gcd", "lcm", "count_bits", "simple_equations"]
 NEEDLE = "qqneedleqq"
+EVERY = 20
+"""Rounds between evaluations."""
 SERVER = """
 import socket, sys, uvicorn
 from pathlib import Path
@@ -77,6 +87,7 @@ def make_run(folder: Path, rounds: int, words: int) -> None:
             "finish_reason": random.choice(["stop", "length"], count, p=[0.9, 0.1]).tolist(),
             "reward": random.choice([0.0, 0.5, 1.0], count, p=[0.5, 0.1, 0.4]).tolist(),
             "live": [bool(group % 3) for group in groups],
+            "answer": [str(group % 10) for group in groups],
         }
         block.append(pa.table(columns, schema=SCHEMA))
         if sum(table.nbytes for table in block) > PART_BYTES or round == rounds:
@@ -84,6 +95,7 @@ def make_run(folder: Path, rounds: int, words: int) -> None:
             pq.write_table(pa.concat_tables(block), path, compression="zstd")
             block, start = [], round + 1
     _write_learned(folder, rounds, random)
+    _write_transcripts(folder, rounds, nodes)
     _write_metrics(folder, rounds, nodes, random)
     (folder / CONFIG).write_text("seed = 0\n")
 
@@ -107,9 +119,29 @@ def _write_learned(folder: Path, rounds: int, random: np.random.Generator) -> No
         "live": [True] * count,
         "mean_reward": random.random(count),
         "foreign": [True] * count,
+        "gradient_share": [1 / TAKEN] * count,
+        "gated_share": [None] * count,
     }
     table = pa.table(columns, schema=LEARNED_SCHEMA)
     pq.write_table(table, folder / LEARNED / "from-round-000001.parquet", compression="zstd")
+
+
+def _write_transcripts(folder: Path, rounds: int, nodes: list[str]) -> None:
+    """Eight questions of each node in each evaluation."""
+    places = [(round, node, at) for round in range(0, rounds + 1, EVERY) for node in nodes for at in range(8)]
+    columns = {
+        "round": [round for round, _, _ in places],
+        "node": [node for _, node, _ in places],
+        "task": [TASKS[at % len(TASKS)] for _, _, at in places],
+        "question": [f"question {at} of eight" for _, _, at in places],
+        "completion": [f"answer {round * at % 7}" for round, _, at in places],
+        "finish_reason": ["stop"] * len(places),
+        "reward": [float(round > 200 * at) for round, _, at in places],
+        "answer": [str(at) for _, _, at in places],
+    }
+    table = pa.table(columns, schema=TRANSCRIPT_SCHEMA)
+    (folder / TRANSCRIPTS).mkdir()
+    pq.write_table(table, folder / TRANSCRIPTS / "from-round-000000.parquet", compression="zstd")
 
 
 def _write_metrics(folder: Path, rounds: int, nodes: list[str], random: np.random.Generator) -> None:
@@ -128,8 +160,10 @@ def _write_metrics(folder: Path, rounds: int, nodes: list[str], random: np.rando
             for at, node in enumerate(nodes):
                 share = 0.1 + 0.7 * (1 - np.exp(-round / (rounds / 4 + 30 * at)))
                 row: dict[str, Any] = {"round": round, "node": node, "time": 1.8e9 + round}
-                if round % 20 == 0:
-                    row |= {"eval/pass@1": share} | {f"eval/pass@1/{task}": share for task in TASKS}
+                if round % EVERY == 0:
+                    row |= {"eval/pass@1": share, "eval/blind": 0.1, "eval/shuffled": share / 4} | {
+                        f"eval/pass@1/{task}": share for task in TASKS
+                    }
                 if round:
                     row |= {"reward/local": share + random.normal(0, 0.05)}
                     row |= dict(zip(names, random.random(len(names)).tolist(), strict=True))
@@ -160,7 +194,7 @@ def paint(folder: Path, times: int) -> dict[str, list[float]]:
     """ms from asking for the page to its first paint and to its first drawn curves, with a new server each time."""
     from playwright.sync_api import sync_playwright
 
-    got: dict[str, list[float]] = {"first paint": [], "figures there": [], "curves drawn": []}
+    got: dict[str, list[float]] = {"first paint": [], "figures there": [], "story told": [], "curves drawn": []}
     with sync_playwright() as playwright:
         flags = ["--no-sandbox"] if os.geteuid() == 0 else []
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=flags)
@@ -170,6 +204,8 @@ def paint(folder: Path, times: int) -> dict[str, list[float]]:
                 page.goto(address, wait_until="commit")
                 page.wait_for_selector("#figures .figure:nth-child(2)")
                 got["figures there"].append(page.evaluate("performance.now()"))
+                page.wait_for_selector(".story .course")
+                got["story told"].append(page.evaluate("performance.now()"))
                 page.wait_for_selector(".chart[data-drawn]")
                 got["curves drawn"].append(page.evaluate("performance.now()"))
                 entry = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
@@ -214,8 +250,10 @@ def explore(folder: Path, times: int) -> dict[str, list[float]]:
             ("summary", "summary"),
             ("curves", "curve"),
             ("graph", "graph"),
+            ("what a node learned", "story"),
         ):
             given = {"rollout": {"part": page["part"], "row": page["row"]}, "curve": {"metric": "reward/local"}}
+            given["story"] = {"node": "node-3"}
             took = []
             for _ in range(times):
                 began = time.perf_counter()
@@ -228,10 +266,10 @@ def explore(folder: Path, times: int) -> dict[str, list[float]]:
 def _whole(base: str, query: dict[str, Any]) -> list[Any]:
     """A page's rows, over as many answers as the server makes of it."""
     page = _ask(base + "rollouts", query)
-    rows = page["rows"]
-    while page["next"] and len(rows) < 50:
+    rows = page["rollouts"]
+    while page["next"] and len(rows) < 20:
         page = _ask(base + "rollouts", query | {"after": page["next"]})
-        rows += page["rows"]
+        rows += page["rollouts"]
     return list(rows)
 
 

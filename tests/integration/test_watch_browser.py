@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -20,7 +21,7 @@ from test_network import until
 from test_watch_judge import KEYS, Book
 from test_watch_judge import fill as fill_book
 from test_watch_swarm import ADA, BOB, said
-from watched import HOSTILE, hostile_run, metric, small_run
+from watched import HOSTILE, STATUS, hostile_names, hostile_run, lesson, metric, small_run, told_run, write_run
 
 pytest.importorskip("playwright", reason="pip install playwright")
 
@@ -95,7 +96,7 @@ def opened(browser: Browser, address: str, **options: Any) -> Iterator[Page]:
     page.goto(address)
     yield page
     context.close()
-    assert not [url for url in asked if not url.startswith((address.partition("?")[0], "data:"))]
+    assert not [url for url in asked if not url.startswith((re.split("[?#]", address)[0], "data:"))]
     assert not wrong
 
 
@@ -106,16 +107,17 @@ def go(page: Page, view: str) -> None:
 
 def test_filters_search_and_a_rollout_by_keyboard_alone(browser: Browser, tmp_path: Path) -> None:
     with served(small_run(tmp_path / "run")) as address, opened(browser, address) as page:
+        go(page, "progress")
         expect(page.locator("#progress table").first).to_contain_text("ada")
         page.wait_for_selector("#progress .chart[data-drawn]")
         assert "held-out pass@1" in (page.locator("#progress .chart").first.get_attribute("aria-label") or "")
         go(page, "rollouts")
-        rows = page.locator(".results tbody tr")
-        expect(rows).to_have_count(24)
-        page.select_option("select[name=node]", "ada")
+        rows = page.locator(".rollouts > li")
         expect(rows).to_have_count(12)
+        page.select_option("select[name=node]", "ada")
+        expect(rows).to_have_count(6)
         page.select_option("select[name=learner]", "*")
-        expect(rows).to_have_count(10)
+        expect(rows).to_have_count(5)
         page.evaluate("document.activeElement.blur()")
         page.keyboard.press("/")
         page.keyboard.type("3 OR NOT")
@@ -130,11 +132,103 @@ def test_filters_search_and_a_rollout_by_keyboard_alone(browser: Browser, tmp_pa
         assert page.evaluate("document.activeElement.textContent") == "What is it?"
 
 
+def test_it_opens_on_what_was_learned(browser: Browser, tmp_path: Path) -> None:
+    with served(told_run(tmp_path / "run")) as address, opened(browser, address) as page:
+        story = page.locator("#learned .story")
+        expect(story.locator(".ask")).to_have_text("gcd of 12, 18?")
+        expect(story.locator(".turn")).to_contain_text("right for the first time")
+        expect(story.locator(".between")).to_contain_text("1 of its own, 1 of bob")
+        page.keyboard.press("Tab")
+        page.locator(".asked", has_text="gcd of 12, 30?").focus()
+        page.keyboard.press("Enter")
+        expect(story).to_contain_text("Not right yet, in 4 evaluations")
+        expect(page.locator(".asked[aria-pressed=true]")).to_contain_text("gcd of 12, 30?")
+        assert page.evaluate("document.activeElement.ariaPressed") == "true"
+        with opened(browser, page.url) as sent:  # to somebody
+            expect(sent.locator("#learned .story .ask")).to_have_text("gcd of 12, 30?")
+        page.locator(".asked", has_text="gcd of 12, 18?").click()
+        page.locator(".between a").click()
+        expect(page.locator("dialog .answer")).to_have_count(2)
+        expect(page.locator("dialog")).to_contain_text("Right answer: 6")
+
+
+def test_filters_and_an_open_rollout_stand_in_the_address(browser: Browser, tmp_path: Path) -> None:
+    with served(small_run(tmp_path / "run")) as address, opened(browser, address) as page:
+        go(page, "rollouts")
+        page.select_option("select[name=node]", "bob")
+        page.fill("input[name=text]", "says 4 or")
+        rows = page.locator(".rollouts > li")
+        expect(rows).to_have_count(1)
+        expect(page).to_have_url(re.compile("text=says"))
+        rows.locator("button").click()
+        expect(page.locator("dialog .answer")).to_have_count(2)
+        with opened(browser, page.url) as sent:
+            expect(sent.locator("dialog .answer")).to_have_count(2)
+            sent.keyboard.press("Escape")
+            expect(sent.locator(".rollouts > li")).to_have_count(1)
+            assert sent.input_value("input[name=text]") == "says 4 or"
+            go(sent, "progress")
+            go(sent, "rollouts")  # which keeps its filters
+            assert sent.input_value("select[name=node]") == "bob"
+            sent.fill("input[name=text]", "that is nowhere")
+            sent.locator("button", has_text="Clear the filters").click()
+            expect(sent.locator(".rollouts > li")).to_have_count(12)
+
+
+def test_what_differs_between_two_runs(browser: Browser, tmp_path: Path) -> None:
+    one, other = small_run(tmp_path / "one"), small_run(tmp_path / "other")
+    (other / "config.toml").write_text("seed = 7\nrounds = 3\n")
+    with served(one, other) as address, opened(browser, address) as page:
+        page.select_option("#run", page.locator("#run option", has_text="one").get_attribute("value"))
+        go(page, "settings")
+        rows = page.locator("#settings tbody tr")
+        expect(rows).to_have_count(1)
+        page.locator("#settings summary").click()
+        page.get_by_role("checkbox", name="other").check()
+        expect(rows).to_have_count(2)
+        expect(rows.first).to_contain_text("seed07")
+
+
+def test_empty_runs_say_what_to_do(browser: Browser, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    (run / "swarm.json").write_text(json.dumps(STATUS))
+    with served(run) as address, opened(browser, address) as page:
+        expect(page.locator("#learned")).to_contain_text("The first one appears here as soon as it comes")
+        for view, words in (
+            ("progress", "No node has finished a round yet"),
+            ("swarm", "Nobody has joined yet. On another machine: shoal join HOST:PORT --swarm reef"),
+            ("rollouts", "the first ones come with round 1"),
+            ("machine", "No node has finished a round yet"),
+        ):
+            go(page, view)
+            expect(page.locator(f"#{view}")).to_contain_text(words)
+
+
+def test_a_silent_swarm_says_so(browser: Browser) -> None:
+    swarm = SwarmSource("reef", TransportOptions(lan=False))
+    with closing(swarm), serving(Sources([swarm])) as address, opened(browser, address) as page:
+        expect(page.locator("#progress .board")).to_contain_text("Nobody has said anything yet")
+        go(page, "swarm")
+        expect(page.locator("#swarm")).to_contain_text("Nobody has said whom it learned from yet")
+
+
+def test_people_and_judges_have_shapes_of_their_own(browser: Browser, tmp_path: Path) -> None:
+    learned = {2: [lesson("ada", maker, 1) for maker in ("bob", "eve")]}
+    run = write_run(tmp_path / "run", [metric(1, "ada", **{"judge/pass@1": 0.5})], {}, learned)
+    peer = {"id": "ab", "admitted": 1, "refused": {}, "weight": 1.0, "muted": 0.0, "last": 1e9}
+    peers = [peer | {"name": "bob", "kind": "human"}, peer | {"name": "eve"}]
+    (run / "swarm.json").write_text(json.dumps(STATUS | {"admission": {"admitted": 2, "refused": {}, "peers": peers}}))
+    with served(run) as address, opened(browser, address) as page:
+        go(page, "swarm")
+        expect(page.locator("#swarm")).to_contain_text("● a node that learns · ▲ a person · ■ a judge")
+
+
 def test_it_moves_with_a_run_and_is_not_loaded_again(browser: Browser, tmp_path: Path) -> None:
     run = small_run(tmp_path / "run")
     with served(run) as address, opened(browser, address) as page:
-        first = page.locator("#figures .figure b").first
+        first = page.locator("#figures .figure", has_text="rounds").locator("b")
         expect(first).to_have_text("7")
+        go(page, "progress")
         page.evaluate("window.same = true")
         with RunFolder.open(run) as folder:
             folder.log([metric(8, "ada"), metric(8, "eve")])
@@ -152,8 +246,9 @@ def test_a_live_run_of_two_nodes(browser: Browser, tmp_path: Path) -> None:
             while not (run / "metrics.jsonl").exists() and time.monotonic() < end:
                 time.sleep(0.5)
             with served(tmp_path / "runs") as address, opened(browser, address) as page:
-                round = page.locator("#figures .figure b").first
+                round = page.locator("#figures .figure", has_text="of 200 rounds").locator("b")
                 expect(round).not_to_have_text("…")
+                go(page, "progress")
                 page.evaluate("window.same = true")
                 seen: set[str] = set()
                 end = time.monotonic() + 90
@@ -170,15 +265,19 @@ def test_a_live_run_of_two_nodes(browser: Browser, tmp_path: Path) -> None:
 def test_texts_of_strangers_are_escaped(browser: Browser, tmp_path: Path) -> None:
     run = hostile_run(tmp_path / "run")
     with served(run) as address, opened(browser, address) as page:
-        page.wait_for_selector("#progress .chart[data-drawn]")
-        for summary in page.locator("#progress .card details summary").all():
-            summary.click()
-        for view in ("swarm", "machine", "rollouts"):
+        page.wait_for_selector("#learned .chart[data-drawn]")
+        page.select_option("#learned select >> nth=0", index=sorted(hostile_names()).index(hostile_names()[0]))
+        questions = page.locator(".asked")
+        expect(questions).to_have_count(len(HOSTILE))
+        for at in range(len(HOSTILE)):
+            questions.nth(at).click()
+            expect(questions.nth(at)).to_have_attribute("aria-pressed", "true")
+        for view in ("progress", "swarm", "machine", "settings", "rollouts"):
             go(page, view)
             page.wait_for_timeout(1500)
-            for summary in page.locator(f"#{view} .card details summary").all():
+            for summary in page.locator(f"#{view} .card details summary:visible").all():
                 summary.click()
-        rows = page.locator(".results tbody tr")
+        rows = page.locator(".rollouts > li")
         expect(rows).to_have_count(len(HOSTILE))
         for at in range(len(HOSTILE)):
             rows.nth(at).locator("button").click()
@@ -203,7 +302,7 @@ def test_the_browser_itself_refuses_markup(browser: Browser, tmp_path: Path) -> 
     with served(small_run(tmp_path / "run")) as address:
         page = browser.new_page()
         page.goto(address)
-        page.wait_for_selector("#progress .chart[data-drawn]", timeout=PATIENCE)
+        page.wait_for_selector("#learned .chart[data-drawn]", timeout=PATIENCE)
         for code in (
             "document.body.innerHTML = '<b>x</b>'",
             "Object.assign(document.createElement('script'), {textContent: 'x = 1'})",
@@ -217,11 +316,17 @@ def test_the_browser_itself_refuses_markup(browser: Browser, tmp_path: Path) -> 
 def test_a_phone_shows_all_without_scrolling_sideways(browser: Browser, tmp_path: Path) -> None:
     phone = {"viewport": {"width": 360, "height": 740}, "color_scheme": "dark", "has_touch": True}
     with served(small_run(tmp_path / "run")) as address, opened(browser, address, **phone) as page:
-        page.wait_for_selector("#progress .chart[data-drawn]")
-        for view in ("progress", "swarm", "rollouts", "machine"):
+        page.wait_for_selector("#learned .chart[data-drawn]")
+        for view in ("learned", "progress", "swarm", "rollouts", "machine", "settings"):
             go(page, view)
             page.wait_for_timeout(800)
             until(lambda: fits(page))
+        go(page, "progress")
+        expect(page.locator("#progress .board td").last).to_be_visible()
+        whole = (
+            "[...document.querySelectorAll('#progress .board td')].every((e) => e.getBoundingClientRect().right < 360)"
+        )
+        assert page.evaluate(whole)
         dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
         page.click("#theme")
         expect(page.locator("#theme")).to_have_text("Theme: light")
@@ -229,10 +334,10 @@ def test_a_phone_shows_all_without_scrolling_sideways(browser: Browser, tmp_path
 
 
 def test_everything_has_a_name_for_screen_readers(browser: Browser, tmp_path: Path) -> None:
-    with served(small_run(tmp_path / "run")) as address, opened(browser, address) as page:
-        page.wait_for_selector("#progress .chart[data-drawn]")
+    with served(told_run(tmp_path / "run")) as address, opened(browser, address) as page:
+        expect(page.locator("#learned .story .ask")).to_be_visible()
         go(page, "rollouts")
-        expect(page.locator(".results tbody tr")).to_have_count(24)
+        expect(page.locator(".rollouts > li")).to_have_count(1)
         nameless = page.evaluate(
             """() => [...document.querySelectorAll("button, a, select, input, [role=region], [role=img], nav, section")]
                 .filter((e) => !(e.ariaLabel || e.textContent.trim() || e.labels?.[0]?.textContent.trim()))
@@ -252,7 +357,7 @@ def test_the_token_lets_in(browser: Browser, tmp_path: Path) -> None:
         assert page.url.endswith("/enter")
         page.fill("#token", TOKEN)
         page.keyboard.press("Enter")
-        expect(page.locator("#figures .figure b").first).to_have_text("7")
+        expect(page.locator("#figures .figure", has_text="rounds").locator("b")).to_have_text("7")
         assert page.url.partition("#")[0] == address
 
 
@@ -281,7 +386,7 @@ def test_a_judge_and_what_strangers_call_their_models(browser: Browser, tmp_path
             expect(page.locator("#judge table").first).to_contain_text(judge.summary()["board"][0]["node"])
             until(lambda: page.locator("#judge .chart[data-drawn]").count() == 4)
             assert views_of(page) == ["Judge"]
-            for summary in page.locator("#judge .card details summary").all():
+            for summary in page.locator("#judge .card details summary:visible").all():
                 summary.click()
             page.select_option("#judge select >> nth=0", "node")
             expect(page.locator("#judge .chart").nth(1)).to_have_attribute("aria-label", re.compile(name_of(KEYS[0])))
@@ -310,4 +415,4 @@ def test_a_live_swarm_and_what_strangers_say(browser: Browser, tmp_path: Path) -
             expect(page.locator("#figures .figure b").nth(3)).to_have_text("3")
             page.select_option("#run", index=1)
             expect(page.locator("#about")).not_to_be_visible()
-            assert views_of(page) == ["Progress", "Swarm", "Rollouts", "Machine"]
+            assert views_of(page) == ["Learned", "Progress", "Swarm", "Rollouts", "Machine", "Settings"]

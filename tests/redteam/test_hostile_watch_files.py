@@ -185,7 +185,7 @@ def test_one_run_stops_no_other_and_takes_bounded_memory(tmp_path: Path, attack:
         began = time.monotonic()
         status, summary = page.get(f"/{ids['honest']}/summary")
         assert (status, len(summary["nodes"]), summary["trouble"]) == (200, 2, "")
-        assert page.get(f"/{ids['honest']}/rollouts?text=says")[1]["rows"]
+        assert page.get(f"/{ids['honest']}/rollouts?text=says")[1]["rollouts"]
         took = time.monotonic() - began
         for each in asking:
             each.join(120)

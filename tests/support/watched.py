@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.runs.folder import RunFolder
-from shoal.runs.tables import LEARNED, ROLLOUTS
+from shoal.runs.tables import LEARNED, ROLLOUTS, TRANSCRIPTS
 
 HOSTILE = [
     "<script>window.hacked=1</script>",
@@ -78,12 +78,19 @@ def lesson(node: str, maker: str, made: int, **more: Any) -> dict[str, Any]:
     return row | {"gradient_share": 0.25, "gated_share": None} | more
 
 
+def told(node: str, question: str, text: str, reward: float, **more: Any) -> dict[str, Any]:
+    """An answer to a held-out question."""
+    row = {"node": node, "task": "gcd", "question": question, "completion": text, "finish_reason": "stop"}
+    return row | {"reward": reward, "answer": "6"} | more
+
+
 def write_run(
     path: Path,
     metrics: Iterable[Mapping[str, Any]] = (),
     rollouts: Mapping[int, list[dict[str, Any]]] | None = None,
     learned: Mapping[int, list[dict[str, Any]]] | None = None,
     parts: int = 1000,
+    transcripts: Mapping[int, list[dict[str, Any]]] | None = None,
 ) -> Path:
     """The folder of a run; of its rollouts `parts` rounds lie in a part."""
     with RunFolder.create(path, "seed = 0\n") as folder:
@@ -94,8 +101,9 @@ def write_run(
                     table.close_file()
             folder.save(ROLLOUTS, round, rows)
             folder.flush()
-        for round, rows in (learned or {}).items():
-            folder.save(LEARNED, round, rows)
+        for table, kept in ((LEARNED, learned), (TRANSCRIPTS, transcripts)):
+            for round, rows in (kept or {}).items():
+                folder.save(table, round, rows)
         folder.flush()
     return path
 
@@ -119,9 +127,34 @@ def small_run(path: Path) -> Path:
     return write_run(path, metrics, rollouts, learned, parts=2)
 
 
+ASKED = {"gcd of 12, 18?": [0.0, 0.0, 1.0, 1.0], "gcd of 6, 18?": [1.0] * 4, "gcd of 12, 30?": [0.0] * 4}
+"""Questions of `told_run` and whether the answers of four evaluations were right."""
+
+
+def told_run(path: Path) -> Path:
+    """Ada is asked in rounds 0, 10, 20 and 30. She learns from herself and from bob."""
+    transcripts = {
+        10 * at: [told("ada", question, "6" if marks[at] else "7", marks[at]) for question, marks in ASKED.items()]
+        for at in range(4)
+    }
+    learned = {
+        9: [lesson("ada", "eve", 8, mean_reward=1.0)],
+        12: [lesson("ada", "ada", 12), lesson("ada", "bob", 11, task="lcm")],
+        19: [lesson("ada", "bob", 18), lesson("ada", "eve", 3, live=False), lesson("bob", "eve", 18)],
+        21: [lesson("ada", "eve", 20)],
+    }
+    rollouts = {18: [completion("bob", text, reward=reward, answer="6") for text, reward in (("7", 0.0), ("6", 1.0))]}
+    return write_run(path, [metric(0, "ada")], rollouts, learned, transcripts=transcripts)
+
+
+def hostile_names() -> list[str]:
+    """The names in `hostile_run`."""
+    return [text[:150].replace("\x00", "") + str(at) for at, text in enumerate(HOSTILE)]
+
+
 def hostile_run(path: Path) -> Path:
     """All of `HOSTILE` as names of nodes and tasks, keys, questions and completions, and in a swarm's status."""
-    names = [text[:150].replace("\x00", "") + str(at) for at, text in enumerate(HOSTILE)]
+    names = hostile_names()
     metrics = [
         metric(round, name, **{"eval/pass@1": 0.5, f"eval/pass@1/{name}": 0.5, name: 1.0}) | {"gradient/external": 0.5}
         for round in range(3)
@@ -132,7 +165,10 @@ def hostile_run(path: Path) -> Path:
         for at, (name, text) in enumerate(zip(names, HOSTILE, strict=True))
     ]
     learned = [lesson(name, names[(at + 1) % len(names)], 1, task=name, config=name) for at, name in enumerate(names)]
-    write_run(path, metrics, {1: rows}, {2: learned})
+    asked = [told(names[0], text, text, 0.5, task=name, answer=text) for name, text in zip(names, HOSTILE, strict=True)]
+    write_run(
+        path, metrics, {1: rows}, {2: learned}, transcripts={0: asked, 2: [{**row, "reward": 1.0} for row in asked]}
+    )
     peers = [
         {"name": text[:500], "id": text[:500], "admitted": 1, "refused": {text[:500]: 2}}
         | {"weight": 1.0, "muted": 1.0, "last": 1e9}

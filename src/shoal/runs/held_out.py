@@ -95,4 +95,4 @@ class HeldOut:
         figures = {"eval/by": BY_SELF, "eval/pass@1": result.pass_at(1).value, "eval/blind": nodes.blind}
         figures["eval/shuffled"] = over_all(shuffled(result, nodes.verifier), {t: len(c) for t, c in asked.items()})
         figures["eval/questions"] = sum(map(len, asked.values()))
-        return figures | by_task, transcript_rows(node.name, result, chosen(nodes.held_out))
+        return figures | by_task, transcript_rows(node.name, result, chosen(nodes.held_out), nodes.tasks.answer)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 from shoal.node import Node, RoundResult
 from shoal.protocols import CountsCost
-from shoal.rollout import FinishReason, Scored
+from shoal.rollout import FinishReason, QuestionId, Scored
 
 DIGITS = 4
 """Of figures made of sampled log-probabilities. These repeat to about eight digits in another process, and the same
@@ -67,8 +67,9 @@ def live_in_pool(node: Node) -> int:
     return sum(scored.usable for scored in node.pool.candidates())
 
 
-def rollout_rows(result: RoundResult) -> list[dict[str, Any]]:
-    """A row for each of a node's own completions, with its reward."""
+def rollout_rows(result: RoundResult, right: Callable[[QuestionId], str | None]) -> list[dict[str, Any]]:
+    """A row for each of a node's own completions, with its reward. `right`: gives a right answer, or None."""
+    known = {scored.question.id: right(scored.question.id) for scored in result.local}
     return [
         {
             "node": scored.rollout.node,
@@ -82,6 +83,7 @@ def rollout_rows(result: RoundResult) -> list[dict[str, Any]]:
             "finish_reason": completion.finish_reason.value,
             "reward": reward,
             "live": scored.live,
+            "answer": known[scored.question.id],
         }
         for scored in result.local
         for completion, reward in zip(scored.rollout.completions, scored.rewards, strict=True)

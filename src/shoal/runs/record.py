@@ -66,7 +66,8 @@ class Record:
         round = self.nodes.round
         if self.folder is not None:
             self.folder.log(rows)
-            self.folder.save(ROLLOUTS, round, [row for result in results for row in rollout_rows(result)])
+            right = self.nodes.tasks.answer
+            self.folder.save(ROLLOUTS, round, [row for each in results for row in rollout_rows(each, right)])
             learned = [row for pair in zip(self.nodes, results, strict=False) for row in learned_rows(*pair)]
             self.folder.save(LEARNED, round, learned)
             if self.nodes.member and self.nodes.member.tell:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -44,6 +44,8 @@ class Peer(msgspec.Struct):
     last: Number
     muted: Number
     refused: dict[str, Count]
+    kind: Literal["model", "human", "program"] = "model"
+    """What answers there, by its own word."""
 
 
 class Admitted(msgspec.Struct):

@@ -27,9 +27,9 @@ def _columns(text: str) -> pa.Schema:
 
 SCHEMA = _columns(
     "round:int64 node:string task:string version:string config:string seed:int64 index:int64 question:string "
-    "completion:string finish_reason:string reward:double live:bool"
+    "completion:string finish_reason:string reward:double live:bool answer:string"
 )
-"""The columns of the rollouts: a row for each completion."""
+"""The columns of the rollouts: a row for each completion. `answer`: a right one, null where the task names none."""
 LEARNED_SCHEMA = _columns(
     "round:int64 node:string maker:string made:int64 slot:int64 task:string config:string seed:int64 index:int64 "
     "live:bool mean_reward:double foreign:bool gradient_share:double gated_share:double"
@@ -37,9 +37,12 @@ LEARNED_SCHEMA = _columns(
 """The columns of what was learned from: a row for each rollout. `made`: the maker's round. `mean_reward`: by the
 learner's own verifier. For the shares see `metrics.learned_rows`."""
 TRANSCRIPT_SCHEMA = _columns(
-    "round:int64 node:string task:string question:string completion:string finish_reason:string reward:double"
+    "round:int64 node:string task:string question:string completion:string finish_reason:string reward:double "
+    "answer:string"
 )
 """The columns of the transcripts: a row for each kept question in each evaluation (`runs.transcripts`)."""
+LATER = frozenset({"answer"})
+"""Columns that tables of older runs do not have, and that rows may leave out."""
 TABLES = {ROLLOUTS: SCHEMA, LEARNED: LEARNED_SCHEMA, TRANSCRIPTS: TRANSCRIPT_SCHEMA}
 
 
@@ -58,7 +61,8 @@ class Table:
             return
         if not self._open:
             self._start = round
-        columns = {name: [json_safe(row[name]) for row in rows] for name in self.schema.names if name != "round"}
+        full: list[dict[str, Any]] = [{**dict.fromkeys(LATER), **row} for row in rows]
+        columns = {name: [json_safe(row[name]) for row in full] for name in self.schema.names if name != "round"}
         self._open.append(pa.table({"round": [round] * len(rows)} | columns, schema=self.schema))
 
     def write(self) -> None:

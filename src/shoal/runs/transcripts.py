@@ -1,7 +1,7 @@
 """Before and after: what a model answered to the same few held-out questions in each evaluation.
 
     kept = chosen({"gcd": [...], "lcm": [...]})           # at most three questions of a task, eight in all
-    rows = transcript_rows("node-1", evaluation, kept)    # for `transcripts.parquet`
+    rows = transcript_rows("node-1", evaluation, kept, tasks.answer)    # for `transcripts.parquet`
     for pair in pairs(folder, "node-1"):
         print(pair.question, pair.before.completion, pair.after.completion)
 
@@ -11,7 +11,7 @@ are answered. Texts are a model's and may come from a stranger's folder: show th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,13 @@ import pyarrow.parquet as pq
 
 from shoal.errors import UserError
 from shoal.evaluation.pass_at_k import Evaluation
-from shoal.runs.tables import TRANSCRIPT_SCHEMA, TRANSCRIPTS
+from shoal.rollout import QuestionId
+from shoal.runs.tables import LATER, TRANSCRIPT_SCHEMA, TRANSCRIPTS
 from shoal.untrusted import open_regular, printable
 
 PER_TASK, ALL = 3, 8
 """Questions that are kept, at most."""
+NEEDED = pa.schema([field for field in TRANSCRIPT_SCHEMA if field.name not in LATER])
 
 Place = tuple[str, int]
 """A task, and which of its held-out questions."""
@@ -60,8 +62,11 @@ def chosen(held_out: Mapping[str, Sequence[Any]]) -> list[Place]:
     return sorted(places[:ALL], key=lambda place: (list(held_out).index(place[0]), place[1]))
 
 
-def transcript_rows(node: str, evaluation: Evaluation, kept: Sequence[Place]) -> list[dict[str, Any]]:
-    """A row for each kept question: the first of its answers. None for a question that an endpoint did not answer."""
+def transcript_rows(
+    node: str, evaluation: Evaluation, kept: Sequence[Place], right: Callable[[QuestionId], str | None]
+) -> list[dict[str, Any]]:
+    """A row for each kept question: the first of its answers, and the `right` one where that is known. No row for a
+    question that an endpoint did not answer."""
     found = ((task, evaluation.asked[task][at]) for task, at in kept)
     return [
         {
@@ -71,6 +76,7 @@ def transcript_rows(node: str, evaluation: Evaluation, kept: Sequence[Place]) ->
             "completion": asked.answers[0].text,
             "finish_reason": asked.answers[0].finish_reason.value,
             "reward": asked.rewards[0],
+            "answer": right(asked.question.id),
         }
         for task, asked in found
         if asked.answers
@@ -84,7 +90,7 @@ def pairs(run: Path, node: str) -> list[Pair]:
     for part in sorted((run / TRANSCRIPTS).glob("*.parquet")):
         try:
             with open_regular(part) as file:
-                table = pq.read_table(file).select(TRANSCRIPT_SCHEMA.names).cast(TRANSCRIPT_SCHEMA)
+                table = pq.read_table(file).select(NEEDED.names).cast(NEEDED)
         except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
             raise UserError(f"cannot read {part}: {printable(str(error), 200)}") from error
         rows += (row for row in table.to_pylist() if row["node"] == node and None not in row.values())

@@ -199,6 +199,7 @@ class Admission:
                 {
                     "name": name_of(key),
                     "id": key.hex(),
+                    "kind": peer.kind,
                     "known": peer.known,
                     "admitted": peer.admitted,
                     "refused": dict(peer.refused),
@@ -230,6 +231,7 @@ class Admission:
             peer = self.peers.get(statement.key, now)
             self._check_rights(peer, statement, now)
             peer.came(rollout.round, rollout.slot, now)
+            peer.kind = statement.kind
         return Claim(rollout, statement.key, peer)
 
     def _check_rights(self, peer: Peer, statement: Statement, now: float) -> None:

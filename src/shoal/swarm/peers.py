@@ -7,6 +7,7 @@ from typing import Any
 
 from shoal.swarm.admission_limits import AdmissionLimits
 from shoal.swarm.limits import Bucket
+from shoal.swarm.wire import Kind
 
 PERIOD = 600.0  # seconds; however much a key sends within a period, it counts once towards being known
 KNOWN = 12  # periods with a useful rollout after which a key is known: two hours at least
@@ -46,6 +47,8 @@ class Peer:
         self._limits = limits
         self.bucket = Bucket(limits.peer_rate, 4 * limits.peer_rate, now)
         self.seen = SeenRounds(ROUNDS)
+        self.kind: Kind = "model"
+        """What answers there, by its own word."""
         self.latest: int | None = None
         """Its newest round."""
         self.last = now

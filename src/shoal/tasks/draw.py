@@ -22,7 +22,7 @@ from shoal.rollout import Message, Question, QuestionId, canonical, hash_of, see
 from shoal.tasks.examples import worked_examples
 from shoal.tasks.ladders import create_levels
 from shoal.tasks.suites import specs_of
-from shoal.tasks.task import MAX_INDEX, Bounded, Split, Task, Verifiable
+from shoal.tasks.task import MAX_INDEX, Answered, Bounded, Split, Task, Verifiable
 
 HELD_OUT = 0.2
 """The share of all questions, by a hash of their text, that is never trained on. All nodes hold out the same ones."""
@@ -148,6 +148,11 @@ class Tasks:
         """The task that made a question, with its specification. Raises `UnknownQuestion` if it is none of these."""
         source = self._source(identity)
         return source.task, source.spec
+
+    def answer(self, identity: QuestionId) -> str | None:
+        """A right answer to a question of these tasks; None where its task names none."""
+        task, _ = self.lookup(identity)
+        return task.answer(identity) if isinstance(task, Answered) else None
 
     def is_held_out(self, question: Question) -> bool:
         """Whether the question is kept for evaluation. Its text alone decides, so that all nodes and tasks agree: what

@@ -63,7 +63,7 @@ def test_a_node_without_a_learner_contributes_and_takes_nothing(tmp_path: Path) 
     assert [name for name in absent if row[name] is not None] == []
     assert set(round_metrics(bob, bob.learn())) - set(row) == {"loss", "seconds/learn"}
     assert row["completions/missing"] == 0
-    assert len(rollout_rows(result)) == 8
+    assert len(rollout_rows(result, lambda asked: None)) == 8
 
     ada.save(tmp_path / "ada")
     again = make_node("ada", learner=None, policy=Endpoint())

@@ -61,7 +61,7 @@ def test_rows_are_own_completions_with_the_columns_of_the_folder() -> None:
     ada.act()
     result = ada.learn()
     assert result.foreign
-    rows = rollout_rows(result)
+    rows = rollout_rows(result, lambda asked: f"say {asked.seed}")
     assert len(rows) == 2 * 4
     assert all(list(row) == [name for name in SCHEMA.names if name != "round"] for row in rows)
     first = result.local[0]
@@ -77,8 +77,9 @@ def test_rows_are_own_completions_with_the_columns_of_the_folder() -> None:
         "finish_reason": "length",
         "reward": 0.0,
         "live": True,
+        "answer": f"say {first.question.id.seed}",
     }
-    assert rollout_rows(RoundResult([], [], UpdateResult())) == []
+    assert rollout_rows(RoundResult([], [], UpdateResult()), lambda asked: None) == []
 
 
 def test_more_questions_than_are_learned_from() -> None:

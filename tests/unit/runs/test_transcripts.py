@@ -38,7 +38,8 @@ def test_at_most_three_of_a_task_and_eight_in_all_are_kept() -> None:
 def test_a_question_without_an_answer_is_left_out() -> None:
     answered = Asked(question(5), (Completion.of("4"), Completion.of("5")), (1.0, 0.0))
     result = Evaluation(2, {"t": [1]}, 1, {"t": [Asked(question(10), (), ()), answered]})
-    [kept] = transcript_rows("ada", result, [("t", 0), ("t", 1)])
+    [kept] = transcript_rows("ada", result, [("t", 0), ("t", 1)], lambda asked: "4")
+    assert kept["answer"] == "4"
     assert (kept["question"], kept["completion"], kept["reward"]) == ("say 0 5", "4", 1.0)
 
 

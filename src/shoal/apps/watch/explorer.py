@@ -1,7 +1,7 @@
-"""Completions of a run: a page at a time, the newest first; a rollout whole; long texts in pieces.
+"""Rollouts of a run: a page at a time, the newest first; one whole; long texts in pieces.
 
-A query first finds the places of a page's rows by the few columns that the conditions are about, and then reads the
-texts of these rows alone. A search looks at some parts at a time, from the newest on, and answers after `SLICE` seconds
+A query first finds the rollouts of a page by the few columns that the conditions are about, and then reads the texts of
+these alone. A search looks at some parts at a time, from the newest on, and answers after `SLICE` seconds
 with what it has found and how far it came; the page goes on from there.
 """
 
@@ -20,8 +20,8 @@ SLICE = 0.2
 """Seconds after which a search that has not looked at everything answers."""
 STEPS = (1, 3, 6)
 """Parts that are looked at together: few at first, as the newest often have a page's worth."""
-TOGETHER, LEARNERS = 256, 200
-"""Completions of a rollout, and updates that used it, that are shown."""
+TOGETHER, ANSWERS, LEARNERS = 256, 16, 200
+"""Completions of a rollout, different ones of them in a page, and updates that used it, that are shown."""
 KEY = ("round", "node", "task", "version", "config", "seed", "index")
 
 
@@ -32,10 +32,11 @@ class Explorer:
         self._tables, self._clock = tables, clock
 
     def page(self, query: RolloutQuery) -> Data:
-        """Rows with texts cut; `next`: where to go on, if there is more; `searched`: the round down to which it looked,
-        if it ran out of time."""
+        """Rollouts, each with those of its completions that meet the conditions, equal ones together; `next`: where to
+        go on, if there is more; `searched`: the round down to which it looked, if it ran out of time."""
         parts, lessons = self._tables.parts(ROLLOUTS), self._tables.parts(LEARNED)
         conditions, values = _conditions(query, parquet(lessons.values()) if lessons else None)
+        meets, known = " AND ".join(conditions) or "true", dict(values)
         left = sorted(parts, reverse=True)
         if query.after:
             part, row = map(int, query.after.split("."))
@@ -52,7 +53,8 @@ class Explorer:
             now, left = left[:count], left[count:]
             files = parquet(parts[part] for part in now)
             found += self._tables.rows(
-                f"SELECT part, row FROM {files} r WHERE {where} ORDER BY part DESC, row DESC LIMIT $limit",
+                f"SELECT part, min(row) AS row, max(row) AS top, {_names(KEY)} FROM {files} r WHERE {where} "
+                f"GROUP BY part, {_names(KEY)} ORDER BY part DESC, top DESC LIMIT $limit",
                 values | {"limit": query.limit + 1 - len(found)},
             )
             floor = now[-1]
@@ -64,16 +66,37 @@ class Explorer:
         elif left:
             after = f"{floor}.0"
         return {
-            "rows": self._texts(found, parts),
+            "rollouts": self._shown(found, parts, meets, known),
             "next": after,
             "searched": floor if left and not more else None,
         }
 
+    def _shown(self, found: list[Row], parts: dict[int, Path], meets: str, values: Row) -> list[Data]:
+        """These rollouts as a page shows them, in their order."""
+        if not found:
+            return []
+        files = parquet(parts[part] for part in dict.fromkeys(row["part"] for row in found))
+        low, high = min(row["row"] for row in found) - TOGETHER, max(row["top"] for row in found) + TOGETHER
+        same = " AND ".join(f'r."{name}" IS NOT DISTINCT FROM f."{name}"' for name in ("part", *KEY))
+        near = f"r.row BETWEEN f.row - {TOGETHER} AND f.top + {TOGETHER}"
+        answer = self._tables.column(ROLLOUTS, "answer")
+        rows = self._tables.rows(
+            f"SELECT place, r.row, {_cut('finish_reason')}, reward, ({meets}) AS meets, length(completion) AS length, "
+            f"left(question, {SHOWN}) AS question, left({answer}, {SHOWN}) AS answer, "
+            f"left(completion, {SHOWN}) AS completion FROM {files} r JOIN "
+            f"(SELECT unnest($found, recursive := true)) f ON {same} AND {near} "
+            f"WHERE r.row BETWEEN {low} AND {high} "
+            f"QUALIFY row_number() OVER (PARTITION BY place ORDER BY r.row) <= {TOGETHER} ORDER BY place, r.row",
+            values | {"found": [row | {"place": at} for at, row in enumerate(found)]},
+        )
+        return [_told(one, [row for row in rows if row["place"] == at]) for at, one in enumerate(found)]
+
     def whole(self, query: RowQuery) -> Data:
         """The rollout that has this completion."""
         path = self._path(query.part)
+        answer = self._tables.column(ROLLOUTS, "answer")
         mine = self._tables.rows(
-            f"SELECT {_names(KEY)}, length(question) AS question_length, "
+            f"SELECT {_names(KEY)}, length(question) AS question_length, left({answer}, {WHOLE}) AS answer, "
             f"substr(question, 1, {WHOLE}) AS question FROM {parquet([path])} WHERE row = $row",
             {"row": query.row},
         )
@@ -114,21 +137,6 @@ class Explorer:
             {name: value for name, value in key.items() if name != "version"},
         )
 
-    def _texts(self, found: list[Row], parts: dict[int, Path]) -> list[Row]:
-        """What a page shows of these rows, in their order."""
-        if not found:
-            return []
-        files = parquet(parts[part] for part in dict.fromkeys(row["part"] for row in found))
-        places = ", ".join(f"({row['part']}, {row['row']})" for row in found)
-        low, high = min(row["row"] for row in found), max(row["row"] for row in found)
-        return self._tables.rows(
-            f"SELECT part, row, round, {_cut('node')}, {_cut('task')}, reward, live, {_cut('finish_reason')}, "
-            "length(completion) AS length, "
-            f"substr(question, 1, {SHOWN}) AS question, substr(completion, 1, {SHOWN}) AS completion "
-            f"FROM {files} WHERE (part, row) IN ({places}) AND row BETWEEN {low} AND {high} "
-            "ORDER BY part DESC, row DESC"
-        )
-
     def _path(self, part: int) -> Path:
         try:
             return self._tables.parts(ROLLOUTS)[part]
@@ -136,8 +144,28 @@ class Explorer:
             raise MissingError("there is no such completion") from None
 
 
+def _told(found: Row, rows: list[Row]) -> Data:
+    """A rollout with its completions."""
+    told: Data = {name: (found[name] or "")[:NAME] for name in ("node", "task")} | {"round": found["round"]}
+    told |= {"part": found["part"], "row": found["row"], "question": (rows[0]["question"] or "") if rows else ""}
+    told |= {"answer": rows[0]["answer"] if rows else None, "completions": len(rows)}
+    return told | {"right": sum((row["reward"] or 0) >= 1 for row in rows), "answers": _together(rows)}
+
+
+def _together(rows: list[Row]) -> list[Row]:
+    """Those of a rollout's completions that meet the conditions, the best first, equal ones as one with their number
+    of `times`."""
+    found: dict[tuple[str, float, str], Row] = {}
+    for row in rows:
+        if row["meets"]:
+            key = row["completion"], row["reward"], row["finish_reason"]
+            shown = {name: row[name] for name in ("row", "completion", "reward", "finish_reason", "length")}
+            found.setdefault(key, shown | {"times": 0})["times"] += 1
+    return sorted(found.values(), key=lambda row: (-(row["reward"] or 0), -row["times"]))[:ANSWERS]
+
+
 def _cut(name: str) -> str:
-    return f'left("{name}", {NAME}) AS "{name}"'
+    return f'coalesce(left("{name}", {NAME}), \'\') AS "{name}"'
 
 
 def _names(names: tuple[str, ...]) -> str:
@@ -145,12 +173,12 @@ def _names(names: tuple[str, ...]) -> str:
 
 
 CONDITIONS = {
-    "node": "node = $node",
-    "task": "task = $task",
+    "node": "r.node = $node",
+    "task": "r.task = $task",
     "least": "reward >= $least",
     "most": "reward <= $most",
-    "first": "round >= $first",
-    "last": "round <= $last",
+    "first": "r.round >= $first",
+    "last": "r.round <= $last",
     "live": "live = $live",
     "finish": "finish_reason = $finish",
 }
@@ -162,7 +190,7 @@ def _conditions(query: RolloutQuery, learned: str | None) -> tuple[list[str], di
     values: dict[str, Any] = {name: getattr(query, name) for name in CONDITIONS if getattr(query, name) is not None}
     conditions = [CONDITIONS[name] for name in values]
     if query.text:
-        conditions.append("(contains(lower(completion), lower($text)) OR contains(lower(question), lower($text)))")
+        conditions.append("(contains(lower(completion), lower($text)) OR contains(lower(r.question), lower($text)))")
         values["text"] = query.text
     if query.learner is not None and learned is None:
         conditions.append("false")

@@ -8,32 +8,22 @@ import time
 from pathlib import Path
 from typing import Any
 
+from shoal.apps.watch.exchange import Exchange
 from shoal.apps.watch.explorer import Explorer
 from shoal.apps.watch.files import changed, opened
 from shoal.apps.watch.metrics import Metrics
-from shoal.apps.watch.nodes import node_lines, swarm_state
-from shoal.apps.watch.source import (
-    EDGES,
-    NAME,
-    WHOLE,
-    BusyError,
-    CurveQuery,
-    Data,
-    GraphQuery,
-    Source,
-    TaskQuery,
-    TranscriptQuery,
-)
+from shoal.apps.watch.nodes import node_lines, seconds_left, swarm_state
+from shoal.apps.watch.settings import attack_of, listed, read_settings
+from shoal.apps.watch.source import NAME, BusyError, CurveQuery, Data, Parameters, Source, TaskQuery
+from shoal.apps.watch.story import Story
 from shoal.apps.watch.tables import Row, Tables, parquet
 from shoal.errors import UserError
 from shoal.runs.folder import CONFIG, METRICS, STATUS, WARNINGS
 from shoal.runs.run_warnings import read_warnings
-from shoal.runs.tables import LEARNED, ROLLOUTS, TRANSCRIPTS
-from shoal.runs.transcripts import ALL as KEPT
-from shoal.untrusted import parse_toml
+from shoal.runs.tables import ROLLOUTS, TRANSCRIPTS
 
-MOST_STATUS, MOST_SETTINGS = 1 << 22, 1 << 18
-"""Bytes that are read of the status of a node, and of settings."""
+MOST_STATUS = 1 << 22
+"""Bytes that are read of the status of a node."""
 BY_TASK = "eval/pass@1/"
 
 
@@ -51,6 +41,8 @@ class FolderSource(Source):
         self._tables = Tables(path)
         explorer = Explorer(self._tables)
         self.rollouts, self.rollout, self.text = explorer.page, explorer.whole, explorer.text
+        self._exchange = Exchange(self._tables)
+        self.graph, self.story = self._exchange.graph, Story(self._tables).tell
         self._mark: Any = None
         self._counts: tuple[Any, list[Row], list[Row], str] | None = None
 
@@ -81,19 +73,23 @@ class FolderSource(Source):
         mark = self._tables.mark(ROLLOUTS)
         if self._counts is None or self._counts[0] != mark:
             try:
-                self._counts = (mark, self._count(), self._gradient_shares(), "")
+                self._counts = (mark, self._count(), self._exchange.shares(), "")
             except BusyError as error:
                 self._counts = (mark, [], [], str(error))
         _, counts, shares, trouble = self._counts
+        settings = read_settings(self.path)
+        of_rounds = settings["rounds"] if isinstance(settings.get("rounds"), int) else None
         return {
             **self.brief(),
-            "views": ("progress", "swarm", "rollouts", "machine"),
+            "views": ("learned", "progress", "swarm", "rollouts", "machine", "settings"),
             "rounds": self._metrics.last_round(),
+            "of_rounds": of_rounds,
+            "left": seconds_left(self._metrics, of_rounds) if self.brief()["live"] else None,
             "nodes": node_lines(self._metrics),
             "metrics": sorted(self._metrics.keys - {"time"}),
             "gradient": shares,
             "swarm": swarm,
-            "attack": _attack(self.path / CONFIG),
+            "attack": attack_of(settings),
             "trouble": "\n".join(
                 filter(None, (*self._warnings(), self._metrics.trouble, trouble, self._tables.trouble, no_status))
             ),
@@ -115,48 +111,9 @@ class FolderSource(Source):
             series += [{"name": key.removeprefix(BY_TASK), "points": each["points"]} for each in curve["series"]]
         return {"series": series}
 
-    def transcripts(self, query: TranscriptQuery) -> Data:
-        """Each kept question with its answers in the node's first evaluation and, if there are several, in its last."""
-        parts = self._tables.parts(TRANSCRIPTS)
-        if not parts:
-            return {"pairs": []}
-        texts = ", ".join(f"left({name}, {WHOLE}) AS {name}" for name in ("task", "question", "completion"))
-        rows = self._tables.rows(
-            f"WITH own AS (SELECT round, reward, {texts} FROM {parquet(parts.values())} "
-            f"WHERE left(node, {NAME}) = $node) "
-            "SELECT * FROM own WHERE round IN ((SELECT min(round) FROM own), (SELECT max(round) FROM own)) "
-            f"ORDER BY round LIMIT {2 * KEPT}",
-            {"node": query.node},
-        )
-        found: dict[tuple[str, str], list[Row]] = {}
-        for row in rows:
-            found.setdefault((row.pop("task"), row.pop("question")), []).append(row)
-        return {
-            "pairs": [
-                {
-                    "task": task,
-                    "question": question,
-                    "before": answers[0],
-                    "after": answers[-1] if answers[1:] else None,
-                }
-                for (task, question), answers in found.items()
-            ]
-        }
-
-    def graph(self, query: GraphQuery) -> Data:
-        """Arrows from makers to learners, the heaviest first: rollouts, how many were live, their mean reward."""
-        parts = self._tables.parts(LEARNED)
-        if not parts:
-            return {"edges": [], "more": False}
-        files = parquet(parts.values())
-        recent = f"AND round > (SELECT max(round) - $rounds FROM {files})" if query.rounds else ""
-        edges = self._tables.rows(
-            f"SELECT left(maker, {NAME}) AS maker, left(node, {NAME}) AS node, "
-            "count(*) AS rollouts, count_if(live) AS live, avg(mean_reward) AS reward "
-            f'FROM {files} WHERE "foreign" {recent} GROUP BY 1, 2 ORDER BY rollouts DESC, 1, 2 LIMIT {EDGES + 1}',
-            {"rounds": query.rounds} if query.rounds else {},
-        )
-        return {"edges": edges[:EDGES], "more": len(edges) > EDGES}
+    def settings(self, query: Parameters) -> Data:
+        """All settings by their names."""
+        return {"settings": listed(read_settings(self.path))}
 
     def close(self) -> None:
         """Forgets what was read; it is read again when a page asks."""
@@ -188,20 +145,6 @@ class FolderSource(Source):
         except UserError:
             return [f"{WARNINGS} cannot be read"]
 
-    def _gradient_shares(self) -> list[Row]:
-        """Each other maker's share of each node's gradient: means over the node's rounds that had one."""
-        parts = self._tables.parts(LEARNED)
-        if not parts:
-            return []
-        files = parquet(parts.values())
-        return self._tables.rows(
-            f"WITH rounds AS "
-            f"(SELECT node, count(DISTINCT round) AS n FROM {files} WHERE gradient_share > 0 GROUP BY 1) "
-            f"SELECT left(l.node, {NAME}) AS node, left(maker, {NAME}) AS maker, sum(gradient_share) / any_value(n) AS "
-            f'share FROM {files} l JOIN rounds USING (node) WHERE "foreign" GROUP BY 1, 2 HAVING share > 0 '
-            "ORDER BY share DESC, 1, 2 LIMIT 1000"
-        )
-
     def _count(self) -> list[Row]:
         """How many completions there are of each task and maker."""
         parts = self._tables.parts(ROLLOUTS)
@@ -209,16 +152,3 @@ class FolderSource(Source):
             return []
         figures = f"left(task, {NAME}) AS task, left(node, {NAME}) AS node, count(*) AS completions"
         return self._tables.rows(f"SELECT {figures} FROM {parquet(parts.values())} GROUP BY 1, 2 LIMIT 5000")
-
-
-def _attack(path: Path) -> Data | None:
-    """What the hostile nodes of an experiment do, and how many there are."""
-    try:
-        with opened(path) as file:
-            experiment = parse_toml(file.read(MOST_SETTINGS)).get("experiment")
-    except (OSError, ValueError):
-        return None
-    nodes = experiment.get("adversaries") if isinstance(experiment, dict) else None
-    if not isinstance(experiment, dict) or not isinstance(nodes, int) or nodes <= 0:
-        return None
-    return {"kind": str(experiment.get("attack", "planted"))[:40], "nodes": nodes}

@@ -26,6 +26,7 @@ FIGURES: Final = {
     "held_out": ("last", "eval/pass@1"),
     "held_out_first": ("first", "eval/pass@1"),
     "blind": ("last", "eval/blind"),
+    "shuffled": ("last", "eval/shuffled"),
     "reward": ("recent", "reward/local"),
     "shared": ("total", "rollouts/shared"),
     "taken": ("total", "rollouts/sampled"),
@@ -38,6 +39,10 @@ FIGURES: Final = {
     "length": ("recent", "completions/mean_length"),
     "truncated": ("recent", "completions/truncated"),
     "tokens": ("total", "tokens/generated"),
+    "learns": ("last", "rollouts/wanted"),
+    "judged": ("last", "judge/pass@1"),
+    "saving": ("total", "seconds/checkpoint"),
+    "evaluating": ("total", "seconds/evaluate"),
 }
 """What the page shows of a node, and how it is made of a metric."""
 
@@ -59,6 +64,17 @@ def node_line(name: str, node: Node) -> Data:
         "seconds": seconds,
         "tokens_per_second": (generated + (trained or 0.0)) / spent if spent and generated is not None else None,
     }
+
+
+def seconds_left(metrics: Metrics, rounds: int | None) -> float | None:
+    """How long the rest of `rounds` takes at the pace of the last ones; None where that is not known."""
+    ahead = max(metrics.nodes.values(), key=lambda node: node.round, default=Node())
+    at, times = ahead.known("time")
+    if rounds is None or len(at) < 2:
+        return None
+    at, times = at[-RECENT:], times[-RECENT:]
+    pace = (times[-1] - times[0]) / max(1.0, at[-1] - at[0])
+    return float(max(0.0, pace) * max(0, rounds - ahead.round))
 
 
 def node_lines(metrics: Metrics) -> list[Data]:

@@ -34,9 +34,9 @@ from shoal.apps.watch.source import (
     Parameters,
     RolloutQuery,
     RowQuery,
+    StoryQuery,
     TaskQuery,
     TextQuery,
-    TranscriptQuery,
 )
 from shoal.apps.watch.sources import Sources
 
@@ -51,7 +51,8 @@ ASKED: dict[str, type[Parameters]] = {
     "summary": Parameters,
     "curve": CurveQuery,
     "tasks": TaskQuery,
-    "transcripts": TranscriptQuery,
+    "story": StoryQuery,
+    "settings": Parameters,
     "graph": GraphQuery,
     "rollouts": RolloutQuery,
     "rollout": RowQuery,

@@ -22,8 +22,8 @@ NAME = 200
 """Characters of a name, a task, a key of the metrics."""
 QUERY = 200
 """Characters of a search."""
-PAGE = 50
-"""Rows of a page of rollouts."""
+PAGE = 20
+"""Rollouts of a page."""
 SHOWN = 300
 """Characters of a text in a table."""
 WHOLE = 4000
@@ -76,7 +76,7 @@ class GraphQuery(Parameters):
 
 
 class RolloutQuery(Parameters):
-    """Completions that meet all conditions, the newest first."""
+    """Rollouts with completions that meet all conditions, the newest first."""
 
     node: str | None = Field(None, max_length=NAME)
     task: str | None = Field(None, max_length=NAME)
@@ -94,13 +94,15 @@ class RolloutQuery(Parameters):
     """In the question or the completion; upper and lower case are the same."""
     after: str | None = Field(None, pattern=r"^\d{1,15}\.\d{1,12}$")
     """`next` of the page before."""
-    limit: int = Field(PAGE, ge=1, le=200)
+    limit: int = Field(PAGE, ge=1, le=50)
 
 
-class TranscriptQuery(Parameters):
-    """Before and after: what a node answered to the same held-out questions."""
+class StoryQuery(Parameters):
+    """What a node learned: its held-out questions over its evaluations."""
 
     node: str = Field(max_length=NAME)
+    question: str | None = Field(None, pattern=r"^[0-9a-f]{8}$")
+    """Which one is told whole; without it, one that turned right."""
 
 
 class RowQuery(Parameters):
@@ -121,9 +123,10 @@ class Source:
     """Something to look at. A subclass overrides what it has, and adds those of these methods that its views need:
 
     curve(CurveQuery), tasks(TaskQuery)        {"series": [{"name": ..., "points": [[round, value], ...]}, ...]}
-    transcripts(TranscriptQuery)               answers to the same questions before and after
+    story(StoryQuery)                          answers to the same questions over the evaluations
+    settings(Parameters)                       the settings of the run
     graph(GraphQuery)                          who learned from whom
-    rollouts(RolloutQuery)                     a page of completions
+    rollouts(RolloutQuery)                     a page of rollouts: completions under their questions
     rollout(RowQuery), text(TextQuery)         a rollout whole; a piece of a long text
     """
 

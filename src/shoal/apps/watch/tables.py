@@ -29,7 +29,7 @@ from shoal.apps.watch.files import opened, state_of
 from shoal.apps.watch.reader import PATIENCE, Answer, Ask, Start
 from shoal.apps.watch.source import BusyError
 from shoal.errors import UserError
-from shoal.runs.tables import TABLES
+from shoal.runs.tables import LATER, TABLES
 from shoal.sandbox.process import GuardedProcess
 
 COMMAND: Final = (sys.executable, "-P", "-m", "shoal.apps.watch.reader")
@@ -73,6 +73,7 @@ class Tables:
         self._turn = threading.Lock()
         self._reader: Reader | None = None
         self._checked: dict[str, tuple[Mark, str]] = {}
+        self._lacking: dict[str, frozenset[str]] = {}
 
     @property
     def trouble(self) -> str:
@@ -89,7 +90,13 @@ class Tables:
         names = {f"{table}/{path.name}" for _, path in there}
         for name in [name for name in list(self._checked) if name.startswith(f"{table}/") and name not in names]:
             self._checked.pop(name, None)
+            self._lacking.pop(name, None)
         return {mark[0]: path for mark, path in there if not self._fault(table, mark, path)}
+
+    def column(self, table: str, name: str) -> str:
+        """SQL for a column that older runs lack: null unless each of the table's `parts` has it."""
+        lacking = [part for part, names in list(self._lacking.items()) if name in names]
+        return "NULL::VARCHAR" if any(part.startswith(f"{table}/") for part in lacking) else name
 
     def mark(self, table: str) -> tuple[Mark, ...]:
         """Another value when the table has changed."""
@@ -159,7 +166,10 @@ class Tables:
         if columns.error:
             return columns.error
         types = {row["column_name"]: row["column_type"] for row in columns.rows}
+        self._lacking[f"{table}/{path.name}"] = LATER - types.keys()
         for field in TABLES[table]:
+            if field.name in LATER and field.name not in types:
+                continue
             if types.get(field.name) != TYPES[str(field.type)]:
                 return f"its column {field.name} is not what runs write"
         sizes = self._ask(

@@ -94,7 +94,7 @@ def test_what_is_no_regular_file_is_named_and_stops_nothing(tmp_path: Path, kind
         assert STRANGE[kind][1] in said["trouble"]
         assert "from-round-000001.parquet" in said["trouble"]
         assert said["completions"] == 16  # the other parts are shown
-        assert ask(page, f"/api/runs/{ids['eve']}/rollouts").json["rows"]
+        assert ask(page, f"/api/runs/{ids['eve']}/rollouts").json["rollouts"]
         runs._next = 0.0
         runs.look()
         assert ask(page, f"/api/runs/{ids['honest']}/summary").json["completions"] == 24
@@ -148,7 +148,7 @@ def test_a_part_that_no_run_writes_is_left_out(tmp_path: Path, wrong: str, monke
         summary = source.summary()
         assert f"cannot be read: {PART} ({reason}" in summary["trouble"]
         assert summary["completions"] == 16
-        assert len(source.rollouts(RolloutQuery())["rows"]) == 16
+        assert sum(each["completions"] for each in source.rollouts(RolloutQuery())["rollouts"]) == 16
         (run / PART).write_bytes((run / ROLLOUTS / OTHER).read_bytes())  # it was mended
         assert source.summary()["trouble"] == ""
         assert source.summary()["completions"] == 24
@@ -279,7 +279,7 @@ def test_searches_go_on_after_a_new_reader(tmp_path: Path) -> None:
         first = source.rollouts(RolloutQuery(text="says", limit=1))
         source._tables.close()
         assert first["next"]
-        assert source.rollouts(RolloutQuery(text="says", after=first["next"]))["rows"]
+        assert source.rollouts(RolloutQuery(text="says", after=first["next"]))["rollouts"]
 
 
 @pytest.mark.timeout(60)

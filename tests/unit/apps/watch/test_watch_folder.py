@@ -16,6 +16,7 @@ from shoal.apps.watch.metrics import Metrics
 from shoal.errors import UserError
 
 pytest.importorskip("duckdb")
+import pyarrow.parquet as pq
 
 from shoal.apps.watch.explorer import Explorer
 from shoal.apps.watch.folder import FolderSource
@@ -23,6 +24,7 @@ from shoal.apps.watch.nodes import node_lines, swarm_state
 from shoal.apps.watch.source import BusyError, GraphQuery, MissingError, RolloutQuery, RowQuery, TaskQuery, TextQuery
 from shoal.apps.watch.sources import Sources, checked_folders
 from shoal.apps.watch.tables import Tables
+from shoal.runs.tables import ROLLOUTS
 
 
 def lines(*rows: Any) -> str:
@@ -30,7 +32,9 @@ def lines(*rows: Any) -> str:
 
 
 def said(page: dict[str, Any]) -> list[str]:
-    return [row["completion"] for row in page["rows"]]
+    """All completions of a page, the best of a rollout first."""
+    answers = [answer for rollout in page["rollouts"] for answer in rollout["answers"]]
+    return [answer["completion"] for answer in answers for _ in range(answer["times"])]
 
 
 def everything(shown: Explorer, **asked: Any) -> list[str]:
@@ -149,8 +153,8 @@ def test_nodes_stand_by_held_out_pass(tmp_path: Path) -> None:
 def test_an_empty_run_and_a_folder_without_one(tmp_path: Path) -> None:
     source = FolderSource(write_run(tmp_path / "run"), "run")
     assert source.summary()["nodes"] == []
-    assert source.rollouts(RolloutQuery()) == {"rows": [], "next": None, "searched": None}
-    assert source.rollouts(RolloutQuery(learner="*", text="x"))["rows"] == []
+    assert source.rollouts(RolloutQuery()) == {"rollouts": [], "next": None, "searched": None}
+    assert source.rollouts(RolloutQuery(learner="*", text="x"))["rollouts"] == []
     assert source.graph(GraphQuery())["edges"] == []
     with pytest.raises(UserError, match="not a folder"):
         checked_folders([tmp_path / "none"])
@@ -182,8 +186,8 @@ def test_pages_are_whole_and_the_newest_come_first(tmp_path: Path) -> None:
     for text in ("", "SAYS"):
         got = everything(shown, limit=5, text=text)
         assert len(got) == len(set(got)) == 24
-        assert got[0] == "bob says 6 or not"
-        assert got[-1] == "ada says 1"
+        assert got[:2] == ["bob says 6", "bob says 6 or not"]
+        assert got[-2:] == ["ada says 1", "ada says 1 or not"]
 
 
 @pytest.mark.slow
@@ -218,7 +222,7 @@ def test_a_search_that_takes_long_answers_in_parts(tmp_path: Path) -> None:
     clock = iter(range(10_000))
     shown = Explorer(tables, clock=lambda: float(next(clock)))
     page = shown.page(RolloutQuery(text="needle"))
-    assert page["rows"] == []
+    assert page["rollouts"] == []
     steps = 1
     while page["next"]:
         assert page["searched"] is not None
@@ -230,7 +234,7 @@ def test_a_search_that_takes_long_answers_in_parts(tmp_path: Path) -> None:
 
 def test_a_rollout_whole_and_who_learned_from_it(tmp_path: Path) -> None:
     shown = explorer(tmp_path)
-    row = next(row for row in shown.page(RolloutQuery(node="ada", first=3, last=3))["rows"])
+    [row] = shown.page(RolloutQuery(node="ada", first=3, last=3))["rollouts"]
     whole = shown.whole(RowQuery(part=row["part"], row=row["row"]))
     assert [each["completion"] for each in whole["completions"]] == ["ada says 3", "ada says 3 or not"]
     assert [(each["node"], each["round"], each["foreign"]) for each in whole["learned"]] == [("bob", 4, True)]
@@ -239,10 +243,32 @@ def test_a_rollout_whole_and_who_learned_from_it(tmp_path: Path) -> None:
             shown.whole(RowQuery(part=part, row=place))
 
 
+def test_completions_stand_under_their_question_and_equal_ones_as_one(tmp_path: Path) -> None:
+    texts = ["4", "5", "5", "4", "5", "no"]
+    rows = [completion("ada", text, reward=float(text == "4"), answer="4") for text in texts]
+    shown = Explorer(Tables(write_run(tmp_path / "run", [], {1: rows, 2: [completion("bob", "6", reward=0.0)]})))
+    bob, ada = shown.page(RolloutQuery())["rollouts"]
+    assert [(each["completion"], each["times"]) for each in ada["answers"]] == [("4", 2), ("5", 3), ("no", 1)]
+    assert (ada["right"], ada["completions"], ada["answer"], bob["answer"]) == (2, 6, "4", None)
+    [only] = shown.page(RolloutQuery(most=0, node="ada"))["rollouts"]  # of a rollout, what meets the conditions
+    assert [each["completion"] for each in only["answers"]] == ["5", "no"]
+    assert (only["right"], only["completions"]) == (2, 6)
+    assert shown.whole(RowQuery(part=1, row=0))["answer"] == "4"
+
+
+def test_runs_without_right_answers_are_shown_without(tmp_path: Path) -> None:
+    run = small_run(tmp_path / "run")
+    for part in (run / ROLLOUTS).iterdir():
+        pq.write_table(pq.read_table(part).drop(["answer"]), part)
+    shown = Explorer(Tables(run))
+    assert {each["answer"] for each in shown.page(RolloutQuery())["rollouts"]} == {None}
+    assert shown.whole(RowQuery(part=1, row=0))["answer"] is None
+
+
 def test_long_texts_are_cut_and_come_in_pieces(tmp_path: Path) -> None:
     long = "".join(chr(0x1F600 + at % 50) for at in range(150_000))
     shown = Explorer(Tables(write_run(tmp_path / "run", [], {1: [completion("ada", long, question=long)]})))
-    row = shown.page(RolloutQuery())["rows"][0]
+    [row] = shown.page(RolloutQuery())["rollouts"][0]["answers"]
     assert (len(row["completion"]), row["length"]) == (300, 150_000)
     whole = shown.whole(RowQuery(part=1, row=0))
     assert len(whole["completions"][0]["completion"]) == len(whole["question"]) == 4000
@@ -256,8 +282,7 @@ def test_long_texts_are_cut_and_come_in_pieces(tmp_path: Path) -> None:
 
 @given(st.sampled_from(HOSTILE) | st.text(min_size=1, max_size=200))
 def test_any_search_is_text(explored: Explorer, text: str) -> None:
-    for row in explored.page(RolloutQuery(text=text[:200]))["rows"]:
-        assert row["completion"]
+    assert all(map(bool, said(explored.page(RolloutQuery(text=text[:200])))))
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import socket
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -102,7 +103,9 @@ def test_the_page_and_the_api_answer(app: ASGIApp, folders: Sources) -> None:
     assert ask(app, f"{at}/curve?metric=reward/local&by=mean").json["series"][0]["name"] == "mean"
     assert len(ask(app, f"{at}/tasks").json["series"]) == 1
     assert len(ask(app, f"{at}/graph").json["edges"]) == 1
-    row = ask(app, f"{at}/rollouts?text=says&limit=3").json["rows"][0]
+    row = ask(app, f"{at}/rollouts?text=says&limit=3").json["rollouts"][0]
+    assert ask(app, f"{at}/story?node=ada").json["makers"] == []
+    assert ask(app, f"{at}/settings").json["settings"] == [{"name": "seed", "value": "0"}]
     assert len(ask(app, f"{at}/rollout?part={row['part']}&row={row['row']}").json["completions"]) == 2
     assert ask(app, f"{at}/text?part={row['part']}&row={row['row']}&field=question").json["text"] == "What is it?"
 
@@ -209,6 +212,10 @@ def test_a_token_in_the_address_becomes_a_cookie_and_leaves_it(locked: ASGIApp) 
         "summary?x=1",
         "graph?rounds=-1",
         "tasks?points=1",
+        "story",
+        "story?node=a&question=zz",
+        "story?node=" + "x" * 201,
+        "settings?x=1",
     ],
 )
 def test_parameters_are_bounded(app: ASGIApp, folders: Sources, query: str) -> None:
@@ -239,16 +246,19 @@ def test_hostile_texts_leave_as_json(tmp_path: Path) -> None:
     folders = Sources(folders=[hostile_run(tmp_path / "<script>alert(1)<")])
     app = make_app(folders, Access())
     at = f"/api/runs/{folders.all()[0].id}"
-    asked = ["summary", "curve?metric=reward/local", "tasks", "graph", "rollouts?limit=200"]
+    asked = ["summary", "curve?metric=reward/local", "tasks", "graph", "rollouts?limit=50", "settings"]
     for what in asked:
         answer = ask(app, f"{at}/{what}")
         assert answer.status == 200
         assert answer.headers["content-type"] == "application/json"
         assert len(answer.body) < 400_000
         assert answer.json
-    rows = ask(app, f"{at}/rollouts?limit=200").json["rows"]
-    assert len(rows) == len(HOSTILE)
-    assert max(len(row["completion"]) for row in rows) == 300
+    rollouts = ask(app, f"{at}/rollouts?limit=50").json["rollouts"]
+    assert len(rollouts) == len(HOSTILE)
+    assert max(len(rollout["answers"][0]["completion"]) for rollout in rollouts) == 300
+    story = ask(app, f"{at}/story?node={quote(rollouts[-1]['node'])}").json
+    assert {len(story["questions"]), len(story["answers"])} == {len(HOSTILE), 2}
+    assert max(len(each["question"]) for each in story["questions"]) == 4000
     assert ask(app, f"{at}/summary").json["swarm"]["running"] is False
 
 

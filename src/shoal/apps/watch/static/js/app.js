@@ -1,13 +1,16 @@
 // The page: which run, which view, and when to ask again.
 
+import { addressOf, readAddress } from "./address.js";
 import { cut, fill, fixed, h, escaped, isFolder, percent, span, whole } from "./dom.js";
 import { repaint } from "./charts.js";
 import { ask, listen, PAUSE, Refused } from "./net.js";
+import { Learned } from "./learned.js";
 import { Progress } from "./progress.js";
 import { Swarm } from "./swarm.js";
 import { Explorer } from "./explorer.js";
 import { Judge, judgeFigures } from "./judge.js";
 import { Machine } from "./machine.js";
+import { Settings } from "./settings.js";
 
 // ECharts empties its room with `innerHTML = ""`; anything more that would become markup is refused by the browser.
 window.trustedTypes?.createPolicy("default", { createHTML: (text) => (text === "" ? "" : null) });
@@ -17,25 +20,32 @@ const COMPARED = 8; // runs side by side
 const $ = (id) => document.getElementById(id);
 const views = {
   judge: new Judge($("judge"), () => refresh()),
+  learned: new Learned($("learned"), (change) => keep("learned", change)),
   progress: new Progress($("progress"), () => refresh()),
   swarm: new Swarm($("swarm")),
-  rollouts: new Explorer($("rollouts"), $("rollout")),
+  rollouts: new Explorer($("rollouts"), $("rollout"), (change) => keep("rollouts", change)),
   machine: new Machine($("machine")),
+  settings: new Settings($("settings")),
 };
-const state = { run: null, view: "progress", beside: [], runs: [], versions: {}, has: ["progress", "swarm", "rollouts", "machine"] };
+const state = { run: null, view: "learned", beside: [], kept: {}, runs: [], versions: {}, has: ["learned", "progress", "swarm", "rollouts", "machine", "settings"] };
 let link = ["connecting", ""], going = false;
 let busy = false, again = false, last = 0;
 
 function readHash() {
-  const given = new URLSearchParams(location.hash.slice(1));
-  state.view = given.get("view") in views ? given.get("view") : "progress";
-  if (state.runs.some((run) => run.id === given.get("run"))) state.run = given.get("run");
-  state.beside = (given.get("with") ?? "").split(",").filter((id) => state.runs.some((run) => run.id === id && isFolder(run))).slice(0, COMPARED - 1);
+  const given = readAddress();
+  state.view = given.view in views ? given.view : "learned";
+  state.kept[state.view] = given.kept;
+  if (state.runs.some((run) => run.id === given.run)) state.run = given.run;
+  state.beside = given.beside.filter((id) => state.runs.some((run) => run.id === id && isFolder(run))).slice(0, COMPARED - 1);
 }
 
-function address(view) {
-  const beside = state.beside.length ? { with: state.beside.join(",") } : {};
-  return "#" + new URLSearchParams({ view, run: state.run ?? "", ...beside });
+const address = (view) => addressOf({ view, run: state.run, beside: state.beside, kept: state.kept[view] });
+
+/** A view writes into the address what it shows. */
+function keep(view, change) {
+  state.kept[view] = { ...state.kept[view], ...change };
+  if (view === state.view) history.replaceState(null, "", address(view));
+  arrange();
 }
 
 function go(change) {
@@ -69,7 +79,7 @@ function listRuns(runs) {
   readHash();
   fill($("run"), runs.map((run) => h("option", { value: run.id }, cut(run.title, 60) + (run.live ? " (live)" : ""))));
   $("run").value = state.run ?? "";
-  if (!runs.length) throw new Refused("there is no run yet");
+  if (!runs.length) throw new Refused("There is no run here yet: start one with shoal run, and it appears.");
 }
 
 /** Ask for what the view shows; calls that come meanwhile are one more. */
@@ -88,7 +98,7 @@ async function refresh() {
     say("about", summary.about);
     say("trouble", summary.trouble);
     figures(summary);
-    await views[state.view].update({ id, summary, runs: state.runs, beside: state.beside, compare: (beside) => go({ beside }) });
+    await views[state.view].update({ id, summary, runs: state.runs, beside: state.beside, kept: state.kept[state.view] ?? {}, compare: (beside) => go({ beside }) });
     problem("");
   } catch (error) {
     if (!(error instanceof Refused)) console.error(error);
@@ -133,17 +143,16 @@ function heardFigures(summary) {
 }
 
 function runFigures(summary) {
-  const known = (key) => summary.nodes.map((node) => node[key]).filter((value) => value !== null);
-  const gained = summary.nodes.filter((node) => node.held_out !== null).map((node) => node.held_out - node.held_out_first);
-  const change = mean(gained);
+  const known = (key) => summary.nodes.map((node) => node[key] ?? null).filter((value) => value !== null);
+  const passed = mean(known("held_out")), first = mean(known("held_out_first")), blind = mean(known("blind"));
+  const rounds = summary.of_rounds ? `of ${whole(summary.of_rounds)} rounds` : summary.rounds === 1 ? "round" : "rounds";
   return [
-    [whole(summary.rounds), "round"],
-    [percent(mean(known("held_out"))), "held-out pass@1" + (change ? ` (${change > 0 ? "+" : "−"}${(100 * Math.abs(change)).toFixed(1)})` : "") +
-      (known("blind").length ? `; ignoring the question: ${percent(mean(known("blind")))}` : "")],
+    [percent(passed), "held-out pass@1" + (passed !== null && first !== null ? `, ${percent(first)} at first` : "")],
+    ...(blind === null ? [] : [[(100 * Math.abs(passed - blind)).toFixed(1), `points ${passed < blind ? "below" : "above"} blind answers (${percent(blind)})`]]),
     [fixed(mean(known("reward")), 3), "local reward"],
+    [whole(summary.rounds), rounds + (summary.left ? `, about ${span(summary.left)} left` : "")],
     [whole(summary.nodes.length), summary.nodes.length === 1 ? "node" : "nodes"],
-    [whole(summary.completions), "completions"],
-    [summary.swarm ? whole(summary.swarm.peers) : whole(mean(known("tokens_per_second"))), summary.swarm ? "peers" : "tokens/s per node"],
+    summary.swarm ? [whole(summary.swarm.peers), summary.swarm.peers === 1 ? "peer" : "peers"] : [whole(summary.completions), "completions"],
   ];
 }
 
@@ -168,7 +177,7 @@ window.addEventListener("hashchange", () => {
   readHash();
   show();
 });
-$("run").addEventListener("change", () => go({ run: $("run").value, beside: state.beside.filter((id) => id !== $("run").value) }));
+$("run").addEventListener("change", () => go({ run: $("run").value, kept: {}, beside: state.beside.filter((id) => id !== $("run").value) }));
 
 const THEMES = ["auto", "light", "dark"];
 function theme(name) {

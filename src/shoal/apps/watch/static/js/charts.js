@@ -1,12 +1,12 @@
 // Charts by Apache ECharts (vendor/), each with a text for screen readers and a table of its data.
 // Tooltips are drawn on the canvas (`richText`): no chart ever makes markup of a name.
 
-import { cut, fixed, h, listing } from "./dom.js";
+import { cut, h, listing } from "./dom.js";
 
 // After Okabe and Ito, distinct for the colour-blind; darker for light pages, lighter for dark ones.
 const LIGHT = ["#0072b2", "#d55e00", "#00805f", "#b5468b", "#8a6d00", "#3b8fc4", "#5b4bb5", "#555555"];
 const DARK = ["#56b4e9", "#ff8f4a", "#2fcf9f", "#f08fc8", "#f0e442", "#9ad0f5", "#b3a6ff", "#c8c8c8"];
-const DASHES = ["solid", "dashed", "dotted"];
+export const DASHES = ["solid", "dashed", "dotted"];
 
 const loading = import("/static/vendor/echarts-6.1.0.esm.min.js");
 const charts = new Set();
@@ -38,10 +38,11 @@ export class Chart {
     this.heading = h("h2", {}, title);
     this.room = h("div", { class: "chart" + (tall ? " tall" : ""), role: "img", "aria-label": title + ": loading" });
     this.empty = h("p", { class: "empty", hidden: true });
+    this.note = h("p", { class: "note", hidden: !note }, note);
     this.data = h("details", { ontoggle: () => this.tabulate() }, h("summary", {}, "Data as a table"), h("div"));
     this.element = h("article", { class: "card" + (wide ? " wide" : "") },
       h("div", { class: "head" }, this.heading, h("div", { class: "controls" }, controls)),
-      this.room, this.empty, note && h("p", { class: "note" }, note), this.data);
+      this.room, this.empty, this.note, this.data);
     this.option = null;
     charts.add(this);
     new ResizeObserver(() => this.resize()).observe(this.room);
@@ -52,12 +53,20 @@ export class Chart {
     this.option = make;
     this.rows = rows;
     this.columns = columns;
+    if (this.flat) empty = "0 throughout.";
+    this.element.classList.toggle("none", Boolean(empty));
     this.room.hidden = Boolean(empty);
     this.empty.hidden = !empty;
     this.empty.textContent = empty;
     this.room.setAttribute("aria-label", this.title + ". " + text);
     this.tabulate();
     return this.paint();
+  }
+
+  /** A figure that is 0 throughout takes a line at the end, and no chart. */
+  fold(flat) {
+    this.flat = flat;
+    this.element.classList.toggle("flat", flat);
   }
 
   async paint() {
@@ -110,51 +119,9 @@ export function legend(names) {
 export function distinct(names) {
   const seen = new Map();
   return names.map((name) => {
-    const short = cut(name, 28);
+    const short = cut(name, 36);
     const times = (seen.get(short) ?? 0) + 1;
     seen.set(short, times);
     return times > 1 ? short + " (" + times + ")" : short;
   });
-}
-
-const BANDS = 4; // curves, up to which their intervals are drawn
-
-/** Curves against rounds or minutes. `series`: [{name, points: [[round, value, low, high], ...]}], the last two if it has intervals. */
-export function drawCurves(chart, series, { share = false, what = "value", empty = "no figures yet", against = "rounds" } = {}) {
-  const names = distinct(series.map((each) => each.name));
-  const format = (value) => (value === null || value === undefined ? "–" : share ? (100 * value).toFixed(1) + " %" : Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en") : Number(value.toPrecision(4)).toString());
-  const lasts = series.map((each, at) => ({ name: names[at], last: each.points.at(-1)?.[1], first: each.points[0]?.[1] }));
-  const text = "Curves of " + what + " against " + against + ". " + lasts.slice(0, 12).map((each) => each.name + " from " + format(each.first) + " to " + format(each.last)).join("; ") + ".";
-  const rounds = [...new Set(series.flatMap((each) => each.points.map(([round]) => round)))].sort((a, b) => a - b);
-  const step = Math.ceil(rounds.length / 200);
-  const shown = rounds.filter((_, at) => at % step === 0 || at === rounds.length - 1);
-  const at = series.map((each) => new Map(each.points.map((point) => [point[0], point])));
-  const asText = (point) => (point ? format(point[1]) + (point.length > 3 ? ` (${format(point[2])} to ${format(point[3])})` : "") : "–");
-  const minutes = against === "minutes";
-  const columns = [{ title: minutes ? "minute" : "round", number: true, get: (round) => fixed(round, minutes ? 1 : 0) },
-    ...names.map((name, index) => ({ title: name, number: true, get: (round) => asText(at[index].get(round)) }))];
-  const drawn = series.length <= BANDS ? series.flatMap(band) : [];
-  return chart.draw((small) => ({
-    legend: legend(names),
-    grid: { left: 8, right: 22, top: 34, bottom: 8, containLabel: true },
-    tooltip: tooltip({ trigger: "axis", order: "valueDesc", valueFormatter: format }),
-    xAxis: axis({ type: "value", ...(minutes && { axisLabel: { color: variable("--dim"), hideOverlap: true, formatter: "{value} min" } }), min: ({ min, max }) => (min < max / 4 ? 0 : Math.floor(min)), max: ({ max }) => Math.ceil(max), minInterval: minutes ? 0 : 1, splitNumber: small ? 4 : 8, splitLine: { show: false }, axisPointer: { label: { formatter: ({ value }) => (minutes ? "minute " + value.toFixed(1) : "round " + Math.round(value)) } } }),
-    yAxis: axis({ type: "value", scale: !share, axisLabel: { color: variable("--dim"), formatter: (value) => (share ? Number((100 * value).toFixed(1)) + " %" : format(value)) } }),
-    dataZoom: [{ type: "inside", zoomOnMouseWheel: "ctrl", moveOnMouseWheel: false, moveOnMouseMove: "shift", preventDefaultMouseMove: false }],
-    series: [...drawn, ...series.map((each, index) => ({
-      type: "line", name: names[index], data: each.points.map(([x, y]) => [x, y]), showSymbol: each.points.length < 25, symbolSize: 5, sampling: "lttb",
-      lineStyle: { width: each.name === "mean" || series.length < 4 ? 2.5 : 1.6, type: DASHES[Math.floor(index / 8) % 3] },
-      color: colour(index), emphasis: { focus: "series" },
-    }))],
-  }), text, columns, shown, series.some((each) => each.points.length) ? "" : empty);
-}
-
-/** The interval of a curve that has one, as ECharts has bands: an unseen line, and upon it an area. */
-function band({ points }, index) {
-  if (!points.some((point) => point.length > 3)) return [];
-  const unseen = { type: "line", stack: "band" + index, symbol: "none", silent: true, tooltip: { show: false }, lineStyle: { opacity: 0 }, emphasis: { disabled: true }, color: colour(index) };
-  return [
-    { ...unseen, data: points.map(([x, , low]) => [x, low]) },
-    { ...unseen, data: points.map(([x, , low, high]) => [x, high - low]), areaStyle: { opacity: 0.14 } },
-  ];
 }

@@ -39,7 +39,7 @@ export function name(text, most = 40) {
 /** A table: `columns` are {title, number, get(row) -> text or element}. The first is the row's header. */
 export function table(caption, columns, rows) {
   const cell = (column, row, at) =>
-    h(at === 0 ? "th" : "td", { scope: at === 0 ? "row" : null, class: column.number ? "number" : null }, column.get(row) ?? "–");
+    h(at === 0 ? "th" : "td", { scope: at === 0 ? "row" : null, class: column.number ? "number" : null, "data-label": column.title }, column.get(row) ?? "–");
   return h("table", {},
     h("caption", { class: "hidden" }, caption),
     h("thead", {}, h("tr", {}, columns.map((column) => h("th", { scope: "col", class: column.number ? "number" : null }, column.title)))),
@@ -62,8 +62,25 @@ export function select(label, options, value, change) {
   return h("label", {}, h("span", {}, label), field);
 }
 
+/** A select in `room` whose options may change: it is made again only when they do, so that it stays open and in focus. */
+export function reselect(room, label, options, value, change) {
+  const key = JSON.stringify(options);
+  if (room.dataset.options !== key) {
+    room.dataset.options = key;
+    fill(room, options.length > 1 && select(label, options, value, (chosen) => room.change(chosen)));
+  }
+  room.change = change;
+  const field = room.querySelector("select");
+  if (field) field.value = value;
+}
+
 export function card(title, controls, ...children) {
   return h("article", { class: "card" }, h("div", { class: "head" }, h("h2", {}, title), controls && h("div", { class: "controls" }, controls)), ...children);
+}
+
+/** What to say where there is nothing: what is missing, and what to do. */
+export function nothing(text, command = "") {
+  return h("p", { class: "empty" }, text, command && [" ", h("code", {}, escaped(command))]);
 }
 
 /** A reward, green if it is full and red if it is nothing. */
@@ -74,6 +91,8 @@ export function badge(reward) {
 /** Whether a source is the folder of a run. */
 export const isFolder = (run) => run.kind === "run" || run.kind === "node";
 
+/** A difference of two shares in points, with its sign. */
+export const points = (value) => (value === null || value === undefined ? "–" : (value < 0 ? "−" : "+") + (100 * Math.abs(value)).toFixed(1));
 export const percent = (value, digits = 1) => (value === null || value === undefined ? "–" : (100 * value).toFixed(digits) + " %");
 export const fixed = (value, digits = 2) => (value === null || value === undefined ? "–" : Number(value).toFixed(digits));
 export const whole = (value) => (value === null || value === undefined ? "–" : Math.round(value).toLocaleString("en"));

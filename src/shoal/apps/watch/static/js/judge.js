@@ -1,6 +1,7 @@
 // What a judge has measured: the leaderboard, curves, how questions ended.
 
-import { axis, Chart, colour, distinct, drawCurves, legend, tooltip, variable } from "./charts.js";
+import { axis, Chart, colour, distinct, legend, tooltip, variable } from "./charts.js";
+import { drawCurves } from "./curves.js";
 import { card, cut, fill, fixed, h, listing, name, percent, select, span, whole } from "./dom.js";
 import { ask } from "./net.js";
 

@@ -1,7 +1,8 @@
 // The machines: tokens per second, and where the time goes.
 
-import { axis, Chart, colour, distinct, drawCurves, legend, tooltip } from "./charts.js";
-import { card, fill, fixed, h, listing, name, percent, whole } from "./dom.js";
+import { axis, Chart, colour, distinct, legend, tooltip } from "./charts.js";
+import { drawCurves } from "./curves.js";
+import { card, fill, fixed, h, listing, name, nothing, percent, span, whole } from "./dom.js";
 import { ask } from "./net.js";
 
 const PHASES = ["generate", "score", "learn"];
@@ -10,7 +11,7 @@ export class Machine {
   constructor(section) {
     this.spent = new Chart("Seconds of a round", { note: "Means over the last 20 rounds." });
     this.course = new Chart("Seconds against rounds", { note: "Means over nodes." });
-    this.table = h("div");
+    this.table = h("div", { class: "board" });
     const all = card("Nodes", null, this.table);
     all.classList.add("wide");
     fill(section, h("div", { class: "grid" }, all, this.spent.element, this.course.element));
@@ -26,12 +27,15 @@ export class Machine {
       { title: "tokens generated", number: true, get: (node) => whole(node.tokens) },
       { title: "mean length", number: true, get: (node) => fixed(node.length, 1) },
       { title: "cut short", number: true, get: (node) => percent(node.truncated, 0) },
-      { title: "missing", number: true, get: (node) => whole(node.missing) },
+      { title: "missing", zero: !nodes.some((node) => node.missing), number: true, get: (node) => whole(node.missing) },
       { title: "pool", number: true, get: (node) => whole(node.pool) },
     ];
-    const caption = "Means over the last 20 rounds. Tokens/s: generated and trained on, over the time of both. " +
-      "Cut short: completions that reached the longest length. Missing: completions that an endpoint did not give.";
-    fill(this.table, listing("Nodes", caption, columns, nodes.slice(0, 200)));
+    if (nodes.some((node) => node.saving !== null)) columns.push({ title: "checkpoints, s", number: true, get: (node) => fixed(node.saving, 1) });
+    if (nodes.some((node) => node.evaluating !== null)) columns.push({ title: "evaluations, s", number: true, get: (node) => fixed(node.evaluating, 1) });
+    const left = summary.left ? `About ${span(summary.left)} left. ` : "";
+    const caption = left + "Means over the last 20 rounds. Tokens/s: generated and trained on, over the time of both. " +
+      "Cut short: completions that reached the longest length. Missing: completions that an endpoint did not give. Checkpoints and evaluations: wall time in all.";
+    fill(this.table, nodes.length ? listing("Nodes", caption, columns.filter(({ zero }) => !zero), nodes.slice(0, 200)) : nothing("No node has finished a round yet."));
     const shown = nodes.slice(0, 40);
     const names = distinct(shown.map((node) => node.name));
     const text = shown.slice(0, 10).map((node, at) => `${names[at]}: ` + PHASES.map((phase) => `${phase} ${fixed(node.seconds[phase])}`).join(", ")).join("; ");

@@ -1,68 +1,57 @@
 // Curves and the leaderboard.
 
-import { Chart, drawCurves } from "./charts.js";
-import { badge, card, cut, escaped, fill, fixed, h, isFolder, listing, name, percent, select, span, whole } from "./dom.js";
+import { Chart } from "./charts.js";
+import { askSpread, drawCurves } from "./curves.js";
+import { card, fill, fixed, h, listing, name, nothing, percent, points, select, span, whole } from "./dom.js";
+import { BASES, heldOutNote } from "./learned.js";
 import { ask } from "./net.js";
+import { OtherRuns } from "./other_runs.js";
 
-const MANY = 12; // nodes, from which their mean is shown instead
 const SMOOTH = [["0", "as it is"], ["10", "10 rounds"], ["50", "50 rounds"], ["200", "200 rounds"]];
 
 export class Progress {
   constructor(section, refresh) {
     this.refresh = refresh;
     this.smooth = "10";
-    this.by = null;
     this.metric = "entropy";
     this.node = "";
-    this.heldOut = new Chart("Held-out pass@1", { note: "Right answers to questions that are never trained on." });
-    this.bySelect = h("span");
+    this.heldOut = new Chart("Held-out pass@1", { note: heldOutNote([]) });
     this.reward = new Chart("Local reward", {
-      controls: [select("mean over", SMOOTH, this.smooth, (value) => { this.smooth = value; refresh(); }), this.bySelect],
+      controls: [select("mean over", SMOOTH, this.smooth, (value) => { this.smooth = value; refresh(); })],
       note: "Mean reward of a node's own completions, unfiltered.",
     });
     this.nodeSelect = h("span");
     this.tasks = new Chart("Held-out pass@1 by task", { controls: [this.nodeSelect] });
     this.metricSelect = h("span");
     this.other = new Chart("Another figure", { controls: [this.metricSelect] });
-    this.beside = h("div", { class: "controls" });
-    this.besideCard = h("details", { class: "card wide", hidden: true }, h("summary", {}, "Show other runs beside this one"), this.beside);
-    this.answers = h("div");
-    this.answersSelect = h("span");
-    this.answersCard = card("Before and after", [this.answersSelect], this.answers);
-    this.answersCard.classList.add("wide");
-    this.answersOf = "";
-    this.board = h("div");
+    this.others = new OtherRuns();
+    this.board = h("div", { class: "board" });
     this.boardCard = card("Leaderboard", null, this.board);
     this.boardCard.classList.add("wide");
-    fill(section, h("div", { class: "grid" }, this.besideCard, this.heldOut.element, this.reward.element, this.boardCard, this.answersCard, this.tasks.element, this.other.element));
+    fill(section, h("div", { class: "grid" }, this.others.element, this.heldOut.element, this.reward.element, this.boardCard, this.tasks.element, this.other.element));
   }
 
   async update({ id, summary, runs, beside, compare }) {
     this.choices(summary);
-    this.otherRuns(id, runs, beside, compare);
-    const by = this.by ?? (summary.nodes.length > MANY ? "mean" : "node");
+    this.others.show(id, runs, beside, compare);
     const shown = [id, ...beside];
-    let against = "rounds";
-    const curve = async (metric, smooth) => {
-      if (shown.length === 1) {
-        const one = await ask(`runs/${id}/curve`, { metric, by, smooth });
-        against = one.against ?? "rounds";
-        return one.series;
-      }
+    const curve = async (metric, smooth, bases = []) => {
+      if (shown.length === 1) return askSpread(id, metric, smooth, bases);
       const all = await Promise.all(shown.map((run) => ask(`runs/${run}/curve`, { metric, by: "mean", smooth })));
-      return all.flatMap((each, at) => each.series.map((one) => ({ ...one, name: runs.find((run) => run.id === shown[at])?.title ?? "" })));
+      return { against: "rounds", series: all.flatMap((each, at) => each.series.map((one) => ({ ...one, name: runs.find((run) => run.id === shown[at])?.title ?? "" }))) };
     };
     const [heldOut, reward, tasks, other] = await Promise.all([
-      curve("eval/pass@1", 0), curve("reward/local", this.smooth),
+      curve("eval/pass@1", 0, summary.kind === "swarm" ? [] : BASES), curve("reward/local", this.smooth),
       ask(`runs/${id}/tasks`, { node: this.node }), curve(this.metric, this.smooth),
     ]);
     this.leaderboard(summary);
-    await this.beforeAndAfter(id, summary);
-    drawCurves(this.heldOut, heldOut, { share: true, what: "held-out pass@1", empty: "no evaluation yet", against });
-    drawCurves(this.reward, reward, { what: "local reward", empty: "no round yet", against });
+    this.heldOut.note.textContent = heldOutNote(heldOut.series);
+    drawCurves(this.heldOut, heldOut.series, { share: true, what: "held-out pass@1", empty: "No evaluation yet.", against: heldOut.against });
+    drawCurves(this.reward, reward.series, { what: "local reward", empty: "No round yet.", against: reward.against });
     this.tasks.element.hidden = this.other.element.hidden = summary.kind === "swarm"; // it has neither
-    drawCurves(this.tasks, tasks.series, { share: true, what: "held-out pass@1 of each task", empty: "no evaluation by task" });
-    drawCurves(this.other, other, { what: this.metric, empty: "this run does not have it" });
+    drawCurves(this.tasks, tasks.series, { share: true, what: "held-out pass@1 of each task", empty: "No evaluation by task." });
+    drawCurves(this.other, other.series, { what: this.metric, empty: "This run does not have it." });
+    this.other.fold(false); // one asked for it
   }
 
   choices(summary) {
@@ -73,41 +62,6 @@ export class Progress {
     const nodes = summary.nodes.map((node) => node.name).sort();
     fill(this.metricSelect, select("figure", summary.metrics.map((each) => [each, each]), this.metric, (value) => { this.metric = value; this.refresh(); }));
     fill(this.nodeSelect, select("of", [["", "mean of nodes"], ...nodes.map((each) => [each, each])], this.node, (value) => { this.node = value; this.refresh(); }));
-    const by = this.by ?? (nodes.length > MANY ? "mean" : "node");
-    fill(this.bySelect, nodes.length > 1 && select("curves of", [["node", "each node"], ["mean", summary.kind === "swarm" ? "their median" : "their mean"]], by, (value) => { this.by = value; this.refresh(); }));
-  }
-
-  otherRuns(id, runs, beside, compare) {
-    const key = JSON.stringify([id, runs.map((run) => run.id), beside]);
-    runs = runs.filter(isFolder);
-    this.besideCard.hidden = runs.length < 2 || !runs.some((run) => run.id === id);
-    if (key === this.besideKey) return;
-    this.besideKey = key;
-    const others = runs.filter((run) => run.id !== id).slice(0, 100);
-    fill(this.beside, others.map((run) => {
-      const box = h("input", { type: "checkbox", checked: beside.includes(run.id), disabled: beside.length >= 7 && !beside.includes(run.id) });
-      box.addEventListener("change", () => compare(box.checked ? [...beside, run.id] : beside.filter((each) => each !== run.id)));
-      return h("label", {}, box, h("bdi", {}, cut(run.title, 50)));
-    }));
-  }
-
-  /** What a node answered to the same few held-out questions before it learned, and what it answers now. */
-  async beforeAndAfter(id, summary) {
-    const nodes = summary.nodes.map((node) => node.name);
-    this.answersCard.hidden = !isFolder(summary) || !nodes.length;
-    if (this.answersCard.hidden) return;
-    if (!nodes.includes(this.answersOf)) this.answersOf = nodes[0]; // the best one
-    fill(this.answersSelect, nodes.length > 1 && select("by", nodes.map((each) => [each, each]), this.answersOf, (value) => { this.answersOf = value; this.refresh(); }));
-    const { pairs } = await ask(`runs/${id}/transcripts`, { node: this.answersOf });
-    const said = (answer) => answer && h("div", {}, badge(answer.reward), h("pre", { class: "text" }, escaped(answer.completion) || "(empty)"));
-    const columns = [
-      { title: "question", get: (pair) => h("div", { class: "said" }, escaped(pair.question)) },
-      { title: "before", get: (pair) => said(pair.before) },
-      { title: "now", get: (pair) => said(pair.after) },
-    ];
-    const ends = pairs.length ? `Rounds ${pairs[0].before.round} and ${(pairs[0].after ?? pairs[0].before).round}. ` : "";
-    const note = ends + "Held-out questions, kept whatever the answers are. The figure is the reward: 1 is right.";
-    fill(this.answers, pairs.length ? listing("Before and after", note, columns, pairs) : h("p", { class: "empty" }, "no evaluation yet"));
   }
 
   leaderboard(summary) {
@@ -125,6 +79,7 @@ export class Progress {
       { title: "node", get: (node) => h("span", { title: node.id ?? null }, ranked ? rank.get(node) + ". " : null, name(node.name)) },
       { title: "heard for", key: "heard", number: true, get: (node) => span(node.heard) },
       { title: "held-out pass@1", number: true, get: (node) => h("span", {}, percent(node.held_out), change(node)) },
+      { title: "above blind", key: "blind", number: true, get: (node) => points(node.held_out === null ? null : node.held_out - node.blind) },
       { title: "local reward", number: true, get: (node) => fixed(node.reward, 3) },
       { title: "from others", key: "outside", number: true, get: (node) => percent(node.outside, 0) },
       { title: "to others", key: "outside", number: true, get: (node) => (taught.has(node.name) ? percent(taught.get(node.name), 0) : "–") },
@@ -135,10 +90,12 @@ export class Progress {
       { title: "model", key: "model", get: (node) => h("span", { class: "long" }, name(node.model ?? "–")) },
       { title: "last heard", key: "ago", number: true, get: (node) => span(node.ago) + " ago" },
     ].filter(({ key }) => !key || summary.nodes.some((node) => (node[key] ?? null) !== null));
-    const caption = ranked ? "By held-out pass@1, with its change since round 0; local reward is the mean of the last 20 rounds. " +
+    const blind = summary.nodes.some((node) => (node.blind ?? null) !== null) ? "Above blind: in points, over always giving the task's commonest answer. " : "";
+    const caption = ranked ? "By held-out pass@1, with its change since the first evaluation; local reward is the mean of the last 20 rounds. " + blind +
       "From others: their share of the node's gradient. To others: its share of theirs, added up." :
       "The nodes heard for longest come first. All figures are the nodes' own word, and nobody has checked them. Taken: rollouts of others that " +
       "the node says it trained on. Others took: what other nodes say they took of it." + (summary.more ? ` At least ${whole(summary.more)} more nodes spoke and are not shown.` : "");
-    fill(this.board, summary.nodes.length ? listing("Leaderboard", caption, columns, ranked ? summary.nodes.slice(0, 200) : summary.nodes) : h("p", { class: "empty" }, "no node has finished a round"));
+    const none = ranked ? nothing("No node has finished a round yet.") : nothing("Nobody has said anything yet. Nodes speak after each round; start one with", `shoal join --swarm ${summary.title.replace("swarm: ", "")}`);
+    fill(this.board, summary.nodes.length ? listing("Leaderboard", caption, columns, ranked ? summary.nodes.slice(0, 200) : summary.nodes) : none);
   }
 }

@@ -1,7 +1,9 @@
 // Who learns from whom, peers, and what was refused.
 
-import { Chart, colour, distinct, drawCurves, tooltip, variable } from "./charts.js";
-import { bytes, card, cut, fill, fixed, h, listing, name, percent, select, span, whole } from "./dom.js";
+import { Chart } from "./charts.js";
+import { askSpread, drawCurves } from "./curves.js";
+import { bytes, card, cut, fill, fixed, h, listing, name, nothing, percent, select, span, whole } from "./dom.js";
+import { drawGraph, shapesTold } from "./graph.js";
 import { ask } from "./net.js";
 
 // In the order of the checks (swarm/admission.py).
@@ -22,6 +24,8 @@ export class Swarm {
       tall: true, note: "An arrow points from a maker to a node that trained on its rollouts. Wider arrows stand for more rollouts.",
       controls: [this.select],
     });
+    this.shapes = h("p", { class: "note" });
+    this.graph.data.before(this.shapes);
     this.refused = new Chart("Refused, by node");
     this.alarm = h("p", { class: "alarm", hidden: true });
     this.link = h("div");
@@ -43,57 +47,16 @@ export class Swarm {
     this.select.hidden = this.refused.element.hidden = this.aside.hidden = !own;
     this.graph.element.classList.toggle("wide", !own);
     const [graph, refused] = await Promise.all([
-      ask(`runs/${id}/graph`, { rounds: this.rounds }), own && ask(`runs/${id}/curve`, { metric: "rollouts/refused" }),
+      ask(`runs/${id}/graph`, { rounds: this.rounds }), own && askSpread(id, "rollouts/refused"),
     ]);
-    this.drawGraph(graph, summary);
+    this.shapes.textContent = shapesTold(drawGraph(this.graph, graph, summary));
     this.showAlarm(summary);
     this.showLink(summary.swarm);
     this.showPeers(summary);
     if (!own) return;
-    drawCurves(this.refused, refused.series, { what: "rollouts refused so far", empty: "this run does not record refusals" });
+    this.refused.element.hidden = !refused.series.length;
+    drawCurves(this.refused, refused.series, { what: "rollouts refused so far", empty: "This run does not record refusals." });
     this.showDefence(summary);
-  }
-
-  drawGraph({ edges, more }, summary) {
-    const all = [...new Set([...summary.nodes.map((node) => node.name), ...edges.flatMap((edge) => [edge.maker, edge.node])])];
-    const weight = new Map(all.map((node) => [node, 0]));
-    const weigh = (edge) => edge.share ?? edge.rollouts; // of a live swarm a share: whoever says more weighs no more
-    for (const edge of edges) weight.set(edge.maker, weight.get(edge.maker) + weigh(edge));
-    const nodes = (summary.kind === "swarm" ? all : all.sort((a, b) => weight.get(b) - weight.get(a))).slice(0, 80).sort();
-    const at = new Map(nodes.map((node, index) => [node, index]));
-    const shown = edges.filter((edge) => at.has(edge.maker) && at.has(edge.node));
-    const names = distinct(nodes);
-    const heaviest = Math.max(Number.MIN_VALUE, ...shown.map(weigh));
-    const most = Math.max(Number.MIN_VALUE, ...weight.values());
-    const columns = [
-      { title: "learner", get: (edge) => name(edge.node) },
-      { title: "learned from", get: (edge) => name(edge.maker) },
-      { title: "rollouts", number: true, get: (edge) => whole(edge.rollouts) },
-      ...(summary.kind === "swarm" ? [] : [
-        { title: "live", number: true, get: (edge) => whole(edge.live) },
-        { title: "mean reward", number: true, get: (edge) => fixed(edge.reward, 3) },
-      ]),
-    ];
-    const strongest = shown.slice(0, 5).map((edge) => `${cut(edge.node)} took ${edge.rollouts} rollouts of ${cut(edge.maker)}`).join("; ");
-    this.graph.draw((small, width, height) => ({
-      tooltip: tooltip({ formatter: ({ data }) => data.text ?? "" }),
-      series: [{
-        type: "graph", layout: "none", roam: false,
-        ...square(width, height, small ? 60 : 140),
-        edgeSymbol: ["none", "arrow"], edgeSymbolSize: [0, 8], emphasis: { focus: "adjacency" },
-        label: { show: nodes.length <= 40, color: variable("--text"), backgroundColor: variable("--card"), padding: 1, fontSize: small ? 10 : 12, formatter: ({ data }) => names[Number(data.id)] ?? "" },
-        lineStyle: { curveness: 0.18, opacity: 0.7 },
-        data: [...CORNERS, ...nodes.map((node, index) => ({
-          id: String(index), name: String(index), ...around(index, nodes.length, small), symbolSize: 12 + 22 * Math.sqrt(weight.get(node) / most), itemStyle: { color: colour(index) },
-          text: names[index] + (summary.kind === "swarm" ? "" : `\nothers learned from ${whole(weight.get(node))} of its rollouts`),
-        }))],
-        links: shown.map((edge) => ({
-          source: String(at.get(edge.maker)), target: String(at.get(edge.node)), lineStyle: { color: colour(at.get(edge.maker)), width: 0.7 + 5 * weigh(edge) / heaviest },
-          text: `${cut(edge.node)} learned from\n${cut(edge.maker)}: ${whole(edge.rollouts)} rollouts`,
-        })),
-      }],
-    }), `A graph of ${nodes.length} nodes. ${strongest}${more ? "; only the heaviest arrows are shown" : ""}.`, columns, edges,
-    shown.length ? "" : "no node has learned from another one yet");
   }
 
   showAlarm({ attack, swarm }) {
@@ -126,13 +89,14 @@ export class Swarm {
     const shares = new Map(gradient.map(({ maker, share }) => [maker, share]));
     const columns = [
       { title: "peer", get: (peer) => h("span", { title: cut(peer.id, 64) }, name(peer.name)) },
+      { title: "is", get: (peer) => ({ human: "a person", program: "a program" })[peer.kind] ?? "a model" },
       { title: "admitted", number: true, get: (peer) => whole(peer.admitted) },
       { title: "gradient share", number: true, get: (peer) => (shares.has(peer.name) ? percent(shares.get(peer.name)) : "–") },
       { title: "weight", number: true, get: (peer) => fixed(peer.weight) },
       { title: "last seen", number: true, get: (peer) => span(Date.now() / 1000 - peer.last) + " ago" },
       { title: "refused", get: (peer) => (peer.muted > 0 ? `muted for ${span(peer.muted)}; ` : "") + counted(peer.refused) },
     ];
-    fill(this.peers, swarm.admission.peers.length ? listing("Peers", "Nodes that this node has heard, the latest first.", columns, swarm.admission.peers) : h("p", { class: "empty" }, "no peer has been heard yet"));
+    fill(this.peers, swarm.admission.peers.length ? listing("Peers", "Nodes that this node has heard, the latest first. What a peer is, it says itself.", columns, swarm.admission.peers) : nothing("Nobody has joined yet. On another machine:", `shoal join HOST:PORT --swarm ${swarm.swarm}`));
   }
 
   showDefence({ nodes, swarm }) {
@@ -142,7 +106,10 @@ export class Swarm {
       { title: "gated", number: true, get: (node) => percent(node.gated, 0) },
       { title: "steps skipped", number: true, get: (node) => whole(node.skipped) },
     ];
-    const parts = [listing("Refusals by node", "Foreign rollouts refused so far; the share of others' successes that the gate left out; updates that were skipped because they were not finite.", columns, nodes.slice(0, 200))];
+    const quiet = !nodes.some((node) => node.refused || node.gated || node.skipped);
+    this.aside.hidden = quiet && !swarm;
+    this.graph.element.classList.toggle("wide", quiet && !swarm);
+    const parts = quiet ? [] : [listing("Refusals by node", "Foreign rollouts refused so far; the share of others' successes that the gate left out; updates that were skipped because they were not finite.", columns, nodes.slice(0, 200))];
     if (swarm) {
       const reasons = Object.entries({ ...swarm.admission.refused, ...swarm.dropped });
       const by = [
@@ -153,22 +120,6 @@ export class Swarm {
     }
     fill(this.defence, parts.flat());
   }
-}
-
-/** Where the node is on a circle, and its name outside of it. */
-function around(index, count, small) {
-  const angle = (2 * Math.PI * (index + 0.5)) / count - Math.PI / 2;
-  const [x, y] = [Math.cos(angle), Math.sin(angle)];
-  const above = small || Math.abs(x) < 0.3;
-  return { x: 100 * x, y: 100 * y, label: { position: above ? (y < 0 ? "top" : "bottom") : x < 0 ? "left" : "right" } };
-}
-
-// Unseen nodes, so that the circle stays one whatever nodes are on it, and the square in the middle that they span.
-const CORNERS = [-100, 100].map((at) => ({ id: "corner" + at, name: "corner" + at, x: at, y: at, symbolSize: 0, silent: true, label: { show: false } }));
-
-function square(width, height, margin) {
-  const side = Math.max(80, Math.min(width - 2 * margin, height - 90));
-  return { left: (width - side) / 2, top: (height - side) / 2, width: side, height: side };
 }
 
 function counted(counts) {

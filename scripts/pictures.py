@@ -1,0 +1,100 @@
+"""Makes the pictures of the window in the documentation: a run, and its views in chromium.
+
+    python scripts/pictures.py              # some two minutes; writes docs/pictures/watch-*.png
+    python scripts/pictures.py --run DIR    # of a run that is there
+
+Needs playwright and chromium. The pictures of a judge and of a live swarm are made by hand: they need strangers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from PIL import Image
+from playwright.sync_api import Browser, sync_playwright
+
+from shoal.apps.serving.guard import Access
+from shoal.apps.watch.server import make_app
+from shoal.apps.watch.sources import Sources
+
+PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
+DESKTOP: dict[str, Any] = {"viewport": {"width": 1280, "height": 860}}
+PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "color_scheme": "dark"}
+SHOWN: dict[str, tuple[str, dict[str, Any]]] = {
+    "learned": ("view=learned", DESKTOP),
+    "progress": ("view=progress", DESKTOP),
+    "swarm": ("view=swarm", DESKTOP),
+    "rollouts": ("view=rollouts&learner=*", DESKTOP),
+    "rollout": ("view=rollouts&learner=*", DESKTOP),
+    "phone-learned": ("view=learned", PHONE),
+    "phone-progress": ("view=progress", PHONE),
+    "phone-rollouts": ("view=rollouts&reward=1", PHONE),
+}
+"""The address of each picture, and the screen."""
+READY = {"learned": ".story .course", "rollouts": ".rollouts > li"}
+"""What has to be there first; elsewhere a chart."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", type=Path, help="the folder of a run")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary, sync_playwright() as playwright:
+        run = args.run or _made(Path(temporary) / "reef")
+        flags = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=flags)
+        with _served(run) as address:
+            for name, (place, screen) in SHOWN.items():
+                _take(browser, f"{address}#{place}", screen, name)
+        browser.close()
+
+
+def _made(run: Path) -> Path:
+    words = ["run", "--seed", "0", "--rounds", "100", "--nodes", "4", "--out", str(run), "--quiet"]
+    subprocess.run([sys.executable, "-m", "shoal", *words], check=True)
+    return run
+
+
+@contextmanager
+def _served(run: Path) -> Iterator[str]:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        bound.listen()
+        server = uvicorn.Server(uvicorn.Config(make_app(Sources(folders=[run]), Access()), log_level="error"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}/"
+        server.should_exit = True
+        thread.join(10)
+
+
+def _take(browser: Browser, address: str, screen: dict[str, Any], name: str) -> None:
+    page = browser.new_page(**screen)
+    page.set_default_timeout(60_000)
+    page.goto(address)
+    view = address.partition("view=")[2].partition("&")[0]
+    page.wait_for_selector(READY.get(view, f"#{view} .chart[data-drawn]"))
+    if name == "rollout":
+        page.locator(".rollouts > li button").first.click()
+        page.wait_for_selector("dialog .answer")
+    page.wait_for_timeout(2000)  # the other charts
+    shown = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    shown.quantize(128).save(PICTURES / f"watch-{name}.png", optimize=True)
+    page.close()
+
+
+if __name__ == "__main__":
+    main()

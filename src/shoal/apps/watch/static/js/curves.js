@@ -1,0 +1,82 @@
+// Curves against rounds or minutes.
+
+import { axis, colour, DASHES, distinct, legend, tooltip, variable } from "./charts.js";
+import { fixed } from "./dom.js";
+import { ask } from "./net.js";
+
+/** Curves of a figure: the mean of the nodes bold above each node's own, and `bases`, other figures drawn as dashed lines. */
+export async function askSpread(id, metric, smooth = 0, bases = []) {
+  const one = (by, metric, smooth) => ask(`runs/${id}/curve`, { metric, by, smooth });
+  const [nodes, mean, ...lines] = await Promise.all([one("node", metric, smooth), one("mean", metric, smooth), ...bases.map(([key]) => one("mean", key, 0))]);
+  const many = nodes.series.length > 1;
+  const bold = (nodes.series.length ? mean.series : []).map((each) => ({ ...each, name: !many ? nodes.series[0].name : each.name === "mean" ? "mean of the nodes" : each.name, look: "bold" }));
+  const dashed = lines.flatMap(({ series }, at) => series.map((each) => ({ ...each, name: bases[at][1], look: "base" })));
+  return { against: nodes.against ?? "rounds", series: [...(many ? nodes.series.map((each) => ({ ...each, look: "faint" })) : []), ...dashed, ...bold] };
+}
+
+/** How a curve of a kind is drawn. */
+function lookOf(look, index) {
+  if (look === "bold") return { color: variable("--accent"), lineStyle: { width: 3.5 }, z: 5 };
+  if (look === "faint") return { color: variable("--dim"), lineStyle: { width: 1, opacity: 0.5 }, symbol: "none", z: 2 };
+  if (look === "base") return { color: variable("--text"), lineStyle: { width: 1.5, type: index ? "dotted" : "dashed" }, symbol: "none", z: 3 };
+  return {};
+}
+
+const LINE = "path://M0,5h20v3h-20z"; // in the legend
+const TOLD = 10; // lines of a tooltip
+
+const BANDS = 4; // curves, up to which their intervals are drawn
+
+/** Curves against rounds or minutes. `series`: [{name, points: [[round, value, low, high], ...]}], the last two if it has intervals. */
+export function drawCurves(chart, series, { share = false, what = "value", empty = "No figures yet.", against = "rounds" } = {}) {
+  chart.fold(series.length > 0 && series.every((each) => each.points.every((point) => point[1] === 0)));
+  const names = distinct(series.map((each) => each.name));
+  const format = (value) => (value === null || value === undefined ? "–" : share ? (100 * value).toFixed(1) + " %" : Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en") : Number(value.toPrecision(4)).toString());
+  const lasts = series.map((each, at) => ({ name: names[at], last: each.points.at(-1)?.[1], first: each.points[0]?.[1] }));
+  const text = "Curves of " + what + " against " + against + ". " + lasts.slice(0, 12).map((each) => each.name + " from " + format(each.first) + " to " + format(each.last)).join("; ") + ".";
+  const rounds = [...new Set(series.flatMap((each) => each.points.map(([round]) => round)))].sort((a, b) => a - b);
+  const step = Math.ceil(rounds.length / 200);
+  const shown = rounds.filter((_, at) => at % step === 0 || at === rounds.length - 1);
+  const at = series.map((each) => new Map(each.points.map((point) => [point[0], point])));
+  const asText = (point) => (point ? format(point[1]) + (point.length > 3 ? ` (${format(point[2])} to ${format(point[3])})` : "") : "–");
+  const minutes = against === "minutes";
+  const columns = [{ title: minutes ? "minute" : "round", number: true, get: (round) => fixed(round, minutes ? 1 : 0) },
+    ...names.map((name, index) => ({ title: name, number: true, get: (round) => asText(at[index].get(round)) }))];
+  const drawn = series.length <= BANDS ? series.flatMap(band) : [];
+  return chart.draw((small) => ({
+    legend: legend(names.map((name, index) => ({ name, icon: series[index].look && LINE })).filter((_, index) => series[index].look !== "faint")),
+    grid: { left: 8, right: 22, top: 34, bottom: 8, containLabel: true },
+    tooltip: tooltip({ trigger: "axis", order: "valueDesc", formatter: (found) => told(found, series, names, format, minutes) }),
+    xAxis: axis({ type: "value", ...(minutes && { axisLabel: { color: variable("--dim"), hideOverlap: true, formatter: "{value} min" } }), min: ({ min, max }) => (min < max / 4 ? 0 : Math.floor(min)), max: ({ max }) => Math.ceil(max), minInterval: minutes ? 0 : 1, splitNumber: small ? 4 : 8, splitLine: { show: false }, axisPointer: { label: { formatter: ({ value }) => (minutes ? "minute " + value.toFixed(1) : "round " + Math.round(value)) } } }),
+    yAxis: axis({ type: "value", scale: !share, axisLabel: { color: variable("--dim"), formatter: (value) => (share ? Number((100 * value).toFixed(1)) + " %" : format(value)) } }),
+    dataZoom: [{ type: "inside", zoomOnMouseWheel: "ctrl", moveOnMouseWheel: false, moveOnMouseMove: "shift", preventDefaultMouseMove: false }],
+    series: [...drawn, ...series.map((each, index) => merged({
+      type: "line", name: names[index], data: each.points.map(([x, y]) => [x, y]), showSymbol: each.points.length < 25, symbolSize: 5, sampling: "lttb",
+      lineStyle: { width: each.name === "mean" || series.length < 4 ? 2.5 : 1.6, type: DASHES[Math.floor(index / 8) % 3] },
+      color: colour(index), emphasis: { focus: "series" },
+    }, lookOf(each.look, series.slice(0, index).filter((other) => other.look === "base").length)))],
+  }), text, columns, shown, series.some((each) => each.points.length) ? "" : empty);
+}
+
+const merged = (plain, look) => ({ ...plain, ...look, lineStyle: { ...plain.lineStyle, ...look.lineStyle } });
+
+/** The lines of a tooltip: the bold and the dashed curves first, then the highest of the others. */
+function told(found, series, names, format, minutes) {
+  const at = found[0]?.axisValue ?? 0;
+  const lines = found.filter((each) => names.includes(each.seriesName) && each.value?.[1] !== undefined)
+    .map((each) => ({ name: each.seriesName, value: each.value[1], look: series[names.indexOf(each.seriesName)].look }));
+  const rank = ({ look }) => ["bold", "base"].indexOf(look) + 1 || 3;
+  lines.sort((a, b) => rank(a) - rank(b) || b.value - a.value);
+  const more = lines.length > TOLD ? [`and ${lines.length - TOLD} more`] : [];
+  return [minutes ? "minute " + Number(at).toFixed(1) : "round " + Math.round(at), ...lines.slice(0, TOLD).map(({ name, value }) => `${format(value)}  ${name}`), ...more].join("\n");
+}
+
+/** The interval of a curve that has one, as ECharts has bands: an unseen line, and upon it an area. */
+function band({ points }, index) {
+  if (!points.some((point) => point.length > 3)) return [];
+  const unseen = { type: "line", stack: "band" + index, symbol: "none", silent: true, tooltip: { show: false }, lineStyle: { opacity: 0 }, emphasis: { disabled: true }, color: colour(index) };
+  return [
+    { ...unseen, data: points.map(([x, , low]) => [x, low]) },
+    { ...unseen, data: points.map(([x, , low, high]) => [x, high - low]), areaStyle: { opacity: 0.14 } },
+  ];
+}

@@ -1,0 +1,105 @@
+// Who learns from whom, as a graph. Nodes that learn, people, programs and judges have a shape each.
+
+import { colour, distinct, tooltip, variable } from "./charts.js";
+import { cut, fixed, name, whole } from "./dom.js";
+
+const KINDS = {
+  node: { shape: "circle", sign: "●", means: "a node that learns" },
+  human: { shape: "triangle", sign: "▲", means: "a person" },
+  program: { shape: "diamond", sign: "◆", means: "answers and does not learn" },
+  silent: { shape: "emptyCircle", sign: "○", means: "others say they learned from it; it says nothing itself" },
+  judge: { shape: "rect", sign: "■", means: "a judge" },
+};
+const JUDGE = "the judge";
+
+/** What each of `names` is, from what the run knows of it. */
+function kindsOf(names, edges, { kind, nodes, swarm }) {
+  const own = new Map(nodes.map((node) => [node.name, node]));
+  const peers = new Map((swarm?.admission.peers ?? []).map((peer) => [peer.name, peer.kind === "model" ? "node" : peer.kind]));
+  const learners = new Set(edges.map((edge) => edge.node)), known = nodes.some((node) => (node.learns ?? null) !== null);
+  const of = (each) => {
+    if (learners.has(each)) return "node";
+    if (own.has(each)) return known && own.get(each).learns === null ? "program" : "node";
+    return peers.get(each) ?? (kind === "swarm" ? "silent" : "node");
+  };
+  return names.map((each) => (each === JUDGE ? "judge" : of(each)));
+}
+
+/** The shapes in sight and what they mean, if there are several. */
+export function shapesTold(kinds) {
+  const seen = Object.keys(KINDS).filter((kind) => kinds.includes(kind));
+  return seen.length < 2 ? "" : seen.map((kind) => `${KINDS[kind].sign} ${KINDS[kind].means}`).join(" · ");
+}
+
+/** Draws `edges` into a chart, and gives the kinds of what is on it. */
+export function drawGraph(chart, { edges, more }, summary) {
+  const all = [...new Set([...summary.nodes.map((node) => node.name), ...edges.flatMap((edge) => [edge.maker, edge.node])])];
+  const weight = new Map(all.map((node) => [node, 0]));
+  const weigh = (edge) => edge.share ?? edge.rollouts; // of a live swarm a share: whoever says more weighs no more
+  for (const edge of edges) weight.set(edge.maker, weight.get(edge.maker) + weigh(edge));
+  const nodes = (summary.kind === "swarm" ? all : all.sort((a, b) => weight.get(b) - weight.get(a))).slice(0, 80).sort();
+  const judged = summary.nodes.filter((node) => (node.judged ?? null) !== null && nodes.includes(node.name)).map((node) => node.name);
+  if (judged.length && edges.length) nodes.push(JUDGE);
+  const kinds = kindsOf(nodes, edges, summary);
+  const at = new Map(nodes.map((node, index) => [node, index]));
+  const shown = edges.filter((edge) => at.has(edge.maker) && at.has(edge.node));
+  const names = distinct(nodes);
+  const heaviest = Math.max(Number.MIN_VALUE, ...shown.map(weigh));
+  const most = Math.max(Number.MIN_VALUE, ...weight.values());
+  const columns = [
+    { title: "learner", get: (edge) => name(edge.node) },
+    { title: "learned from", get: (edge) => name(edge.maker) },
+    { title: "rollouts", number: true, get: (edge) => whole(edge.rollouts) },
+    ...(summary.kind === "swarm" ? [] : [
+      { title: "live", number: true, get: (edge) => whole(edge.live) },
+      { title: "mean reward", number: true, get: (edge) => fixed(edge.reward, 3) },
+    ]),
+  ];
+  const strongest = shown.slice(0, 5).map((edge) => `${cut(edge.node)} took ${edge.rollouts} rollouts of ${cut(edge.maker)}`).join("; ");
+  chart.draw((small, width, height) => ({
+    tooltip: tooltip({ formatter: ({ data }) => data.text ?? "" }),
+    series: [{
+      type: "graph", layout: "none", roam: false,
+      ...square(width, height, small ? 60 : 140),
+      edgeSymbol: ["none", "arrow"], edgeSymbolSize: [0, 8], emphasis: { focus: "adjacency" },
+      label: { show: nodes.length <= 40, color: variable("--text"), backgroundColor: variable("--card"), padding: 1, fontSize: small ? 10 : 12, formatter: ({ data }) => names[Number(data.id)] ?? "" },
+      lineStyle: { curveness: 0.18, opacity: 0.7 },
+      data: [...CORNERS, ...nodes.map((node, index) => ({
+        id: String(index), name: String(index), ...around(index, nodes.length, small), symbol: KINDS[kinds[index]].shape, symbolSize: 16 + 20 * Math.sqrt((weight.get(node) ?? 0) / most), itemStyle: kinds[index] === "judge" ? { color: variable("--dim") } : { color: colour(index) },
+        text: `${names[index]}\n${KINDS[kinds[index]].means}` + (kinds[index] === "judge" || summary.kind === "swarm" ? "" : `\nothers learned from ${whole(weight.get(node))} of its rollouts`),
+      }))],
+      links: [...(at.has(JUDGE) ? judged : []).map((node) => ({
+        source: String(at.get(JUDGE)), target: String(at.get(node)), symbol: "none", lineStyle: { color: variable("--dim"), width: 1, type: "dashed", curveness: 0 }, text: `a judge asks ${cut(node)} questions of its own`,
+      })), ...shown.map((edge) => ({
+        source: String(at.get(edge.maker)), target: String(at.get(edge.node)), lineStyle: { color: colour(at.get(edge.maker)), width: 0.7 + 5 * weigh(edge) / heaviest },
+        text: `${cut(edge.node)} learned from\n${cut(edge.maker)}: ${whole(edge.rollouts)} rollouts`,
+      }))],
+    }],
+  }), `A graph of ${nodes.length} nodes. ${strongest}${more ? "; only the heaviest arrows are shown" : ""}.`, columns, edges,
+  shown.length ? "" : alone(summary));
+  return kinds;
+}
+
+/** Why there is no arrow, and what to do. */
+function alone({ kind, nodes, swarm }) {
+  if (kind === "swarm") return "Nobody has said whom it learned from yet. Nodes speak after each round.";
+  if (swarm && !swarm.peers) return `Nobody has joined yet. On another machine: shoal join HOST:PORT --swarm ${swarm.swarm}`;
+  if (nodes.length === 1 && !swarm) return "This run has one node, which learns alone: shoal run --nodes 4 makes a swarm of it.";
+  return nodes.some((node) => node.learns === 0) ? "These nodes learn alone: external = 0." : "No node has learned from another one yet: that takes a round or two.";
+}
+
+/** Where the node is on a circle, and its name outside of it. */
+function around(index, count, small) {
+  const angle = (2 * Math.PI * (index + 0.5)) / count - Math.PI / 2;
+  const [x, y] = [Math.cos(angle), Math.sin(angle)];
+  const above = small || Math.abs(x) < 0.3;
+  return { x: 100 * x, y: 100 * y, label: { position: above ? (y < 0 ? "top" : "bottom") : x < 0 ? "left" : "right" } };
+}
+
+// Unseen nodes, so that the circle stays one whatever nodes are on it, and the square in the middle that they span.
+const CORNERS = [-100, 100].map((at) => ({ id: "corner" + at, name: "corner" + at, x: at, y: at, symbolSize: 0, silent: true, label: { show: false } }));
+
+function square(width, height, margin) {
+  const side = Math.max(80, Math.min(width - 2 * margin, height - 90));
+  return { left: (width - side) / 2, top: (height - side) / 2, width: side, height: side };
+}

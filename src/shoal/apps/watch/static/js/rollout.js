@@ -1,0 +1,76 @@
+// One rollout whole, in a dialog: its question, its completions side by side, who trained on it.
+
+import { answerOf, verdict } from "./answer.js";
+import { cut, fill, fixed, h, escaped, listing, name, whole } from "./dom.js";
+import { ask, Refused } from "./net.js";
+
+export class Rollout {
+  /** `closed`: called when the dialog closes. */
+  constructor(dialog, closed) {
+    this.dialog = dialog;
+    dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
+    dialog.addEventListener("close", () => { fill(dialog); closed(); if (this.opener?.isConnected) this.opener.focus(); });
+  }
+
+  async open(id, { part, row }, opener) {
+    this.id = id;
+    this.opener = opener;
+    const close = h("button", { type: "button", onclick: () => this.dialog.close() }, "Close");
+    const title = h("h2", { id: "rollout-title" }, "A rollout");
+    const body = h("div", { class: "dialog-body" }, h("p", { class: "note", role: "status" }, "loading"));
+    fill(this.dialog, h("div", { class: "dialog-head" }, title, close), body);
+    if (!this.dialog.open) this.dialog.showModal();
+    close.focus();
+    try {
+      const found = await ask(`runs/${id}/rollout`, { part, row });
+      fill(title, "A rollout of ", name(found.node), `, round ${whole(found.round)}`);
+      fill(body, this.rollout(found));
+    } catch (error) {
+      fill(body, h("p", { class: "problem", role: "alert" }, error instanceof Refused ? error.message : String(error)));
+    }
+  }
+
+  rollout(found) {
+    const identity = [["task", cut(found.task)], ["version", cut(found.version)], ["settings", cut(found.config, 300)], ["seed", cut(found.seed)], ["index", cut(found.index)]];
+    const learners = [
+      { title: "node", get: (each) => h("span", {}, name(each.node), each.foreign ? "" : " (its maker)") },
+      { title: "in round", number: true, get: (each) => String(each.round) },
+      { title: "mean reward, by its verifier", number: true, get: (each) => fixed(each.mean_reward, 3) },
+    ];
+    const answers = found.completions.map((each, at) => h("article", { class: "answer" + (each.row === found.row ? " here" : "") },
+      h("header", {}, h("h3", {}, `${at + 1} of ${found.completions.length}`), verdict(each.reward), h("span", { class: "badge" }, each.finish_reason === "stop" ? "complete" : "cut short")),
+      this.text(each, "completion", each.completion, each.length, answerOf(each))));
+    return [
+      h("h2", {}, "Question"), this.text(found, "question", found.question, found.question_length, h("pre", { class: "text" }, escaped(found.question) || "(empty)")),
+      found.answer === null ? null : h("p", {}, "Right answer: ", h("b", { class: "said" }, cut(found.answer, 1000))),
+      h("h2", { class: "block" }, "Completions"), h("div", { class: "side" }, answers),
+      h("h2", { class: "block" }, "Trained on by"),
+      found.learned.length ? listing("Who trained on it", "Updates that used this rollout.", learners, found.learned) : h("p", { class: "note" }, "No update of this run used it."),
+      h("h2", { class: "block" }, "Identity"), h("p", { class: "note" }, "With these numbers anybody makes the same question again."),
+      h("dl", { class: "facts" }, identity.map(([key, value]) => h("div", {}, h("dt", {}, key), h("dd", {}, value)))),
+    ];
+  }
+
+  /** A text as it is, and a button for the next piece while there is more. */
+  text({ part, row }, field, given, length, place) {
+    place.tabIndex = 0;
+    place.setAttribute("aria-label", field);
+    if (length <= Array.from(given).length) return place;
+    let offset = Array.from(given).length;
+    const left = () => `Show more: ${whole(length - offset)} characters are left`;
+    const button = h("button", { type: "button", onclick: async () => {
+      button.disabled = true;
+      try {
+        const piece = await ask(`runs/${this.id}/text`, { part, row, field, offset });
+        place.append(escaped(piece.text));
+        offset = piece.next ?? length;
+        button.textContent = left();
+        button.hidden = piece.next === null;
+      } catch (error) {
+        button.textContent = error.message;
+      }
+      button.disabled = false;
+    } }, left());
+    return h("div", {}, place, button);
+  }
+}
