@@ -52,6 +52,9 @@ class StatusReporter:
         self._watcher.update(rows, round)
         self._report()
 
+    def example(self, row: Mapping[str, Any]) -> None:
+        self._watcher.example(row)
+
     def before(self, rows: Sequence[Mapping[str, Any]]) -> None:
         self._watcher.before(rows)
 

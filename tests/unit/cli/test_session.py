@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from shoal.cli.session import print_result
+from shoal.cli.result import print_result
 from shoal.config.settings import Config
 from shoal.runs.best import best_model
 from shoal.runs.folder import RunFolder, run_metrics
@@ -70,15 +70,17 @@ def test_a_finished_run_says_what_next(run: Path) -> None:
     text = said(run, finished=True)
     assert "held-out pass@1  0.367 -> 0.567 (round 0 to 2)" in text
     model = run / "checkpoints" / "round-000002" / "bob"
-    assert f"model   {model}\n" in text
+    assert f"model    {model}\n" in text
     for step in (
-        f"shoal watch {run}",
+        f"shoal ask {run}",
         f"shoal eval {model} --config {run / 'config.toml'}",
         f"shoal run --resume {run} --rounds 200",
     ):
         assert f":\n  {step}\n" in text
     assert "2 rounds on cpu, float32 in 6:12, of which checkpoints took 0:31" in text
+    assert f"picture  {run / 'curves.png'}\nwindow   shoal watch {run}\n" in text
     assert "shoal watch" not in said(run, finished=True, quiet=True)
+    assert text.count(":\n  shoal ") == 3
 
 
 def test_before_and_after_are_those_of_the_best_node_whatever_they_are(run: Path) -> None:
