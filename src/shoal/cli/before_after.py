@@ -37,7 +37,8 @@ def print_pairs(console: Console, node: str, pairs: Sequence[Pair], most: int = 
         print_paragraph(console, f"  {printable(pair.question, QUESTION)}")
         for when, answer in (("before", pair.before), ("after", pair.after)):
             print_paragraph(console, answer_line(f"    {when:6}", answer.completion, answer.right), BESIDE)
-    console.print(Text(f"  right of {len(pairs)} such questions: {before} before, {after} after\n"))
+    of = "the one such question" if len(pairs) == 1 else f"{len(pairs)} such questions"
+    console.print(Text(f"  right of {of}: {before} before, {after} after\n"))
 
 
 def answer_line(head: str, answer: str, right: bool) -> Text:

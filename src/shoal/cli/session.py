@@ -54,6 +54,11 @@ def join_session(config: Config, options: Options) -> int:
 
 
 def _session(config: Config, options: Options, joins: bool) -> int:
+    from shoal.policy.mistyped import check_exists
+
+    if not (options.resume or config.policy.factory):
+        for model in dict.fromkeys(config.policy.model):
+            check_exists(model)
     from shoal.runs.session import execute, follow, new_folder  # torch, only now
 
     with joined(config.policy.device) as ranks:

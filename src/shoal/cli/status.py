@@ -84,7 +84,10 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
     row("node", f"{status['name']} ({status['id'][:16]}…)")
     row("swarm", status["swarm"] + (" (private)" if status["private"] else ""))
     row("folder", str(folder))
-    if age > STALE:
+    ended = status.get("ended", False)
+    if ended:
+        row("state", f"ended {duration(age)} ago; all below is its last state")
+    elif age > STALE:
         row("state", f"not running: its last status is from {duration(age)} ago")
     elif status["note"]:
         row("state", f"{status['note']} (for {duration(now - (status['silo_since'] or now))})")
@@ -106,7 +109,9 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
         row("held-out", f"pass@1 {got['held_out'][0]:.3f} -> {got['held_out'][1]:.3f}")
     for warning in status["warnings"]:
         row("warning", warning)
-    following = f"goes on with it: shoal join --resume {folder}" if age > STALE else "shows it live: shoal watch"
+    following = (
+        f"goes on with it: shoal join --resume {folder}" if ended or age > STALE else "shows it live: shoal watch"
+    )
     row("next", following)
     return Group(head, Text(), peers(admission["peers"], got["by_peer"], now))
 

@@ -98,7 +98,7 @@ def test_before_and_after_are_those_of_the_best_node_whatever_they_are(run: Path
     text = said(run, finished=True)
     assert "Which is larger, 36 or 39?\n    before  wrong  It is the larger one.\n" in text
     assert "    after   right  ?[31m[bold]39[/bold]\n" in text
-    assert "right of 1 such questions: 0 before, 1 after" in text
+    assert "right of the one such question: 0 before, 1 after" in text
     assert "larger" not in said(run, finished=True, quiet=True)
 
 
