@@ -19,6 +19,7 @@ from fakes import RIGHT, WRONG, Exact, Parrot, Student
 
 import shoal
 from shoal import __version__
+from shoal.cli.flags import ELSEWHERE
 from shoal.cli.main import main
 from shoal.cli.session import Options
 from shoal.config.load import make_config
@@ -106,6 +107,7 @@ def test_version(capsys: Capture) -> None:
 LIGHT = """
 import sys
 import {modules}
+from shoal.cli.flags import ELSEWHERE
 from shoal.cli.main import main
 from shoal.cli.session import Options
 try:
@@ -184,6 +186,11 @@ def test_a_config_from_a_run_is_that_run_s(started: list[tuple[Any, ...]], tmp_p
 
 
 # Mistakes
+
+
+@pytest.mark.parametrize(("theirs", "ours"), ELSEWHERE.items())
+def test_what_other_programs_call_a_flag_is_known(theirs: str, ours: str, capsys: Capture) -> None:
+    assert f"unknown argument '{theirs}'; did you mean '{ours}'?" in complaint(["run", theirs, "1"], capsys)
 
 
 @pytest.mark.parametrize(
