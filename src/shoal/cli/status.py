@@ -44,7 +44,9 @@ def command(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(json_safe({"folder": str(folder), **status})))
     else:
-        Console().print(screen(folder, status, time.time()))
+        console = Console()
+        console.print(screen(folder, status, time.time()))
+        print_next(console, following(folder, status, time.time()))
     return 0
 
 
@@ -84,8 +86,7 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
     row("node", f"{status['name']} ({status['id'][:16]}…)")
     row("swarm", status["swarm"] + (" (private)" if status["private"] else ""))
     row("folder", str(folder))
-    ended = status.get("ended", False)
-    if ended:
+    if status.get("ended", False):
         row("state", f"ended {duration(age)} ago; all below is its last state")
     elif age > STALE:
         row("state", f"not running: its last status is from {duration(age)} ago")
