@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -44,9 +45,7 @@ def command(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(json_safe({"folder": str(folder), **status})))
     else:
-        console = Console()
-        console.print(screen(folder, status, time.time()))
-        print_next(console, following(folder, status, time.time()))
+        Console().print(screen(folder, status, time.time()))
     return 0
 
 
@@ -110,10 +109,9 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
         row("held-out", f"pass@1 {got['held_out'][0]:.3f} -> {got['held_out'][1]:.3f}")
     for warning in status["warnings"]:
         row("warning", warning)
-    following = (
-        f"goes on with it: shoal join --resume {folder}" if ended or age > STALE else "shows it live: shoal watch"
-    )
-    row("next", following)
+    at = shlex.quote(str(folder))
+    gone = age > STALE or status.get("ended", False)
+    row("next", f"goes on with it: shoal join --resume {at}" if gone else f"shows it live: shoal watch {at}")
     return Group(head, Text(), peers(admission["peers"], got["by_peer"], now))
 
 

@@ -30,19 +30,24 @@ class Member:
 
 
 def test_a_node_that_ended_in_order_is_not_said_to_be_in_touch(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = Path("one")
+    run.mkdir()
+
     def said() -> str:
-        assert main(["status", str(tmp_path)]) == 0
+        assert main(["status", str(run)]) == 0
         return capsys.readouterr().out
 
-    with closing(StatusReporter(Silent(), Member(), tmp_path, 4)) as reporter:  # type: ignore[arg-type]
+    with closing(StatusReporter(Silent(), Member(), run, 4)) as reporter:  # type: ignore[arg-type]
         reporter.update([{"round": 1, "node": "calm-otter-1a2b"}], 1)
-        assert not read_status(tmp_path)["ended"]
+        assert not read_status(run)["ended"]
         assert "in touch, 1 link" in said()
+        assert "shows it live: shoal watch one" in said()
         reporter.example({"node": "calm-otter-1a2b", "question": "q", "completion": "a", "reward": 1.0})
-    assert read_status(tmp_path)["ended"]
+    assert read_status(run)["ended"]
     text = said()
     assert "in touch" not in text
     assert "state     ended 0 s ago" in text
-    assert f"shoal join --resume {tmp_path}" in text
+    assert "shoal join --resume one" in text
