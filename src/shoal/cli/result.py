@@ -63,7 +63,10 @@ def print_result(
             of_config = shlex.quote(str(folder / CONFIG))
             asked = f" {shlex.quote(question)}" if question else ""
             steps[f"shoal ask {run}{asked}{allow_code}"] = "ask the model, beside the one from which it began"
-            steps[f"shoal eval {shlex.quote(str(model))} --config {of_config}{allow_code}"] = "measure it"
+            if any(row.get("eval/pass@1") is not None for row in rows):
+                steps[f"shoal eval {shlex.quote(str(model))} --config {of_config}{allow_code}"] = "measure it"
+            else:  # nothing tells which answers are right
+                steps[f"shoal export {run} --to {shlex.quote(f'{folder.name}-model')}"] = "take it away"
         steps[f"shoal {command} --resume {run} --rounds {2 * config.rounds}{allow_code}"] = "train on"
         print_next(console, steps)
 

@@ -39,7 +39,7 @@ def print_paragraph(console: Console, text: Text | str, indent: int = 2) -> None
 
 def paragraph(console: Console, text: Text, width: int, indent: int = 2, most: int = 0) -> list[Text]:
     """`text` in lines of `width` columns, at most `most` of them unless that is 0."""
-    indent = min(indent, width // 4)
+    indent = min(indent, width // 3)
     first, *rest = text.wrap(console, width, no_wrap=False) or [Text()]
     if rest:
         behind = text[len(first.plain) :]

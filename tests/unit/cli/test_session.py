@@ -83,6 +83,15 @@ def test_a_finished_run_says_what_next(run: Path) -> None:
     assert text.count(":\n  shoal ") == 3
 
 
+def test_what_next_is_not_measured_without_right_answers(run: Path) -> None:
+    rows = [{key: value for key, value in row.items() if key != "eval/pass@1"} for row in run_metrics(run)]
+    with RunFolder.open(run) as folder:
+        folder.rewrite_metrics(rows)
+    text = said(run, finished=True)
+    assert "shoal eval" not in text
+    assert f"shoal export {run} --to run-model" in text
+
+
 def test_before_and_after_are_those_of_the_best_node_whatever_they_are(run: Path) -> None:
     rows = [
         (0, "bob", "It is the larger one.", 0.0),
