@@ -19,6 +19,7 @@ from shoal.cli.flags import add_allow_code, add_settings, config_of, given_setti
 from shoal.config.load import merged
 from shoal.config.settings import Config
 from shoal.errors import UserError
+from shoal.policy.mistyped import check_exists
 from shoal.rollout import Completion, FinishReason, Question, seed_of
 from shoal.runs.folder import CONFIG
 from shoal.untrusted import encodable, printable
@@ -63,6 +64,8 @@ def command(args: argparse.Namespace) -> int:
     """Returns the exit code: 0, or 1 if a server left a question without an answer."""
     if args.num < 1 or not 0 <= (args.temperature or 0) < math.inf:
         raise UserError("--num is at least 1, and --temperature at least 0")
+    for name in (args.model, *args.beside):
+        check_exists(name)
     config, contenders, file = _settings(args)
     if args.task and not file:
         raise UserError("--task chooses a task of --config FILE, or of a run")

@@ -8,11 +8,14 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from shoal.cli.text import print_paragraph
 from shoal.runs.transcripts import Answer, Pair
 from shoal.untrusted import printable
 
 QUESTION, ANSWER = 300, 160
 """Characters that are shown."""
+BESIDE = 19
+"""Columns before an answer."""
 
 
 def print_before(console: Console, rows: Sequence[Mapping[str, Any]], most: int = 2) -> None:
@@ -20,8 +23,8 @@ def print_before(console: Console, rows: Sequence[Mapping[str, Any]], most: int 
     if rows:
         console.print(Text("before any training:"))
     for row in rows[:most]:
-        console.print(Text(f"  {printable(row['question'], QUESTION)}"))
-        console.print(answer_line("    answer", row["completion"], row["reward"] >= 1))
+        print_paragraph(console, f"  {printable(row['question'], QUESTION)}")
+        print_paragraph(console, answer_line("    answer", row["completion"], row["reward"] >= 1), BESIDE)
 
 
 def print_pairs(console: Console, node: str, pairs: Sequence[Pair], most: int = 2) -> None:
@@ -31,10 +34,11 @@ def print_pairs(console: Console, node: str, pairs: Sequence[Pair], most: int = 
     before, after = (sum(answer.right for answer in answers) for answers in zip(*map(_ends, pairs), strict=True))
     console.print(Text(f"\nheld-out questions before and after ({printable(node, 40)}):"))
     for pair in pairs[:most]:
-        console.print(Text(f"  {printable(pair.question, QUESTION)}"))
+        print_paragraph(console, f"  {printable(pair.question, QUESTION)}")
         for when, answer in (("before", pair.before), ("after", pair.after)):
-            console.print(answer_line(f"    {when:6}", answer.completion, answer.right))
-    console.print(Text(f"  right of {len(pairs)} such questions: {before} before, {after} after\n"))
+            print_paragraph(console, answer_line(f"    {when:6}", answer.completion, answer.right), BESIDE)
+    of = "the one such question" if len(pairs) == 1 else f"{len(pairs)} such questions"
+    console.print(Text(f"  right of {of}: {before} before, {after} after\n"))
 
 
 def answer_line(head: str, answer: str, right: bool) -> Text:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from shoal.cli.flags import add_settings, config_of, given_settings
-from shoal.cli.next_steps import print_next
+from shoal.cli.text import print_paragraph
 from shoal.config.load import merged
 from shoal.config.names import short_names
 from shoal.config.section import settings_of
@@ -36,6 +36,7 @@ ASK: Final = "Which is larger, 17 or 71? Answer with the number only."
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: runs/DATE-TIME)")
+    parser.add_argument("--watch", action="store_true", help="show it in the browser, too (`shoal watch`)")
     defaults = {"policy.model": MODEL, "rounds": str(SETTINGS["rounds"])}
     add_settings(parser, ["policy.model", "seed", "threads", "rounds"], defaults=defaults)
 
@@ -43,22 +44,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(args: argparse.Namespace) -> int:
     settings = merged(SETTINGS, given_settings(args))
     config = config_of(None, settings, allow_code=False)
-    from shoal.cli.session import run_session
+    from shoal.cli.session import Options, run_session
     from shoal.runs.session import new_folder  # torch, only now
 
     out = args.out or new_folder()
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False)
     models = " and ".join(config.policy.model)
-    console.print(f"Two copies of {models} learn from what both try. This does the same:", markup=False)
-    console.print(f"  {as_command(settings)} --out {shlex.quote(str(out))}\n", markup=False)
-    code = run_session(config, out, None, quiet=False)
-    if code == 0:
-        steps = {
-            f"shoal ask {shlex.quote(str(out))} {shlex.quote(ASK)}": "ask the trained model, and the one that it was",
-            "python examples/own_task.py": "a task of your own, in fifty lines that explain themselves",
-        }
-        print_next(console, steps)
-    return code
+    print_paragraph(console, f"Two copies of {models} learn from what both try. This does the same:", 0)
+    console.print(f"  {as_command(settings)} --out {shlex.quote(str(out))}\n", markup=False, soft_wrap=True)
+    return run_session(config, Options(out, window=args.watch, question=ASK))
 
 
 def as_command(settings: dict[str, Any]) -> str:

@@ -187,7 +187,9 @@ def show(
     table(
         "This machine",
         {
-            "system": f"{machine['system']}, {machine['cores']} cores, {machine['threads']} threads used",
+            "system": ", ".join(
+                [machine["system"], _count(machine["cores"], "core"), f"{_count(machine['threads'], 'thread')} used"]
+            ),
             "versions": ", ".join(f"{name} {number}" for name, number in machine["versions"].items()),
             "extras": ", ".join(extras),
             "device": f"{machine['device']} in {machine['dtype']} ({', '.join(gpus)})",
@@ -233,6 +235,10 @@ def show(
         console.print(f"{'or' if number else 'take'}  {flags}", soft_wrap=True)
     if not run["advice"]:
         console.print("No settings make it fit: take a smaller model.")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _gb(size: float) -> str:

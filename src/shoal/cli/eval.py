@@ -18,9 +18,9 @@ from rich.text import Text
 
 from shoal.cli import harness
 from shoal.cli.before_after import ANSWER, QUESTION, answer_line
-from shoal.cli.display import print_warning
 from shoal.cli.flags import add_allow_code, add_data, add_settings, config_of, given_settings
 from shoal.cli.next_steps import print_next
+from shoal.cli.text import print_warning
 from shoal.config.answer_form import extract
 from shoal.config.load import merged
 from shoal.config.policy import is_endpoint
@@ -31,6 +31,7 @@ from shoal.evaluation.pass_at_k import Estimate, Evaluation, evaluate
 from shoal.parallel.rank_zero import RankZeroVerifier
 from shoal.parallel.ranks import joined
 from shoal.policy.fetch import fetch_models
+from shoal.policy.mistyped import check_exists
 from shoal.rollout import seed_of
 from shoal.tasks import Tasks
 from shoal.untrusted import json_safe, printable
@@ -94,6 +95,7 @@ def command(args: argparse.Namespace) -> int:
     if len(args.model) > 1:
         raise UserError("one model at a time: several are for --harness")
     [model] = args.model
+    check_exists(model)
     given = merged(given_settings(args), {"policy": {"model": [model]}})
     config = config_of(args.config, given, args.allow_code, FROM_FILE)
     return eval_session(config, model, args.k, args.json, args.show, tasks_as_flags(args))

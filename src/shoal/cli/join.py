@@ -57,6 +57,6 @@ def command(args: argparse.Namespace) -> int:
         endless = {} if args.config else {"rounds": ENDLESS}
         given = merged(endless, merged(given, {"swarm": {"nodes": 1}}))
         config = config_of(args.config, given, args.allow_code)
-    from shoal.cli.session import join_session
+    from shoal.cli.session import Options, join_session
 
-    return join_session(config, args.out, args.resume, args.quiet)
+    return join_session(config, Options(args.out, args.resume, args.quiet, args.watch))

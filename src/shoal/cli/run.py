@@ -42,15 +42,16 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in this folder")
     parser.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: runs/DATE-TIME)")
     add_allow_code(parser)
+    parser.add_argument("--watch", action="store_true", help="show it in the browser, too (`shoal watch`)")
     parser.add_argument("--quiet", action="store_true", help="print the result alone")
 
 
 def command(args: argparse.Namespace) -> int:
     given = given_settings(args)
     config = resumed(args, given) if args.resume else config_of(args.config, given, args.allow_code)
-    from shoal.cli.session import run_session
+    from shoal.cli.session import Options, run_session
 
-    return run_session(config, args.out, args.resume, args.quiet)
+    return run_session(config, Options(args.out, args.resume, args.quiet, args.watch))
 
 
 def resumed(args: argparse.Namespace, given: dict[str, Any], network: bool = False) -> Config:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -84,7 +85,9 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
     row("node", f"{status['name']} ({status['id'][:16]}…)")
     row("swarm", status["swarm"] + (" (private)" if status["private"] else ""))
     row("folder", str(folder))
-    if age > STALE:
+    if status.get("ended", False):
+        row("state", f"ended {duration(age)} ago; all below is its last state")
+    elif age > STALE:
         row("state", f"not running: its last status is from {duration(age)} ago")
     elif status["note"]:
         row("state", f"{status['note']} (for {duration(now - (status['silo_since'] or now))})")
@@ -106,8 +109,9 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
         row("held-out", f"pass@1 {got['held_out'][0]:.3f} -> {got['held_out'][1]:.3f}")
     for warning in status["warnings"]:
         row("warning", warning)
-    following = f"goes on with it: shoal join --resume {folder}" if age > STALE else "shows it live: shoal watch"
-    row("next", following)
+    at = shlex.quote(str(folder))
+    gone = age > STALE or status.get("ended", False)
+    row("next", f"goes on with it: shoal join --resume {at}" if gone else f"shows it live: shoal watch {at}")
     return Group(head, Text(), peers(admission["peers"], got["by_peer"], now))
 
 

@@ -11,7 +11,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from shoal.cli.display import print_warning
+from shoal.cli.text import print_warning
 from shoal.config.load import make_config
 from shoal.directory.choice import DIGITS, Choice, choose, is_name, known_swarms, remember, spelled, within_reach
 from shoal.directory.entry import Entry, date

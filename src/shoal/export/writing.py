@@ -14,7 +14,7 @@ from pathlib import Path
 
 from shoal.errors import UserError
 from shoal.policy.failures import first_line
-from shoal.runs.atomic import DISK_FULL, is_full, reason, sync
+from shoal.runs.atomic import DISK_FULL, give_usual_rights, is_full, reason, sync
 
 
 def check_folder(out: Path) -> None:
@@ -37,9 +37,9 @@ def new_folder(out: Path) -> Iterator[Path]:
     with scratch_beside(out) as scratch:
         yield scratch
         for path in (*scratch.rglob("*"), scratch):
+            give_usual_rights(path)
             sync(path)
         check_folder(out)  # meanwhile somebody may have written there
-        scratch.chmod(0o755)
         scratch.replace(out)
 
 
@@ -49,6 +49,7 @@ def new_files(files: list[Path]) -> Iterator[Path]:
     with scratch_beside(files[0]) as scratch:
         yield scratch
         for path in scratch.iterdir():
+            give_usual_rights(path)
             sync(path)
         check_files(files)
         for file in reversed(files):

@@ -21,6 +21,7 @@ from shoal.errors import UserError
 from shoal.policy.adapters import ADAPTER_CONFIG, base_name, is_adapters, merged_with_adapters
 from shoal.policy.failures import first_line
 from shoal.policy.fetch import resolve
+from shoal.policy.gguf_words import cut_as_the_file_says
 from shoal.policy.named import check_spelling, named
 from shoal.policy.template import chat_template
 
@@ -81,6 +82,7 @@ def load(name: str, device: torch.device) -> LanguageModel:
     except Exception as error:  # loaders raise whatever their parsers do
         raise UserError(f"model '{name}' cannot be loaded: {_reason(name, error)}") from error
     if "gguf_file" in options:
+        cut_as_the_file_says(tokenizer, Path(source) / options["gguf_file"])
         _forget_quantisation(model)
     loaded = language_model(name, model, tokenizer)
     _align(model.to(device))

@@ -18,6 +18,9 @@ from pathlib import Path
 from shoal.errors import UserError
 
 DISK_FULL = "the disk is full"
+UMASK = os.umask(0o077)
+"""The process's mask of rights, which can only be read by setting it."""
+os.umask(UMASK)
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -34,6 +37,11 @@ def write_atomically(path: Path, data: bytes) -> None:
         except OSError:
             temporary.unlink(missing_ok=True)
             raise
+
+
+def give_usual_rights(path: Path) -> None:
+    """Gives `path` the rights of new files and folders here. safetensors and tempfile give fewer."""
+    path.chmod((0o777 if path.is_dir() else 0o666) & ~UMASK)
 
 
 def sync(path: Path) -> None:

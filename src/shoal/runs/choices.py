@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from shoal.config.answer_form import in_form, is_pattern
+from shoal.config.policy import GUPPY
 from shoal.config.settings import Config
 from shoal.config.tasks import EASY, TasksConfig
 from shoal.parallel.ranks import ALONE, Ranks
@@ -39,6 +40,8 @@ def choose(config: Config, ranks: Ranks = ALONE) -> tuple[Config, list[str]]:
     lines: dict[str, str] = {}
     if has_data(config):
         lines["data"] = "; ".join(data_lines(Tasks(config.tasks)))
+        if GUPPY in config.policy.model and not config.policy.factory:
+            lines["model"] = "guppy, which knows the tasks of its own suites alone: --model smollm2 knows English"
     if config.policy.max_completion_length == "auto":
         length, why = choose_length(config.tasks)
         chosen.policy.max_completion_length = length
@@ -53,11 +56,23 @@ def choose(config: Config, ranks: Ranks = ALONE) -> tuple[Config, list[str]]:
         lines["optimizer"] = f"{chosen.learner.optim}, which saves memory (--optim)"
     if "auto" in (config.evaluation.questions, config.evaluation.samples):
         samples = number(chosen.evaluation.samples)
-        asked = f"{chosen.evaluation.questions} questions of each task, {samples} answer{'s' * (samples > 1)} to each"
-        lines["held-out"] = f"{asked} (--eval-questions, --eval-samples)"
+        asked = held_out_questions(chosen)
+        lines["held-out"] = f"{asked}, {samples} answer{'s' * (samples > 1)} to each (--eval-questions, --eval-samples)"
     if config.checkpoint_every == "auto":
         lines["checkpoints"] = "at the end, and before as often as 5 % of the time allows (--checkpoint-every)"
     return chosen, [f"{name:15}{text}" for name, text in sorted(lines.items())]
+
+
+def held_out_questions(config: Config) -> str:
+    """How many questions an evaluation asks. Of a data set it counts them: it may have fewer than are asked for."""
+    wanted = number(config.evaluation.questions)
+    found = Tasks(config.tasks).held_out(wanted, config.seed).values() if has_data(config) else []
+    counts = {len(questions) for questions in found} or {wanted}
+    each = " of each task" if len(found) != 1 else ""
+    if len(counts) > 1:
+        return f"{min(counts)} to {max(counts)} questions{each}"
+    [count] = counts
+    return f"{count} question{'s' * (count != 1)}{each}" + (", all that there are" if count < wanted else "")
 
 
 def choose_length(config: TasksConfig) -> tuple[int, str]:

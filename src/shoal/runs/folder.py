@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from shoal.errors import UserError
-from shoal.runs.atomic import DISK_FULL, disk_errors, is_full, reason, sync, write_atomically
+from shoal.runs.atomic import DISK_FULL, disk_errors, give_usual_rights, is_full, reason, sync, write_atomically
 from shoal.runs.lock import LOCK, locked, open_own
 from shoal.runs.tables import TABLES, Table
 from shoal.untrusted import json_safe, open_regular, parse_json, printable
@@ -143,6 +143,7 @@ class RunFolder:
                 temporary.mkdir()
                 save(temporary)
                 for path in (*temporary.rglob("*"), temporary):
+                    give_usual_rights(path)
                     sync(path)
                 temporary.rename(target)
                 sync(room)

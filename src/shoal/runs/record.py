@@ -34,6 +34,10 @@ class Watcher(Protocol):
         """The metrics of a round, one row for each node."""
         ...
 
+    def example(self, row: Mapping[str, Any]) -> None:
+        """A question of the round and a node's answer, as a row of the rollouts."""
+        ...
+
     def before(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Answers to a few held-out questions before any training, as rows of the transcripts."""
         ...
@@ -66,8 +70,10 @@ class Record:
         round = self.nodes.round
         if self.folder is not None:
             self.folder.log(rows)
-            right = self.nodes.tasks.answer
-            self.folder.save(ROLLOUTS, round, [row for each in results for row in rollout_rows(each, right)])
+            rollouts = [rollout_rows(result, self.nodes.tasks.answer) for result in results]
+            self.folder.save(ROLLOUTS, round, [row for rows in rollouts for row in rows])
+            if firsts := [rows[0] for rows in rollouts if rows]:
+                self.watch.example(firsts[round % len(firsts)])  # the nodes by turns, whatever its reward is
             learned = [row for pair in zip(self.nodes, results, strict=False) for row in learned_rows(*pair)]
             self.folder.save(LEARNED, round, learned)
             if self.nodes.member and self.nodes.member.tell:

@@ -52,6 +52,9 @@ class StatusReporter:
         self._watcher.update(rows, round)
         self._report()
 
+    def example(self, row: Mapping[str, Any]) -> None:
+        self._watcher.example(row)
+
     def before(self, rows: Sequence[Mapping[str, Any]]) -> None:
         self._watcher.before(rows)
 
@@ -62,16 +65,24 @@ class StatusReporter:
         self._watcher.panel(lines)
 
     def close(self) -> None:
+        """Notes in the file that the node has ended."""
         self._closed.set()
         self._thread.join()
+        self._write(self._status() | {"ended": True})
 
     def _repeat(self) -> None:
         while not self._closed.wait(INTERVAL):
             self._report()
 
     def _report(self) -> None:
-        status = self._member.status() | {"pool": self._pool}
-        with contextlib.suppress(UserError):  # the run itself reports a full disk
-            write_atomically(self._folder / STATUS, json.dumps(json_safe(status)).encode())
+        status = self._status()
+        self._write(status)
         self._watcher.panel(lines(status, self._share))
         self._watcher.note("; ".join(filter(None, (status["note"], self._note))))
+
+    def _status(self) -> dict[str, Any]:
+        return self._member.status() | {"pool": self._pool, "ended": False}
+
+    def _write(self, status: Mapping[str, Any]) -> None:
+        with contextlib.suppress(UserError):  # the run itself reports a full disk
+            write_atomically(self._folder / STATUS, json.dumps(json_safe(status)).encode())

@@ -86,6 +86,8 @@ class Status(msgspec.Struct):
     pool: InPool
     admission: Admitted
     dropped: dict[str, Count] = {}
+    ended: bool = False
+    """Whether this is the last one, of a node that ended in order."""
 
 
 def read_status(folder: Path) -> dict[str, Any]:

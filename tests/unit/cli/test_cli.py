@@ -19,7 +19,9 @@ from fakes import RIGHT, WRONG, Exact, Parrot, Student
 
 import shoal
 from shoal import __version__
+from shoal.cli.flags import ELSEWHERE
 from shoal.cli.main import main
+from shoal.cli.session import Options
 from shoal.config.load import make_config
 from shoal.config.settings import Config
 from shoal.runs import folder as folder_module
@@ -105,7 +107,9 @@ def test_version(capsys: Capture) -> None:
 LIGHT = """
 import sys
 import {modules}
+from shoal.cli.flags import ELSEWHERE
 from shoal.cli.main import main
+from shoal.cli.session import Options
 try:
     main({argv})
 except SystemExit:
@@ -142,7 +146,12 @@ def test_what_needs_no_model_imports_nothing_heavy(modules: str, argv: list[str]
 def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """What `shoal run` was to start with: (config, out, resume, quiet) each time."""
     calls: list[tuple[Any, ...]] = []
-    monkeypatch.setattr("shoal.cli.session.run_session", lambda *call: calls.append(call) or 0)
+
+    def session(config: Config, options: Options) -> int:
+        calls.append((config, options.out, options.resume, options.quiet))
+        return 0
+
+    monkeypatch.setattr("shoal.cli.session.run_session", session)
     return calls
 
 
@@ -177,6 +186,11 @@ def test_a_config_from_a_run_is_that_run_s(started: list[tuple[Any, ...]], tmp_p
 
 
 # Mistakes
+
+
+@pytest.mark.parametrize(("theirs", "ours"), ELSEWHERE.items())
+def test_what_other_programs_call_a_flag_is_known(theirs: str, ours: str, capsys: Capture) -> None:
+    assert f"unknown argument '{theirs}'; did you mean '{ours}'?" in complaint(["run", theirs, "1"], capsys)
 
 
 @pytest.mark.parametrize(
@@ -344,7 +358,7 @@ def test_a_run_says_where_it_is(fakes: SimpleNamespace, here: Path, capsys: Capt
     out, err = capsys.readouterr()
     assert err == ""
     lines = out.splitlines()
-    assert [line.split()[0] for line in lines] == ["held-out", "local", "3", "folder", "curves"]
+    assert [line.split()[0] for line in lines] == ["held-out", "local", "3", "folder", "picture"]
     assert lines[-2].split() == ["folder", "out"]
     assert Path(lines[-1].split()[1]).read_bytes().startswith(b"\x89PNG")
     assert [row["round"] for row in read_metrics(here / "out")] == [0, 0, 1, 1, 2, 2, 3, 3]
@@ -449,6 +463,7 @@ def test_a_real_disk_that_fills_up_on_the_way(fakes: SimpleNamespace, here: Path
 @pytest.fixture
 def judged(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Config, str]]:
     """`shoal eval` of a parrot that is right every other time; what was to be evaluated."""
+    monkeypatch.setattr("shoal.cli.eval.check_exists", lambda name: None)
     import shoal.runs.build
     import shoal.runs.models
     import shoal.tasks

@@ -8,10 +8,17 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.cells import cell_len
 from rich.console import Console
 
-from shoal.cli import display as display_module
-from shoal.cli.display import LEGEND, LiveDisplay, PlainDisplay, clock, make_display, plain, short, spark
+from shoal.cli.display import PlainDisplay, example, make_display
+from shoal.cli.display import lines as lines_module
+from shoal.cli.display.figures import clock, short, spark
+from shoal.cli.display.legend import MEANINGS, in_words
+from shoal.cli.display.live import LiveDisplay
+from shoal.cli.display.progress import Progress
+from shoal.cli.display.table import COLUMNS
+from shoal.cli.text import clip, plain
 
 
 def row(node: str, round: int, **other: Any) -> dict[str, Any]:
@@ -37,6 +44,10 @@ def terminal(width: int, height: int = 24) -> Console:
     )
 
 
+def live(rounds: int, nodes: list[str], width: int) -> LiveDisplay:
+    return LiveDisplay(Progress(rounds, nodes, ()), terminal(width))
+
+
 def text_of(display: LiveDisplay, width: int, height: int = 24) -> str:
     console = Console(file=io.StringIO(), width=width, height=height, legacy_windows=False, _environ={})
     with console.capture() as capture:
@@ -46,7 +57,7 @@ def text_of(display: LiveDisplay, width: int, height: int = 24) -> str:
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_table(width: int) -> None:
-    display = LiveDisplay(10, ["ada", "bob"], terminal(width))
+    display = live(10, ["ada", "bob"], width)
     display.status("loading models")
     assert "loading models" in text_of(display, width)
     display.update([row("ada", 0, **{"eval/pass@1": 0.1}), row("bob", 0, **{"eval/pass@1": 0.2})], 0)
@@ -64,7 +75,74 @@ def test_the_table(width: int) -> None:
     assert "left" in text
     assert "fewer than J live rollouts: 1 of 4" in text
     assert max(map(len, text.splitlines())) <= width
-    assert LEGEND in " ".join(text.split())
+    assert all(meaning in text for meaning in MEANINGS.values())
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 100, 120, 200])
+@pytest.mark.parametrize("nodes", [1, 3, 60])
+def test_no_line_is_wider_than_the_terminal_and_no_column_is_cut(width: int, nodes: int) -> None:
+    names = [f"amber-otter-of-the-north-{number}" for number in range(nodes)]
+    display = live(100_000, names, width)
+    big = {"rollouts/live_local": 12.5, "rollouts/shared": 117.0, "rollouts/sampled": 117.0, "rollouts/wanted": 128}
+    for round, held_out in ((0, 0.0), (1, 1.0)):
+        display.update([row(name, round, **{"eval/pass@1": held_out} | big) for name in names], round)
+    display.example({"node": names[0], "question": "wide 漢字 " * 60, "completion": "so " * 900, "reward": 0.5})
+    display.status("asking held-out questions (128 of 131072), as often as the time allows")
+    display.note("stopping after this round (Ctrl-C again: back to the last checkpoint); " * 2)
+    display.panel(["swarm reef as amber-otter-of-the-north: 12 peers in all shards, listening to 12 " * 2])
+    text = text_of(display, width)
+    assert max(cell_len(line) for line in text.splitlines()) <= width
+    assert len(text.splitlines()) < 24 or width < 60
+    [header] = [line.split() for line in text.splitlines() if line.startswith("node ")]
+    shown = [name for name in COLUMNS if name in header]
+    assert "reward" in shown
+    if "held-out" in shown:
+        assert "0.0→100.0%" in text
+    if width >= 80:
+        assert shown == list(COLUMNS)
+
+
+def test_an_example_of_the_round_is_plain_and_stays_for_a_while(monkeypatch: Any) -> None:
+    now = 100.0
+    monkeypatch.setattr(example.time, "monotonic", lambda: now)
+    display = live(10, ["ada"], 80)
+    display.update([row("ada", 1)], 1)
+    assert "for example" not in text_of(display, 80)
+    steering = "[bold]8[/bold]\x1b[2J\r\n\u202e" + "e\u0301\u0301" * 900
+    display.example(
+        {"node": "ada", "question": "What is 3 + 5?\nAnswer briefly.", "completion": steering, "reward": 0.5}
+    )
+    text = text_of(display, 80)
+    assert "for example, ada, reward 0.50" in text
+    assert "question What is 3 + 5? Answer briefly." in text
+    assert "answer   [bold]8[/bold]?[2J" in text
+    assert all(char.isprintable() or char == "\n" for char in text)
+    assert max(map(len, text.splitlines())) < 200  # marks without a width do not pile up
+    for round, later in ((2, 1.0), (3, 9.0)):
+        now = 100.0 + later
+        display.example({"node": "ada", "question": "q", "completion": f"of round {round}", "reward": 0.0})
+        assert ("of round" in text_of(display, 80)) == (round == 3)
+
+
+def test_of_a_long_text_both_ends_are_shown() -> None:
+    assert clip("short", 40) == "short"
+    long = clip("Your task is to convert a number. " + "x " * 99 + "base-4 number 30 to base-3", 50)
+    assert cell_len(long) <= 50
+    assert long.startswith("Your task is to")
+    assert long.endswith("to base-3")
+    for width in range(1, 40):
+        assert cell_len(clip("\u6f22\u5b57" * 50, width)) <= width
+
+
+def test_a_short_terminal_shows_nodes_first() -> None:
+    display = live(10, ["ada", "bob", "eve"], 80)
+    display.update([row("ada", 1)], 1)
+    display.example({"node": "ada", "question": "q", "completion": "a", "reward": 0.0})
+    for height, has_legend, has_example in ((24, True, True), (15, True, False), (11, False, False)):
+        text = text_of(display, 80, height)
+        assert "eve" in text
+        assert ("rollouts sent" in text, "for example" in text) == (has_legend, has_example)
+        assert len(text.splitlines()) < height
 
 
 def test_a_warning_stays_above_the_table_whole_and_cannot_steer() -> None:
@@ -107,7 +185,7 @@ def test_a_resumed_run_knows_what_was_before() -> None:
 
 def test_many_nodes_fit_the_screen() -> None:
     nodes = [f"node-{number}" for number in range(500)]
-    display = LiveDisplay(10, nodes, terminal(80))
+    display = live(10, nodes, 80)
     display.update([row(node, 1) for node in nodes], 1)
     text = text_of(display, 80)
     assert len(text.splitlines()) < 24
@@ -129,7 +207,7 @@ def test_without_unicode() -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.text(st.characters(codec=None)), st.sampled_from([20, 80]))
 def test_names_and_notes_cannot_steer_the_terminal(text: str, width: int) -> None:
-    display = LiveDisplay(3, [text], terminal(width))
+    display = live(3, [text], width)
     display.update([row(text, 1)], 1)
     display.note(text)
     shown = text_of(display, width)
@@ -138,7 +216,7 @@ def test_names_and_notes_cannot_steer_the_terminal(text: str, width: int) -> Non
 
 
 def test_markup_is_shown_as_it_is() -> None:
-    display = LiveDisplay(3, ["[red]ada"], terminal(80))
+    display = live(3, ["[red]ada"], 80)
     display.note("[link=x]see[/link] \x1b[31m")
     assert "[red]ada" in text_of(display, 80)
     assert "[link=x]see[/link] ·[31m" in text_of(display, 80)
@@ -157,7 +235,7 @@ def test_it_is_drawn_in_a_terminal_and_left_there() -> None:
 
 def test_lines_for_a_pipe(monkeypatch: Any) -> None:
     now = 100.0
-    monkeypatch.setattr(display_module.time, "monotonic", lambda: now)
+    monkeypatch.setattr(lines_module.time, "monotonic", lambda: now)
     console = Console(file=io.StringIO(), width=80, _environ={})
     with make_display(console, 20, ["ada"]) as display:
         assert isinstance(display, PlainDisplay)
@@ -168,17 +246,22 @@ def test_lines_for_a_pipe(monkeypatch: Any) -> None:
             now += 1.0
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()
-    assert lines[:4] == ["loading [models]", LEGEND, "round 0/20  held-out 0.0%  0:00 elapsed", "fewer than J"]
+    assert lines[:4] == [
+        "loading [models]",
+        in_words(list(COLUMNS)),
+        "round 0/20  held-out 0.0%  0:00 elapsed",
+        "fewer than J",
+    ]
     assert [line.split()[1] for line in lines[4:]] == ["5/20", "10/20", "15/20", "20/20"]
     assert lines[4] == (
-        "round 5/20  reward 0.50  held-out 0.0->5.0%  live 3  given 2  taken 1/4  pool 17  tokens/s 1.5k  "
+        "round 5/20  reward 0.50  held-out 0.0->5.0%  live 3  given 2  taken 1/4  pool 17  tok/s 1.5k  "
         "0:05 elapsed, 0:15 left"
     )
 
 
 def test_a_moving_count_gives_a_line_now_and_then(monkeypatch: Any) -> None:
     now = 100.0
-    monkeypatch.setattr(display_module.time, "monotonic", lambda: now)
+    monkeypatch.setattr(lines_module.time, "monotonic", lambda: now)
     console = Console(file=io.StringIO(), width=80, _environ={})
     with make_display(console, 20, ["ada"]) as display:
         for step in range(12):
@@ -189,8 +272,24 @@ def test_a_moving_count_gives_a_line_now_and_then(monkeypatch: Any) -> None:
     assert console.file.getvalue().splitlines() == [*(f"asking (step {s})" for s in (0, 5, 10)), "starting"]
 
 
+def test_a_long_run_says_less_and_nothing_twice(monkeypatch: Any) -> None:
+    now = 100.0
+    monkeypatch.setattr(lines_module.time, "monotonic", lambda: now)
+    console = Console(file=io.StringIO(), width=80, _environ={})
+    with make_display(console, 400, ["ada"]) as display:
+        for round in range(401):
+            display.update([row("ada", round)], round)
+            display.panel(["swarm reef: 2 peers"])
+            display.status("asking held-out questions (0 of 64)" if round % 10 == 0 else "")
+            now += 10.0
+    assert isinstance(console.file, io.StringIO)
+    said = console.file.getvalue().splitlines()
+    assert len(set(said)) == len(said) < 200
+    assert "round 400/400: asking held-out questions (0 of 64)" in said
+
+
 def test_rows_without_figures() -> None:
-    display = LiveDisplay(3, [], terminal(80))
+    display = live(3, [], 80)
     nothing = dict.fromkeys(row("ada", 1)) | {"round": 1, "node": "ada"}
     display.update([nothing, row("bob", 1, **{"reward/local": float("nan"), "loss": float("inf")})], 1)
     display.update([], 2)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from shoal.cli.session import print_result
+from shoal.cli.result import print_result
 from shoal.config.settings import Config
 from shoal.runs.best import best_model
 from shoal.runs.folder import RunFolder, run_metrics
@@ -70,15 +70,26 @@ def test_a_finished_run_says_what_next(run: Path) -> None:
     text = said(run, finished=True)
     assert "held-out pass@1  0.367 -> 0.567 (round 0 to 2)" in text
     model = run / "checkpoints" / "round-000002" / "bob"
-    assert f"model   {model}\n" in text
+    assert f"model    {model}\n" in text
     for step in (
-        f"shoal watch {run}",
+        f"shoal ask {run}",
         f"shoal eval {model} --config {run / 'config.toml'}",
         f"shoal run --resume {run} --rounds 200",
     ):
         assert f":\n  {step}\n" in text
     assert "2 rounds on cpu, float32 in 6:12, of which checkpoints took 0:31" in text
+    assert f"picture  {run / 'curves.png'}\nwindow   shoal watch {run}\n" in text
     assert "shoal watch" not in said(run, finished=True, quiet=True)
+    assert text.count(":\n  shoal ") == 3
+
+
+def test_what_next_is_not_measured_without_right_answers(run: Path) -> None:
+    rows = [{key: value for key, value in row.items() if key != "eval/pass@1"} for row in run_metrics(run)]
+    with RunFolder.open(run) as folder:
+        folder.rewrite_metrics(rows)
+    text = said(run, finished=True)
+    assert "shoal eval" not in text
+    assert f"shoal export {run} --to run-model" in text
 
 
 def test_before_and_after_are_those_of_the_best_node_whatever_they_are(run: Path) -> None:
@@ -96,7 +107,7 @@ def test_before_and_after_are_those_of_the_best_node_whatever_they_are(run: Path
     text = said(run, finished=True)
     assert "Which is larger, 36 or 39?\n    before  wrong  It is the larger one.\n" in text
     assert "    after   right  ?[31m[bold]39[/bold]\n" in text
-    assert "right of 1 such questions: 0 before, 1 after" in text
+    assert "right of the one such question: 0 before, 1 after" in text
     assert "larger" not in said(run, finished=True, quiet=True)
 
 

@@ -46,6 +46,7 @@ def test_a_run_becomes_an_ordinary_folder(run: Path, tmp_path: Path, capsys: pyt
     assert f"shoal eval {out}" in printed
     assert {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in out.iterdir()}
     assert not (out / "learner.pt").exists()
+    assert len({path.stat().st_mode for path in out.iterdir()}) == 1  # whoever reads the card can read the weights
     again, node = load(str(out), CPU.device), load(str(run / NODE), CPU.device)
     for name, weight in node.model.state_dict().items():
         assert torch.equal(again.model.state_dict()[name], weight)

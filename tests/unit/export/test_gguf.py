@@ -143,7 +143,7 @@ def test_guppy_is_asked_in_lines_by_llama_cpp_too(tmp_path: Path) -> None:
     assert again.tokenizer.chat_template
     with LlamaCpp(tmp_path / "guppy.gguf") as llama:
         for text in ("What is 12 + 345?\n", "hello  world\n\n1234567 x", "é 🚀 \t tab"):
-            assert llama.tokens(text) == lm.tokenizer(text).input_ids
+            assert llama.tokens(text) == lm.tokenizer(text).input_ids == again.tokenizer(text).input_ids
         ids = lm.tokenizer("12 + 30 =\n").input_ids
         assert (llama.logprobs(ids, 640) - logprobs(lm, ids)).abs().max() < EXACT
         assert llama.chat("12 + 30 =", 8) == llama.greedy(ids, 8)

@@ -12,7 +12,7 @@ from fakes import question
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.cli.session import run_session
+from shoal.cli.session import Options, run_session
 from shoal.config.rewards import RankingsRewardSpec
 from shoal.config.settings import Config
 from shoal.config.tasks import TasksConfig
@@ -100,7 +100,7 @@ def test_a_run_learns_from_what_was_ranked(tmp_path: Path) -> None:
     )
     [asked] = Tasks(config.tasks).draw(1, "ranked")
     Rankings(tmp_path / "r.sqlite").add("ada", asked, [["1"], ["2"]])
-    assert run_session(config, tmp_path / "run", None, quiet=True) == 0
+    assert run_session(config, Options(tmp_path / "run", quiet=True)) == 0
     learned = pq.read_table(tmp_path / "run" / LEARNED).to_pylist()
     assert [(row["maker"], row["round"]) for row in learned if row["foreign"]] == [("people", 1)]
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shoal.config.load import make_config
+from shoal.config.load import config_from_keywords, make_config
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.rollout import Message, Question, QuestionId
 from shoal.runs import choices, cores
 from shoal.runs.choices import choose
 from shoal.runs.cores import busy_cores, usable_cores
+from shoal.tasks import Tasks
 
 SMALL = {"swarm": {"workers": 0}, "threads": 1, "policy": {"device": "cpu"}}
 
@@ -138,3 +140,18 @@ def test_cores_of_this_machine() -> None:
 def test_tasks_that_cannot_be_made_are_refused_before_a_run_has_a_folder() -> None:
     with pytest.raises(UserError, match="no task 'gdc'"):
         choose(config({"name": "gdc"}))
+
+
+def test_of_a_small_data_set_the_questions_are_counted_and_guppy_is_no_model_for_it(tmp_path: Path) -> None:
+    rows = [f'{{"prompt": "What is {n} + 2?", "answer": "{n + 2}"}}' for n in range(30)]
+    (tmp_path / "my.jsonl").write_text("\n".join(rows))
+    mine = config_from_keywords({"data": str(tmp_path / "my.jsonl"), "threads": 1})
+    _, lines = choose(mine)
+    said = {line[:15].strip(): line[15:] for line in lines}
+    count = len(Tasks(mine.tasks).held_out(64, 0)["my"])
+    assert count < 30
+    assert said["held-out"].startswith(f"{count} questions, all that there are, ")
+    assert "--model smollm2" in said["model"]
+    mine.policy.model = ["other"]
+    _, lines = choose(mine)
+    assert not [line for line in lines if line.startswith("model")]

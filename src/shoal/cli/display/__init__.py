@@ -1,0 +1,29 @@
+"""What a run shows while it goes: a live table in a terminal, or a line now and then in a file or a pipe.
+
+    with make_display(Console(), total_rounds=60, nodes=["ada", "bob"]) as display:
+        display.status("loading models")
+        display.update(rows, round)        # the metrics of all nodes in this round
+        display.note("fewer than J live rollouts: 2 of 4")
+
+All displays are a `Watcher` (`runs.record`). Texts may come from strangers, so nothing is read as markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from shoal.cli.display.figures import Row
+from shoal.cli.display.lines import PlainDisplay
+from shoal.cli.display.live import LiveDisplay
+from shoal.cli.display.progress import Progress
+
+
+def make_display(
+    console: Console, total_rounds: int, nodes: Sequence[str], history: Sequence[Row] = (), every: int = 0
+) -> LiveDisplay | PlainDisplay:
+    """The display that fits `console`. `history`: the metrics of earlier rounds, if a run is resumed. `every`: rounds
+    between evaluations, 0: only at the start and the end."""
+    kind = LiveDisplay if console.is_interactive else PlainDisplay
+    return kind(Progress(total_rounds, nodes, history, every), console)

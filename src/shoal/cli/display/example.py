@@ -1,0 +1,46 @@
+"""An example of what the nodes write: a question and an answer of the round, as plain characters.
+
+Which one is shown does not depend on its reward: it is the first answer of a node, the nodes by turns.
+"""
+
+from __future__ import annotations
+
+import time
+
+from rich.text import Text
+
+from shoal.cli.display.figures import Row, is_number
+from shoal.cli.text import clip, clip_end
+
+HELD = 4.0
+"""Seconds for which an example stays, at least: rounds may be faster than one can read."""
+LINES = 3
+
+
+class Example:
+    """The example that is shown now."""
+
+    def __init__(self) -> None:
+        self._row: Row | None = None
+        self._since = 0.0
+
+    def take(self, row: Row) -> None:
+        """`row`: of `rollouts.parquet`."""
+        if self._row is None or time.monotonic() >= self._since + HELD:
+            self._row, self._since = row, time.monotonic()
+
+    def lines(self, width: int) -> list[Text]:
+        """Three lines of at most `width` columns; none before the first answer."""
+        row = self._row
+        if row is None:
+            return []
+        reward = row.get("reward")
+        given = f", reward {reward:.2f}" if is_number(reward) else ""
+        style = "green" if is_number(reward) and reward >= 1 else ""
+        node = clip(str(row["node"]), 24)
+        room = width - 10  # a column less than there is: terminals disagree about the width of some signs
+        return [
+            Text(clip_end(f"for example, {node}{given}", width), "dim"),
+            Text.assemble(("question ", "dim"), clip(str(row["question"]), room)),
+            Text.assemble(("answer   ", "dim"), (clip(str(row["completion"]), room) or "(nothing)", style)),
+        ]

@@ -1,0 +1,101 @@
+"""What a run prints last: its figures, answers before and after, what it left, and what to do next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.text import Text
+
+from shoal.cli.before_after import print_pairs
+from shoal.cli.display.figures import clock
+from shoal.cli.next_steps import print_next
+from shoal.cli.text import print_paragraph, print_warning
+from shoal.config.settings import ENDLESS, Config
+from shoal.runs.best import best_model, best_node
+from shoal.runs.folder import CONFIG, CURVES, run_metrics
+from shoal.runs.transcripts import pairs
+
+if TYPE_CHECKING:
+    from shoal.runs.session import Outcome
+
+Rows = Sequence[Mapping[str, Any]]
+LABEL = 17
+"""Columns before a figure."""
+
+
+def print_result(
+    console: Console, outcome: Outcome, config: Config, command: str, quiet: bool, question: str = ""
+) -> None:
+    """What the run gave (a mean over its nodes), where it is, and what to do next. `question`: to ask its model."""
+    folder, rows = outcome.folder, run_metrics(outcome.folder)
+
+    def say(text: str) -> None:
+        console.print(Text(text), soft_wrap=True)
+
+    if not quiet:
+        console.print()
+    for line in _figures(outcome, rows):
+        print_paragraph(console, line, LABEL)
+    for warning in filter(None, outcome.warnings):
+        print_warning(console, warning)
+    model = best_model(folder, rows)
+    node = model.name if model else best_node(rows)
+    if not quiet:
+        print_pairs(console, node, pairs(folder, node))
+    say(f"folder   {folder}")
+    if model:
+        say(f"model    {model}")
+    say(f"picture  {folder / CURVES}")
+    if not quiet:
+        say(f"window   shoal watch {shlex.quote(str(folder))}")
+    run = shlex.quote(str(folder))
+    allow_code = " --allow-code" if config.code else ""
+    if not outcome.finished:
+        limit = f" of {config.rounds}" if config.rounds < ENDLESS else ""
+        say(f"stopped after round {outcome.round}{limit}; to go on:\n  shoal {command} --resume {run}{allow_code}")
+    elif not quiet:
+        steps = {}
+        if model:
+            of_config = shlex.quote(str(folder / CONFIG))
+            asked = f" {shlex.quote(question)}" if question else ""
+            steps[f"shoal ask {run}{asked}{allow_code}"] = "ask the model, beside the one from which it began"
+            if any(row.get("eval/pass@1") is not None for row in rows):
+                steps[f"shoal eval {shlex.quote(str(model))} --config {of_config}{allow_code}"] = "measure it"
+            else:  # nothing tells which answers are right
+                steps[f"shoal export {run} --to {shlex.quote(f'{folder.name}-model')}"] = "take it away"
+        steps[f"shoal {command} --resume {run} --rounds {2 * config.rounds}{allow_code}"] = "train on"
+        print_next(console, steps)
+
+
+def _figures(outcome: Outcome, rows: Rows) -> list[str]:
+    """What the run gave, in lines."""
+    evaluated = [row["round"] for row in rows if row.get("eval/pass@1") is not None]
+    rounds = max((row["round"] for row in rows), default=0)
+    if not rounds or not evaluated:
+        return []
+    first, last = _means(rows, "eval/pass@1", (min(evaluated),) * 2, (max(evaluated),) * 2)
+    tenth = max(1, rounds // 10)
+    early, late = _means(rows, "reward/local", (1, tenth), (rounds - tenth + 1, rounds))
+    blind = next((row["eval/blind"] for row in rows if row.get("eval/blind") is not None), None)
+    ignoring = f"; answers that ignore the question get {blind:.3f}" if blind is not None else ""
+    ends = f"first and last {tenth} rounds" if tenth > 1 else "first and last round"
+    costs = outcome.costs
+    saved = f", of which checkpoints took {clock(costs.checkpoints)}" if costs.checkpoints >= 1 else ""
+    return [
+        f"held-out pass@1  {first:.3f} -> {last:.3f} (round {min(evaluated)} to {max(evaluated)}){ignoring}",
+        f"local reward     {early:.3f} -> {late:.3f} ({ends})",
+        f"{rounds} round{'s' * (rounds > 1)} on {outcome.device} in {clock(costs.all)}{saved}",
+    ]
+
+
+def _means(rows: Rows, key: str, *spans: tuple[int, int]) -> list[float]:
+    """The mean in each span of rounds, over the nodes that have a value in all of them."""
+    known = [row for row in rows if row.get(key) is not None]
+    within = [[row for row in known if first <= row["round"] <= last] for first, last in spans]
+    nodes = set.intersection(*({row["node"] for row in span} for span in within))
+    values = ([row[key] for row in span if row["node"] in nodes] for span in within)
+    return [fmean(figures) if figures else 0.0 for figures in values]

@@ -1,0 +1,53 @@
+"""The state of a joined node in its folder, and how `shoal status` shows it."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.cli.main import main
+from shoal.runs.session import Silent
+from shoal.runs.status_reporter import StatusReporter
+from shoal.runs.swarm_status import read_status
+
+FLOW = {"messages": 1, "bytes": 2, "messages_per_second": 0.5, "bytes_per_second": 1.0, "overflow": 0}
+
+
+class Member:
+    """A place in a swarm."""
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "time": time.time(), "name": "calm-otter-1a2b", "id": "1a2b" * 16, "swarm": "reef", "private": False,
+            "links": 1, "shard": "a1", "region": "", "peers": 1, "neighbours": [], "wanted": 14, "note": "",
+            "silo_since": None, "faults": 0, "received": FLOW, "sent": FLOW,
+            "admission": {"admitted": 3, "refused": {}, "peers": []},
+        }  # fmt: skip
+
+
+def test_a_node_that_ended_in_order_is_not_said_to_be_in_touch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = Path("one")
+    run.mkdir()
+
+    def said() -> str:
+        assert main(["status", str(run)]) == 0
+        return capsys.readouterr().out
+
+    with closing(StatusReporter(Silent(), Member(), run, 4)) as reporter:  # type: ignore[arg-type]
+        reporter.update([{"round": 1, "node": "calm-otter-1a2b"}], 1)
+        assert not read_status(run)["ended"]
+        assert "in touch, 1 link" in said()
+        assert "shows it live: shoal watch one" in said()
+        reporter.example({"node": "calm-otter-1a2b", "question": "q", "completion": "a", "reward": 1.0})
+    assert read_status(run)["ended"]
+    text = said()
+    assert "in touch" not in text
+    assert "state     ended 0 s ago" in text
+    assert "shoal join --resume one" in text
