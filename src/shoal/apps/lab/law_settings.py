@@ -22,7 +22,6 @@ from typing import Final
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import nnls
 
 from shoal.config.load import load_config
 from shoal.errors import UserError
@@ -130,16 +129,20 @@ def read_pilots(folders: Sequence[Path]) -> Pilot:
             "all pilot runs answer as many questions in a round, so what a round costs by itself is unknown: add one "
             "with another --local"
         )
-    (by_round, answering), (by_update, learning) = _line(answered), _line(learned)
+    (by_round, answering), (by_update, learning) = line(answered), line(learned)
     swarm = config.swarm
     fixed = by_round + by_update + float(np.mean(scoring))
     return Pilot(swarm.nodes, swarm.local, swarm.external, config.selection.fill, answering, learning, fixed, groups)
 
 
-def _line(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+def line(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
     """Seconds whatever there is, and for each more; neither is below 0."""
     counts, seconds = np.array(pairs, float).T
-    (fixed, each), _ = nnls(np.stack([np.ones_like(counts), counts], axis=1), seconds)
+    each, fixed = np.polyfit(counts, seconds, 1) if np.ptp(counts) else (0.0, seconds.mean())
+    if each < 0:
+        each, fixed = 0.0, seconds.mean()
+    elif fixed < 0:
+        each, fixed = (counts * seconds).sum() / (counts**2).sum(), 0.0
     return float(fixed), float(each)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from shoal.apps.lab.law import Point, errors, first_reached, fit, rank_correlation, read_points
-from shoal.apps.lab.law_settings import Pilot, divide, divisions, groups_of, read_pilots
+from shoal.apps.lab.law_settings import Pilot, divide, divisions, groups_of, line, read_pilots
 from shoal.apps.lab.law_text import show_law
 from shoal.apps.lab.results import read_results
 from shoal.errors import UserError
@@ -116,6 +116,13 @@ def test_what_two_short_runs_measure(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="add one with another --local"):
         read_pilots([large, large])
     assert "--local" in law_said(tmp_path, small, large)
+
+
+def test_neither_a_round_nor_an_answer_costs_less_than_nothing() -> None:
+    assert line([(1, 3.0), (2, 5.0)]) == pytest.approx((1.0, 2.0))
+    assert line([(1, 5.0), (2, 3.0)]) == (4.0, 0.0)
+    assert line([(1, 0.5), (2, 2.0)]) == pytest.approx((0.0, 0.9))
+    assert line([(2, 3.0), (2, 5.0)]) == (4.0, 0.0)
 
 
 def pilot_run(folder: Path, local: int) -> Path:
