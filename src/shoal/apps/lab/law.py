@@ -29,6 +29,8 @@ from shoal.errors import UserError
 RESAMPLES: Final = 2000
 REACHED: Final = 0.9
 """The level that arms are compared at, as a share of what the slowest arm gained."""
+LEARNED: Final = 0.05
+"""An arm that gained less held-out pass@1 than this learned nothing, as far as anybody can see."""
 FEWEST_ARMS: Final = 3
 """Arms that a regime needs for a line."""
 
@@ -68,7 +70,9 @@ def read_points(results: Results) -> list[Point]:
     for regime, arms in results.runs.items():
         mean = {arm: pd.concat([held_out(r.own).mean(axis=1) for r in runs.values()], axis=1).mean(axis=1).dropna()
                 for arm, runs in arms.items()}  # fmt: skip
-        curves = {arm: curve for arm, curve in mean.items() if len(curve) > 1 and curve.max() > curve.iloc[0]}
+        curves = {
+            arm: curve for arm, curve in mean.items() if len(curve) > 1 and curve.max() - curve.iloc[0] >= LEARNED
+        }
         if not curves:
             continue
         start = float(np.mean([curve.iloc[0] for curve in curves.values()]))
