@@ -69,7 +69,7 @@ def test_three_nodes_learn_from_each_other(tmp_path: Path) -> None:
             learned = node.learned_from()
             assert len(learned) == len(set(learned)) > 0, "learned from twice"
     screen = status(nodes[0].run)
-    assert "not running" in screen or "in touch" in screen
+    assert "ended" in screen
 
 
 def test_a_killed_node_goes_on_and_knows_replays(tmp_path: Path) -> None:
