@@ -47,7 +47,8 @@ def show_law(console: Console, folder: Path, tested: Collection[str], pilots: Se
         if some:
             sizes = [abs(error) for error in errors(law, some)]
             console.print(
-                f"{name}: {len(some)} {'arm' if len(some) == 1 else 'arms'}, median error {statistics.median(sizes):.0%}, largest {max(sizes):.0%}, "
+                f"{name}: {len(some)} arm{'s' * (len(some) > 1)}, median error {statistics.median(sizes):.0%}, "
+                f"largest {max(sizes):.0%}, "
                 f"Spearman {rank_correlation(law, some):.2f}"
             )
     if pilots:
