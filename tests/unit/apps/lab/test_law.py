@@ -97,7 +97,7 @@ def test_a_study_and_its_law(tmp_path: Path) -> None:
     said = console.export_text()
     assert "updates = scale / live ^" in said
     assert "tried: 1 arm," in said
-    assert "without specialists: it has 2 arms to fit, and 3 are needed" in said  # 8/0 learned nothing there
+    assert "without generalists: it has 2 arms to fit, and 3 are needed" in said  # 8/0 learned nothing there
     with pytest.raises(UserError, match=r"no such arm; did you mean '2/6'"):
         show_law(console, folder, ["2/7"])
 
