@@ -30,6 +30,8 @@ from shoal.runs.tables import LEARNED, ROLLOUTS
 
 LOCALS: Final = (1, 2, 4, 8, 16, 32)
 """Values of I that are looked at."""
+PARTS: Final = ("generate", "score", "learn")
+"""What the seconds of a round are counted for."""
 MOST: Final = 32
 """The largest J."""
 
@@ -111,10 +113,10 @@ def read_pilots(folders: Sequence[Path]) -> Pilot:
     groups: list[tuple[int, ...]] = []
     for folder in folders:
         config = load_config(folder / CONFIG)
-        rows = [row for row in run_metrics(folder) if row["round"] and row.get("seconds/learn") is not None]
-        table = pd.read_parquet(folder / LEARNED, columns=["round", "node", "live"])
+        rows = [row for row in run_metrics(folder) if all(row.get(f"seconds/{part}") is not None for part in PARTS)]
+        table = _read(folder, LEARNED, "round node live")
         live = table[table["live"]].groupby(["round", "node"]).size()
-        rollouts = pd.read_parquet(folder / ROLLOUTS, columns=["round", "node", "seed", "index", "task", "reward"])
+        rollouts = _read(folder, ROLLOUTS, "round node seed index task reward")
         groups, made = groups_of(rollouts), rollouts.groupby(["round", "node"]).size()
         if not groups or live.empty:
             raise UserError(f"{folder} has learned from nothing yet: run it until some answers are right")
@@ -133,6 +135,12 @@ def read_pilots(folders: Sequence[Path]) -> Pilot:
     swarm = config.swarm
     fixed = by_round + by_update + float(np.mean(scoring))
     return Pilot(swarm.nodes, swarm.local, swarm.external, config.selection.fill, answering, learning, fixed, groups)
+
+
+def _read(folder: Path, table: str, columns: str) -> pd.DataFrame:
+    if not any((folder / table).glob("[!.]*.parquet")):
+        raise UserError(f"{folder} has no {table} yet: a pilot run needs some rounds, ten are enough")
+    return pd.read_parquet(folder / table, columns=columns.split())
 
 
 def line(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from shoal.apps.lab.law import FEWEST_ARMS, Law, Point, errors, fit, rank_correlation, read_points
-from shoal.apps.lab.law_settings import Division, divide, divisions, read_pilots
+from shoal.apps.lab.law_settings import Division, Pilot, divide, divisions, read_pilots
 from shoal.apps.lab.results import read_results
 from shoal.errors import UserError, nearest
 
@@ -27,6 +27,7 @@ def show_law(console: Console, folder: Path, tested: Collection[str], pilots: Se
     for arm in tested:
         if arm not in results.study.arms:
             raise UserError(f"--test {arm!r}: the study has no such arm; {nearest(arm, results.study.arms)}")
+    pilot = read_pilots(pilots) if pilots else None
     points = read_points(results)
     count = Counter(point.regime for point in points if point.arm not in tested)
     points = [point for point in points if count[point.regime] >= FEWEST_ARMS]
@@ -34,8 +35,8 @@ def show_law(console: Console, folder: Path, tested: Collection[str], pilots: Se
     law = fit(fitted)
     console.print(
         f"updates = scale / live ^ {law.exponent:.2f}   (95 % interval {law.low:.2f} to {law.high:.2f})\n"
-        "updates: to the held-out pass@1 that every arm of a regime reaches; live: groups in each whose rewards\n"
-        "differ\n"
+        "updates: until the held-out pass@1 that every arm of a regime reaches\n"
+        "live: groups in an update whose rewards differ\n"
     )
     console.print(_table(law, points, tested), "")
     for regime in results.runs:
@@ -48,11 +49,10 @@ def show_law(console: Console, folder: Path, tested: Collection[str], pilots: Se
             sizes = [abs(error) for error in errors(law, some)]
             console.print(
                 f"{name}: {len(some)} arm{'s' * (len(some) > 1)}, median error {statistics.median(sizes):.0%}, "
-                f"largest {max(sizes):.0%}, "
-                f"Spearman {rank_correlation(law, some):.2f}"
+                f"largest {max(sizes):.0%}, Spearman {rank_correlation(law, some):.2f}"
             )
-    if pilots:
-        _show_divisions(console, law, fitted, pilots)
+    if pilot:
+        _show_divisions(console, law, fitted, pilot, pilots[-1])
 
 
 def _table(law: Law, points: list[Point], tested: Collection[str]) -> Table:
@@ -66,18 +66,17 @@ def _table(law: Law, points: list[Point], tested: Collection[str]) -> Table:
     return table
 
 
-def _show_divisions(console: Console, law: Law, fitted: list[Point], folders: Sequence[Path]) -> None:
-    pilot = read_pilots(folders)
+def _show_divisions(console: Console, law: Law, fitted: list[Point], pilot: Pilot, folder: Path) -> None:
     within = min(point.live for point in fitted), max(point.live for point in fitted)
     found = divisions(law.exponent, pilot, {point.generations for point in fitted}, within)
     if not found:
         raise UserError(
-            f"no division of a round of {folders[-1]} has {within[0]:.1f} to {within[1]:.1f} live groups, where the "
+            f"no division of a round of {folder} has {within[0]:.1f} to {within[1]:.1f} live groups, where the "
             f"law was seen to hold: {pilot.live(pilot.generations):.0%} of its groups are live"
         )
     now = divide(pilot, pilot.local, pilot.external, pilot.generations, pilot.fill)
     console.print(
-        f"\n{folders[-1]}: {pilot.nodes} nodes, {pilot.live(pilot.generations):.0%} of groups are live; "
+        f"\n{folder}: {pilot.nodes} nodes, {pilot.live(pilot.generations):.0%} of groups are live; "
         f"{pilot.fixed:.3g} s a round, {pilot.answering:.3g} s an answer, {pilot.learning:.3g} s to learn from one\n"
     )
     table = Table("", "I", "J", "G", "fill", box=None, pad_edge=False)

@@ -117,6 +117,10 @@ def test_what_two_short_runs_measure(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="add one with another --local"):
         read_pilots([large, large])
     assert "--local" in law_said(tmp_path, small, large)
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "config.toml").write_text("")
+    with pytest.raises(UserError, match=r"no learned.parquet yet: a pilot run needs some rounds"):
+        read_pilots([small, tmp_path / "new"])
 
 
 def test_neither_a_round_nor_an_answer_costs_less_than_nothing() -> None:
