@@ -29,7 +29,7 @@ export class Judge {
     this.board = h("div");
     this.boardCard = card("Leaderboard", null, this.board);
     this.boardCard.classList.add("wide");
-    this.intervals = new Chart("Top of the leaderboard", { note: "pass@1 with Wilson's 95 % interval. Where intervals overlap, neither node is known to be better." });
+    this.intervals = new Chart("Top of the leaderboard", { note: "pass@1 of each node's last 100 rounds, with Wilson's 95 % interval. Where intervals overlap, neither node is known to be better." });
     this.curves = new Chart("pass@1 against rounds", {
       controls: [
         select("of", [["mean", "models"], ["node", "top nodes"]], this.by, (value) => { this.by = value; refresh(); }),
@@ -107,7 +107,7 @@ export class Judge {
       { title: "round", number: true, get: (row) => whole(row.round) },
       { title: "last asked", number: true, get: (row) => span(Date.now() / 1000 - row.time) + " ago" },
     ];
-    const caption = "By the lower end of the interval. Nodes themselves declare the model, the round and whether they are in a swarm.";
+    const caption = "Each node's last 100 rounds, in the order of the lower end of the interval. Nodes themselves declare the model, the round and whether they are in a swarm.";
     fill(this.board, board.length ? listing("Leaderboard", caption, columns, board.slice(0, 200)) : h("p", { class: "empty" }, "no node has been asked yet"));
   }
 
