@@ -27,8 +27,8 @@ TRIES = 12
 
 @pytest.fixture(scope="module")
 def swarm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, Page]]:
-    """A node that learns, and somebody's page, each seeing the other. A completion may say more than its answer, the last
-    line, so that people may rank completions."""
+    """A node that learns, and somebody's page, each seeing the other. A completion may say more than its answer, the
+    last line, so that people may rank completions."""
     folder = tmp_path_factory.mktemp("swarm")
     where = address()
     settings = {"tasks": {"answer": "last_line"}, "swarm": {"nodes": 1}}
