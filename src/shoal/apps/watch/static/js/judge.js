@@ -82,7 +82,7 @@ export class Judge {
     const texts = rows.map((row, at) => `${names[at]}: ${interval(row)}\n${whole(row.questions)} questions, ${cut(row.model) || "no model named"}`);
     const columns = [{ title: "node", get: (row) => name(row.node) }, { title: "pass@1", number: true, get: interval }, { title: "questions", number: true, get: (row) => whole(row.questions) }];
     this.intervals.draw((small) => ({
-      grid: { left: 8, right: 24, top: 10, bottom: 8, containLabel: true },
+      grid: { left: 20, right: 24, top: 10, bottom: 8, containLabel: true },
       tooltip: tooltip({ trigger: "axis", axisPointer: { type: "shadow" }, formatter: ([first]) => texts[first?.dataIndex] ?? "" }),
       xAxis: axis({ type: "value", min: 0, max: 1, splitNumber: small ? 4 : 5, axisLabel: { color: variable("--dim"), formatter: (value) => Math.round(100 * value) + " %" } }),
       yAxis: axis({ type: "category", data: names, inverse: true, axisTick: { show: false }, axisLabel: { color: variable("--text"), fontSize: small ? 11 : 12, width: small ? 135 : 180, overflow: "truncate" } }),
