@@ -37,19 +37,18 @@ RED_CIRCLE = Wanted("red", "circle", (0, 0))
 @pytest.mark.parametrize("shapes", [1, 2, 3])
 def test_the_question_s_own_drawing_is_right(shapes: int) -> None:
     task = Drawings(shapes)
-    for seed in range(60):
+    for seed in range(30):
         question = task.question(seed, 0)
         assert task.score(question.id, [task.answer(question.id)]) == [1.0], question.text
         assert question == task.question(seed, 0)
 
 
 def test_every_shape_is_told_from_every_other() -> None:
-    for place in PLACES:
-        for colour in COLOURS:
-            for shape in SHAPES:
-                points = render(read_svg(svg(Wanted(colour, shape, place).svg())))
-                right = [each for each in SHAPES if credit([Wanted(colour, each, place)], points) == 1.0]
-                assert right == [shape]
+    for colour, place in [*((colour, (1, 1)) for colour in COLOURS), *(("blue", place) for place in PLACES)]:
+        for shape in SHAPES:
+            points = render(read_svg(svg(Wanted(colour, shape, place).svg())))
+            right = [each for each in SHAPES if credit([Wanted(colour, each, place)], points) == 1.0]
+            assert right == [shape]
 
 
 @pytest.mark.parametrize(
@@ -114,8 +113,8 @@ HOSTILE = {
     "style sheet": "<style>@import url(http://127.0.0.1:1/x.css); circle { fill: url(#p) }</style>",
     "style": '<circle r="4" style="fill: url(http://127.0.0.1:1/x); background: url(x); --a: b"/>',
     "fill by reference": '<circle r="4" fill="url(#p)"/>',
-    "pattern": '<pattern id="p" width="0.0001" height="0.0001"><rect width="1" height="1"/></pattern><rect fill="url(#p)"/>',
-    "filter": '<filter id="f"><feGaussianBlur stdDeviation="9999"/></filter><rect filter="url(#f)" width="9" height="9"/>',
+    "pattern": '<pattern id="p" width="0.0001" height="0.0001"><rect width="1"/></pattern><rect fill="url(#p)"/>',
+    "filter": '<filter id="f"><feGaussianBlur stdDeviation="9999"/></filter><rect filter="url(#f)" width="9"/>',
     "dashes": '<path d="M0 0H9999" stroke="red" stroke-dasharray="0.0001" stroke-width="9"/>',
     "huge numbers": '<circle cx="1e300" cy="99999999999" r="4" fill="red"/>',
     "not a number": '<circle cx="NaN" cy="inf" r="-4" fill="red"/>',
@@ -132,11 +131,10 @@ HOSTILE = {
     "arcs": '<path d="' + "a9999 .0001 0 1 0 9999 1" * 14 + '" stroke="red" stroke-width="9999"/>',
     "many wide shapes": '<ellipse rx="9999" ry="9999" stroke-width="9999" stroke="red"/>' * MOST_SHAPES,
 }
+NAMES = "x|y|width|height|rx|ry|cx|cy|r|x1|y1|x2|y2|points|d|fill|stroke|stroke-width|opacity|transform"
 PLAIN = re.compile(
     r'<svg xmlns="http://www\.w3\.org/2000/svg" viewBox="[-\d. e+]+">'
-    r"(<(rect|circle|ellipse|line|polygon|path)"
-    r'( (x|y|width|height|rx|ry|cx|cy|r|x1|y1|x2|y2|points|d|fill|stroke|stroke-width|opacity|transform)="[-\w.,+# ()\s]*")*'
-    r" ?/>)*</svg>"
+    rf'(<(rect|circle|ellipse|line|polygon|path)( ({NAMES})="[-\w.,+# ()\s]*")*/>)*</svg>'
 )
 
 
@@ -195,7 +193,7 @@ def test_in_the_guarded_worker() -> None:
 
 def test_drawings_that_ignore_the_question_are_seldom_right() -> None:
     task = Drawings()
-    ids = [task.question(seed, 0).id for seed in range(300)]
+    ids = [task.question(seed, 0).id for seed in range(150)]
     answers = [task.answer(id) for id in ids]
     assert np.mean([task.score(id, [answers[at - 1]]) == [1.0] for at, id in enumerate(ids)]) < 0.03
     best = max(answers.count(answer) for answer in answers)
