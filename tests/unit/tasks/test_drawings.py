@@ -70,6 +70,10 @@ def test_every_shape_is_told_from_every_other() -> None:
         ('<circle cx="6" cy="6" r="4" fill="red"/><circle cx="26" cy="6" r="4" fill="red"/>', 0.3),  # two of them
         ('<rect width="32" height="32" fill="black"/><circle cx="6" cy="6" r="4" fill="red"/>', 0.9),
         ("", 0.0),
+        ('<g fill="red"><circle cx="6" cy="6" r="4">', 1.0),  # ends are missing
+        ('<circle cx="6" cy="6" r="4" fill="red" fill="blue"/>', 1.0),  # twice: the first counts
+        ('<defs><circle cx="6" cy="6" r="4" fill="red"/></defs>', 0.0),  # not drawn
+        ('<title>red</title><circle cx="6" cy="6" r="4" fill="red"/>', 1.0),
     ],
 )
 def test_colour_place_and_form_count(inside: str, expected: float) -> None:
@@ -84,10 +88,6 @@ def test_another_canvas_is_scaled() -> None:
 NO_DRAWINGS = {
     "nothing": "",
     "words": "a red circle",
-    "unclosed": '<svg><circle r="4"/>',
-    "crossed": "<svg><g></svg></g></svg>",
-    "an entity": "<svg>&lol;</svg>",
-    "a document type": '<svg><!DOCTYPE svg [<!ENTITY a "aa">]>&a;</svg>',
     "long": svg(" " * LONGEST),
     "many": svg('<rect width="1" height="1"/>' * (MOST_SHAPES + 1)),
     "deep": svg("<g>" * 20 + "</g>" * 20),
@@ -121,6 +121,9 @@ HOSTILE = {
     "huge turn": '<g transform="scale(99999999)"><circle r="4"/></g>',
     "turns": '<g transform="' + "rotate(1)" * 40 + '"><circle r="4"/></g>',
     "animation": '<circle r="4"><animate attributeName="r" to="9999" dur="1s"/></circle>',
+    "an entity": "&lol;",
+    "a document type": '<!DOCTYPE svg [<!ENTITY a "aa"><!ENTITY b "&a;&a;">]>&b;',
+    "unclosed": '<script><circle r="4"/><text>' + "<g" * 9,
     "text": '<text font-size="9999">' + "W" * 200 + "</text>",
     "switch": '<switch><circle r="4" systemLanguage="en"/></switch>',
     "mask": '<mask id="m"><rect width="9" height="9"/></mask><rect mask="url(#m)" width="9" height="9"/>',

@@ -17,9 +17,10 @@ def drawing_in(text: str | None) -> str | None:
     if not text or "<svg" not in text:
         return None
     try:
-        return read_svg(text).text()
+        drawing = read_svg(text)
     except NoDrawingError:
         return None
+    return drawing.text() if drawing.shapes else None
 
 
 def with_drawings(answers: list[Data]) -> list[Data]:

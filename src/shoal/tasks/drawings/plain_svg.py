@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from html.parser import HTMLParser
 from typing import Final, NamedTuple
-from xml.parsers import expat
 
 LONGEST: Final = 4000
 """Characters of a drawing."""
@@ -34,6 +34,7 @@ _PATH: Final = re.compile(r"[MmLlHhVvCcSsQqTtAaZz\d\s,.+-]*")
 _TURN: Final = rf"(?:translate|scale|rotate)\(\s*{_NUMBER}(?:[\s,]+{_NUMBER}){{0,2}}\s*\)"
 _TURNED: Final = re.compile(rf"\s*{_TURN}(?:\s*{_TURN}){{0,3}}\s*")
 _RGB: Final = r"rgb\(\s*\d{1,3}\s*,\s*\d{1,3}\s*,\s*\d{1,3}\s*\)"
+_COMMENT: Final = re.compile("<!--.*?-->", re.DOTALL)
 _COLOUR: Final = re.compile(rf"\s*(?:[a-zA-Z]{{3,20}}|#(?:[0-9a-fA-F]{{3}}){{1,2}}|{_RGB})\s*")
 _GEOMETRY: Final[dict[str, Mapping[str, re.Pattern[str]]]] = {
     "rect": dict.fromkeys(("x", "y", "width", "height", "rx", "ry"), _ONE),
@@ -80,59 +81,61 @@ class Drawing(NamedTuple):
 
 
 def read_svg(text: str) -> Drawing:
-    """The first drawing in a text, which may say more before and after it. Raises `NoDrawingError`."""
-    begin, end = text.find("<svg"), text.rfind("</svg>")
-    if begin < 0 or end < begin:
-        raise NoDrawingError("no <svg> with its end")
-    if end + 6 - begin > LONGEST:
+    """The first drawing in a text, which may say more before and after it. As in a browser, elements and the drawing
+    itself may lack their ends. Raises `NoDrawingError`."""
+    begin = text.find("<svg")
+    if begin < 0:
+        raise NoDrawingError("no <svg>")
+    end = text.find("</svg>", begin)
+    drawing = text[begin : end if end >= 0 else len(text)]
+    if len(drawing) > LONGEST:
         raise NoDrawingError(f"more than {LONGEST} characters")
     reader = _Reader()
-    try:
-        reader.parser.Parse(text[begin : end + 6].encode(errors="replace"), True)
-    except expat.ExpatError as error:
-        raise NoDrawingError(f"no XML: {error}") from None
+    reader.feed(_COMMENT.sub("", drawing).replace("<!", "").replace("<?", ""))  # the parser trips over some of these
+    reader.close()
     return Drawing(reader.view, tuple(reader.shapes))
 
 
-class _Reader:
-    """Collects shapes while expat reads."""
+class _Reader(HTMLParser):
+    """Collects shapes."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.shapes: list[Shape] = []
         self.view = CANVAS
         self._groups: list[dict[str, str]] = []
-        self._left_out = 0
+        self._left_out: list[str] = []
         """Elements that are open and of no interest, with all that is in them."""
-        self.parser = expat.ParserCreate()
-        self.parser.StartElementHandler = self._start
-        self.parser.EndElementHandler = self._end
-        self.parser.StartDoctypeDeclHandler = self._refuse
 
-    def _refuse(self, *_: object) -> None:
-        raise NoDrawingError("it declares a document type")
-
-    def _start(self, name: str, given: dict[str, str]) -> None:
-        if self._left_out or name not in (*_GROUPS, *_GEOMETRY):
-            self._left_out += 1
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if self._left_out or tag not in (*_GROUPS, *_GEOMETRY):
+            self._left_out.append(tag)
             return
+        given = {name: value or "" for name, value in reversed(attrs)}  # the first of a name counts
         outer = self._groups[-1] if self._groups else {}
-        if name == "svg" and not self._groups:
-            self.view = _view(given)
-        if len(self._groups) == DEEPEST:
-            raise NoDrawingError(f"more than {DEEPEST} groups within each other")
         looks = {**outer, **_read(_styled(given), _LOOKS)}
-        if name != "svg" and (turned := _read(given, {"transform": _TURNED})):
+        if tag != "svg" and (turned := _read(given, {"transform": _TURNED})):
             looks["transform"] = f"{outer.get('transform', '')} {turned['transform']}".strip()[:LONGEST_VALUE]
-        self._groups.append(looks)
-        if name in _GEOMETRY:
+        if tag in _GEOMETRY:
             if len(self.shapes) == MOST_SHAPES:
                 raise NoDrawingError(f"more than {MOST_SHAPES} shapes")
-            self.shapes.append(Shape(name, {**_read(given, _GEOMETRY[name]), **looks}))
+            self.shapes.append(Shape(tag, {**_read(given, _GEOMETRY[tag]), **looks}))
+            return
+        if len(self._groups) == DEEPEST:
+            raise NoDrawingError(f"more than {DEEPEST} groups within each other")
+        if not self._groups:
+            self.view = _view(given)
+        self._groups.append(looks)
 
-    def _end(self, name: str) -> None:
-        if self._left_out:
-            self._left_out -= 1
-        else:
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in _GEOMETRY:
+            self.handle_starttag(tag, attrs)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self._left_out:
+            while self._left_out.pop() != tag:
+                pass
+        elif tag == "g" and not self._left_out and len(self._groups) > 1:
             self._groups.pop()
 
 
@@ -155,8 +158,8 @@ def _styled(given: Mapping[str, str]) -> dict[str, str]:
 
 def _view(given: Mapping[str, str]) -> tuple[float, float, float, float]:
     """The canvas of a drawing."""
-    said = _read(given, {"viewBox": _SEVERAL, "width": _ONE, "height": _ONE})
-    numbers = [float(number) for number in re.findall(_NUMBER, said.get("viewBox", ""))]
+    said = _read(given, {"viewbox": _SEVERAL, "width": _ONE, "height": _ONE})
+    numbers = [float(number) for number in re.findall(_NUMBER, said.get("viewbox", ""))]
     if len(numbers) != 4 and {"width", "height"} <= said.keys():
         numbers = [0.0, 0.0, *(float(re.findall(_NUMBER, said[side])[0]) for side in ("width", "height"))]
     if len(numbers) != 4 or not (numbers[2] >= 1 and numbers[3] >= 1):
