@@ -73,6 +73,7 @@ def test_every_shape_is_told_from_every_other() -> None:
         ('<g fill="red"><circle cx="6" cy="6" r="4">', 1.0),  # ends are missing
         ('<circle cx="6" cy="6" r="4" fill="red" fill="blue"/>', 1.0),  # twice: the first counts
         ('<defs><circle cx="6" cy="6" r="4" fill="red"/></defs>', 0.0),  # not drawn
+        ('<!-- <circle cx="26" cy="6" r="4" fill="blue"/> --><circle cx="6" cy="6" r="4" fill="red"/>', 1.0),
         ('<title>red</title><circle cx="6" cy="6" r="4" fill="red"/>', 1.0),
     ],
 )
@@ -165,6 +166,12 @@ PIECES = [
     "<",
     "/>",
     " x='1'",
+    "<!",
+    "<![",
+    "<!--",
+    "-->",
+    "<?",
+    "]]>",
 ]
 
 
