@@ -61,6 +61,13 @@ WANTED_QP = torch.stack([wanted(condition) for condition in range(CONDITIONS)])
 TRAINING = torch.tensor([condition for condition in range(CONDITIONS) if condition not in HELD_OUT])
 
 
+def loss(new_BP: Tensor, old_BP: Tensor, velocity_BP: Tensor, right_B1: Tensor) -> Tensor:
+    """DiffusionNFT's, with beta = 1: of a right picture the new velocity comes near its own, of a wrong one the new
+    velocity's mirror image at the old one does. `right_B1`: how right each picture is, from 0 to 1."""
+    towards_BP, away_BP = (new_BP - velocity_BP) ** 2, (2 * old_BP - new_BP - velocity_BP) ** 2
+    return (right_B1 * towards_BP + (1 - right_B1) * away_BP).mean()
+
+
 def verify(pictures_BP: Tensor, conditions_B: Tensor) -> Tensor:
     """1 for a picture whose bright points are the wanted ones, otherwise 0. `pictures_BP`: bytes."""
     bright_BP, right_BP = pictures_BP > 127, WANTED_QP[conditions_B] > 0
@@ -136,8 +143,7 @@ class Node:
         return [Group(condition, draw(self.old, torch.full((GROUP,), condition))) for condition in conditions]
 
     def learn(self, batch: list[Group]) -> None:
-        """DiffusionNFT with beta = 1: towards a right picture's velocity, and the old model's mirror image of a wrong
-        one's."""
+        """One round's passes over a batch."""
         condition_B = torch.cat([torch.full((GROUP,), group.condition) for group in batch])
         pictures_BP = torch.cat([group.pictures_BP for group in batch])
         reward = verify(pictures_BP, condition_B).view(-1, GROUP)
@@ -149,9 +155,8 @@ class Node:
             with torch.no_grad():
                 old_BP = self.old(noisy_BP, time_B, condition_B)
             new_BP = self.model(noisy_BP, time_B, condition_B)
-            towards, away = (new_BP - velocity_BP) ** 2, (2 * old_BP - new_BP - velocity_BP) ** 2
             self.optimizer.zero_grad()
-            (right_B1 * towards + (1 - right_B1) * away).mean().backward()
+            loss(new_BP, old_BP, velocity_BP, right_B1).backward()
             nn.utils.clip_grad_norm_(self.model.parameters(), 0.1)
             self.optimizer.step()
         with torch.no_grad():
