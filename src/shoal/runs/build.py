@@ -45,6 +45,7 @@ from shoal.runs.models import (
     place_rank,
     use_threads,
 )
+from shoal.runs.same_tasks import check_tasks, save_tasks
 from shoal.sandbox.verifier import Verifier
 from shoal.selection.levels import Levels
 from shoal.selection.pool import Pool
@@ -210,6 +211,7 @@ class Nodes:
     def save(self, folder: Path) -> None:
         """Writes a checkpoint."""
         self.each(partial(node.save, folder / node.name) for node in self.nodes)
+        save_tasks(folder, self.tasks)
 
     def close(self) -> None:
         if self._verifier_is_ours:
@@ -221,6 +223,7 @@ class Nodes:
 
     def _restore(self, checkpoint: Path) -> None:
         try:
+            check_tasks(checkpoint, self.tasks)
             self.each(partial(node.load, checkpoint / node.name) for node in self.nodes)
         except (UserError, MemoryError):
             raise

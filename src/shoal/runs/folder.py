@@ -249,7 +249,7 @@ MODEL_FILES = ("config.json", "adapter_config.json")
 def models(run: Path) -> dict[str, Path]:
     """Each node's model in the last checkpoint of a run's folder; empty without checkpoints."""
     latest = max(checkpoints(run), default=None)
-    rooms = sorted(latest[1].iterdir()) if latest else []
+    rooms = sorted(path for path in latest[1].iterdir() if path.is_dir()) if latest else []
     return {room.name: room for room in rooms if any((room / name).exists() for name in MODEL_FILES)}
 
 

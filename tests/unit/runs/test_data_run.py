@@ -12,6 +12,7 @@ from data_files import SUMS, write
 
 import shoal
 from shoal.errors import UserError
+from shoal.runs.session import execute
 
 SETTINGS: dict[str, Any] = {
     "nodes": 2,
@@ -117,3 +118,16 @@ def test_a_function_that_others_cannot_find() -> None:
 
 def _sums(rows: Any) -> list[str]:
     return [str(eval(text.removesuffix("="))) for text in rows["question"]]
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_the_data_that_it_began_with(tmp_path: Path) -> None:
+    path = write(tmp_path / "sums.jsonl", SUMS)
+    out = tmp_path / "run"
+    assert shoal.run(data=path, rounds=1, out=out, **SETTINGS).finished
+    write(path, [*SUMS[1:], {"prompt": "1 + 1 =", "answer": "2"}])
+    config = shoal.load_config(out / "config.toml").model_copy(update={"rounds": 2})
+    with pytest.raises(UserError, match="the task 'sums' is not the one that this run began with: its data or version"):
+        execute(config, resume=out)
+    write(path, SUMS)
+    assert execute(config, resume=out).finished
