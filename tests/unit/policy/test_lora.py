@@ -24,6 +24,8 @@ from shoal.cli.main import main
 from shoal.config.external import ExternalConfig
 from shoal.config.learner import LearnerConfig
 from shoal.errors import UserError
+from shoal.export.gguf_file import write_gguf
+from shoal.export.gguf_tensors import KINDS
 from shoal.learn.learner import GRPOLearner
 from shoal.policy.adapters import base_name
 from shoal.policy.decode import sample
@@ -364,8 +366,10 @@ def test_without_peft_it_says_what_to_install(
 
 
 @pytest.mark.slow
-def test_adapters_on_a_gguf_file_are_saved_found_again_and_merged(smollm2: Path, tmp_path: Path) -> None:
-    base = load(str(smollm2), CPU.device)
+def test_adapters_on_a_gguf_file_are_saved_found_again_and_merged(tmp_path: Path) -> None:
+    file = tmp_path / "guppy.gguf"
+    write_gguf(load("guppy", CPU.device), file, KINDS["Q8_0"])
+    base = load(str(file), CPU.device)
     lm = adapt(base, moved=True)
     policy = LanguagePolicy(lm, Sampling(max_completion_length=3), CPU)
     learner = learner_of(policy)
@@ -373,7 +377,7 @@ def test_adapters_on_a_gguf_file_are_saved_found_again_and_merged(smollm2: Path,
     folder.mkdir()
     policy.save(folder)
     learner.save(folder)
-    assert base_name(folder) == str(smollm2.resolve())
+    assert base_name(folder) == str(file.resolve())
     resumed = restore_adapters(load_base(folder, CPU.device), RANK, folder)
     plain = logits(resumed.model)  # by torch's own product
     use_fast_products(resumed.model, CPU.device)  # as the policy has had `lm` do
