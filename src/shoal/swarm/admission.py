@@ -50,7 +50,7 @@ class Reason(StrEnum):
     key = "key"
     signature = "signature"
     muted = "muted"
-    replay = "replay"
+    repeated = "repeated"
     round = "round"
     quota = "quota"
     name = "name"
@@ -239,7 +239,7 @@ class Admission:
         peer.begin(round, now)
         try:
             _require(now >= peer.muted_until, Reason.muted)
-            _require(not peer.seen.has(round, slot), Reason.replay)
+            _require(not peer.seen.has(round, slot), Reason.repeated)
             _require(not peer.leaps(round, now), Reason.round)
             _require(peer.bucket.take(now), Reason.quota)
         except Refused as refusal:

@@ -216,15 +216,15 @@ def test_a_replay_is_known_also_after_a_restart(ada: Identity, tmp_path: Path) -
     admission = gate()
     assert len(admit(admission, message)) == 1
     assert admit(admission, message) == []
-    assert admission.refused == {"replay": 1}
+    assert admission.refused == {"repeated": 1}
     again = sealed(ada, rollout(ada, texts=["c", "d"]))  # the same question once more
     assert admit(admission, again) == []
-    assert admission.refused == {"replay": 2}
+    assert admission.refused == {"repeated": 2}
     admission.save(tmp_path)
     restarted = gate()
     restarted.load(tmp_path)
     assert admit(restarted, message) == []
-    assert restarted.refused == {"replay": 3}
+    assert restarted.refused == {"repeated": 3}
     assert restarted.status()["peers"][0]["admitted"] == 1
 
 
@@ -253,7 +253,7 @@ def test_rounds_cannot_be_chosen_among(ada: Identity) -> None:
     clock.now += 10  # it ran on while this node was away
     assert answer(700)
     assert not answer(300)
-    assert admission.refused == {"round": 1, "replay": 1}
+    assert admission.refused == {"round": 1, "repeated": 1}
 
 
 def test_a_huge_first_round_leaves_no_others_to_choose_among(ada: Identity) -> None:
@@ -262,7 +262,7 @@ def test_a_huge_first_round_leaves_no_others_to_choose_among(ada: Identity) -> N
     assert len(admit(admission, sealed(ada, rollout(ada, last)))) == 1
     others = [sealed(ada, rollout(ada, round, texts=[str(round), "b"])) for round in (1, 10**6, last - 1000)]
     assert admit(admission, *others) == []
-    assert admission.refused == {"replay": 3}
+    assert admission.refused == {"repeated": 3}
 
 
 def test_who_begins_anew_is_heard_again_after_a_while(ada: Identity) -> None:
@@ -276,7 +276,7 @@ def test_who_begins_anew_is_heard_again_after_a_while(ada: Identity) -> None:
     clock.now += 961
     assert len(admit(admission, sealed(ada, rollout(ada, 2), now=clock.now))) == 1
     assert admit(admission, before) == []
-    assert admission.refused == {"replay": 1, "age": 1}
+    assert admission.refused == {"repeated": 1, "age": 1}
 
 
 def test_a_forged_signature_costs_the_named_one_nothing(ada: Identity) -> None:
@@ -390,7 +390,7 @@ def test_there_is_always_room_for_another_key(ada: Identity, monkeypatch: pytest
         assert admit(admission, sealed(fresh, bad)) == []
     assert admission.refused == {"name": 200}
     assert admit(admission, message) == []
-    assert admission.refused["replay"] == 1
+    assert admission.refused["repeated"] == 1
     for _ in range(20):
         fresh = Identity.generate()
         assert len(admit(admission, sealed(fresh, rollout(fresh, texts=[fresh.name, "b"])))) == 1
@@ -471,7 +471,7 @@ def test_status_tells_who_and_why(ada: Identity) -> None:
     admit(admission, sealed(ada, rollout(ada)), sealed(ada, rollout(ada)), b"")
     status = admission.status()
     assert status["admitted"] == 1
-    assert status["refused"] == {"replay": 1, "malformed": 1}
+    assert status["refused"] == {"repeated": 1, "malformed": 1}
     [peer] = status["peers"]
-    assert (peer["name"], peer["id"], peer["admitted"], peer["refused"]) == (ada.name, ada.id, 1, {"replay": 1})
+    assert (peer["name"], peer["id"], peer["admitted"], peer["refused"]) == (ada.name, ada.id, 1, {"repeated": 1})
     msgspec.json.encode(status)
