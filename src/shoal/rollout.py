@@ -29,6 +29,11 @@ Answer = str | tuple[str, ...]
 """What a verifier gets: a text, or the policy's turns in a conversation with an environment."""
 
 
+def text_of(answer: Answer) -> str:
+    """An answer as one text: each turn of a conversation is a line, or more."""
+    return answer if isinstance(answer, str) else "\n".join(answer)
+
+
 class FinishReason(StrEnum):
     """How a completion ended."""
 

@@ -21,17 +21,23 @@ from shoal.errors import UserError, nearest
 _importing = 0
 
 
-def task_maker(name: str) -> Callable[..., Any]:
-    """The class of a task, or a function that says in its annotation that it returns one. Raises `UserError`."""
+TASK, ENVIRONMENT = ("question", "score"), ("begin", "answer", "score")
+"""The methods by which a task, and an environment, is known."""
+
+
+def task_maker(name: str) -> tuple[Callable[..., Any], bool]:
+    """The class of a task or an environment, or a function that says in its annotation that it returns one; and whether
+    it is an environment. Raises `UserError`."""
     found = _imported(name, "task")
     made = get_type_hints(found).get("return") if isinstance(found, FunctionType) else found
-    if not (isinstance(made, type) and all(callable(getattr(made, method, None)) for method in ("question", "score"))):
+    kinds = [all(callable(getattr(made, method, None)) for method in methods) for methods in (TASK, ENVIRONMENT)]
+    if not (isinstance(made, type) and any(kinds)):
         raise UserError(
-            f"task {name!r} is not a task: name a class with the methods `question` and `score` (shoal.tasks.Task), or "
-            "a function that is annotated to return one"
+            f"task {name!r} is not a task: name a class with the methods `question` and `score` (shoal.tasks.Task), "
+            "one with `begin`, `answer` and `score` (shoal.tasks.Environment), or a function that is annotated to "
+            "return one"
         )
-    maker: Callable[..., Any] = found
-    return maker
+    return found, not kinds[0]
 
 
 def reward_function(name: str) -> Callable[..., Any]:

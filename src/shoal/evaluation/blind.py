@@ -50,7 +50,7 @@ def shuffled(evaluation: Evaluation, verifier: Verifier) -> Shares:
     for task, group in evaluation.asked.items():
         for step in range(1, min(OTHERS + 1, len(group))):
             for asked, other in zip(group, group[step:] + group[:step], strict=True):
-                items.append((other.question.id, [answer.text for answer in asked.answers]))
+                items.append((other.question.id, [answer.answer for answer in asked.answers]))
                 scored.append(task)
     right: dict[str, list[bool]] = {task: [] for task in evaluation.asked}
     for task, rewards in zip(scored, verifier.score(items), strict=True):

@@ -77,7 +77,7 @@ def evaluate(
     asked = [question for group in questions.values() for question in group]
     with heard(policy, hear):
         answers = policy.generate(asked, samples, seed)
-    rewards = verifier.score([(q.id, [c.text for c in group]) for q, group in zip(asked, answers, strict=True)])
+    rewards = verifier.score([(q.id, [c.answer for c in group]) for q, group in zip(asked, answers, strict=True)])
     each = (Asked(q, group, tuple(given)) for q, group, given in zip(asked, answers, rewards, strict=True))
     by_task = {task: [next(each) for _ in group] for task, group in questions.items()}
     right = {

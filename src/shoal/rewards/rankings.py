@@ -105,7 +105,7 @@ class Rankings:
         with self._open() as file:
             for question, texts in items:
                 found = self.rewards_of(_rankings(file, question.id))
-                values.append([found.get(encodable(text)) for text in texts])
+                values.append([found.get(encodable(text_of(text))) for text in texts])
         return values
 
     def rewards_of(self, rankings: Sequence[Ranking]) -> dict[str, float]:
