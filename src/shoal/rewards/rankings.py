@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from shoal.errors import UserError
 from shoal.rewards.reward import Items, Values
-from shoal.rollout import Question, QuestionId, hash_of
+from shoal.rollout import Question, QuestionId, hash_of, text_of
 from shoal.untrusted import encodable
 
 Ranking = Sequence[Sequence[str]]

@@ -30,6 +30,19 @@ class Replayer(Protocol):
         ...
 
 
+@runtime_checkable
+class Converses(Protocol):
+    """A policy that holds conversations."""
+
+    replayer: Replayer | None
+
+
+def let_answer(policy: object, replayer: object) -> None:
+    """`replayer` answers in the conversations of `policy`, if both can and nothing else does."""
+    if isinstance(policy, Converses) and isinstance(replayer, Replayer) and policy.replayer is None:
+        policy.replayer = replayer
+
+
 def refusal(question: Question, answer: Answer, cut: bool, result: Result) -> str:
     """Why a conversation is refused; empty if it is not. "replay": it goes on after its end, or ends before it without
     being `cut`. Otherwise the environment failed, for this reason."""
