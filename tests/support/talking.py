@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
-from shoal.rollout import Completion, Part, Question, Rollout
+from shoal.rollout import Answer, Completion, Part, Question, QuestionId, Rollout
+from shoal.sandbox.messages import Result
+from shoal.tasks.environments.task import EnvironmentTask, play
 
 
 class Echo:
@@ -62,3 +66,22 @@ def conversation(*turns: str, cut: bool = False, observations: tuple[str, ...] =
 
 def talked(question: Question, *completions: Completion, node: str = "bob", round: int = 1, slot: int = 0) -> Rollout:
     return Rollout(question.id, question.hash, completions, node, round, slot)
+
+
+class Here:
+    """Holds conversations again in this process, as a verifier does in another."""
+
+    def __init__(self, task: EnvironmentTask) -> None:
+        self.task = task
+        self.failures: Counter[str] = Counter()
+        self.asked: list[int] = []
+        """How many conversations were held in each call."""
+
+    def replay(self, conversations: Sequence[tuple[QuestionId, Answer]], scored: bool = True) -> list[Result]:
+        self.asked.append(len(conversations))
+        return [self._one(question, (a,) if isinstance(a, str) else a) for question, a in conversations]
+
+    def _one(self, question: QuestionId, turns: tuple[str, ...]) -> Result:
+        held = self.task.begin(question)
+        observations, ended = play(held, turns)
+        return Result(held.score(), observations=observations, ended=ended)
