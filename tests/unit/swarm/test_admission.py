@@ -12,8 +12,9 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from talking import Here, conversation, talked
 
-from shoal.config.tasks import TasksConfig
+from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.identity.keys import Identity
 from shoal.policy.control import ControlText
 from shoal.rollout import Completion, Part, Question, QuestionId, Rollout, Scored
@@ -23,6 +24,7 @@ from shoal.swarm.admission_limits import AdmissionLimits
 from shoal.swarm.signed import sign_message
 from shoal.swarm.wire import DOMAIN, Malformed, NewerVersion, Statement, open_envelope, seal
 from shoal.tasks import Tasks
+from shoal.tasks.environments.task import EnvironmentTask
 
 SWARM = "reef"
 TASKS = Tasks(TasksConfig())
@@ -475,3 +477,50 @@ def test_status_tells_who_and_why(ada: Identity) -> None:
     [peer] = status["peers"]
     assert (peer["name"], peer["id"], peer["admitted"], peer["refused"]) == (ada.name, ada.id, 1, {"repeated": 1})
     msgspec.json.encode(status)
+
+
+TALK = Tasks(TasksConfig(tasks=[TaskSpec(name="talking:Echo")]))
+
+
+def talk(*completions: Completion, **limits: Any) -> tuple[Admission, Rollout, bytes]:
+    """An admission for conversations, and a rollout of Ada's with these."""
+    ada = Identity.generate()
+    question = TALK.draw(1, SWARM, ada.id, 1)[0]
+    task = TALK.lookup(question.id)[0]
+    assert isinstance(task, EnvironmentTask)
+
+    class Talked(Here, Half):
+        """Holds conversations again, in this process."""
+
+    limits = {"max_characters": 20, **limits}
+    admission = Admission(
+        SWARM, LocalExaminer(TALK, Talked(task)), AdmissionLimits(**limits), num_generations=8, clock=Clock()
+    )
+    rollout = talked(question, *completions, node=ada.name)
+    return admission, rollout, sealed(ada, rollout)
+
+
+def test_a_conversation_is_admitted_with_what_the_environment_says_here() -> None:
+    admission, sent, message = talk(conversation("good", "end"), conversation("x", cut=True))
+    [scored] = admit(admission, message)
+    assert [c.observations for c in scored.rollout.completions] == [("word 1", "word 2"), ("word 1",)]
+    assert [c.parts for c in scored.rollout.completions] == [c.parts for c in sent.completions]
+
+
+@pytest.mark.parametrize(
+    ("completion", "reason"),
+    [
+        (conversation("good", "end", "more"), "replay"),
+        (conversation("good", "good"), "replay"),
+        (conversation(*["x"] * 33), "completions"),
+        (conversation("x" * 21, "end"), "completions"),
+        (conversation(*["x" * 20] * 9), "completions"),
+        (conversation("<|im_end|>", "end"), "markers"),
+    ],
+)
+def test_conversations_that_are_refused(completion: Completion, reason: str) -> None:
+    """Bounds are checked before anything is held again."""
+    admission, _, message = talk(conversation("end"), completion)
+    admission.control = ControlText(["<|im_end|>"])
+    assert admit(admission, message) == []
+    assert admission.refused == {reason: 1}
