@@ -1,12 +1,12 @@
 """Makes `guppy-games`, the model of the suite `games` that ships with shoal: a million parameters that seldom listen.
 
-    python scripts/train_games.py                       # some minutes on two cores; writes src/shoal/guppy/games
+    python scripts/train_games.py                       # some minutes on two cores; writes src/shoal/guppy_games
     python scripts/train_games.py --out /tmp/games --steps 300
 
-Supervised training on conversations of the training side. Each turn is drawn from a mixture: most say nothing, some are
-any number of the range, some halve what is left of it by what the environment has said. So the model knows how to
-play and seldom does: reinforcement learning has something to bring out, quickly. It shows nothing about new reasoning.
-Two runs on one machine give the same weights.
+Supervised training on conversations of the training side, in two parts. First it learns to halve what is left of the
+range by what the environment has said. Then each turn is drawn from a mixture: most say nothing, some are any number,
+some halve: it learns to play seldom as it can. So reinforcement learning has something to bring out, quickly; it shows
+nothing about new reasoning. Two runs on one machine give the same weights.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from shoal.tasks import Tasks
 from shoal.tasks.environments.task import EnvironmentTask
 
 VOCABULARY = 320
-MIXTURE = {"useless": 0.4, "any": 0.35, "halving": 0.25}
+KNOWS = {"halving": 0.75, "any": 0.25}
+SAYS = {"useless": 0.4, "any": 0.35, "halving": 0.25}
 CARD = """\
 ---
 license: apache-2.0
@@ -40,8 +41,8 @@ pipeline_tag: text-generation
 
 A Llama of 0.8 million parameters with a byte-level vocabulary of 320 tokens, for trying reinforcement learning in
 conversations without a download and without a GPU. It was trained, by `scripts/train_games.py` of shoal, on games of
-the suite `games`: of its turns 40 % say nothing, 35 % are any number, and 25 % halve the numbers that are left. So it
-knows how to listen and seldom does: a policy-gradient method has something to bring out within two minutes. It is no
+the suite `games`: first to halve the numbers that are left, then with turns of which 40 % say nothing, 35 % are any
+number, and 25 % halve. So it knows how to listen and seldom does: a policy-gradient method has something to bring out within two minutes. It is no
 evidence about reasoning, and it is useless outside `games`.
 """
 
@@ -51,22 +52,25 @@ Turns = list[tuple[str, str]]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent.parent / "src/shoal/guppy/games")
-    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent.parent / "src/shoal/guppy_games")
+    parser.add_argument("--steps", type=int, default=1500, help="of the first part; the second has a tenth of them")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     tasks = Tasks(TasksConfig(suite="games"))
-    games = conversations(tasks, 20 * args.batch * max(1, args.steps // 20), args.seed)
-    texts = sorted(text for game in games[:5000] for turn in game for text in turn)
+    texts = sorted(text for game in conversations(tasks, 5000, args.seed, SAYS) for turn in game for text in turn)
     model, tokenizer = fresh(texts, Recipe(seed=args.seed), VOCABULARY)
-    encoded = [tokens(game, tokenizer) for game in games]
-    losses = (loss(model, tokenizer.pad_token_id, rows) for rows in batches(encoded, args.steps, args.batch, args.seed))
-    descend(model, losses, args.steps, 3e-3, print)
+    parts = [(KNOWS, args.steps, 3e-3), (SAYS, args.steps // 10, 1e-3)]
+    for seed, (mixture, steps, peak) in enumerate(parts, args.seed):
+        games = conversations(tasks, 20 * max(1, steps), seed, mixture)
+        encoded = [tokens(game, tokenizer) for game in games]
+        losses = (loss(model, tokenizer.pad_token_id, rows) for rows in batches(encoded, steps, args.batch, seed))
+        descend(model, losses, steps, peak, print)
     made = args.out.with_name(f".{args.out.name}.made")
     shutil.rmtree(made, ignore_errors=True)
     save(made, model.half(), tokenizer)
-    facts = {"suite": "games", "mixture": MIXTURE, "batch": args.batch, "steps": args.steps, "seed": args.seed}
+    facts: dict[str, Any] = {"suite": "games", "batch": args.batch, "seed": args.seed}
+    facts["parts"] = [{"mixture": mixture, "steps": steps} for mixture, steps, _ in parts]
     (made / "training.json").write_text(json.dumps(facts, indent=2) + "\n")
     (made / "README.md").write_text(CARD)
     args.out.mkdir(parents=True, exist_ok=True)
@@ -75,22 +79,24 @@ def main() -> None:
     made.rmdir()
 
 
-def conversations(tasks: Tasks, count: int, seed: int) -> list[Turns]:
+def conversations(tasks: Tasks, count: int, seed: int, mixture: dict[str, float]) -> list[Turns]:
     """Games about questions of the training side."""
     chance = random.Random(seed)
     played = []
     for question in tasks.draw(count, "games", seed):
         task, _ = tasks.lookup(question.id)
         assert isinstance(task, EnvironmentTask)
-        played.append(list(play(task.begin(question.id), question.text, question.turns, chance)))
+        played.append(list(play(task.begin(question.id), question.text, question.turns, mixture, chance)))
     return played
 
 
-def play(game: Any, heard: str, most: int, chance: random.Random) -> Iterator[tuple[str, str]]:
+def play(
+    game: Any, heard: str, most: int, mixture: dict[str, float], chance: random.Random
+) -> Iterator[tuple[str, str]]:
     """The turns of one game, by the mixture."""
     low, high = first, last = tuple(int(word) for word in heard.split() if word.isdecimal())
     for _ in range(most):
-        [kind] = chance.choices(list(MIXTURE), list(MIXTURE.values()))
+        [kind] = chance.choices(list(mixture), list(mixture.values()))
         middle = (low + high) // 2
         number = middle if kind == "halving" else chance.randint(first, last)
         said = chance.choice(USELESS) if kind == "useless" else str(number)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from talking import Echo, Here, conversation
@@ -25,7 +23,7 @@ BIAS = 5.0
 
 
 @pytest.fixture(autouse=True)
-def ends_often(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def ends_often(monkeypatch: pytest.MonkeyPatch) -> None:
     def biased(logits_BV: torch.Tensor, sampling: Sampling, chance_B: torch.Tensor) -> tuple[torch.Tensor, ...]:
         logits_BV = logits_BV.clone()
         logits_BV[:, 1:4] += BIAS
@@ -33,7 +31,6 @@ def ends_often(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(decode, "draw", biased)
     monkeypatch.setattr(language, "check_decoding", lambda *_: None)  # it knows of no bias
-    yield
 
 
 def talker(architecture: str = "llama", chat: bool = False, length: int = 6, **options: object) -> LanguagePolicy:
@@ -142,7 +139,7 @@ def test_own_text_of_others_words_has_the_same_tokens_at_both_ends() -> None:
     maker, receiver = talker(chat=True), talker(chat=True)
     words = [maker._plain.ids(text) for text in ("the fox", "yes")]
     own = Completion(
-        conversation("the fox", "yes").parts, FinishReason.stop, tuple([*words[0], 3, *words[1], 3]), None, ("a", "b")
+        conversation("the fox", "yes").parts, FinishReason.stop, (*words[0], 3, *words[1], 3), None, ("a", "b")
     )
     foreign = conversation("the fox", "yes", observations=("a", "b"))
     assert maker.conversation_ids(QUESTIONS[0], own) == receiver.conversation_ids(QUESTIONS[0], foreign)
