@@ -42,8 +42,8 @@ pipeline_tag: text-generation
 A Llama of 0.8 million parameters with a byte-level vocabulary of 320 tokens, for trying reinforcement learning in
 conversations without a download and without a GPU. It was trained, by `scripts/train_games.py` of shoal, on games of
 the suite `games`: first to halve the numbers that are left, then with turns of which 40 % say nothing, 35 % are any
-number, and 25 % halve. So it knows how to listen and seldom does: a policy-gradient method has something to bring out within two minutes. It is no
-evidence about reasoning, and it is useless outside `games`.
+number, and 25 % halve. So it knows how to listen and seldom does: a policy-gradient method has something to bring out
+within two minutes. It is no evidence about reasoning, and it is useless outside `games`.
 """
 
 Turns = list[tuple[str, str]]

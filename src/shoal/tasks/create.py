@@ -18,7 +18,9 @@ from shoal.protocols import Environment
 from shoal.tasks.code.questions import Programs
 from shoal.tasks.data.task import data_task
 from shoal.tasks.environments.guess import Guess
+from shoal.tasks.environments.lookup import Lookup
 from shoal.tasks.environments.task import EnvironmentTask
+from shoal.tasks.environments.tools import Tools
 from shoal.tasks.larger import Larger
 from shoal.tasks.task import Task
 from shoal.tasks.verifiers.task import PREFIX, taskset_task
@@ -28,7 +30,7 @@ def _environment(make: Callable[..., Environment], **parameters: Any) -> Task:
     return EnvironmentTask(make, parameters)
 
 
-ENVIRONMENTS: Final[dict[str, Callable[..., Environment]]] = {Guess.name: Guess}
+ENVIRONMENTS: Final[dict[str, Callable[..., Environment]]] = {Guess.name: Guess, Lookup.name: Lookup}
 """Environments of shoal's own."""
 OWN: Final[dict[str, Callable[..., Task]]] = {
     "larger": Larger,
@@ -41,7 +43,7 @@ OWN: Final[dict[str, Callable[..., Task]]] = {
 
 def create_task(spec: TaskSpec) -> Task:
     """The task that `spec` names: one of reasoning-gym's, one of `OWN`, a taskset of verifiers (`verifiers:MODULE`), or
-    `module:attribute` (a task or an environment) with the parameters.
+    `module:attribute` (a task or an environment, shoal's or of TRL's shape) with the parameters.
 
     Raises `UserError` if there is no such task or if it refuses its parameters.
     """
@@ -65,5 +67,7 @@ def create_task(spec: TaskSpec) -> Task:
 def _maker(name: str) -> Callable[..., Task]:
     if name.startswith(PREFIX):
         return functools.partial(taskset_task, name.removeprefix(PREFIX))
-    make, is_environment = task_maker(name)
-    return functools.partial(_environment, make) if is_environment else make
+    make, kind = task_maker(name)
+    if kind == "task":
+        return make
+    return functools.partial(_environment, make if kind == "environment" else functools.partial(Tools, make))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
 
 from shoal.protocols import Environment
 from shoal.rollout import MAX_TURNS, Message, Question, QuestionId, hash_of, seed_of
@@ -23,6 +23,15 @@ MAX_OBSERVATION: Final = 4096
 """Characters of what an environment says at once."""
 TRIED: Final = 4
 """Conversations that are begun to find out whether their first words differ."""
+
+
+@runtime_checkable
+class Blind(Environment, Protocol):
+    """An environment that knows turns which do not listen, for the blind baseline."""
+
+    def blind(self) -> Sequence[str]:
+        """The best of such turns that are known, in a conversation that has begun."""
+        ...
 
 
 class EnvironmentFailed(NoVerdict):
@@ -66,6 +75,14 @@ class EnvironmentTask:
             play(conversation, (answer,))
             found.append(float(conversation.score()))
         return found
+
+    def blind(self, question: QuestionId) -> float | None:
+        """The score of turns that do not depend on what the environment says; None if none are known."""
+        told = self.begin(question)
+        if not isinstance(told, Blind):
+            return None
+        play(conversation := self.begin(question), told.blind())
+        return float(conversation.score())
 
     @cached_property
     def says_the_same(self) -> bool:
