@@ -1,9 +1,13 @@
-// How an answer is shown. All answers are texts today: a conversation, a picture or a program gets its case here.
+// How an answer is shown: a text, or a conversation.
 
 import { badge, escaped, h } from "./dom.js";
 
 /** What somebody answered, as plain characters. */
-export function answerOf({ completion }) {
+export function answerOf({ completion, conversation }) {
+  if (conversation) return h("ol", { class: "talk" }, conversation.flatMap(([turn, observation]) => [
+    h("li", { class: "policy" }, h("span", { class: "hidden" }, "policy: "), escaped(turn) || "(empty)"),
+    observation && h("li", { class: "environment" }, h("span", { class: "hidden" }, "environment: "), escaped(observation)),
+  ]));
   return h("pre", { class: "text" }, escaped(completion) || "(empty)");
 }
 
