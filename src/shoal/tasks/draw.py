@@ -157,6 +157,12 @@ class Tasks:
         task, _ = self.lookup(identity)
         return task.answer(identity) if isinstance(task, Answered) else None
 
+    def refuse_environments(self, who: str) -> None:
+        """Raises `UserError` if a task answers back, which `who` cannot do."""
+        for label, source in self._labelled.items():
+            if isinstance(source.task, EnvironmentTask):
+                raise UserError(f"task {label!r} answers back, which {who} cannot do yet: take other tasks")
+
     def is_held_out(self, question: Question) -> bool:
         """Whether the question is kept for evaluation. Its text alone decides, so that all nodes and tasks agree: what
         one data set's own split holds out, all tasks do. That set has no other held-out questions. Where an environment

@@ -153,7 +153,7 @@ def turns_of(conversation: str | None) -> list[tuple[str, str]] | None:
     """The turns of a completion, each with what the environment answered. None for a text, and for what is none."""
     try:
         return None if conversation is None else _conversations.decode(conversation)
-    except (msgspec.MsgspecError, UnicodeEncodeError):  # a stranger may have written it
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):  # a stranger may have written it
         return None
 
 
