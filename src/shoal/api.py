@@ -210,6 +210,7 @@ def make_node(
     from shoal.node import Node
     from shoal.policy.language import LanguagePolicy
     from shoal.rewards.scorer import Scorer
+    from shoal.sandbox.replay import let_answer
     from shoal.selection.levels import Levels
     from shoal.selection.pool import Pool
     from shoal.selection.selection import FairSelection
@@ -220,6 +221,7 @@ def make_node(
     )
     if learner is None and isinstance(policy, LanguagePolicy):
         learner = GRPOLearner(policy)
+    let_answer(policy, verifier)
     scorer = Scorer(tasks, verifier)
     levels = Levels(tasks) if isinstance(tasks, DrawnTasks) and tasks.ladders else None
     selection = selection or FairSelection()

@@ -1,7 +1,7 @@
 """The parts of a node, as interfaces. Write your own in a file of thirty lines (`examples/own_*.py`).
 
-`Tasks` gives questions, `Verifier` rewards answers, `Policy` answers, `Learner` learns, `Swarm` carries rollouts,
-`Selection` chooses what to send and what to learn from.
+`Tasks` gives questions, `Environment` answers back, `Verifier` rewards answers, `Policy` answers, `Learner` learns,
+`Swarm` carries rollouts, `Selection` chooses what to send and what to learn from.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from shoal.rollout import Completion, Question, QuestionId, Rollout, Scored
+from shoal.rollout import Answer, Completion, Question, QuestionId, Rollout, Scored
 
 
 class Stateful(Protocol):
@@ -49,10 +49,35 @@ class DrawnTasks(Tasks, Protocol):
         ...
 
 
+@runtime_checkable
+class Environment(Protocol):
+    """What answers back. One object holds one conversation. All that it says depends on the `seed` and on the turns so
+    far, and on nothing else: every receiver holds the conversation again."""
+
+    name: str
+    version: str
+    """Another version may answer otherwise."""
+    max_turns: int
+    """The most turns of the policy, from 2 to `rollout.MAX_TURNS`."""
+
+    def begin(self, seed: int) -> str:
+        """The first words, to which the policy answers. `seed`, in [0, 2**63), stands for the question."""
+        ...
+
+    def answer(self, turn: str) -> tuple[str, bool]:
+        """The observation after a turn of the policy, and whether the conversation has ended. A stranger may have
+        written the turn."""
+        ...
+
+    def score(self) -> float:
+        """The score, in [0, 1], of the conversation so far: it may have been cut short."""
+        ...
+
+
 class Verifier(Protocol):
     """Rewards answers. Whatever stands in them, it returns."""
 
-    def score(self, items: Sequence[tuple[QuestionId, Sequence[str]]]) -> list[list[float]]:
+    def score(self, items: Sequence[tuple[QuestionId, Sequence[Answer]]]) -> list[list[float]]:
         """Rewards in [0, 1], one for each answer to each question."""
         ...
 
@@ -139,6 +164,11 @@ class TrainablePolicy(Policy, Protocol):
     def prompt_ids(self, question: Question) -> list[int]: ...
 
     def completion_ids(self, completion: Completion) -> list[int]: ...
+
+    def conversation_ids(self, question: Question, completion: Completion) -> tuple[list[int], dict[int, list[int]]]:
+        """The policy's own tokens of a completion of several turns, and the tokens that the environment says before
+        some of them, by their numbers. No tokens if it is too long."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,18 @@ from typing import Any
 
 import msgspec
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""The newest. A rollout has the oldest that can say what it says (`Rollout.public`)."""
+MAX_TURNS = 32
+"""Turns of the policy in one conversation, at most."""
+
+Answer = str | tuple[str, ...]
+"""What a verifier gets: a text, or the policy's turns in a conversation with an environment."""
+
+
+def text_of(answer: Answer) -> str:
+    """An answer as one text: each turn of a conversation is a line, or more."""
+    return answer if isinstance(answer, str) else "\n".join(answer)
 
 
 class FinishReason(StrEnum):
@@ -33,7 +44,8 @@ class FinishReason(StrEnum):
 
 
 class Part(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A piece of content. Text today; another modality is another `mime` with its bytes in `data`."""
+    """A piece of content: one turn of the policy where an environment answers back. Text today; another modality is
+    another `mime` with its bytes in `data`."""
 
     text: str = ""
     mime: str = "text/plain"
@@ -67,6 +79,8 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     prompt: tuple[Message, ...]
     examples: tuple[Message, ...] = ()
     """Other questions with their right answers, in turns: they show in which form to answer."""
+    turns: int = 1
+    """The most turns of the policy. More than 1: an environment answers back."""
 
     @property
     def chat(self) -> tuple[Message, ...]:
@@ -95,6 +109,9 @@ class Completion(msgspec.Struct, frozen=True, omit_defaults=True):
     logprobs: tuple[float, ...] | None = None
     """Log-probability (nats) of each of those tokens when it was sampled. Known to the node that made it; never shared.
     """
+    observations: tuple[str, ...] = ()
+    """What the environment answered to each turn, by this node's own replay; never shared. The last turn may have
+    none."""
 
     @classmethod
     def of(cls, text: str, finish_reason: FinishReason | str = FinishReason.stop) -> Completion:
@@ -103,7 +120,18 @@ class Completion(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def text(self) -> str:
-        return "".join(part.text for part in self.parts)
+        """All that the policy says; the turns of a conversation are lines."""
+        return ("\n" if self.observations else "").join(part.text for part in self.parts)
+
+    @property
+    def answer(self) -> Answer:
+        """What a verifier gets."""
+        return self.parts[0].text if len(self.parts) == 1 else tuple(part.text for part in self.parts)
+
+    @property
+    def turns(self) -> tuple[str, ...]:
+        """The policy's turns in a conversation."""
+        return tuple(part.text for part in self.parts)
 
 
 class Rollout(msgspec.Struct, frozen=True):
@@ -117,16 +145,20 @@ class Rollout(msgspec.Struct, frozen=True):
     """The round of the node that made it. Rounds of different nodes are not comparable."""
     slot: int = 0
     """Which of the questions of that round it is: with its maker's key and the round, where its seed comes from."""
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = 1
 
     def encode(self) -> bytes:
         """The public rollout as MessagePack."""
         return _encoder.encode(self.public())
 
     def public(self) -> Rollout:
-        """The rollout with text alone, as other nodes get it: without token ids and log-probabilities."""
-        completions = tuple(msgspec.structs.replace(c, token_ids=None, logprobs=None) for c in self.completions)
-        return msgspec.structs.replace(self, completions=completions)
+        """The rollout as other nodes get it: the policy's text alone. Without several turns it is of version 1, which
+        older programs read."""
+        completions = tuple(
+            msgspec.structs.replace(c, token_ids=None, logprobs=None, observations=()) for c in self.completions
+        )
+        version = 1 + any(len(c.parts) > 1 for c in completions)
+        return msgspec.structs.replace(self, completions=completions, schema_version=version)
 
     def first(self, n: int) -> Rollout:
         """The rollout with its first `n` completions alone: a receiver scores and trains on no more than its own G."""
@@ -136,11 +168,11 @@ class Rollout(msgspec.Struct, frozen=True):
     def decode(data: bytes) -> Rollout:
         """The rollout in `data`, strictly typed. Raises `msgspec.MsgspecError` if it is not one.
 
-        A rollout with `token_ids` is refused: a learner would train on those ids instead of the text.
+        A rollout with `token_ids` or `observations` is refused: a learner would train on those instead of the text.
         """
         rollout = _decoder.decode(data)
-        if any(completion.token_ids is not None for completion in rollout.completions):
-            raise msgspec.ValidationError("token_ids are never shared")
+        if any(c.token_ids is not None or c.observations for c in rollout.completions):
+            raise msgspec.ValidationError("token_ids and observations are never shared")
         return rollout
 
 

@@ -98,7 +98,7 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
         with_field(("rollout",), "completions", [{"parts": [{"text": "a"}], "token_ids": [1]}]),
         "malformed",
     ),
-    "a later version": (with_field((), "schema_version", 2), "version"),
+    "a later version": (with_field((), "schema_version", 3), "version"),
     "more than the node takes": (lambda maker: bytes(300_000), "size"),
     "for another swarm": (lambda maker: sealed(maker, rollout(maker), swarm="other"), "swarm"),
     "from the future": (lambda maker: sealed(maker, rollout(maker), ahead=120), "future"),
@@ -168,14 +168,14 @@ def test_replays_by_a_stranger(reef: Reef) -> None:
     until(lambda: reef.hears_the_peer() or len(heard) >= 4)
     count = len(reef.of(peer))
     subscriber.undeclare()
-    with reef.withstands("replay", "key"):
+    with reef.withstands("repeated", "key"):
         reef.send(*heard[:4] * 5)
         reef.send(*heard[:4] * 5, under=peer.id)
     assert len(reef.of(peer)) == count + 4  # those of the check
 
 
 def test_a_second_answer_to_the_same_question(reef: Reef, eve: Identity) -> None:
-    with reef.withstands("replay"):
+    with reef.withstands("repeated"):
         reef.send(sealed(eve, rollout(eve)), sealed(eve, rollout(eve, texts=["another", "answer"])))
     assert len(reef.of(eve)) == 1
 
@@ -372,8 +372,8 @@ def test_a_relay_that_drops_delays_and_duplicates() -> None:
         for key, payload in late:
             reef.session.put(key, payload)
         until(lambda: reef.refused["age"] == len(late))
-        assert reef.refused["replay"] == meddler.carried
-        assert reef.refused.keys() <= {"age", "replay"}
+        assert reef.refused["repeated"] == meddler.carried
+        assert reef.refused.keys() <= {"age", "repeated"}
         assert reef.node.link.status()["faults"] == 0
         assert min(meddler.dropped, meddler.carried, len(late)) > 0
 
@@ -392,7 +392,7 @@ def test_a_resumed_node_knows_what_it_had_before_it_looks(tmp_path: Path) -> Non
             again.link.load(tmp_path)
             got = [scored.rollout for scored in again.link.receive()]
             assert got == missed
-            assert again.admission.refused["replay"] == 4
+            assert again.admission.refused["repeated"] == 4
             late = reef.honest.share()
             until(lambda: got.extend(scored.rollout for scored in again.link.receive()) or len(got) == 8)
             assert got == missed + late

@@ -93,7 +93,7 @@ def test_a_killed_node_goes_on_and_knows_replays(tmp_path: Path) -> None:
         first = next(note for note in node.notes if note["life"] != before["life"])
         assert first["round"] in (before["round"], before["round"] + 1)
         # It asks for the peer's last rollouts again, and has had them.
-        until(lambda: node.status.get("admission", {}).get("refused", {}).get("replay", 0) >= 4)
+        until(lambda: node.status.get("admission", {}).get("refused", {}).get("repeated", 0) >= 4)
         shared = peer.round
         until(lambda: any(round > shared for round in learned()))
         others = node.learned_from()

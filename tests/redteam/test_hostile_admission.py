@@ -171,4 +171,4 @@ def test_one_question_cannot_be_chosen_again_and_again() -> None:
     messages = [(eve.id, sealed(eve, rollout(eve, round, texts=[str(round), "b"], tasks=tasks))) for round in sent]
     assert len(chosen) > 5
     assert len(admission.admit(messages)) == 1
-    assert admission.refused == {"replay": len(chosen)}
+    assert admission.refused == {"repeated": len(chosen)}

@@ -53,7 +53,7 @@ def test_a_trainer_of_trl_trains(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert "step   2  own mean reward 0." in capsys.readouterr().out
 
 
-OWN = ("own_task", "own_reward", "own_selection", "own_policy")
+OWN = ("own_task", "own_environment", "own_reward", "own_selection", "own_policy")
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -77,7 +77,7 @@ def test_what_is_one_s_own_runs_as_a_script_and_by_its_flag(
     runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
     assert capsys.readouterr().out
     [settings] = given
-    flag = name.removeprefix("own_")
+    flag = name.removeprefix("own_").replace("environment", "task")
     assert settings[flag].startswith(f"{name}:"), "the flag of the same name takes the same"
     assert f"--{flag} {settings[flag]}" in (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
 

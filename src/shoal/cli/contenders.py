@@ -102,4 +102,4 @@ def in_form(text: str, form: Question | None) -> Question:
     asked = Message("user", text)
     if form is None:
         return Question(QuestionId("ask", "1", "", 0, 0), (asked,))
-    return msgspec.structs.replace(form, prompt=(*form.prompt[:-1], asked))
+    return msgspec.structs.replace(form, prompt=(*form.prompt[:-1], asked), turns=1)

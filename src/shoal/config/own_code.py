@@ -14,24 +14,30 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, Final, TypeVar, get_type_hints
 
 from shoal.errors import UserError, nearest
 
 _importing = 0
 
 
-def task_maker(name: str) -> Callable[..., Any]:
-    """The class of a task, or a function that says in its annotation that it returns one. Raises `UserError`."""
+KINDS: Final = {"task": ("question", "score"), "environment": ("begin", "answer", "score"), "tools": ("reset",)}
+"""The methods by which the class of a task is known, of an environment, and of one in the shape of TRL's."""
+
+
+def task_maker(name: str) -> tuple[Callable[..., Any], str]:
+    """The class of a task or an environment, or a function that says in its annotation that it returns one; and which
+    of `KINDS` it is. Raises `UserError`."""
     found = _imported(name, "task")
     made = get_type_hints(found).get("return") if isinstance(found, FunctionType) else found
-    if not (isinstance(made, type) and all(callable(getattr(made, method, None)) for method in ("question", "score"))):
+    kinds = [kind for kind, methods in KINDS.items() if all(callable(getattr(made, m, None)) for m in methods)]
+    if not (isinstance(made, type) and kinds):
         raise UserError(
-            f"task {name!r} is not a task: name a class with the methods `question` and `score` (shoal.tasks.Task), or "
-            "a function that is annotated to return one"
+            f"task {name!r} is not a task: name a class with the methods `question` and `score` (shoal.tasks.Task), "
+            "one with `begin`, `answer` and `score` (shoal.tasks.Environment), or a function that is annotated to "
+            "return one"
         )
-    maker: Callable[..., Any] = found
-    return maker
+    return found, kinds[0]
 
 
 def reward_function(name: str) -> Callable[..., Any]:

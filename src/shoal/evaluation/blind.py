@@ -17,6 +17,7 @@ from shoal.evaluation.pass_at_k import Evaluation
 from shoal.protocols import Verifier
 from shoal.rollout import Question, seed_of
 from shoal.tasks import Answered, Task, Tasks
+from shoal.tasks.environments.task import EnvironmentTask
 
 COUNTED = 500
 """Questions of each task among which the commonest right answer is looked for."""
@@ -32,9 +33,15 @@ def blind_baseline(tasks: Tasks, held_out: Mapping[str, Sequence[Question]]) -> 
 
 
 def constants(tasks: Tasks, held_out: Mapping[str, Sequence[Question]]) -> Shares:
-    """The same by task. None for a task that does not know its right answers (`Answered`)."""
+    """The same by task. None for a task that does not know its right answers (`Answered`). Of an environment it is the
+    share of conversations that are won without listening; None if it does not know how (`Blind`)."""
     found: Shares = {}
     for label, task in zip(tasks.labels, tasks.tasks, strict=True):
+        if isinstance(task, EnvironmentTask):
+            scores = [task.blind(question.id) for question in held_out[label]]
+            known = [score >= 1 for score in scores if score is not None]
+            found[label] = fmean(known) if known and len(known) == len(scores) else None
+            continue
         answers = right_answers(task, held_out[label])
         drawn = (task.question(seed_of("blind", task.name, number), 0) for number in range(COUNTED))
         counts = Counter(right_answers(task, (each for each in drawn if not tasks.is_held_out(each))))
@@ -50,7 +57,7 @@ def shuffled(evaluation: Evaluation, verifier: Verifier) -> Shares:
     for task, group in evaluation.asked.items():
         for step in range(1, min(OTHERS + 1, len(group))):
             for asked, other in zip(group, group[step:] + group[:step], strict=True):
-                items.append((other.question.id, [answer.text for answer in asked.answers]))
+                items.append((other.question.id, [answer.answer for answer in asked.answers]))
                 scored.append(task)
     right: dict[str, list[bool]] = {task: [] for task in evaluation.asked}
     for task, rewards in zip(scored, verifier.score(items), strict=True):

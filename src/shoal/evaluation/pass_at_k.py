@@ -9,6 +9,7 @@ from statistics import NormalDist, fmean
 
 from shoal.protocols import Hear, Policy, Verifier, heard
 from shoal.rollout import Completion, Question
+from shoal.sandbox.replay import let_answer
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,10 @@ def evaluate(
     """Asks `policy` each question `samples` times and counts right answers: those with a full reward. `hear` gets the
     number of questions answered so far; what it raises ends the evaluation."""
     asked = [question for group in questions.values() for question in group]
+    let_answer(policy, verifier)
     with heard(policy, hear):
         answers = policy.generate(asked, samples, seed)
-    rewards = verifier.score([(q.id, [c.text for c in group]) for q, group in zip(asked, answers, strict=True)])
+    rewards = verifier.score([(q.id, [c.answer for c in group]) for q, group in zip(asked, answers, strict=True)])
     each = (Asked(q, group, tuple(given)) for q, group, given in zip(asked, answers, rewards, strict=True))
     by_task = {task: [next(each) for _ in group] for task, group in questions.items()}
     right = {

@@ -10,7 +10,7 @@ figure that counts is the share of live groups. A group whose answers are all ri
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shoal.config.answer_form import extract
@@ -18,9 +18,11 @@ from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.evaluation.pass_at_k import Estimate, wilson
 from shoal.protocols import Policy
 from shoal.rollout import Completion, FinishReason, Question, seed_of
+from shoal.sandbox.replay import let_answer
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Answered, Task, Tasks
 from shoal.tasks.draw import at_levels, labels
+from shoal.tasks.environments.task import EnvironmentTask
 from shoal.tasks.ladders import create_levels
 from shoal.tasks.suites import specs_of
 
@@ -137,7 +139,9 @@ def probe(
 
 def ways_for(levels: Sequence[Task]) -> list[Way]:
     """The ways in which a task can be asked, at each of its `levels`: with examples if it knows right answers, for
-    numbers if these are some."""
+    numbers if these are some. What answers back is asked as it is."""
+    if any(isinstance(task, EnvironmentTask) for task in levels):
+        return [WAYS[0]]
     ways = list(WAYS)
     for task in levels:
         answers: list[str] = []
@@ -178,11 +182,17 @@ def _ask(
     policy: Policy, verifier: Verifier, questions: Sequence[Question], entries: Sequence[Found], seed: int
 ) -> None:
     """Asks each entry's question and notes what came. Entries that show the same chat share the answers."""
-    chats = {question.chat: question for question in questions}
+    let_answer(policy, verifier)
+    chats = {_asked(question): question for question in questions}
     groups = policy.generate(list(chats.values()), entries[0].G, seed)
     answers = dict(zip(chats, groups, strict=True))
-    texts = [[c.text for c in answers[question.chat]] for question in questions]
+    texts = [[c.answer for c in answers[_asked(question)]] for question in questions]
     rewards = verifier.score([(q.id, group) for q, group in zip(questions, texts, strict=True)])
     for question, entry, scores in zip(questions, entries, rewards, strict=True):
         if len(scores) == entry.G:  # an endpoint may fail
-            entry.note(answers[question.chat], scores)
+            entry.note(answers[_asked(question)], scores)
+
+
+def _asked(question: Question) -> Hashable:
+    """What is the same where answers are: the chat, or with an environment the question."""
+    return question.chat if question.turns == 1 else question.id

@@ -2,7 +2,8 @@
 
 A row is `prompt, completion 1, completion 2, ...`. By the attention mask each completion sees the prompt and itself,
 and its positions count from the end of the prompt. So every log-probability is that of the completion alone after its
-prompt. What the prompts of several rows begin with is a prefix of its own, which all of these rows see
+prompt. In a conversation what the environment says stands between the policy's turns; it is read and never trained.
+What the prompts of several rows begin with is a prefix of its own, which all of these rows see
 (`learn.prefix`).
 
 Shape suffixes: R rows, S positions in a row, L positions in the prefix, T trained tokens.
@@ -10,8 +11,8 @@ Shape suffixes: R rows, S positions in a row, L positions in the prefix, T train
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 
@@ -34,6 +35,23 @@ class Trained:
     """Whether another node made it (`external`)."""
     group: int = 0
     """The number of its rollout in the update."""
+    observed: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    """Tokens that an environment says before some of `token_ids`, by their numbers. They are read, not trained."""
+
+    @property
+    def length(self) -> int:
+        """Tokens, those of an environment included."""
+        return len(self.token_ids) + sum(map(len, self.observed.values()))
+
+    def whole(self) -> tuple[list[int], list[int]]:
+        """All tokens, and the places of the trained ones among them."""
+        ids: list[int] = []
+        places = []
+        for number, id in enumerate(self.token_ids):
+            ids += self.observed.get(number, ())
+            places.append(len(ids))
+            ids.append(id)
+        return ids, places
 
 
 @dataclass(frozen=True)
@@ -45,7 +63,7 @@ class Row:
 
     def __len__(self) -> int:
         """Tokens to compute: the last one of a completion predicts nothing."""
-        return len(self.prompt_ids) + sum(len(s.token_ids) - 1 for s in self.sequences)
+        return len(self.prompt_ids) + sum(s.length - 1 for s in self.sequences)
 
 
 @dataclass(frozen=True)
@@ -104,7 +122,7 @@ def make_rows(prompt_ids: list[int], sequences: Sequence[Trained], token_budget:
     """The group as one row, or as several that repeat the prompt where one would exceed `token_budget`."""
     rows: list[Row] = []
     current: list[Trained] = []
-    for sequence in sorted(sequences, key=lambda s: len(s.token_ids)):
+    for sequence in sorted(sequences, key=lambda s: s.length):
         if current and len(Row(prompt_ids, (*current, sequence))) > token_budget:
             rows.append(Row(prompt_ids, tuple(current)))
             current = []
@@ -151,13 +169,14 @@ def tensors(rows: Sequence[Row], device: torch.device, shared: int = 0) -> Micro
         segments[r, :P] = 0
         start = P
         for number, sequence in enumerate(row.sequences, 1):
+            ids, places = sequence.whole()
             length = len(sequence.token_ids)
-            end = start + length - 1
-            input_ids[r, start:end] = torch.tensor(sequence.token_ids[:-1], dtype=torch.long)
-            positions[r, start:end] = torch.arange(shared + P, shared + P + length - 1)
+            end = start + len(ids) - 1
+            input_ids[r, start:end] = torch.tensor(ids[:-1], dtype=torch.long)
+            positions[r, start:end] = torch.arange(shared + P, shared + P + len(ids) - 1)
             segments[r, start:end] = number
             where_row += [r] * length
-            where_column += [P - 1, *range(start, end)]
+            where_column += [start + place - 1 if place else P - 1 for place in places]
             targets += sequence.token_ids
             slots += range(sequence.slot, sequence.slot + length)
             start = end

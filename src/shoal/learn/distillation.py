@@ -29,6 +29,7 @@ from shoal.learn.sums import Sums
 from shoal.policy.language import LanguagePolicy
 from shoal.protocols import Policy, Scorer, UpdateResult
 from shoal.rollout import Completion, Message, Question, Rollout, Scored, seed_of
+from shoal.sandbox.replay import refuse_conversations
 
 RIGHT = 1 - 1e-6
 """The least reward of a right answer."""
@@ -76,6 +77,7 @@ class PeerDistillation(GRPOLearner):
 
     def update(self, batch: Sequence[Scored], seed: int = 0) -> UpdateResult:
         """Learns from the own rollouts of `batch`, and from answers to the questions of others that they got right."""
+        refuse_conversations([scored.question for scored in batch], "distillation")
         own = [scored for scored in batch if not scored.foreign]
         solved = [scored for scored in batch if scored.foreign and max(scored.rewards) >= RIGHT]
         shown = [self._shortest(scored.question, right_answers(scored)) for scored in solved]

@@ -160,7 +160,7 @@ class GRPOLearner:
 
     def _gradient(self, rows: list[Row], fixed: Fixed, sums: Sums) -> None:
         """Adds the gradient of a step's loss."""
-        read = sum(len(row.prompt_ids) + len(s.token_ids) - 1 for row in rows for s in row.sequences)
+        read = sum(len(row.prompt_ids) + s.length - 1 for row in rows for s in row.sequences)
         for family in self._families(rows):
             self._learn(family, fixed, sums, read)
 

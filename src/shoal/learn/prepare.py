@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -18,6 +18,9 @@ from shoal.learn.losses import token_weights
 from shoal.protocols import TrainablePolicy
 from shoal.rollout import Completion, FinishReason, Scored
 
+Observed = Mapping[int, Sequence[int]]
+"""`Trained.observed`"""
+
 
 @dataclass(frozen=True)
 class Group:
@@ -26,6 +29,8 @@ class Group:
     scored: Scored
     ids: list[list[int]]
     """The tokens of each completion."""
+    observed: list[Observed]
+    """What an environment says in each of them."""
     advantages: list[float]
     size: float
     """`limit.gradient_size`; 0 if there is nothing to learn from it."""
@@ -44,14 +49,14 @@ def make_groups(
     random.Random(seed).shuffle(order)
     read = [_read(s, policy, config) for s in order]
     compared = advantages(
-        [s.rewards for s, _ in read],
+        [s.rewards for s, _, _ in read],
         config.scale_rewards,
-        [s.baseline for s, _ in read],
-        [external.baseline_shift if s.foreign and s.instructive else 0.0 for s, _ in read],
+        [s.baseline for s, _, _ in read],
+        [external.baseline_shift if s.foreign and s.instructive else 0.0 for s, _, _ in read],
     )
     return [
-        Group(s, ids, A, gradient_size(A, list(map(len, ids)), config.loss_type) if s.instructive else 0.0)
-        for (s, ids), A in zip(read, compared, strict=True)
+        Group(s, ids, observed, A, gradient_size(A, list(map(len, ids)), config.loss_type) if s.instructive else 0.0)
+        for (s, ids, observed), A in zip(read, compared, strict=True)
     ]
 
 
@@ -81,29 +86,41 @@ def pack(
         maker, is_foreign = group.scored.rollout.node, group.scored.foreign
         scale = scales.get(maker, 1.0) if is_foreign else 1.0
         sequences = []
-        for ids, advantage in zip(group.ids, group.advantages, strict=True):
+        for ids, observed, advantage in zip(group.ids, group.observed, group.advantages, strict=True):
             weight = scale * next(weights)
             if ids and (group.scored.instructive or config.beta):
-                sequences.append(Trained(ids, advantage, weight, slot, maker, is_foreign, number))
+                sequences.append(Trained(ids, advantage, weight, slot, maker, is_foreign, number, observed))
                 slot += len(ids)
         if sequences:
             rows += make_rows(policy.prompt_ids(group.scored.question), sequences, token_budget)
     return rows
 
 
-def _read(scored: Scored, policy: TrainablePolicy, config: LearnerConfig) -> tuple[Scored, list[list[int]]]:
-    """The rollout and the tokens of its completions. Another node's completion without tokens to train on, such as one
-    longer than `max_completion_length`, leaves its group: others are not compared with what the policy can never say.
+def _read(
+    scored: Scored, policy: TrainablePolicy, config: LearnerConfig
+) -> tuple[Scored, list[list[int]], list[Observed]]:
+    """The rollout and the tokens of its completions, the policy's and an environment's. Another node's completion
+    without tokens to train on, such as one longer than `max_completion_length`, leaves its group: others are not
+    compared with what the policy can never say.
     """
 
     def is_masked(completion: Completion) -> bool:
         return config.mask_truncated_completions and completion.finish_reason == FinishReason.length
 
+    def tokens(completion: Completion) -> tuple[list[int], Observed]:
+        if is_masked(completion):
+            return [], {}
+        if len(completion.parts) > 1 and completion.observations:
+            return policy.conversation_ids(scored.question, completion)
+        return policy.completion_ids(completion), {}
+
     completions = scored.rollout.completions
-    ids = [[] if is_masked(c) else policy.completion_ids(c) for c in completions]
+    read = [tokens(completion) for completion in completions]
+    ids, observed = [each for each, _ in read], [each for _, each in read]
     kept = [i for i, c in enumerate(completions) if ids[i] or is_masked(c)]
     if not scored.foreign or len(kept) in (0, len(ids)):
-        return scored, ids
+        return scored, ids, observed
     rollout = msgspec.structs.replace(scored.rollout, completions=tuple(completions[i] for i in kept))
     rewards = tuple(scored.rewards[i] for i in kept)
-    return msgspec.structs.replace(scored, rollout=rollout, rewards=rewards), [ids[i] for i in kept]
+    kept_scored = msgspec.structs.replace(scored, rollout=rollout, rewards=rewards)
+    return kept_scored, [ids[i] for i in kept], [observed[i] for i in kept]

@@ -12,7 +12,7 @@ from pathlib import Path
 from shoal.errors import Stopped
 from shoal.parallel.ranks import Ranks
 from shoal.protocols import Hear, Policy, Swarm, Verifier, heard
-from shoal.rollout import Completion, Question, QuestionId, Rollout, Scored
+from shoal.rollout import Answer, Completion, Question, QuestionId, Rollout, Scored
 
 
 class RankZeroVerifier:
@@ -22,7 +22,7 @@ class RankZeroVerifier:
         self.verifier = verifier
         self.ranks = ranks
 
-    def score(self, items: Sequence[tuple[QuestionId, Sequence[str]]]) -> list[list[float]]:
+    def score(self, items: Sequence[tuple[QuestionId, Sequence[Answer]]]) -> list[list[float]]:
         return self.ranks.broadcast(self.verifier.score(items) if self.ranks.is_zero else [])
 
     @property

@@ -10,7 +10,6 @@ Shape suffixes: Q prompts, P positions in a prompt behind its prefix, B living c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -23,6 +22,7 @@ from shoal.policy.device import Placement
 from shoal.policy.draw import Sampling, draw
 from shoal.policy.families import families
 from shoal.policy.prefix import KeysValues, Reading, read_prefix
+from shoal.policy.turns import Conversations, Sampled
 
 BUCKET_RATIO = 1.3
 """Longest to shortest prompt among those that are read together, at most."""
@@ -31,16 +31,6 @@ PADDED_RATIO = 2.0
 own at every token; padding costs little, as it is once for all completions of a prompt."""
 PREFILL_TOKENS = 8192
 """Prompt tokens that are read in one pass."""
-
-
-@dataclass
-class Sampled:
-    """One completion as tokens; `stopped` when its last token is one of the stop tokens."""
-
-    token_ids: list[int] = field(default_factory=list)
-    logps: list[float] = field(default_factory=list)
-    """Log-probability (nats) of each token under the distribution that it was drawn from."""
-    stopped: bool = False
 
 
 @torch.inference_mode()
@@ -53,15 +43,18 @@ def sample(
     placement: Placement,
     seeds: Sequence[int],
     tell: Callable[[int], None] = lambda answered: None,
+    talk: Conversations | None = None,
 ) -> list[list[Sampled]]:
     """`num_generations` completions for each of `prompts` (token ids), in one batch.
 
     The completions of a prompt depend on its seed alone, not on the rest of the batch. `tell` gets the number of
-    prompts whose completions have all ended, after each token.
+    prompts whose completions have all ended, after each token. `talk`: an environment answers, and completions go on.
     """
     G = num_generations
     results = [Sampled() for _ in range(len(prompts) * G)]
-    chance_RT = _chances(seeds, G, sampling.max_completion_length)
+    longest = sampling.max_completion_length if talk is None else talk.room
+    turns = [1] * len(prompts) if talk is None else talk.turns
+    chance_RT = _chances(seeds, G, [sampling.max_completion_length * most for most in turns])
     buckets, living, first = [], [], []
     for family in families(prompts):
         L = family.shared
@@ -77,23 +70,25 @@ def sample(
             for together in padded_together(read, [len(prompt) - L for prompt in prompts]):
                 rows = [q for rows, _ in together for q in rows]
                 lengths = [len(prompts[q]) - L for q in rows]
-                buckets.append(
-                    Bucket(prefix, [kept for _, kept in together], lengths, G, sampling.max_completion_length)
-                )
+                buckets.append(Bucket(prefix, [kept for _, kept in together], lengths, G, longest))
                 living.append([q * G + g for q in rows for g in range(G)])
         del read, layers, together  # buckets have what they need of it
     logits_BV = torch.cat(first)
     with attention(model):
-        for step in range(sampling.max_completion_length):
+        for step in range(longest):
             rows = [row for group in living for row in group]
-            token_B, logp_B = draw(logits_BV, sampling, chance_RT[rows, step])
-            for row, token, logp in zip(rows, token_B.tolist(), logp_B.tolist(), strict=True):
-                results[row].token_ids.append(token)
-                results[row].logps.append(logp)
-                results[row].stopped = token in stop_ids
-            ended = [results[row].stopped for row in rows]
+            place: int | list[int] = step if talk is None else talk.drawn(rows, results, chance_RT.shape[1])
+            token_B, logp_B = draw(logits_BV, sampling, chance_RT[rows, place])
+            if talk is None:
+                for row, token, logp in zip(rows, token_B.tolist(), logp_B.tolist(), strict=True):
+                    results[row].token_ids.append(token)
+                    results[row].logps.append(logp)
+                    results[row].stopped = token in stop_ids
+                ended = [results[row].stopped for row in rows]
+            else:
+                token_B, ended = talk.take(rows, results, token_B, logp_B, sampling, stop_ids)
             tell(len(prompts) - len({row // G for row, over in zip(rows, ended, strict=True) if not over}))
-            if all(ended) or step + 1 == sampling.max_completion_length:
+            if all(ended) or step + 1 == longest:
                 break
             if any(ended):
                 token_B = token_B[_drop(buckets, living, ended)]
@@ -102,12 +97,15 @@ def sample(
     return [results[q * G : (q + 1) * G] for q in range(len(prompts))]
 
 
-def _chances(seeds: Sequence[int], num_generations: int, length: int) -> torch.Tensor:
+def _chances(seeds: Sequence[int], num_generations: int, lengths: Sequence[int]) -> torch.Tensor:
     """A number in [0, 1) for each token of each completion, drawn on the processor: the same on every machine."""
     generator = torch.Generator()
-    return torch.cat(
-        [torch.rand(num_generations, length, generator=generator.manual_seed(s), dtype=torch.float64) for s in seeds]
-    )
+    drawn = [
+        torch.rand(num_generations, length, generator=generator.manual_seed(seed), dtype=torch.float64)
+        for seed, length in zip(seeds, lengths, strict=True)
+    ]
+    longest = max(lengths)
+    return torch.cat([torch.nn.functional.pad(chance_GT, (0, longest - chance_GT.shape[1])) for chance_GT in drawn])
 
 
 def length_batches(lengths: list[int]) -> Iterator[list[int]]:

@@ -23,6 +23,7 @@ from shoal.policy.draw import Sampling
 from shoal.policy.progress import told_of
 from shoal.protocols import Hear
 from shoal.rollout import Completion, FinishReason, Message, Question, seed_of
+from shoal.sandbox.replay import refuse_conversations
 
 TRIAL = (Message("user", "Say yes."),)
 """The question that shows whether the server answers."""
@@ -55,6 +56,7 @@ class EndpointPolicy:
     def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
         """`num_generations` completions for each question, or as many as the server gives. The server decides whether
         the same `seed` gives the same ones."""
+        refuse_conversations(questions, "an endpoint")
         self._answered = 0
         return asyncio.run(told_of(self._generate(questions, num_generations, seed), self.hear, lambda: self._answered))
 

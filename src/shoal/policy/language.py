@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.errors import Stopped, UserError
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.control import control_strings
-from shoal.policy.decode import Sampled, cache_bytes_per_token, check_decoding, sample
+from shoal.policy.decode import cache_bytes_per_token, check_decoding, sample
 from shoal.policy.device import Placement, place
 from shoal.policy.draw import Sampling
 from shoal.policy.families import batches, kept_tokens
@@ -23,8 +23,10 @@ from shoal.policy.precision import cast_once
 from shoal.policy.products import use_fast_products
 from shoal.policy.progress import told
 from shoal.policy.template import ChatFrame, Slot, chat_template
+from shoal.policy.turns import OBSERVED, Between, Conversations, Sampled, after_answer, by_turn
 from shoal.protocols import Hear
 from shoal.rollout import Completion, FinishReason, Part, Question, seed_of
+from shoal.sandbox.replay import Replayer, refuse_conversations
 
 if TYPE_CHECKING:
     from shoal.parallel.sharding import Sharded
@@ -43,6 +45,8 @@ class LanguagePolicy:
     trouble = ""
     """A model in this process never gives fewer completions than it is asked for."""
     hear: Hear | None = None
+    replayer: Replayer | None = None
+    """What answers in conversations with environments. Whoever builds the node sets it."""
 
     def __init__(
         self,
@@ -85,21 +89,28 @@ class LanguagePolicy:
         """`num_generations` completions for each question; the same `seed` gives the same ones."""
         prompts = [self.prompt_ids(question) for question in questions]
         prompt_length, answer_length = max(map(len, prompts), default=0), self.sampling.max_completion_length
+        turns = max((question.turns for question in questions), default=1)
+        if turns > 1 and (self.replayer is None or self.ranks.size > 1):
+            refuse_conversations(questions, "several processes" if self.replayer else "a policy without `replayer`")
         longest = prompt_length + answer_length
         if longest > self.context:
             raise UserError(
                 f"model '{self.name}' reads {self.context} tokens, but a question with its answer may take {longest}; "
                 "lower --max-completion-length or --examples, or choose other tasks"
             )
+        if turns > 1:
+            answer_length = min(self.context - prompt_length, turns * (answer_length + OBSERVED))
         mine = self.ranks.mine(list(enumerate(prompts)))
         mine_prompts = [prompt for _, prompt in mine]
         room = CACHE_BYTES // cache_bytes_per_token(self.lm.model)
-        groups: list[list[Sampled]] = [[] for _ in mine]
+        answers: list[tuple[Completion, ...]] = [() for _ in mine]
         stopped, done = False, 0
         hear = None if self.sharded else self.hear  # shards are gathered by all ranks at once
         try:
             with self._decoding(), told(self.lm.model, hear) as tell:
                 for batch in batches(mine_prompts, room, num_generations * answer_length):
+                    asked = [questions[mine[place][0]] for place in batch]
+                    talk = self._talk(asked, num_generations, answer_length) if turns > 1 else None
                     sampled = sample(
                         self.lm.model,
                         [mine_prompts[place] for place in batch],
@@ -109,15 +120,18 @@ class LanguagePolicy:
                         self.placement,
                         [seed_of(seed, mine[place][0]) for place in batch],
                         lambda ended, done=done: tell(self.ranks.size * (done + ended)),  # type: ignore[misc]
+                        talk,
                     )
                     done += len(batch)
-                    for place, group in zip(batch, sampled, strict=True):
-                        groups[place] = group
+                    for number, (place, group) in enumerate(zip(batch, sampled, strict=True)):
+                        answers[place] = tuple(
+                            self._completion(each, talk.observations[number * num_generations + g] if talk else ())
+                            for g, each in enumerate(group)
+                        )
         except Stopped:
             stopped = True
         if self.ranks.any(stopped):
             raise Stopped
-        answers = [tuple(self._completion(s.token_ids, s.stopped, s.logps) for s in group) for group in groups]
         return self.ranks.gather(answers)
 
     def prompt_ids(self, question: Question) -> list[int]:
@@ -137,12 +151,20 @@ class LanguagePolicy:
         if it ended by itself. A text longer than `max_completion_length` here has none: the reward of the whole says
         nothing about its beginning.
         """
-        if completion.token_ids is not None:
-            return list(completion.token_ids)
-        ids = self._plain.ids(completion.text)
-        if completion.finish_reason == FinishReason.stop:
-            ids.append(self.lm.eos_id)
-        return ids if len(ids) <= self.sampling.max_completion_length else []
+        return [id for turn in self._turn_ids(completion) for id in turn]
+
+    def conversation_ids(self, question: Question, completion: Completion) -> tuple[list[int], dict[int, list[int]]]:
+        """The policy's own tokens in a conversation, and the tokens that the environment says before some of them, by
+        their numbers. None if any turn is longer than `max_completion_length` here, or all than the model reads."""
+        turns = self._turn_ids(completion)
+        ids: list[int] = []
+        observed: dict[int, list[int]] = {}
+        for number, turn in enumerate(turns):
+            if number:
+                observed[len(ids)] = self._between.ids(completion.observations[number - 1])
+            ids += turn
+        length = len(self.prompt_ids(question)) + len(ids) + sum(map(len, observed.values()))
+        return (ids, observed) if length <= self.context else ([], {})
 
     def cost(self, questions: Sequence[Question], generated: int) -> tuple[int, float]:
         """Of `generated` tokens of answers to `questions`: tokens of prompts that are read, and `Flops`."""
@@ -168,12 +190,43 @@ class LanguagePolicy:
         """A context for passes through the model."""
         return cast_once(self.lm.model, self.placement) if self.sharded is None else self.sharded.decoding()
 
-    def _completion(self, token_ids: list[int], stopped: bool, logps: Sequence[float] | None = None) -> Completion:
-        body = token_ids[:-1] if stopped else token_ids
+    def _turn_ids(self, completion: Completion) -> list[list[int]]:
+        """The tokens of each turn; none if any is too long."""
+        if completion.token_ids is not None:
+            return by_turn(completion.token_ids, self.lm.stop_ids)
+        texts = completion.turns if completion.observations else (completion.text,)
+        turns = [[*self._plain.ids(text), self.lm.eos_id] for text in texts]
+        if completion.finish_reason == FinishReason.length:
+            turns[-1].pop()
+        return turns if max(map(len, turns)) <= self.sampling.max_completion_length else []
+
+    def _completion(self, sampled: Sampled, observations: Sequence[str] = ()) -> Completion:
+        reason = FinishReason.stop if sampled.stopped else FinishReason.length
+        parts = tuple(map(Part, self._texts(sampled.token_ids)))
+        return Completion(parts, reason, tuple(sampled.token_ids), tuple(sampled.logps), tuple(observations))
+
+    def _texts(self, token_ids: list[int]) -> tuple[str, ...]:
+        """The text of each turn."""
         tokenizer: Any = self.lm.tokenizer
-        text = tokenizer.decode(body, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        reason = FinishReason.stop if stopped else FinishReason.length
-        return Completion((Part(text),), reason, tuple(token_ids), None if logps is None else tuple(logps))
+        bodies = [t[:-1] if t and t[-1] in self.lm.stop_ids else t for t in by_turn(token_ids, self.lm.stop_ids)]
+        return tuple(
+            tokenizer.decode(body, skip_special_tokens=True, clean_up_tokenization_spaces=False) for body in bodies
+        )
+
+    def _talk(self, questions: Sequence[Question], num_generations: int, room: int) -> Conversations:
+        assert self.replayer is not None
+        return Conversations(questions, num_generations, self.replayer, self._texts, self._between, room)
+
+    @cached_property
+    def _between(self) -> Between:
+        """Raises `UserError` for a chat template that takes no second turn."""
+        if self._template is not None:
+            frame = after_answer(self._template.frame(("user", "assistant", "user")))
+        elif self.lm.answers_in_lines:
+            frame = _lines(1)
+        else:
+            frame = after_answer(_questions_and_answers(("user", "assistant", "user")))
+        return Between(self._asked, frame, self.lm.stop_ids)
 
 
 @cache

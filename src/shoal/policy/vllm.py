@@ -28,7 +28,9 @@ from shoal.policy.draw import Sampling
 from shoal.policy.failures import first_line
 from shoal.policy.language import CACHE_BYTES, LanguagePolicy
 from shoal.policy.loading import LanguageModel
+from shoal.policy.turns import Sampled
 from shoal.rollout import Completion, Question, seed_of
+from shoal.sandbox.replay import refuse_conversations
 
 GPU_OPTIONS: Final[dict[str, Any]] = {"gpu_memory_utilization": 0.3}
 """vLLM's share of the memory of a GPU."""
@@ -80,6 +82,7 @@ class VLLMPolicy(LanguagePolicy):
         with. `hear` may end it at each token."""
         if not questions:
             return []
+        refuse_conversations(questions, "vLLM")
         prompts = [self.prompt_ids(question) for question in questions]
         longest = max(map(len, prompts)) + self.sampling.max_completion_length
         if longest > self.context:
@@ -93,7 +96,8 @@ class VLLMPolicy(LanguagePolicy):
 
     def _from_output(self, output: Any) -> Completion:
         """vLLM keeps the stop token among the tokens, and so does shoal."""
-        return self._completion(list(output.token_ids), output.finish_reason == "stop", _logps(output))
+        sampled = Sampled(list(output.token_ids), list(_logps(output) or ()), output.finish_reason == "stop")
+        return self._completion(sampled)
 
     def _decode(
         self, prompts: Sequence[list[int]], count: int, sampling: Sampling, stop_ids: list[int], seed: int

@@ -18,7 +18,7 @@ from typing import Literal
 
 from shoal.protocols import Tasks, Verifier
 from shoal.rewards.reward import Items, Reward, Verified
-from shoal.rollout import QuestionId
+from shoal.rollout import Answer, QuestionId
 from shoal.sandbox.messages import Candidate, Verdict
 
 Aggregation = Literal["sum_then_normalize", "normalize_then_sum"]
@@ -134,7 +134,7 @@ class RewardVerifier:
     def trouble(self) -> str:
         return self.rewards.trouble
 
-    def score(self, items: Sequence[tuple[QuestionId, Sequence[str]]]) -> list[list[float]]:
+    def score(self, items: Sequence[tuple[QuestionId, Sequence[Answer]]]) -> list[list[float]]:
         """Rewards in [0, 1]. Raises `ValueError` for an id that is none of the tasks'."""
         return self.rewards.score([(self.tasks.question(id), texts) for id, texts in items])
 
@@ -160,7 +160,7 @@ class _KnownScores:
     def __init__(self, rewards: Sequence[float]) -> None:
         self.rewards = list(rewards)
 
-    def score(self, items: Sequence[tuple[QuestionId, Sequence[str]]]) -> list[list[float]]:
+    def score(self, items: Sequence[tuple[QuestionId, Sequence[Answer]]]) -> list[list[float]]:
         return [self.rewards for _ in items]
 
 

@@ -14,15 +14,18 @@ import msgspec
 from shoal.protocols import Tasks, Verifier
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import Rollout, Scored
+from shoal.sandbox.replay import Replayer
 
 
 class FadingScorer(Scorer):
     """Own and others' rollouts get the credit of the round that the node is in. So others' rollouts that wait in the
     pool keep that of the round in which they came."""
 
-    def __init__(self, tasks: Tasks, verifier: Verifier, node: str, rounds: int) -> None:
+    def __init__(
+        self, tasks: Tasks, verifier: Verifier, node: str, rounds: int, replayer: Replayer | None = None
+    ) -> None:
         """`node`: whose rollouts tell the round; a node scores its own first. `rounds`: until nothing is left."""
-        super().__init__(tasks, verifier)
+        super().__init__(tasks, verifier, replayer)
         self.node = node
         self.rounds = rounds
         self.round = 1

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from shoal.errors import UserError
 from shoal.rewards.reward import Items, Values
-from shoal.rollout import Question, QuestionId, hash_of
+from shoal.rollout import Question, QuestionId, hash_of, text_of
 from shoal.untrusted import encodable
 
 Ranking = Sequence[Sequence[str]]
@@ -105,7 +105,7 @@ class Rankings:
         with self._open() as file:
             for question, texts in items:
                 found = self.rewards_of(_rankings(file, question.id))
-                values.append([found.get(encodable(text)) for text in texts])
+                values.append([found.get(encodable(text_of(text))) for text in texts])
         return values
 
     def rewards_of(self, rankings: Sequence[Ranking]) -> dict[str, float]:

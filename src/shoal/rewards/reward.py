@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from shoal.protocols import Verifier
-from shoal.rollout import Question, QuestionId
+from shoal.rollout import Answer, Question, QuestionId, text_of
 from shoal.untrusted import encodable
 
-Items = Sequence[tuple[Question, Sequence[str]]]
-"""Questions, each with the texts of answers to it."""
+Items = Sequence[tuple[Question, Sequence[Answer]]]
+"""Questions, each with the texts of answers to it, or with conversations."""
 Pair = tuple[Question, str]
 """A question with one answer."""
 Values = list[list[float | None]]
@@ -67,7 +67,7 @@ class Pointwise:
         return ", ".join(f"{count} x {reason}" for reason, count in self.failures.items() if count)
 
     def score(self, items: Items) -> Values:
-        texts = [(question, [encodable(text) for text in answers]) for question, answers in items]
+        texts = [(question, [encodable(text_of(answer)) for answer in answers]) for question, answers in items]
         with self._lock:
             asked = {(question.id, text): (question, text) for question, answers in texts for text in answers}
             new = {key: pair for key, pair in asked.items() if key not in self._known}

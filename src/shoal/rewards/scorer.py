@@ -1,22 +1,27 @@
-"""Scores rollouts by this node's own verifier: its own and others' alike, each validated first."""
+"""Scores rollouts by this node's own verifier: its own and others' alike, each validated first. Conversations with
+environments are held again."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shoal.errors import UserError
 from shoal.protocols import Tasks, Verifier
-from shoal.rollout import Rollout, Scored
+from shoal.rollout import Question, Rollout, Scored
+from shoal.sandbox.replay import Replayer, replayed
 from shoal.tasks.validation import InvalidRollout, validate
 
 
 class Scorer:
     """Tasks that make questions again, and a verifier that scores the answers."""
 
-    def __init__(self, tasks: Tasks, verifier: Verifier) -> None:
+    def __init__(self, tasks: Tasks, verifier: Verifier, replayer: Replayer | None = None) -> None:
+        """`replayer`: what holds conversations again; None: the verifier, if it can."""
         self.tasks = tasks
         self.verifier = verifier
+        self.replayer = replayer or (verifier if isinstance(verifier, Replayer) else None)
         self.refused = 0
-        """Rollouts that `validate` refused."""
+        """Rollouts that `validate` refused, or in which a conversation went otherwise here."""
 
     def score(self, rollouts: Sequence[Rollout | Scored]) -> list[Scored]:
         """The valid ones of `rollouts` with their rewards. The others are counted in `refused`. What comes scored
@@ -31,6 +36,17 @@ class Scorer:
             except InvalidRollout:
                 self.refused += 1
             else:
-                valid.append((rollout, question))
-        rewards = self.verifier.score([(r.question, [c.text for c in r.completions]) for r, _ in valid])
+                if held := self._replayed(rollout, question):
+                    valid.append((held, question))
+                else:
+                    self.refused += 1
+        rewards = self.verifier.score([(r.question, [c.answer for c in r.completions]) for r, _ in valid])
         return done + [Scored(r, question, tuple(values)) for (r, question), values in zip(valid, rewards, strict=True)]
+
+    def _replayed(self, rollout: Rollout, question: Question) -> Rollout | None:
+        """The rollout with what an environment answers in it; None if it answers otherwise."""
+        if question.turns == 1:
+            return rollout
+        if self.replayer is None:
+            raise UserError(f"task {question.id.task!r} answers back, which these settings cannot do: take other tasks")
+        return replayed(rollout, question, self.replayer)

@@ -46,6 +46,7 @@ from shoal.runs.models import (
     use_threads,
 )
 from shoal.runs.same_tasks import check_tasks, save_tasks
+from shoal.sandbox.replay import let_answer
 from shoal.sandbox.verifier import Verifier
 from shoal.selection.levels import Levels
 from shoal.selection.pool import Pool
@@ -131,6 +132,7 @@ class Nodes:
         if self.ranks.size > 1 and not isinstance(policy, LanguagePolicy):
             answers = RankZeroPolicy(policy, self.ranks)
         scorer, learner = self.make_scorer(name), self.make_learner(name, policy)
+        let_answer(policy, self._verifier)
         if isinstance(learner, AnswersItself):
             learner.scorer = scorer
         return Node(
@@ -162,10 +164,15 @@ class Nodes:
         """The scorer of one node."""
         credit = self.config.tasks.partial_credit
         if isinstance(credit, bool):
-            return Scorer(self.tasks, self.scoring)
+            return Scorer(self.tasks, self.scoring, self._replayer)
         if self.config.rewards:
             raise UserError("tasks.partial_credit as a number of rounds goes with no [[rewards]]: use true or false")
-        return FadingScorer(self.tasks, self.scoring, name, credit)
+        return FadingScorer(self.tasks, self.scoring, name, credit, self._replayer)
+
+    @property
+    def _replayer(self) -> Verifier | None:
+        """What holds conversations with environments again. Several ranks hold none."""
+        return self._verifier if self.ranks.size == 1 else None
 
     @property
     def advice(self) -> str:

@@ -35,6 +35,7 @@ from shoal.policy.language import CACHE_BYTES, LanguagePolicy
 from shoal.rollout import Completion, FinishReason, Question, Rollout, Scored
 from shoal.runs.curves import draw_curves
 from shoal.runs.models import expected_workers, make_learner, make_policies, number
+from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 
 MARGIN: Final = 1.15
@@ -88,6 +89,7 @@ def trial_policy(config: Config, name: str) -> LanguagePolicy:
     placement = place(config.policy.device, config.policy.dtype)
     [policy] = make_policies(config, {"node-1": name}, None, placement, ALONE, lambda text: None)
     assert isinstance(policy, LanguagePolicy)
+    policy.replayer = Verifier(config.tasks)  # whose process ends with this one
     return policy
 
 

@@ -35,6 +35,7 @@ from shoal.protocols import Policy
 from shoal.rollout import seed_of
 from shoal.runs.check_room import check_room
 from shoal.runs.cores import usable_cores
+from shoal.sandbox.verifier import Verifier
 
 SMALL: Final = 200_000_000
 """Parameters up to which workers help: a larger model keeps all cores busy by itself."""
@@ -133,6 +134,9 @@ def make_nodes(
     torch.set_num_threads(threads)
     policies = make_policies(config, sources, checkpoint, place_rank(config, ALONE), ALONE, status)
     kept = {n: p for n, p in zip(sources, policies, strict=True) if isinstance(p, LanguagePolicy)}
+    verifier = Verifier(config.tasks)  # its process starts when an environment has to answer
+    for policy in kept.values():
+        policy.replayer = verifier
     return {name: (policy, make_learner(config, policy)) for name, policy in kept.items()}
 
 

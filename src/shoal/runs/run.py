@@ -125,7 +125,7 @@ class Run:
 
     def _reward_parts(self, result: RoundResult) -> dict[str, Any]:
         """The mean of each of several rewards over a node's own rollouts."""
-        items = [(scored.question, [c.text for c in scored.rollout.completions]) for scored in result.local]
+        items = [(scored.question, [c.answer for c in scored.rollout.completions]) for scored in result.local]
         parts = self.nodes.rewards.means(items) if self.nodes.rewards else {}
         return {f"reward/local/{name}": value for name, value in parts.items()}
 

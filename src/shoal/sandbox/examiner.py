@@ -17,10 +17,10 @@ import msgspec
 from shoal.config.tasks import TasksConfig
 from shoal.protocols import DrawnTasks
 from shoal.protocols import Verifier as AnyVerifier
-from shoal.sandbox.messages import Candidate, Made, Verdict
+from shoal.sandbox.messages import Candidate, Made, Verdict, readable
 from shoal.sandbox.process import COMMAND, GuardedProcess
+from shoal.sandbox.replay import Replayer, refusal
 from shoal.tasks.validation import InvalidRollout, validate
-from shoal.untrusted import encodable
 
 __all__ = ["Candidate", "Examiner", "LocalExaminer", "Verdict", "check"]
 
@@ -38,7 +38,7 @@ class Examiner:
 
     def examine(self, candidate: Candidate, seconds: float) -> Verdict:
         """The verdict within about `seconds` of processor time. A busy machine does not make anybody slow."""
-        candidate = msgspec.structs.replace(candidate, texts=tuple(map(encodable, candidate.texts)))
+        candidate = msgspec.structs.replace(candidate, texts=tuple(map(readable, candidate.texts)))
         self._worker.start()
         begun = self._worker.processor_seconds
         made = False
@@ -82,9 +82,23 @@ class LocalExaminer:
         begun = time.process_time()
         verdict = check(self._tasks, candidate)
         if not verdict.reason:
+            verdict = self._replayed(candidate, verdict)
+        if not verdict.reason:
             [rewards] = self._verifier.score([(candidate.question, candidate.texts)])
             verdict = msgspec.structs.replace(verdict, rewards=tuple(rewards))
         return msgspec.structs.replace(verdict, seconds=time.process_time() - begun)
+
+    def _replayed(self, candidate: Candidate, verdict: Verdict) -> Verdict:
+        """`verdict` with what an environment answers, or with the reason to refuse a conversation."""
+        question = verdict.question
+        if question is None or question.turns == 1 or not isinstance(self._verifier, Replayer):
+            return verdict
+        results = self._verifier.replay([(question.id, text) for text in candidate.texts])
+        cut = candidate.cut or (False,) * len(results)
+        reasons = [refusal(question, *each) for each in zip(candidate.texts, cut, results, strict=True)]
+        if found := [reason for reason in reasons if reason]:
+            return Verdict("replay" if found[0] == "replay" else "environment")
+        return msgspec.structs.replace(verdict, observations=tuple(result.observations for result in results))
 
     def close(self) -> None:
         """Nothing to close."""

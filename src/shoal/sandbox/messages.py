@@ -7,7 +7,8 @@ from typing import IO
 
 import msgspec
 
-from shoal.rollout import Question, QuestionId
+from shoal.rollout import Answer, Question, QuestionId
+from shoal.untrusted import encodable
 
 _LENGTH = struct.Struct(">I")
 ORDER = struct.Struct(">II")
@@ -19,18 +20,23 @@ class Job(msgspec.Struct, frozen=True):
     """A completion to score."""
 
     question: QuestionId
-    text: str
+    answer: Answer
+    scored: bool = True
+    """False: an environment answers the turns, and the conversation goes on."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A stranger's claim: these texts answer the question that its key, its round and this slot give."""
+    """A stranger's claim: these texts, or conversations, answer the question that its key, its round and this slot
+    give."""
 
     question: QuestionId
     question_hash: str
     key: tuple[str | int, ...]
     """(swarm, key in hex, round): what the question is drawn with, see `Tasks.is_drawn`."""
     slot: int
-    texts: tuple[str, ...]
+    texts: tuple[Answer, ...]
+    cut: tuple[bool, ...] = ()
+    """Of each conversation: whether it was cut short."""
 
 
 Request = list[Job] | Candidate
@@ -40,7 +46,7 @@ class Made(msgspec.Struct, frozen=True, tag=True):
     """The question is made: from here on time is spent on scoring."""
 
     programs: bool = False
-    """Its answers are programs: what runs for too long has no verdict."""
+    """Its answers are programs, or an environment answers back: what runs for too long has no verdict."""
 
 
 class Result(msgspec.Struct, frozen=True, tag=True):
@@ -52,6 +58,10 @@ class Result(msgspec.Struct, frozen=True, tag=True):
     detail: str = ""
     """The error's type and message, in one line. Empty for an error of reasoning-gym's scorers: many raise for an
     answer that is simply not a number."""
+    observations: tuple[str, ...] = ()
+    """What an environment answered to each turn, up to the one that ended the conversation."""
+    ended: bool = False
+    """Whether one did."""
 
 
 class Verdict(msgspec.Struct, frozen=True, tag=True):
@@ -60,12 +70,15 @@ class Verdict(msgspec.Struct, frozen=True, tag=True):
     reason: str = ""
     """Empty: the texts are scored. A reason of `shoal.tasks.validation`: the claim is false. "slow question": the time
     ran out while the question was made, which is nobody's fault. "slow", "crash": the time ran out, or the process
-    died, while a text was scored. "no verdict": nobody can say of any of the texts whether it is right."""
+    died, while a text was scored. "no verdict": nobody can say of any of the texts whether it is right. "replay": a
+    conversation ends elsewhere here. "environment": the environment failed in one."""
     question: Question | None = None
     rewards: tuple[float, ...] = ()
     """In [0, 1], one for each text, as `Verifier` gives them."""
     seconds: float = 0.0
     """Processor time that it took."""
+    observations: tuple[tuple[str, ...], ...] = ()
+    """Of each conversation."""
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -75,6 +88,11 @@ class Ready(msgspec.Struct, frozen=True):
     pid: int = 0
     forks: bool = False
     """It answers no requests itself: it forks a process for each connection that it is sent (`ORDER`)."""
+
+
+def readable(answer: Answer) -> Answer:
+    """An answer whose texts can be encoded."""
+    return encodable(answer) if isinstance(answer, str) else tuple(map(encodable, answer))
 
 
 def send(stream: IO[bytes], message: object) -> None:

@@ -21,11 +21,10 @@ from statistics import fmean
 import msgspec
 
 from shoal.config.tasks import TasksConfig
-from shoal.rollout import QuestionId
-from shoal.sandbox.messages import Job, Made, Result
+from shoal.rollout import Answer, QuestionId
+from shoal.sandbox.messages import Job, Made, Result, readable
 from shoal.sandbox.process import COMMAND, GuardedProcess
 from shoal.sandbox.trouble import Trouble
-from shoal.untrusted import encodable
 
 MAX_TEXT = 100_000
 """Characters of a completion; a longer one scores 0 unread."""
@@ -47,11 +46,12 @@ class Verifier:
         self.failures: Counter[str] = Counter()
         """Texts that got 0 for another reason than being wrong: timeout, crash, error, refused, unknown, too long,
         slow question; of programs also no program, steps, memory, recursion, output. And texts without a verdict:
-        unsupported, and timeout and crash of programs."""
+        unsupported, and timeout and crash of programs. Of conversations: environment (it raised an error), observation
+        (it said too much), replay, not deterministic."""
         self._trouble = Trouble()
         self._undecided = Trouble("have no verdict")
         self._worker = GuardedProcess(COMMAND, config.model_dump(mode="json"))
-        self._known: OrderedDict[Job, float | None] = OrderedDict()
+        self._known: OrderedDict[Job, Result] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
@@ -65,19 +65,31 @@ class Verifier:
         """Answers that a scorer failed on so far, and all that were scored."""
         return self._trouble.failed, self._trouble.scored
 
-    def score(self, items: Sequence[tuple[QuestionId, Sequence[str]]]) -> list[list[float]]:
+    def score(self, items: Sequence[tuple[QuestionId, Sequence[Answer]]]) -> list[list[float]]:
         """Rewards in [0, 1] of the completions' texts of each question, in the order given. A text without a verdict
         gets the mean of the others, but never full marks.
 
         Each distinct text of a question is scored once. Raises `UserError` if no worker can be started.
         """
-        groups = [[Job(question, encodable(text)) for text in texts] for question, texts in items]
+        groups = [[Job(question, readable(text)) for text in texts] for question, texts in items]
+        results = self._results([job for group in groups for job in group])
+        partial = bool(self.config.partial_credit)
+        return [filled([reward(results[job], partial) for job in group]) for group in groups]
+
+    def replay(self, conversations: Sequence[tuple[QuestionId, Answer]], scored: bool = True) -> list[Result]:
+        """How each conversation with an environment goes. Not `scored`: it goes on."""
+        jobs = [Job(question, readable(answer), scored) for question, answer in conversations]
+        results = self._results(jobs)
+        return [results[job] for job in jobs]
+
+    def _results(self, wanted: Sequence[Job]) -> dict[Job, Result]:
+        """The results of all jobs. Each distinct one is done once."""
         with self._lock:
-            jobs = dict.fromkeys(job for group in groups for job in group)
-            rewards = {job: self._known[job] for job in jobs if job in self._known}
-            rewards |= self._score([job for job in jobs if job not in rewards])
-            self._remember(rewards)
-        return [filled([rewards[job] for job in group]) for group in groups]
+            jobs = dict.fromkeys(wanted)
+            results = {job: self._known[job] for job in jobs if job in self._known}
+            results |= self._score([job for job in jobs if job not in results])
+            self._remember({job: result for job, result in results.items() if job.scored})
+        return results
 
     def close(self) -> None:
         """End the worker. Scoring again starts another."""
@@ -90,23 +102,25 @@ class Verifier:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _score(self, jobs: list[Job]) -> dict[Job, float | None]:
-        results = {job: Result(failure="too long") for job in jobs if len(job.text) > MAX_TEXT}
+    def _score(self, jobs: list[Job]) -> dict[Job, Result]:
+        results = {job: Result(failure="too long") for job in jobs if is_too_long(job.answer)}
         pending = [job for job in jobs if job not in results]
         for trouble in (self._trouble, self._undecided):
-            trouble.count(len(pending))
+            trouble.count(sum(job.scored for job in pending))
         while pending:
             done = self._run(pending)
             for job, result in zip(pending, done, strict=False):
                 results[job] = result
+                if not job.scored:  # it fails again when the conversation is scored
+                    continue
                 if result.score is None:
                     said = ": ".join(filter(None, (result.failure, result.detail)))
                     self._undecided.add(f"task {job.question.task!r}", said)
                 elif result.detail or result.failure in TROUBLES:
                     self._trouble.add(f"task {job.question.task!r}", result.detail or result.failure)
             pending = pending[len(done) :]
-        self.failures.update(result.failure for result in results.values() if result.failure)
-        return {job: reward(result, bool(self.config.partial_credit)) for job, result in results.items()}
+        self.failures.update(result.failure for job, result in results.items() if result.failure and job.scored)
+        return results
 
     def _run(self, jobs: list[Job]) -> list[Result]:
         """Results of the first of `jobs`, at least one: of all, or up to the one that the worker did not survive."""
@@ -138,12 +152,17 @@ class Verifier:
         same = itertools.takewhile(lambda job: job.question == question, jobs)
         return [Result(failure="slow question") for _ in same]
 
-    def _remember(self, rewards: dict[Job, float | None]) -> None:
-        for job, value in rewards.items():
-            self._known[job] = value
+    def _remember(self, results: dict[Job, Result]) -> None:
+        for job, result in results.items():
+            self._known[job] = result
             self._known.move_to_end(job)
         while len(self._known) > CACHED:
             self._known.popitem(last=False)
+
+
+def is_too_long(answer: Answer) -> bool:
+    """Whether an answer is refused unread."""
+    return (len(answer) if isinstance(answer, str) else sum(map(len, answer))) > MAX_TEXT
 
 
 def reward(result: Result, partial_credit: bool) -> float | None:

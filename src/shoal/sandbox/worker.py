@@ -15,15 +15,17 @@ import msgspec
 
 from shoal.config.answer_form import extract
 from shoal.config.tasks import TasksConfig
-from shoal.rollout import QuestionId
+from shoal.rollout import Answer, QuestionId
 from shoal.sandbox import guard
 from shoal.sandbox.examiner import check
 from shoal.sandbox.messages import Candidate, Job, Made, Request, Result, Verdict
 from shoal.sandbox.pipes import Handler, serve
 from shoal.sandbox.process import processor_seconds
+from shoal.sandbox.replay import refusal
 from shoal.sandbox.trouble import describe
-from shoal.sandbox.verifier import MAX_TEXT, filled, reward
+from shoal.sandbox.verifier import filled, is_too_long, reward
 from shoal.tasks.draw import Tasks, UnknownQuestion
+from shoal.tasks.environments.task import EnvironmentTask, play
 from shoal.tasks.task import Failed, NoVerdict, RunsPrograms
 
 
@@ -48,8 +50,8 @@ def scored(tasks: Tasks, jobs: list[Job]) -> Iterator[Made | Result]:
         if job.question != before:
             failed = make(tasks, job.question)
             before = job.question
-            yield Made(runs_programs(tasks, job.question))
-        yield failed or score(tasks, job.question, job.text)
+            yield Made(may_take_long(tasks, job.question))
+        yield failed or answered(tasks, job.question, job.answer, job.scored)
 
 
 def examined(tasks: Tasks, candidate: Candidate) -> Iterator[Made | Verdict]:
@@ -58,27 +60,37 @@ def examined(tasks: Tasks, candidate: Candidate) -> Iterator[Made | Verdict]:
     verdict = check(tasks, candidate)
     if not verdict.reason:
         make(tasks, candidate.question)
-        yield Made(runs_programs(tasks, candidate.question))
-        partial = bool(tasks.config.partial_credit)
-        rewards = {
-            text: reward(score(tasks, candidate.question, text), partial) if len(text) <= MAX_TEXT else 0.0
+        yield Made(may_take_long(tasks, candidate.question))
+        results = {
+            text: Result() if is_too_long(text) else answered(tasks, candidate.question, text)
             for text in dict.fromkeys(candidate.texts)
         }
-        known = [rewards[text] for text in candidate.texts]
-        if any(value is not None for value in known):
-            verdict = msgspec.structs.replace(verdict, rewards=tuple(filled(known)))
-        else:
-            verdict = Verdict("no verdict")
+        verdict = judged(verdict, candidate, [results[text] for text in candidate.texts], tasks.config.partial_credit)
     yield msgspec.structs.replace(verdict, seconds=processor_seconds(os.getpid()) - begun)
 
 
-def runs_programs(tasks: Tasks, question: QuestionId) -> bool:
-    """Whether answers to the question are programs."""
+def judged(verdict: Verdict, candidate: Candidate, results: list[Result], partial_credit: float) -> Verdict:
+    """`verdict`, whose claim is true, with the rewards of all answers, or with the reason to refuse them."""
+    assert verdict.question is not None
+    if verdict.question.turns > 1:
+        cut = candidate.cut or (False,) * len(results)
+        for text, result, is_cut in zip(candidate.texts, results, cut, strict=True):
+            if reason := refusal(verdict.question, text, is_cut, result):
+                return Verdict("replay" if reason == "replay" else "environment")
+    known = [reward(result, bool(partial_credit)) for result in results]
+    if all(value is None for value in known):
+        return Verdict("no verdict")
+    observations = tuple(result.observations for result in results) if verdict.question.turns > 1 else ()
+    return msgspec.structs.replace(verdict, rewards=tuple(filled(known)), observations=observations)
+
+
+def may_take_long(tasks: Tasks, question: QuestionId) -> bool:
+    """Whether nobody is to blame for what takes too long: answers are programs, or an environment answers back."""
     try:
         task, _ = tasks.lookup(question)
     except UnknownQuestion:
         return False
-    return isinstance(task, RunsPrograms) and task.runs_programs
+    return isinstance(task, EnvironmentTask) or (isinstance(task, RunsPrograms) and task.runs_programs)
 
 
 def make(tasks: Tasks, question: QuestionId) -> Result | None:
@@ -91,6 +103,34 @@ def make(tasks: Tasks, question: QuestionId) -> Result | None:
     except Exception as error:  # any kind of error in a generator
         return Result(failure="error", detail=describe(error))
     return None
+
+
+def answered(tasks: Tasks, question: QuestionId, answer: Answer, scored: bool = True) -> Result:
+    """The result of one completion: the score of a text, or how a conversation goes."""
+    turns = (answer,) if isinstance(answer, str) else answer
+    try:
+        task, _ = tasks.lookup(question)
+    except UnknownQuestion:
+        task = None
+    if isinstance(task, EnvironmentTask):
+        return conversed(task, question, turns, scored)
+    return score(tasks, question, "".join(turns))
+
+
+def conversed(task: EnvironmentTask, question: QuestionId, turns: tuple[str, ...], scored: bool) -> Result:
+    """A conversation held again. Whatever an environment raises costs its score alone."""
+    try:
+        conversation = task.begin(question)
+        with guard.armed():
+            observations, ended = play(conversation, turns)
+            value = float(conversation.score()) if scored else 0.0
+        return Result(value, observations=observations, ended=ended)
+    except guard.Refused as refusal:
+        return Result(None, "refused", describe(refusal))
+    except Failed as failed:
+        return Result(None, failed.reason, failed.detail)
+    except Exception as error:  # any kind of error in an environment
+        return Result(None, "environment", describe(error))
 
 
 def score(tasks: Tasks, question: QuestionId, text: str) -> Result:

@@ -24,8 +24,9 @@ import msgspec
 from shoal.identity.keys import name_of
 from shoal.policy.control import ControlText
 from shoal.rewards import ExaminedRewards
-from shoal.rollout import Rollout, Scored, hash_of
+from shoal.rollout import MAX_TURNS, FinishReason, Rollout, Scored, hash_of, text_of
 from shoal.sandbox.examiner import Candidate, Examiner, LocalExaminer, Verdict
+from shoal.sandbox.replay import with_observations
 from shoal.swarm.admission_limits import AdmissionLimits
 from shoal.swarm.differing import Differing
 from shoal.swarm.limits import RecentKeys
@@ -50,7 +51,7 @@ class Reason(StrEnum):
     key = "key"
     signature = "signature"
     muted = "muted"
-    replay = "replay"
+    repeated = "repeated"
     round = "round"
     quota = "quota"
     name = "name"
@@ -63,6 +64,8 @@ class Reason(StrEnum):
     slow_question = "slow question"
     slow = "slow"
     crash = "crash"
+    replay = "replay"
+    environment = "environment"
     no_verdict = "no verdict"
     duplicate = "duplicate"
 
@@ -155,9 +158,10 @@ class Admission:
         """The scored rollout, or None if it is refused; and the seconds that this took. Raises `SlowAnswers` if the
         rollout needs a `patient` examination."""
         rollout = claim.rollout.first(self._num_generations)
-        texts = tuple(completion.text for completion in rollout.completions)
+        texts = tuple(completion.answer for completion in rollout.completions)
+        cut = tuple(completion.finish_reason == FinishReason.length for completion in rollout.completions)
         place = (self.swarm, claim.key.hex(), rollout.round)
-        candidate = Candidate(rollout.question, rollout.question_hash, place, rollout.slot, texts)
+        candidate = Candidate(rollout.question, rollout.question_hash, place, rollout.slot, texts, cut)
         verdict = Verdict()
         try:
             self._check(rollout, claim.key)
@@ -239,7 +243,7 @@ class Admission:
         peer.begin(round, now)
         try:
             _require(now >= peer.muted_until, Reason.muted)
-            _require(not peer.seen.has(round, slot), Reason.replay)
+            _require(not peer.seen.has(round, slot), Reason.repeated)
             _require(not peer.leaps(round, now), Reason.round)
             _require(peer.bucket.take(now), Reason.quota)
         except Refused as refusal:
@@ -251,17 +255,21 @@ class Admission:
         _require(rollout.node == name_of(key), Reason.name)
         _require(len(rollout.completions) > 0, Reason.completions)
         for completion in rollout.completions:
-            plain = all(part.mime == "text/plain" and not part.data for part in completion.parts)
-            _require(plain and len(completion.text) <= self.limits.max_characters, Reason.completions)
+            _require(len(completion.parts) <= MAX_TURNS, Reason.completions)
+            for part in completion.parts:
+                plain = part.mime == "text/plain" and not part.data
+                _require(plain and len(part.text) <= self.limits.max_characters, Reason.completions)
+            _require(len(completion.text) <= self.limits.all_characters, Reason.completions)
             _require(not self.control.found(completion.text), Reason.markers)
 
     def _scored(self, claim: Claim, rollout: Rollout, candidate: Candidate, verdict: Verdict) -> Scored:
         assert verdict.question is not None
         with self._lock:
-            new = self._texts.add(hash_of((verdict.question.hash, sorted(candidate.texts))))
+            new = self._texts.add(hash_of((verdict.question.hash, sorted(map(text_of, candidate.texts)))))
         _require(new, Reason.duplicate)
         rewards = verdict.rewards if self.rewards is None else tuple(self.rewards.reward(candidate, verdict))
-        scored = Scored(rollout.public(), verdict.question, rewards, claim.peer.weight, newcomer=not claim.peer.known)
+        shown = with_observations(rollout.public(), verdict.observations) if verdict.observations else rollout.public()
+        scored = Scored(shown, verdict.question, rewards, claim.peer.weight, newcomer=not claim.peer.known)
         with self._lock:
             self.admitted += 1
             self.peers.admit(claim.key, scored.usable and max(rewards) > 0, self._clock())

@@ -9,6 +9,7 @@ from shoal.config.settings import Config
 from shoal.swarm.wire import MAX_BYTES
 
 CHARACTERS_PER_TOKEN = 16
+LONG_TURNS = 8  # as long as allowed: a token has some four characters
 
 
 @dataclass(frozen=True)
@@ -24,13 +25,18 @@ class AdmissionLimits:
     peer_rate: float = 40.0
     """Rollouts per second from one key."""
     max_characters: int = 4096
-    """Characters of one completion."""
+    """Characters of one completion, or of one turn."""
     max_slots: int = 64
     """Questions that one key may answer in one of its rounds; 64 at most."""
     max_seconds: float = 900.0
     """Age of a rollout in seconds, by the clock of its maker."""
     mute_seconds: float = 600.0
     """How long a key is muted that broke the rules too often; each time for twice as long."""
+
+    @property
+    def all_characters(self) -> int:
+        """Characters of all turns of a conversation."""
+        return LONG_TURNS * self.max_characters
 
     @classmethod
     def of(cls, config: Config) -> Self:

@@ -112,7 +112,7 @@ class NetworkLink:
 
     @property
     def dropped(self) -> Counter[str]:
-        """Messages that did not even reach the admission, by reason: `size`, `replay`, `secret`."""
+        """Messages that did not even reach the admission, by reason: `size`, `repeated`, `secret`."""
         return self.subscriptions.dropped
 
     @property

@@ -53,7 +53,7 @@ class Subscriptions:
         self.subscribers: dict[str, zenoh.Subscriber[None]] = {}
         self.received = Meter()
         self.dropped: Counter[str] = Counter()
-        """Messages that were not passed on, by reason: `size`, `replay`, `secret`."""
+        """Messages that were not passed on, by reason: `size`, `repeated`, `secret`."""
         self.lock = threading.Lock()  # for `neighbours`, `dropped` and `_heard`
         self.copy_seen: float | None = None
         """When another node with this node's key was noticed, in seconds since 1970."""
@@ -180,7 +180,7 @@ class Subscriptions:
                 if heard is None:
                     return
                 if not heard.add(digest_of(data)):
-                    self.dropped["replay"] += 1
+                    self.dropped["repeated"] += 1
                     return
             reason, plain = "secret", self.keys.secret.unlock(self.keys.rollouts(peer), data)
         if plain is not None:

@@ -18,15 +18,14 @@ import msgspec
 from msgspec import Meta
 
 from shoal.identity.keys import Identity
-from shoal.rollout import SCHEMA_VERSION as ROLLOUT_VERSION
-from shoal.rollout import Rollout
+from shoal.rollout import SCHEMA_VERSION, Rollout
 from shoal.swarm.signed import ENCODER, ENVELOPES, UNDECODABLE, Envelope, SignedMessage, is_signed, sign_message
 
-SCHEMA_VERSION = 1  # of the statement and all within it
 DOMAIN = b"shoal rollout v1\0"
 MAX_BYTES = 1 << 20  # of an envelope; nodes accept less (`AdmissionLimits`), and relays carry less
 MAX_FIELDS = 64  # keys of a map, unknown ones included
 MAX_COMPLETIONS, MAX_PARTS = 1024, 4096  # of a rollout, and of all its completions together
+VERSIONS = range(1, SCHEMA_VERSION + 1)  # of a statement with its rollout. A completion of several turns needs 2
 MAX_NAME = 256  # characters of `model` and `tokenizer`
 
 Kind = Literal["model", "human", "program"]
@@ -98,17 +97,18 @@ def seal(
     sampling: SamplingSettings | None = None,
     kind: Kind = "model",
 ) -> bytes:
-    """The signed envelope of `rollout`. Its token ids and log-probabilities stay here.
+    """The signed envelope of `rollout`. Its token ids, log-probabilities and observations stay here.
 
     `now`: seconds since 1970. `context`: what a private swarm signs with it and never sends (`Secret.context`). A name
     of a model that is too long is cut. Raises `ValueError` for more than `MAX_BYTES`, and for text that is no Unicode.
     """
+    rollout = rollout.public()
     statement = Statement(
-        schema_version=SCHEMA_VERSION,
+        schema_version=rollout.schema_version,
         swarm=swarm,
         key=identity.public,
         time=now,
-        rollout=rollout.public(),
+        rollout=rollout,
         model=model and model[:MAX_NAME],
         sampling=sampling,
         kind=kind,
@@ -151,14 +151,14 @@ def check_signature(envelope: Envelope, statement: Statement, context: bytes = b
 def _check(statement: Statement) -> None:
     """Checks what the types do not say."""
     rollout = statement.rollout
-    if statement.schema_version != SCHEMA_VERSION or rollout.schema_version != ROLLOUT_VERSION:
+    if statement.schema_version not in VERSIONS or rollout.schema_version != statement.schema_version:
         raise Malformed(f"versions {statement.schema_version} and {rollout.schema_version}")
     parts = sum(len(completion.parts) for completion in rollout.completions)
     if len(rollout.completions) > MAX_COMPLETIONS or parts > MAX_PARTS:
         raise Malformed(f"{len(rollout.completions)} completions of {parts} parts")
     for completion in rollout.completions:
-        if completion.token_ids is not None:
-            raise Malformed("token_ids are never shared")
+        if completion.token_ids is not None or completion.observations:
+            raise Malformed("token_ids and observations are never shared")
         # A sum is NaN or -inf if a term is. It is faster than a loop.
         logprobs = completion.logprobs
         if logprobs and not (max(logprobs) <= 0 and sum(logprobs) > -math.inf):

@@ -6,6 +6,7 @@
 See docs/guides/tasks.md.
 """
 
+from shoal.protocols import Environment
 from shoal.tasks.create import create_task
 from shoal.tasks.draw import Tasks, UnknownQuestion, slot_seed
 from shoal.tasks.suites import SUITES, suite
@@ -14,6 +15,7 @@ from shoal.tasks.task import Answered, Failed, NoVerdict, Task
 __all__ = [
     "SUITES",
     "Answered",
+    "Environment",
     "Failed",
     "NoVerdict",
     "Task",

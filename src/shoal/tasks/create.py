@@ -14,8 +14,13 @@ from shoal.config.data import DATA
 from shoal.config.own_code import task_maker
 from shoal.config.tasks import TaskSpec
 from shoal.errors import UserError
+from shoal.protocols import Environment
 from shoal.tasks.code.questions import Programs
 from shoal.tasks.data.task import data_task
+from shoal.tasks.environments.guess import Guess
+from shoal.tasks.environments.lookup import Lookup
+from shoal.tasks.environments.task import EnvironmentTask
+from shoal.tasks.environments.tools import Tools
 from shoal.tasks.larger import Larger
 from shoal.tasks.task import Task
 from shoal.tasks.verifiers.task import PREFIX, taskset_task
@@ -27,18 +32,25 @@ def _drawings(**parameters: Any) -> Task:
     return Drawings(**parameters)
 
 
+def _environment(make: Callable[..., Environment], **parameters: Any) -> Task:
+    return EnvironmentTask(make, parameters)
+
+
+ENVIRONMENTS: Final[dict[str, Callable[..., Environment]]] = {Guess.name: Guess, Lookup.name: Lookup}
+"""Environments of shoal's own."""
 OWN: Final[dict[str, Callable[..., Task]]] = {
     "larger": Larger,
     "programs": Programs,
     "drawings": _drawings,
     DATA: data_task,
+    **{name: functools.partial(_environment, make) for name, make in ENVIRONMENTS.items()},
 }
 """Tasks of shoal's own, by their names. No task of reasoning-gym is called so."""
 
 
 def create_task(spec: TaskSpec) -> Task:
     """The task that `spec` names: one of reasoning-gym's, one of `OWN`, a taskset of verifiers (`verifiers:MODULE`), or
-    `module:attribute` with the parameters.
+    `module:attribute` (a task or an environment, shoal's or of TRL's shape) with the parameters.
 
     Raises `UserError` if there is no such task or if it refuses its parameters.
     """
@@ -54,10 +66,15 @@ def create_task(spec: TaskSpec) -> Task:
         raise UserError(f"task {spec.name!r}: {error}") from error
     if not isinstance(task, Task):
         raise UserError(f"task {spec.name!r} is not a task: see shoal.tasks.Task for what it must have")
+    if isinstance(task, EnvironmentTask) and spec.form:
+        raise UserError(f"task {spec.name!r} answers back: it reads whole turns, so leave `answer` and `examples` out")
     return task
 
 
 def _maker(name: str) -> Callable[..., Task]:
-    if not name.startswith(PREFIX):
-        return task_maker(name)
-    return functools.partial(taskset_task, name.removeprefix(PREFIX))
+    if name.startswith(PREFIX):
+        return functools.partial(taskset_task, name.removeprefix(PREFIX))
+    make, kind = task_maker(name)
+    if kind == "task":
+        return make
+    return functools.partial(_environment, make if kind == "environment" else functools.partial(Tools, make))

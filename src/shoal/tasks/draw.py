@@ -19,6 +19,7 @@ from random import Random
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
 from shoal.rollout import Message, Question, QuestionId, canonical, hash_of, seed_of
+from shoal.tasks.environments.task import EnvironmentTask
 from shoal.tasks.examples import worked_examples
 from shoal.tasks.ladders import create_levels
 from shoal.tasks.suites import specs_of
@@ -66,6 +67,8 @@ class Tasks:
             raise UserError(f"task {twice[0][0]!r} is listed twice with the same parameters; give it more weight")
         self._splits = {(t.name, t.version): t for t in self.tasks if isinstance(t, Split) and t.has_split}
         """The tasks that say themselves what is held out."""
+        self._alike = {(t.name, t.version) for t in self.tasks if isinstance(t, EnvironmentTask) and t.says_the_same}
+        """Environments whose conversations all begin with the same words."""
         self._sources: dict[tuple[str, str, str], _Source] = {
             identity: _Source(task, spec, identity[2], worked_examples(task, spec, self.is_held_out))
             for identity, task, spec in zip(identities, self.tasks, self.specs, strict=True)
@@ -88,7 +91,7 @@ class Tasks:
 
     def held_out(self, per_task: int, seed: int) -> dict[str, list[Question]]:
         """`per_task` held-out questions of each task (by label) with different texts; fewer if the task has fewer.
-        None of a task that cannot be verified."""
+        None of a task that cannot be verified. Conversations differ by more than their first words."""
         found: dict[str, list[Question]] = {}
         for label, source in self._labelled.items():
             texts: dict[str, Question] = {}
@@ -102,7 +105,7 @@ class Tasks:
                 group = seed_of("held out", seed, source.task.name, number // MAX_INDEX)
                 question = self._question(source, group, number % MAX_INDEX)
                 if self.is_held_out(question):
-                    texts.setdefault(canonical(question.text), question)
+                    texts.setdefault(canonical(question.text) if question.turns == 1 else str(question.id), question)
             found[label] = list(texts.values())
         return found
 
@@ -154,14 +157,21 @@ class Tasks:
         task, _ = self.lookup(identity)
         return task.answer(identity) if isinstance(task, Answered) else None
 
+    def refuse_environments(self, who: str) -> None:
+        """Raises `UserError` if a task answers back, which `who` cannot do."""
+        for label, source in self._labelled.items():
+            if isinstance(source.task, EnvironmentTask):
+                raise UserError(f"task {label!r} answers back, which {who} cannot do yet: take other tasks")
+
     def is_held_out(self, question: Question) -> bool:
         """Whether the question is kept for evaluation. Its text alone decides, so that all nodes and tasks agree: what
-        one data set's own split holds out, all tasks do. That set has no other held-out questions."""
+        one data set's own split holds out, all tasks do. That set has no other held-out questions. Where an environment
+        always begins with the same words, its seed and index decide."""
         if any(split.holds_out(question.text) for split in self._splits.values()):
             return True
         if (question.id.task, question.id.version) in self._splits:
             return False
-        return int(hash_of(("side", canonical(question.text)))[:16], 16) / 2**64 < HELD_OUT
+        return int(hash_of(("side", self._told(question)))[:16], 16) / 2**64 < HELD_OUT
 
     def is_drawn(self, identity: QuestionId, slot: int, *key: str | int) -> bool:
         """Whether the draw with `key` gives this question in `slot`: it must be the first training question there.
@@ -196,16 +206,23 @@ class Tasks:
     def _question(self, source: _Source, seed: int, index: int) -> Question:
         return self._cached(QuestionId(source.task.name, source.task.version, source.config, seed, index))
 
+    def _told(self, question: Question) -> str:
+        """What tells a question from others: its text, if that differs."""
+        identity, text = question.id, canonical(question.text)
+        alike = (identity.task, identity.version) in self._alike
+        return f"{text} {identity.seed} {identity.index}" if alike else text
+
     def _make(self, identity: QuestionId) -> Question:
         source = self._source(identity)
-        return self._asked(source, identity, source.task.question(identity.seed, identity.index).prompt)
+        made = source.task.question(identity.seed, identity.index)
+        return self._asked(source, identity, made.prompt, made.turns)
 
-    def _asked(self, source: _Source, identity: QuestionId, prompt: tuple[Message, ...]) -> Question:
+    def _asked(self, source: _Source, identity: QuestionId, prompt: tuple[Message, ...], turns: int = 1) -> Question:
         """A task's question as the settings ask it."""
         if source.spec.system_prompt:  # in place of the question's own
             own = (message for message in prompt if message.role != "system")
             prompt = (Message("system", source.spec.system_prompt), *own)
-        return Question(identity, prompt, source.examples)
+        return Question(identity, prompt, source.examples, turns)
 
 
 def labels(names: list[str]) -> list[str]:

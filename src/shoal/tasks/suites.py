@@ -3,7 +3,7 @@
 `paper`: the nine tasks of arXiv 2509.08721. `pond`: eight easy ones that a model of a million parameters can learn.
 `tide`: seven other easy ones, on which hyper-parameters are chosen, so that results on `pond` are not. `tagged`: those
 of `pond` with the answer between tags, which leaves room for other text. `reef`: seven for pretrained models of 100 to
-500 million parameters, with three worked examples.
+500 million parameters, with three worked examples. `games`: a game in which an environment answers back.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ SUITES: dict[str, list[TaskSpec]] = {
     "tide": _specs("tide"),
     "tagged": _specs("pond", answer="tag"),
     "reef": _specs("reef", examples=3),
+    "games": _specs("games"),
     "paper": _specs("paper", answer="tag", system_prompt=SYSTEM_PROMPT),
 }
 

@@ -35,3 +35,12 @@ def test_answers_of_pond_are_hard_to_guess() -> None:
 def test_it_is_unknown_where_a_task_names_no_right_answer() -> None:
     assert baseline(TasksConfig(suite="paper", only=["propositional_logic"])) is None
     assert baseline(TasksConfig(tasks=[TaskSpec(name="letters:Letters"), TaskSpec(name="gcd")])) is None
+
+
+def test_conversations_that_do_not_listen() -> None:
+    """A quarter of the numbers of `guess`; and nobody knows how to be blind in the other."""
+    tasks = Tasks(TasksConfig(tasks=[TaskSpec(name="guess")]))
+    found = constants(tasks, tasks.held_out(200, 0))["guess"]
+    assert found == pytest.approx(0.25, abs=0.1)
+    tasks = Tasks(TasksConfig(tasks=[TaskSpec(name="talking:Echo")]))
+    assert constants(tasks, tasks.held_out(5, 0)) == {"echo": None}

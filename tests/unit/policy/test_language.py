@@ -30,7 +30,7 @@ def test_any_text_comes_back_from_its_tokens(text: str) -> None:
         *ids, end = policy.completion_ids(Completion.of(text))
         assert end == policy.lm.eos_id
         assert policy.lm.tokenizer.decode(ids) == text
-        assert policy._completion([*ids, end], stopped=True).text == text
+        assert policy._texts([*ids, end]) == (text,)
 
 
 MARKERS = ["<pad>", "<eos>", "<|im_start|>", "<|im_end|>"]

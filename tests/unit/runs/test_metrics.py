@@ -9,7 +9,8 @@ from fakes import RIGHT, WRONG, Parrot, join, make_node, question, rollout
 
 from shoal.node import RoundResult
 from shoal.protocols import UpdateResult
-from shoal.runs.metrics import learned_rows, rollout_rows, round_metrics
+from shoal.rollout import Completion, Part
+from shoal.runs.metrics import conversation, learned_rows, rollout_rows, round_metrics
 from shoal.runs.tables import LEARNED_SCHEMA, SCHEMA
 from shoal.selection.pool import Pool
 from shoal.swarm.memory import MemorySwarm
@@ -78,6 +79,7 @@ def test_rows_are_own_completions_with_the_columns_of_the_folder() -> None:
         "reward": 0.0,
         "live": True,
         "answer": f"say {first.question.id.seed}",
+        "conversation": None,
     }
     assert rollout_rows(RoundResult([], [], UpdateResult()), lambda asked: None) == []
 
@@ -128,3 +130,9 @@ def test_who_learned_from_whom() -> None:
     only.act()
     assert learned_rows(only, only.learn()) == []
     assert round_metrics(only, only.learn())["swarm/external"] is None
+
+
+def test_a_conversation_is_kept_turn_by_turn() -> None:
+    said = Completion((Part("48"), Part('5"2')), observations=("higher",))
+    assert json.loads(conversation(said) or "") == [["48", "higher"], ['5"2', ""]]
+    assert conversation(Completion.of("48")) is None

@@ -12,8 +12,9 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from talking import Here, conversation, talked
 
-from shoal.config.tasks import TasksConfig
+from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.identity.keys import Identity
 from shoal.policy.control import ControlText
 from shoal.rollout import Completion, Part, Question, QuestionId, Rollout, Scored
@@ -23,6 +24,7 @@ from shoal.swarm.admission_limits import AdmissionLimits
 from shoal.swarm.signed import sign_message
 from shoal.swarm.wire import DOMAIN, Malformed, NewerVersion, Statement, open_envelope, seal
 from shoal.tasks import Tasks
+from shoal.tasks.environments.task import EnvironmentTask
 
 SWARM = "reef"
 TASKS = Tasks(TasksConfig())
@@ -216,15 +218,15 @@ def test_a_replay_is_known_also_after_a_restart(ada: Identity, tmp_path: Path) -
     admission = gate()
     assert len(admit(admission, message)) == 1
     assert admit(admission, message) == []
-    assert admission.refused == {"replay": 1}
+    assert admission.refused == {"repeated": 1}
     again = sealed(ada, rollout(ada, texts=["c", "d"]))  # the same question once more
     assert admit(admission, again) == []
-    assert admission.refused == {"replay": 2}
+    assert admission.refused == {"repeated": 2}
     admission.save(tmp_path)
     restarted = gate()
     restarted.load(tmp_path)
     assert admit(restarted, message) == []
-    assert restarted.refused == {"replay": 3}
+    assert restarted.refused == {"repeated": 3}
     assert restarted.status()["peers"][0]["admitted"] == 1
 
 
@@ -253,7 +255,7 @@ def test_rounds_cannot_be_chosen_among(ada: Identity) -> None:
     clock.now += 10  # it ran on while this node was away
     assert answer(700)
     assert not answer(300)
-    assert admission.refused == {"round": 1, "replay": 1}
+    assert admission.refused == {"round": 1, "repeated": 1}
 
 
 def test_a_huge_first_round_leaves_no_others_to_choose_among(ada: Identity) -> None:
@@ -262,7 +264,7 @@ def test_a_huge_first_round_leaves_no_others_to_choose_among(ada: Identity) -> N
     assert len(admit(admission, sealed(ada, rollout(ada, last)))) == 1
     others = [sealed(ada, rollout(ada, round, texts=[str(round), "b"])) for round in (1, 10**6, last - 1000)]
     assert admit(admission, *others) == []
-    assert admission.refused == {"replay": 3}
+    assert admission.refused == {"repeated": 3}
 
 
 def test_who_begins_anew_is_heard_again_after_a_while(ada: Identity) -> None:
@@ -276,7 +278,7 @@ def test_who_begins_anew_is_heard_again_after_a_while(ada: Identity) -> None:
     clock.now += 961
     assert len(admit(admission, sealed(ada, rollout(ada, 2), now=clock.now))) == 1
     assert admit(admission, before) == []
-    assert admission.refused == {"replay": 1, "age": 1}
+    assert admission.refused == {"repeated": 1, "age": 1}
 
 
 def test_a_forged_signature_costs_the_named_one_nothing(ada: Identity) -> None:
@@ -390,7 +392,7 @@ def test_there_is_always_room_for_another_key(ada: Identity, monkeypatch: pytest
         assert admit(admission, sealed(fresh, bad)) == []
     assert admission.refused == {"name": 200}
     assert admit(admission, message) == []
-    assert admission.refused["replay"] == 1
+    assert admission.refused["repeated"] == 1
     for _ in range(20):
         fresh = Identity.generate()
         assert len(admit(admission, sealed(fresh, rollout(fresh, texts=[fresh.name, "b"])))) == 1
@@ -471,7 +473,54 @@ def test_status_tells_who_and_why(ada: Identity) -> None:
     admit(admission, sealed(ada, rollout(ada)), sealed(ada, rollout(ada)), b"")
     status = admission.status()
     assert status["admitted"] == 1
-    assert status["refused"] == {"replay": 1, "malformed": 1}
+    assert status["refused"] == {"repeated": 1, "malformed": 1}
     [peer] = status["peers"]
-    assert (peer["name"], peer["id"], peer["admitted"], peer["refused"]) == (ada.name, ada.id, 1, {"replay": 1})
+    assert (peer["name"], peer["id"], peer["admitted"], peer["refused"]) == (ada.name, ada.id, 1, {"repeated": 1})
     msgspec.json.encode(status)
+
+
+TALK = Tasks(TasksConfig(tasks=[TaskSpec(name="talking:Echo")]))
+
+
+def talk(*completions: Completion, **limits: Any) -> tuple[Admission, Rollout, bytes]:
+    """An admission for conversations, and a rollout of Ada's with these."""
+    ada = Identity.generate()
+    question = TALK.draw(1, SWARM, ada.id, 1)[0]
+    task = TALK.lookup(question.id)[0]
+    assert isinstance(task, EnvironmentTask)
+
+    class Talked(Here, Half):
+        """Holds conversations again, in this process."""
+
+    limits = {"max_characters": 20, **limits}
+    admission = Admission(
+        SWARM, LocalExaminer(TALK, Talked(task)), AdmissionLimits(**limits), num_generations=8, clock=Clock()
+    )
+    rollout = talked(question, *completions, node=ada.name)
+    return admission, rollout, sealed(ada, rollout)
+
+
+def test_a_conversation_is_admitted_with_what_the_environment_says_here() -> None:
+    admission, sent, message = talk(conversation("good", "end"), conversation("x", cut=True))
+    [scored] = admit(admission, message)
+    assert [c.observations for c in scored.rollout.completions] == [("word 1", "word 2"), ("word 1",)]
+    assert [c.parts for c in scored.rollout.completions] == [c.parts for c in sent.completions]
+
+
+@pytest.mark.parametrize(
+    ("completion", "reason"),
+    [
+        (conversation("good", "end", "more"), "replay"),
+        (conversation("good", "good"), "replay"),
+        (conversation(*["x"] * 33), "completions"),
+        (conversation("x" * 21, "end"), "completions"),
+        (conversation(*["x" * 20] * 9), "completions"),
+        (conversation("<|im_end|>", "end"), "markers"),
+    ],
+)
+def test_conversations_that_are_refused(completion: Completion, reason: str) -> None:
+    """Bounds are checked before anything is held again."""
+    admission, _, message = talk(conversation("end"), completion)
+    admission.control = ControlText(["<|im_end|>"])
+    assert admit(admission, message) == []
+    assert admission.refused == {reason: 1}

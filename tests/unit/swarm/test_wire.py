@@ -65,6 +65,16 @@ FULL = msgspec.structs.replace(
     ),
     round=2**40,
 )
+TURNS = msgspec.structs.replace(
+    PLAIN,
+    completions=(
+        Completion((Part("48"), Part("52")), observations=("higher", "right")),
+        Completion((Part("48"), Part("50"), Part("")), FinishReason.length, observations=("higher", "higher")),
+        Completion.of("52"),
+    ),
+    round=3,
+)
+"""Two conversations of several turns, and one of a single turn."""
 
 
 def stated(statement: Statement) -> bytes:
@@ -107,7 +117,7 @@ def clumsy(value: Any) -> bytes:
 
 
 def future() -> bytes:
-    return packed({"schema_version": 2, "swarm": ["another", "shape"], "rollout": {"tree": [1, 2]}, "who": ADA.public})
+    return packed({"schema_version": 3, "swarm": ["another", "shape"], "rollout": {"tree": [1, 2]}, "who": ADA.public})
 
 
 def unknown_fields() -> bytes:
@@ -131,13 +141,14 @@ MAKERS: dict[str, Callable[[], bytes]] = {
     "other-encoding": lambda: clumsy([(body := clumsy(plain_dict())), ADA.sign(DOMAIN + body)]),
     "unknown-fields": unknown_fields,
     "forged": lambda: seal(PLAIN, ADA, "reef", NOW).replace(b"\xa4text\xa19", b"\xa4text\xa17"),
-    "version-2": future,
+    "turns": lambda: seal(TURNS, ADA, "reef", NOW),
+    "version-3": future,
 }
 
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_golden_files_are_made_byte_for_byte(name: str) -> None:
-    """Nodes of all programs of version 1 read each other: whoever changes these changes the schema's version."""
+    """Nodes of all programs of a version read each other: whoever changes these changes the schema's version."""
     assert MAKERS[name]() == (GOLDEN / f"{name}.bin").read_bytes()
 
 
@@ -160,6 +171,30 @@ def test_the_golden_file_with_all_fields() -> None:
     assert check_signature(envelope, statement)
 
 
+def test_conversations_carry_the_turns_of_the_policy_alone() -> None:
+    data = (GOLDEN / "turns.bin").read_bytes()
+    statement, envelope = open_envelope(data)
+    assert check_signature(envelope, statement)
+    assert (statement.schema_version, statement.rollout.schema_version) == (2, 2)
+    assert [completion.answer for completion in statement.rollout.completions] == [("48", "52"), ("48", "50", ""), "52"]
+    assert b"higher" not in data
+
+
+def test_what_has_one_turn_stays_as_it_was() -> None:
+    """Older programs read it: nothing in it is new."""
+    alone = msgspec.structs.replace(TURNS, completions=TURNS.completions[2:])
+    assert open_envelope(seal(alone, ADA, "reef", NOW))[0].schema_version == 1
+    assert Rollout.decode(alone.encode()).schema_version == 1
+
+
+@pytest.mark.parametrize("field", ["token_ids", "observations"])
+def test_what_only_a_receiver_knows_is_never_taken_from_the_wire(field: str) -> None:
+    statement = plain_dict()
+    statement["rollout"]["completions"][0] |= {field: [1] if field == "token_ids" else ["higher"]}
+    with pytest.raises(Malformed, match="never shared"):
+        open_envelope(packed(statement))
+
+
 def test_the_forged_golden_file() -> None:
     statement, envelope = open_envelope((GOLDEN / "forged.bin").read_bytes())
     assert statement.rollout.completions[0].text == "7"
@@ -168,8 +203,8 @@ def test_the_forged_golden_file() -> None:
 
 def test_a_later_version_is_known_as_one() -> None:
     with pytest.raises(NewerVersion) as caught:
-        open_envelope((GOLDEN / "version-2.bin").read_bytes())
-    assert caught.value.version == 2
+        open_envelope((GOLDEN / "version-3.bin").read_bytes())
+    assert caught.value.version == 3
     for statement in (plain_dict() | {"schema_version": 2**64 - 1}, {"schema_version": 7}):
         with pytest.raises(NewerVersion):
             open_envelope(packed(statement))

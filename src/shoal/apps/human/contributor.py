@@ -76,6 +76,7 @@ class Contributor:
         self.kind: Kind = kind
         self.swarm = config.network.swarm
         self.tasks = Tasks(config.tasks)
+        self.tasks.refuse_environments("the page for people" if kind == "human" else "a contributor")
         self.specs = dict(zip(self.tasks.labels, self.tasks.specs, strict=True))
         self._made = dict(zip(self.tasks.labels, self.tasks.tasks, strict=True))
         self.identity = Identity.load_or_create(folder / "identity")

@@ -171,6 +171,7 @@ def _service(args: argparse.Namespace, tasks: TasksConfig) -> Iterator[Service]:
     terms = Terms(args.limit, args.interval, work=args.work, newcomers=args.newcomers, sessions=args.max_open)
     rates = Rates(args.address_connections, args.address_requests, args.address_newcomers)
     made = Tasks(tasks)
+    made.refuse_environments("a judge")
     with contextlib.ExitStack() as stack:
         records = Records(args.data)
         stack.callback(records.close)

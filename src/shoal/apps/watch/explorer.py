@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from shoal.apps.watch.drawn import drawing_in, with_drawings
 from shoal.apps.watch.source import NAME, PIECE, SHOWN, WHOLE, Data, MissingError, RolloutQuery, RowQuery, TextQuery
 from shoal.apps.watch.tables import Row, Tables, parquet
@@ -95,7 +97,7 @@ class Explorer:
     def whole(self, query: RowQuery) -> Data:
         """The rollout that has this completion."""
         path = self._path(query.part)
-        answer = self._tables.column(ROLLOUTS, "answer")
+        answer, held = (self._tables.column(ROLLOUTS, name) for name in ("answer", "conversation"))
         mine = self._tables.rows(
             f"SELECT {_names(KEY)}, length(question) AS question_length, left({answer}, {WHOLE}) AS answer, "
             f"substr(question, 1, {WHOLE}) AS question FROM {parquet([path])} WHERE row = $row",
@@ -108,9 +110,12 @@ class Explorer:
         same = " AND ".join(f'"{name}" = ${name}' for name in KEY)
         completions = self._tables.rows(
             f"SELECT part, row, substr(completion, 1, {WHOLE}) AS completion, length(completion) AS length, "
-            f"{_cut('finish_reason')}, reward FROM {parquet([path])} WHERE {same} ORDER BY row LIMIT {TOGETHER}",
+            f"{_cut('finish_reason')}, reward, CASE WHEN length({held}) <= {WHOLE} THEN {held} END AS conversation "
+            f"FROM {parquet([path])} WHERE {same} ORDER BY row LIMIT {TOGETHER}",
             key,
         )
+        for each in completions:
+            each["conversation"] = turns_of(each["conversation"])
         head |= {"seed": str(head["seed"]), "index": str(head["index"])}  # a page's numbers have 53 bits
         head |= {"completions": with_drawings(completions), "drawing": drawing_in(head["answer"])}
         return head | {"part": query.part, "row": query.row, "learned": self._learned(key)}
@@ -144,6 +149,17 @@ class Explorer:
             return self._tables.parts(ROLLOUTS)[part]
         except KeyError:
             raise MissingError("there is no such completion") from None
+
+
+def turns_of(conversation: str | None) -> list[tuple[str, str]] | None:
+    """The turns of a completion, each with what the environment answered. None for a text, and for what is none."""
+    try:
+        return None if conversation is None else _conversations.decode(conversation)
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):  # a stranger may have written it
+        return None
+
+
+_conversations = msgspec.json.Decoder(list[tuple[str, str]])
 
 
 def _told(found: Row, rows: list[Row]) -> Data:

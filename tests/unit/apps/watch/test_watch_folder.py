@@ -265,6 +265,15 @@ def test_runs_without_right_answers_are_shown_without(tmp_path: Path) -> None:
     assert shown.whole(RowQuery(part=1, row=0))["answer"] is None
 
 
+def test_a_conversation_is_shown_turn_by_turn(tmp_path: Path) -> None:
+    """Whatever a stranger's table has in place of one is no conversation."""
+    held = ['[["48","higher"],["52",""]]', None, '[["48"]]', "[[1,2]]", "[[[[", "{}", "[" * 3000]
+    rows = [completion("ada", str(at), conversation=each) for at, each in enumerate(held)]
+    shown = Explorer(Tables(write_run(tmp_path / "run", [], {1: rows})))
+    whole = shown.whole(RowQuery(part=1, row=0))
+    assert [each["conversation"] for each in whole["completions"]] == [[("48", "higher"), ("52", "")], *[None] * 6]
+
+
 def test_long_texts_are_cut_and_come_in_pieces(tmp_path: Path) -> None:
     long = "".join(chr(0x1F600 + at % 50) for at in range(150_000))
     shown = Explorer(Tables(write_run(tmp_path / "run", [], {1: [completion("ada", long, question=long)]})))

@@ -1,9 +1,13 @@
-// How an answer is shown: as plain characters, and a drawing as a picture, too.
+// How an answer is shown: as plain characters, a conversation, or a drawing.
 
 import { badge, escaped, h } from "./dom.js";
 
 /** What somebody answered, as plain characters. */
-export function answerOf({ completion, drawing }) {
+export function answerOf({ completion, conversation, drawing }) {
+  if (conversation) return h("ol", { class: "talk" }, conversation.flatMap(([turn, observation]) => [
+    h("li", { class: "policy" }, h("span", { class: "hidden" }, "policy: "), escaped(turn) || "(empty)"),
+    observation && h("li", { class: "environment" }, h("span", { class: "hidden" }, "environment: "), escaped(observation)),
+  ]));
   const text = h("pre", { class: "text" }, escaped(completion) || "(empty)");
   return drawing ? h("div", { class: "drawn" }, picture(drawing, "the drawing"), text) : text;
 }

@@ -10,7 +10,7 @@ import { ask } from "./net.js";
 const REASONS = {
   size: "too large", rate: "more than is allowed", malformed: "not a rollout at all", version: "of another version of shoal",
   swarm: "of another swarm", age: "too old", future: "from the future: a clock is wrong", signature: "not signed by its maker",
-  crowded: "too many makers at a time", muted: "its maker is muted", replay: "sent before", round: "of a round too far ahead",
+  crowded: "too many makers at a time", muted: "its maker is muted", repeated: "sent before", replay: "its conversation went otherwise here", round: "of a round too far ahead",
   quota: "too many of one round", name: "not under its maker's name", task: "about a task this node does not train on",
   seed: "not its maker's own questions", question: "not the question it says it is", "held out": "a question kept for tests",
   completions: "too many completions, or too long", markers: "has markers of a chat template", duplicate: "the same texts as another's",

@@ -1,0 +1,67 @@
+"""The task `lookup`: a question that only a table can answer, and a call that reads the table.
+
+    talk = Lookup()
+    talk.begin(7)               # "... What is the number of Oslo?"
+    talk.answer("look up Oslo")         # ("The number of Oslo is 47.", False)
+    talk.answer("47")           # ("", True)
+    talk.score()                # 1.0
+
+Numbers are 10 to 99, so that an answer that does not look is right once in 90.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Final
+
+CITIES: Final = (
+    "Accra Athens Berlin Bogota Cairo Dakar Delhi Dublin Hanoi Havana Lagos Lima Lisbon London Madrid Manila Nairobi "
+    "Oslo Paris Prague Quito Rabat Riga Rome Seoul Sofia Tokyo Tunis Vienna Warsaw"
+).split()
+LISTED: Final = 4
+"""Cities of a table that are named in a question."""
+
+
+class Lookup:
+    """What is the number of a city? A call tells."""
+
+    name = "lookup"
+    version = "1"
+    max_turns = 3
+    partial_credit = "0.3 for looking up the city, and 0.1 for any look-up; 1 for the number"
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._asked = ""
+        self._credit = 0.0
+
+    def begin(self, seed: int) -> str:
+        random = Random(seed)
+        cities = random.sample(CITIES, LISTED)
+        self._numbers = {city: random.randint(10, 99) for city in cities}
+        self._asked = random.choice(cities)
+        return (
+            f"A table has the numbers of {', '.join(cities[:-1])} and {cities[-1]}. To see a number, write only: "
+            f"look up CITY. Then answer with the number only. What is the number of {self._asked}?"
+        )
+
+    def answer(self, turn: str) -> tuple[str, bool]:
+        said = turn.strip().rstrip(".")
+        verb, _, city = said.rpartition(" ")
+        if verb.lower() == "look up":
+            if city not in self._numbers:
+                self._credit = max(self._credit, 0.1)
+                return "There is no such city in the table.", False
+            self._credit = max(self._credit, 0.3 if city == self._asked else 0.1)
+            return f"The number of {city} is {self._numbers[city]}.", False
+        if said == str(self._numbers[self._asked]):
+            self._credit = 1.0
+        return "", True
+
+    def score(self) -> float:
+        return self._credit
+
+    def blind(self) -> Sequence[str]:
+        """An answer that does not look."""
+        return ["55"]
