@@ -79,7 +79,7 @@ def _different(tasks: Tasks, label: str, most: int, seed: int) -> list[Question]
             break
         for index in (0, 1):
             question = tasks.made(label, seed_of("validate", seed, number), index)
-            texts.setdefault(canonical(question.text), question)
+            texts.setdefault(question.content, question)
     return list(texts.values())[:most]
 
 

@@ -17,10 +17,16 @@ from shoal.errors import UserError
 from shoal.tasks.code.questions import Programs
 from shoal.tasks.data.task import data_task
 from shoal.tasks.larger import Larger
+from shoal.tasks.pictures.questions import PICTURE_TASKS
 from shoal.tasks.task import Task
 from shoal.tasks.verifiers.task import PREFIX, taskset_task
 
-OWN: Final[dict[str, Callable[..., Task]]] = {"larger": Larger, "programs": Programs, DATA: data_task}
+OWN: Final[dict[str, Callable[..., Task]]] = {
+    "larger": Larger,
+    "programs": Programs,
+    DATA: data_task,
+    **PICTURE_TASKS,
+}
 """Tasks of shoal's own, by their names. No task of reasoning-gym is called so."""
 
 

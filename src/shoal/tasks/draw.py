@@ -18,14 +18,14 @@ from random import Random
 
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
-from shoal.rollout import Message, Question, QuestionId, canonical, hash_of, seed_of
+from shoal.rollout import Message, Picture, Question, QuestionId, hash_of, seed_of
 from shoal.tasks.examples import worked_examples
 from shoal.tasks.ladders import create_levels
 from shoal.tasks.suites import specs_of
 from shoal.tasks.task import MAX_INDEX, Answered, Bounded, Split, Task, Verifiable
 
 HELD_OUT = 0.2
-"""The share of all questions, by a hash of their text, that is never trained on. All nodes hold out the same ones."""
+"""The share of all questions, by a hash of their content, that is never trained on. All nodes hold out the same."""
 
 
 class UnknownQuestion(ValueError):  # noqa: N818 (it is a fact about a question, not a fault)
@@ -87,7 +87,7 @@ class Tasks:
         return [self._draw(slot, key, weights or self.weights) for slot in range(n)]
 
     def held_out(self, per_task: int, seed: int) -> dict[str, list[Question]]:
-        """`per_task` held-out questions of each task (by label) with different texts; fewer if the task has fewer.
+        """`per_task` held-out questions of each task (by label) that differ; fewer if the task has fewer.
         None of a task that cannot be verified."""
         found: dict[str, list[Question]] = {}
         for label, source in self._labelled.items():
@@ -102,7 +102,7 @@ class Tasks:
                 group = seed_of("held out", seed, source.task.name, number // MAX_INDEX)
                 question = self._question(source, group, number % MAX_INDEX)
                 if self.is_held_out(question):
-                    texts.setdefault(canonical(question.text), question)
+                    texts.setdefault(question.content, question)
             found[label] = list(texts.values())
         return found
 
@@ -120,7 +120,7 @@ class Tasks:
     def longest(self) -> dict[str, list[Question]]:
         """The longest questions of each task that knows them, by its label. Their ids are of none."""
         return {
-            label: [self._asked(source, question.id, question.prompt) for question in source.task.longest()]
+            label: [self._asked(source, question.id, question.prompt, question.pictures) for question in source.task.longest()]
             for label, source in self._labelled.items()
             if isinstance(source.task, Bounded)
         }
@@ -155,13 +155,13 @@ class Tasks:
         return task.answer(identity) if isinstance(task, Answered) else None
 
     def is_held_out(self, question: Question) -> bool:
-        """Whether the question is kept for evaluation. Its text alone decides, so that all nodes and tasks agree: what
+        """Whether the question is kept for evaluation. Its content alone decides, so that all nodes and tasks agree: what
         one data set's own split holds out, all tasks do. That set has no other held-out questions."""
         if any(split.holds_out(question.text) for split in self._splits.values()):
             return True
         if (question.id.task, question.id.version) in self._splits:
             return False
-        return int(hash_of(("side", canonical(question.text)))[:16], 16) / 2**64 < HELD_OUT
+        return int(hash_of(("side", question.content))[:16], 16) / 2**64 < HELD_OUT
 
     def is_drawn(self, identity: QuestionId, slot: int, *key: str | int) -> bool:
         """Whether the draw with `key` gives this question in `slot`: it must be the first training question there.
@@ -198,14 +198,17 @@ class Tasks:
 
     def _make(self, identity: QuestionId) -> Question:
         source = self._source(identity)
-        return self._asked(source, identity, source.task.question(identity.seed, identity.index).prompt)
+        made = source.task.question(identity.seed, identity.index)
+        return self._asked(source, identity, made.prompt, made.pictures)
 
-    def _asked(self, source: _Source, identity: QuestionId, prompt: tuple[Message, ...]) -> Question:
+    def _asked(
+        self, source: _Source, identity: QuestionId, prompt: tuple[Message, ...], pictures: tuple[Picture, ...]
+    ) -> Question:
         """A task's question as the settings ask it."""
         if source.spec.system_prompt:  # in place of the question's own
             own = (message for message in prompt if message.role != "system")
             prompt = (Message("system", source.spec.system_prompt), *own)
-        return Question(identity, prompt, source.examples)
+        return Question(identity, prompt, source.examples, pictures)
 
 
 def labels(names: list[str]) -> list[str]:

@@ -3,7 +3,7 @@
 `paper`: the nine tasks of arXiv 2509.08721. `pond`: eight easy ones that a model of a million parameters can learn.
 `tide`: seven other easy ones, on which hyper-parameters are chosen, so that results on `pond` are not. `tagged`: those
 of `pond` with the answer between tags, which leaves room for other text. `reef`: seven for pretrained models of 100 to
-500 million parameters, with three worked examples.
+500 million parameters, with three worked examples. `pictures`: five about small pictures.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from importlib.resources import files
 
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError, nearest
+from shoal.tasks.pictures.questions import PICTURE_TASKS
 
 # A copy of `reasoning_gym.utils.SYSTEM_PROMPTS["default"]`, whose import takes a second. A test compares them.
 SYSTEM_PROMPT = """Given a problem, your task is to answer the question by thinking step-by-step in a clear and specific manner.
@@ -35,6 +36,7 @@ SUITES: dict[str, list[TaskSpec]] = {
     "tide": _specs("tide"),
     "tagged": _specs("pond", answer="tag"),
     "reef": _specs("reef", examples=3),
+    "pictures": [TaskSpec(name=name) for name in PICTURE_TASKS],
     "paper": _specs("paper", answer="tag", system_prompt=SYSTEM_PROMPT),
 }
 
