@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from shoal.config.answer_form import in_form
 from shoal.config.tasks import TasksConfig
-from shoal.rollout import Question, canonical, seed_of
+from shoal.rollout import Question, seed_of
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Answered, Task, Tasks
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from shoal.policy.families import families
+from shoal.policy.picture_ids import positions as positions_of
 
 
 @dataclass(frozen=True)
@@ -147,14 +148,15 @@ def tensors(rows: Sequence[Row], device: torch.device, shared: int = 0) -> Micro
         prompt_ids = row.prompt_ids[shared:]
         P = len(prompt_ids)
         input_ids[r, :P] = torch.tensor(prompt_ids)
-        positions[r, :P] = torch.arange(shared, shared + P)
+        *prompt_positions, after = positions_of(row.prompt_ids)
+        positions[r, :P] = torch.tensor(prompt_positions[shared:])
         segments[r, :P] = 0
         start = P
         for number, sequence in enumerate(row.sequences, 1):
             length = len(sequence.token_ids)
             end = start + length - 1
             input_ids[r, start:end] = torch.tensor(sequence.token_ids[:-1], dtype=torch.long)
-            positions[r, start:end] = torch.arange(shared + P, shared + P + length - 1)
+            positions[r, start:end] = torch.arange(after, after + length - 1)
             segments[r, start:end] = number
             where_row += [r] * length
             where_column += [P - 1, *range(start, end)]

@@ -120,7 +120,10 @@ class Tasks:
     def longest(self) -> dict[str, list[Question]]:
         """The longest questions of each task that knows them, by its label. Their ids are of none."""
         return {
-            label: [self._asked(source, question.id, question.prompt, question.pictures) for question in source.task.longest()]
+            label: [
+                self._asked(source, question.id, question.prompt, question.pictures)
+                for question in source.task.longest()
+            ]
             for label, source in self._labelled.items()
             if isinstance(source.task, Bounded)
         }
@@ -155,8 +158,8 @@ class Tasks:
         return task.answer(identity) if isinstance(task, Answered) else None
 
     def is_held_out(self, question: Question) -> bool:
-        """Whether the question is kept for evaluation. Its content alone decides, so that all nodes and tasks agree: what
-        one data set's own split holds out, all tasks do. That set has no other held-out questions."""
+        """Whether the question is kept for evaluation. Its content alone decides, so that all nodes and tasks agree:
+        what one data set's own split holds out, all tasks do. That set has no other held-out questions."""
         if any(split.holds_out(question.text) for split in self._splits.values()):
             return True
         if (question.id.task, question.id.version) in self._splits:

@@ -1,9 +1,9 @@
 """Draws with integers alone, so that a picture has the same pixels on every machine.
 
-    canvas = Canvas(32, COLOURS["black"])
-    canvas.shape("circle", COLOURS["red"], x=8, y=8, radius=6)
-    canvas.text("42", COLOURS["white"], x=2, y=16, scale=2)
-    canvas.picture                        # 32 x 32 pixels
+canvas = Canvas(32, COLOURS["black"])
+canvas.shape("circle", COLOURS["red"], x=8, y=8, radius=6)
+canvas.text("42", COLOURS["white"], x=2, y=16, scale=2)
+canvas.picture                        # 32 x 32 pixels
 """
 
 from __future__ import annotations
@@ -61,8 +61,7 @@ class Canvas:
 
     def box(self, colour: Colour, x: int, y: int, width: int, height: int) -> None:
         """A filled rectangle with its top left corner at (x, y)."""
-        inside = (self._x >= x) & (self._x < x + width) & (self._y >= y) & (self._y < y + height)
-        self.pixels[inside] = colour
+        self.pixels[max(0, y) : max(0, y + height), max(0, x) : max(0, x + width)] = colour
 
     def shape(self, kind: str, colour: Colour, x: int, y: int, radius: int) -> None:
         """One of `SHAPES` around (x, y). Raises `ValueError` for another."""

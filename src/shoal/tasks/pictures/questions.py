@@ -9,13 +9,14 @@ Only the question's identity travels. Each node draws the picture again, and the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from random import Random
 from typing import ClassVar, Final
 
 from shoal.rollout import Message, Question, QuestionId, hash_of
 from shoal.tasks.pictures.canvas import COLOURS, DIGIT_HEIGHT, SHAPES, Canvas, Colour
+from shoal.tasks.task import Task
 
 SIZE: Final = 32
 """Pixels in a row, and in a column."""
@@ -123,7 +124,8 @@ class CompareBars(PictureTask):
         return f"What colour is the {'tallest' if tallest else 'shortest'} bar?", colours[heights.index(wanted)]
 
 
-PICTURE_TASKS: Final = {task.name: task for task in (CountDots, NameColour, NameShape, ReadNumber, CompareBars)}
+_TASKS: Final[tuple[type[PictureTask], ...]] = (CountDots, NameColour, NameShape, ReadNumber, CompareBars)
+PICTURE_TASKS: Final[dict[str, Callable[..., Task]]] = {task.name: task for task in _TASKS}
 
 
 def _draw_shapes(chance: Random, canvas: Canvas) -> tuple[str, str]:
