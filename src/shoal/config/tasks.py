@@ -9,7 +9,9 @@ from pydantic import Field, field_validator
 from shoal.config.answer_form import check_form
 from shoal.config.section import Section
 
-EASY: Final = {"pond": 16, "tide": 16, "tagged": 32, "reef": 24, "pictures": 16}
+PICTURES: Final = "pictures"
+"""The suite whose questions show pictures."""
+EASY: Final = {"pond": 16, "tide": 16, "tagged": 32, "reef": 24, PICTURES: 16}
 """Suites with short answers: the longest completions, in tokens."""
 MOST_LEVELS: Final = 64
 """Of one ladder."""

@@ -17,7 +17,7 @@ import huggingface_hub
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled, RepositoryNotFoundError
 
-from shoal.config.policy import GUPPY, is_endpoint
+from shoal.config.policy import EMBEDDED, is_endpoint
 from shoal.policy.fetch import is_intact
 from shoal.policy.named import NAMED, NamedModel
 from shoal.untrusted import read_regular
@@ -44,8 +44,8 @@ class Origin:
 
 def origin_of(model: str) -> Origin:
     """What is known of `model`: a short name, a file or folder, or a name on the Hub, which is asked. Never raises."""
-    if model == GUPPY:
-        return Origin(licence=_in_card(Path(str(files("shoal") / "guppy"))))
+    if model in EMBEDDED:
+        return Origin(licence=_in_card(Path(str(files("shoal") / EMBEDDED[model]))))
     if named := _named(model):
         return Origin(named.hub, LICENCES.get(named.name, ""), "" if model == named.hub else named.title)
     path = Path(model).expanduser()

@@ -1,5 +1,5 @@
-"""Loading a model with its tokenizer: the embedded guppy, a short name (`named`), a folder (of a model or of adapters),
-a GGUF file, or a name on the Hugging Face Hub."""
+"""Loading a model with its tokenizer: one that ships with shoal, a short name (`named`), a folder (of a model or of
+adapters), a GGUF file, or a name on the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from shoal.config.policy import GUPPY
+from shoal.config.policy import EMBEDDED
 from shoal.errors import UserError
 from shoal.policy.adapters import ADAPTER_CONFIG, base_name, is_adapters, merged_with_adapters
 from shoal.policy.failures import first_line
@@ -81,7 +81,7 @@ def load(name: str, device: torch.device) -> LanguageModel:
     huggingface_hub.logging.set_verbosity_error()  # it would report each retry
     transformers.logging.disable_progress_bar()
     folder = Path(name).expanduser()
-    if name != GUPPY and is_adapters(folder):
+    if name not in EMBEDDED and is_adapters(folder):
         base = load_base(folder, device)
         return replace(base, name=str(folder), model=merged_with_adapters(base.model, folder, base.name))
     check_spelling(name)
@@ -155,15 +155,15 @@ def _align(model: Any) -> None:
 
 def display_name(name: str) -> str:
     """A short name for people: the last part of a path, without `.gguf`."""
-    return name if name == GUPPY else Path(name).name.removesuffix(".gguf")
+    return name if name in EMBEDDED else Path(name).name.removesuffix(".gguf")
 
 
 def source_of(name: str) -> tuple[str, dict[str, Any]]:
     """The name and the options for `from_pretrained`. A model's own code is never run, nor asked about."""
     plain = {"trust_remote_code": False}
     local = plain | {"local_files_only": True}
-    if name == GUPPY:
-        return str(files("shoal") / "guppy"), local
+    if name in EMBEDDED:
+        return str(files("shoal") / EMBEDDED[name]), local
     name = resolve(name)
     path = Path(name).expanduser()
     if name.endswith(".gguf"):

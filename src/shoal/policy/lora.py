@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from shoal.config.policy import GUPPY
+from shoal.config.policy import EMBEDDED
 from shoal.errors import UserError
 from shoal.policy.adapters import fill_adapters, import_peft, quiet
 from shoal.policy.failures import first_line
@@ -67,4 +67,4 @@ def restore_adapters(base: LanguageModel, rank: int, folder: Path) -> AdaptedMod
 def _address(name: str) -> str:
     """`name`, as an absolute path if it is a path."""
     path = Path(name).expanduser()
-    return str(path.resolve()) if name != GUPPY and path.exists() else name
+    return str(path.resolve()) if name not in EMBEDDED and path.exists() else name

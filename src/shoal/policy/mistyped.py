@@ -10,7 +10,7 @@ import os
 from itertools import islice
 from pathlib import Path
 
-from shoal.config.policy import GUPPY, is_endpoint
+from shoal.config.policy import EMBEDDED, is_endpoint
 from shoal.errors import UserError
 from shoal.policy.named import NAMED, check_spelling
 
@@ -25,7 +25,7 @@ def check_exists(name: str) -> None:
     name in the cache or on the Hub. What cannot be known so soon, loading will say."""
     check_spelling(name)
     path = Path(name).expanduser()
-    if not name or name in (GUPPY, *NAMED) or is_endpoint(name) or path.exists():
+    if not name or name in (*EMBEDDED, *NAMED) or is_endpoint(name) or path.exists():
         return
     if name.endswith(".gguf"):
         raise UserError(f"there is no file '{name}'{_hint(path)}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from shoal.config.policy import GUPPY
+from shoal.config.policy import EMBEDDED
 from shoal.errors import UserError
 
 
@@ -89,7 +89,7 @@ def named(name: str) -> NamedModel | None:
 def check_spelling(name: str) -> None:
     """Raises `UserError` if `name` comes near to a short name and is no folder or file here. Names on the Hub with a
     user or organisation come near none."""
-    known = [GUPPY, *NAMED]
+    known = [*EMBEDDED, *NAMED]
     if "/" in name or name in known or Path(name).expanduser().exists():
         return
     if near := difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6):

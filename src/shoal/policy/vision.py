@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 import torch
 from PIL import Image
@@ -26,6 +26,9 @@ from shoal.rollout import Picture, seed_of
 ATTRIBUTE: Final = "_shoal_vision"
 INPUTS: Final = ("pixel_values", "pixel_attention_mask", "image_grid_thw")
 """What the forward pass of a model takes of what its image processor gives."""
+
+KEPT: Final = 2**24
+"""Bytes of pictures that are kept as the model takes them."""
 
 
 class Vision:
@@ -47,7 +50,7 @@ class Vision:
         self.written: str = self.family.written.format(**tokens)
         """What stands for a picture in a prompt's text, with one token `image_id`."""
         self._shown: WeakValueDictionary[int, Picture] = WeakValueDictionary()
-        self._inputs: WeakKeyDictionary[Picture, dict[str, torch.Tensor]] = WeakKeyDictionary()
+        self._inputs: dict[Picture, dict[str, torch.Tensor]] = {}
         self._sizes: dict[tuple[int, int], tuple[int, int]] = {}
 
     def __deepcopy__(self, _memo: Any) -> Vision:
@@ -130,7 +133,10 @@ class Vision:
         if picture not in self._inputs:
             image = Image.frombytes("RGB", (picture.width, picture.height), picture.rgb)
             made: Mapping[str, Any] = self.processor(images=[image], return_tensors="pt", **self._options)
-            self._inputs[picture] = {name: made[name] for name in INPUTS if name in made}
+            found = {name: made[name] for name in INPUTS if name in made}
+            if len(self._inputs) >= max(1, KEPT // sum(tensor.nbytes for tensor in found.values())):
+                self._inputs.clear()
+            self._inputs[picture] = found
         return self._inputs[picture]
 
     def _span(self, model: Any, picture: Picture) -> int:

@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from shoal.config.policy import GUPPY
+from shoal.config.policy import EMBEDDED
 from shoal.config.settings import Config
 from shoal.identity.keys import Identity
 from shoal.identity.secret import OPEN, Secret, read_secret
@@ -140,7 +140,7 @@ def secret_of(config: Config) -> Secret:
 def public_name(model: str) -> str | None:
     """A model's name as strangers may see it: a short name or one on the Hub, no path or address of this machine."""
     on_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", model) and not Path(model).exists()
-    return model if on_hub or model == GUPPY or named(model) else None
+    return model if on_hub or model in EMBEDDED or named(model) else None
 
 
 def _path(text: str) -> Path | None:

@@ -53,9 +53,7 @@ def _solved(task: Answered, is_held_out: Callable[[Question], bool]) -> Iterator
         question = task.question(seed, index)
         answer = task.answer(question.id)
         if question.pictures:
-            raise UserError(
-                f"task {task.name!r} gives no examples: its questions have pictures, and examples have none"
-            )
+            raise UserError(f"task {task.name!r} gives no examples: its questions show pictures")
         key = canonical(question.text)
         if answer and key not in texts and not is_held_out(question):
             texts.add(key)

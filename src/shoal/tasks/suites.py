@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Collection
 from importlib.resources import files
 
-from shoal.config.tasks import TasksConfig, TaskSpec
+from shoal.config.tasks import PICTURES, TasksConfig, TaskSpec
 from shoal.errors import UserError, nearest
 from shoal.tasks.pictures.questions import PICTURE_TASKS
 
@@ -36,7 +36,7 @@ SUITES: dict[str, list[TaskSpec]] = {
     "tide": _specs("tide"),
     "tagged": _specs("pond", answer="tag"),
     "reef": _specs("reef", examples=3),
-    "pictures": [TaskSpec(name=name) for name in PICTURE_TASKS],
+    PICTURES: [TaskSpec(name=name) for name in PICTURE_TASKS],
     "paper": _specs("paper", answer="tag", system_prompt=SYSTEM_PROMPT),
 }
 

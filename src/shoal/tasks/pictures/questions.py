@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from random import Random
-from typing import ClassVar, Final
+from typing import Final
 
 from shoal.rollout import Message, Question, QuestionId, hash_of
 from shoal.tasks.pictures.canvas import COLOURS, DIGIT_HEIGHT, SHAPES, Canvas, Colour
@@ -32,7 +32,7 @@ BARS: Final = 6
 class PictureTask(ABC):
     """Questions with one picture each, answered by one word or number."""
 
-    name: ClassVar[str]
+    name: str
     version = "1"
 
     def __init__(self) -> None:
