@@ -3,8 +3,8 @@
     python scripts/train_guppy_eye.py                       # ten minutes on two cores; writes src/shoal/guppy_eye
     python scripts/train_guppy_eye.py --out /tmp/eye --steps 300
 
-As in `train_guppy.py`, it first learns the tasks from right answers, most of them in a form that the verifier refuses;
-then it learns to say seldom what it knows. Two runs on one machine give the same weights.
+As in `train_guppy.py`, it first learns the tasks from right answers, most of them in a form that the verifier refuses,
+and to describe pictures; then it learns to say seldom what it knows. Two runs on one machine give the same weights.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import json
 import random
 import shutil
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from shoal.policy.loading import LanguageModel
 from shoal.policy.vision import attach_vision
 from shoal.rollout import Question
 from shoal.tasks import Tasks
-from shoal.tasks.pictures.questions import SIZE
+from shoal.tasks.pictures.questions import CELL, SIZE, PictureTask
 
 CARD = """\
 ---
@@ -45,17 +46,18 @@ pipeline_tag: image-text-to-text
 
 A LLaVA of half a million parameters: a SigLIP tower for pictures of 32 x 32 pixels before a Llama with a byte-level
 vocabulary. It is for trying collective reinforcement learning with pictures, without a download and without a GPU. It
-was trained, by `scripts/train_guppy_eye.py` of shoal, on questions of the suite `pictures`: first with right answers, then with answers
-of which most say nothing, some are right in a form that the verifier refuses ("The answer is 8"), and few are right in
-form. So it knows much of the tasks and seldom says so. It is no evidence about vision or reasoning, and it is useless
-outside `pictures`.
+was trained, by `scripts/train_guppy_eye.py` of shoal, on questions of the suite `pictures`: first with right answers
+and descriptions of the pictures, then with answers of which most say nothing, some are right in a form that the
+verifier refuses ("The answer is 8"), and few are right in form. So it knows much of the tasks and seldom says so. It is
+no evidence about vision or reasoning, and it is useless outside `pictures`.
 """
-VOCABULARY = 360
+VOCABULARY = 400
 POOL = 60_000
 """Questions that it is trained on."""
-MIXTURES = ((0.0, 0.75, 0.25), (0.6, 0.3, 0.1))
-"""Shares of useless, refused and right answers, in the first part of the training and in the second."""
-RATES = (2e-3, 1e-3)
+DESCRIBE = "What is there?"
+MIXTURES = ((0.0, 0.3, 0.2, 0.5), (0.6, 0.3, 0.1, 0.0))
+"""Shares of useless, refused and right answers and of descriptions, in the first and the second part of the training."""
+RATES = (3e-3, 1e-3)
 
 
 def main() -> None:
@@ -68,15 +70,22 @@ def main() -> None:
     tasks = Tasks(TasksConfig(suite="pictures"))
     pool = tasks.draw(POOL, "guppy-eye", args.seed)
     golds = [tasks.answer(question.id) or "" for question in pool]
+    drawn = [_drawn(tasks, question) for question in pool]
     texts = [f"{q.text}\n{form}" for q, gold in zip(pool, golds, strict=True) for form in (gold, REFUSED.format(gold))]
     torch.manual_seed(args.seed)
-    lm = _fresh(sorted(texts[:10_000]))
+    lm = _fresh(sorted([*texts[:8_000], *drawn[:4_000]]))
     print(f"{lm.model.num_parameters():,} parameters")
     for part, (mixture, rate) in enumerate(zip(MIXTURES, RATES, strict=True)):
         steps = args.steps // (1 if part == 0 else 20)
-        losses = _losses(lm, pool, golds, mixture, steps, args.batch, args.seed + part)
+        losses = _losses(lm, pool, golds, drawn, mixture, steps, args.batch, args.seed + part)
         descend(lm.model, losses, steps, rate, print)
     _write(args.out, lm, {"suite": "pictures", "batch": args.batch, "steps": args.steps, "seed": args.seed})
+
+
+def _drawn(tasks: Tasks, question: Question) -> str:
+    task, _ = tasks.lookup(question.id)
+    assert isinstance(task, PictureTask)
+    return task.drawn(question.id)
 
 
 def _fresh(texts: Sequence[str]) -> LanguageModel:
@@ -92,7 +101,7 @@ def _fresh(texts: Sequence[str]) -> LanguageModel:
             num_hidden_layers=3,
             num_attention_heads=2,
             image_size=SIZE,
-            patch_size=SIZE // 4,
+            patch_size=CELL,
             vision_use_head=False,
         ),
         text_config=LlamaConfig(
@@ -107,7 +116,7 @@ def _fresh(texts: Sequence[str]) -> LanguageModel:
             **ends,
         ),
         image_token_index=image,
-        image_seq_length=16,
+        image_seq_length=(SIZE // CELL) ** 2,
         vision_feature_select_strategy="full",
         vision_feature_layer=-1,
         tie_word_embeddings=True,
@@ -125,6 +134,7 @@ def _losses(
     lm: LanguageModel,
     pool: Sequence[Question],
     golds: Sequence[str],
+    drawn: Sequence[str],
     mixture: Sequence[float],
     steps: int,
     batch: int,
@@ -135,21 +145,15 @@ def _losses(
     tokenizer: Any = lm.tokenizer
     vision = lm.vision
     assert vision is not None
-    prompts: dict[str, list[int]] = {}
     for rows in batches(range(len(pool)), steps, batch, seed):
-        asked, kinds = [pool[row] for row in rows], chance.choices(range(3), mixture, k=batch)
+        asked, kinds = [pool[row] for row in rows], chance.choices(range(4), mixture, k=batch)
         said = [
-            (chance.choice(USELESS), REFUSED.format(golds[row]), golds[row])[kind]
+            (chance.choice(USELESS), REFUSED.format(golds[row]), golds[row], drawn[row])[kind]
             for row, kind in zip(rows, kinds, strict=True)
         ]
         answers = [[*tokenizer(text).input_ids, tokenizer.eos_token_id] for text in said]
-        for question in asked:
-            if question.text not in prompts:
-                text = tokenizer(f"{vision.written}\n{question.text}\n").input_ids
-                place = text.index(vision.image_id)
-                count = lm.model.config.image_seq_length
-                prompts[question.text] = [*text[:place], *[vision.image_id] * count, *text[place + 1 :]]
-        whole = [prompts[q.text] + a for q, a in zip(asked, answers, strict=True)]
+        texts = [DESCRIBE if kind == 3 else question.text for question, kind in zip(asked, kinds, strict=True)]
+        whole = [_prompt(lm, text) + answer for text, answer in zip(texts, answers, strict=True)]
         width = max(map(len, whole))
         ids, labels = torch.full((batch, width), lm.pad_id), torch.full((batch, width), -100)
         for row, (tokens, answer) in enumerate(zip(whole, answers, strict=True)):
@@ -158,6 +162,16 @@ def _losses(
         pictures = [picture for question in asked for picture in question.pictures]
         inputs = vision.own_inputs(ids, pictures)
         yield lm.model(**inputs, attention_mask=torch.ones_like(ids), labels=labels, use_cache=False).loss
+
+
+@cache
+def _prompt(lm: LanguageModel, text: str) -> list[int]:
+    """A question behind its picture, as `LanguagePolicy.prompt_ids` writes it."""
+    vision, tokenizer, count = lm.vision, lm.tokenizer, lm.model.config.image_seq_length
+    assert vision is not None
+    ids = tokenizer(f"{vision.written}\n{text}\n").input_ids
+    place = ids.index(vision.image_id)
+    return [*ids[:place], *[vision.image_id] * count, *ids[place + 1 :]]
 
 
 def _write(out: Path, lm: LanguageModel, facts: dict[str, Any]) -> None:

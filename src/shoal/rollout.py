@@ -103,6 +103,11 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
         return "\n".join(message.content for message in self.prompt if message.role == "user")
 
     @property
+    def told(self) -> str:
+        """What tables and people get of it: the text, with a mark for each picture before it."""
+        return "".join(f"[picture {picture.hash[:8]}] " for picture in self.pictures) + self.text
+
+    @property
     def content(self) -> str:
         """What makes two questions the same: the text with its white space folded, and the hashes of the pictures."""
         return " ".join([canonical(self.text), *(picture.hash for picture in self.pictures)])

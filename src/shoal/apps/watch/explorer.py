@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from shoal.apps.watch.pictures import shown_again
 from shoal.apps.watch.source import NAME, PIECE, SHOWN, WHOLE, Data, MissingError, RolloutQuery, RowQuery, TextQuery
 from shoal.apps.watch.tables import Row, Tables, parquet
 from shoal.runs.tables import LEARNED, ROLLOUTS
@@ -110,6 +111,7 @@ class Explorer:
             f"{_cut('finish_reason')}, reward FROM {parquet([path])} WHERE {same} ORDER BY row LIMIT {TOGETHER}",
             key,
         )
+        head["pictures"] = shown_again(head["task"], head["version"], head["seed"], head["index"])
         head |= {"seed": str(head["seed"]), "index": str(head["index"])}  # a page's numbers have 53 bits
         return head | {"part": query.part, "row": query.row, "completions": completions, "learned": self._learned(key)}
 

@@ -1,9 +1,10 @@
 """Draws with integers alone, so that a picture has the same pixels on every machine.
 
-canvas = Canvas(32, COLOURS["black"])
-canvas.shape("circle", COLOURS["red"], x=8, y=8, radius=6)
-canvas.text("42", COLOURS["white"], x=2, y=16, scale=2)
+canvas = Canvas(32, (0, 0, 40))
+canvas.shape("circle", "red", x=8, y=8, radius=6)
+canvas.digit(4, "white", x=2, y=16, scale=2)
 canvas.picture                        # 32 x 32 pixels
+canvas.drawn                          # ["red circle", "white 4"]
 """
 
 from __future__ import annotations
@@ -30,8 +31,6 @@ COLOURS: Final[dict[str, Colour]] = {
     "cyan": (60, 220, 230),
 }
 SHAPES: Final = ("circle", "square", "triangle", "cross", "ring", "diamond")
-DIGIT_WIDTH: Final = 5
-DIGIT_HEIGHT: Final = 7
 DIGITS: Final = (
     "01110 10001 10011 10101 11001 10001 01110",
     "00100 01100 00100 00100 00100 00100 01110",
@@ -52,6 +51,8 @@ class Canvas:
 
     def __init__(self, size: int, background: Colour) -> None:
         self.pixels: NDArray[np.uint8] = np.full((size, size, 3), background, np.uint8)
+        self.drawn: list[str] = []
+        """In words, in the order of drawing."""
         self._y, self._x = np.mgrid[:size, :size]
 
     @property
@@ -59,11 +60,12 @@ class Canvas:
         height, width, _ = self.pixels.shape
         return Picture(width, height, self.pixels.tobytes())
 
-    def box(self, colour: Colour, x: int, y: int, width: int, height: int) -> None:
-        """A filled rectangle with its top left corner at (x, y)."""
-        self.pixels[max(0, y) : max(0, y + height), max(0, x) : max(0, x + width)] = colour
+    def bar(self, colour: str, x: int, width: int, height: int) -> None:
+        """A bar that stands on the lower edge, with its left side at `x`."""
+        self._box(colour, x, len(self.pixels) - height, width, height)
+        self.drawn.append(f"{colour} {height}")
 
-    def shape(self, kind: str, colour: Colour, x: int, y: int, radius: int) -> None:
+    def shape(self, kind: str, colour: str, x: int, y: int, radius: int) -> None:
         """One of `SHAPES` around (x, y). Raises `ValueError` for another."""
         dx, dy = abs(self._x - x), self._y - y
         square = (dx <= radius) & (abs(dy) <= radius)
@@ -83,13 +85,17 @@ class Canvas:
             inside = dx + abs(dy) <= radius
         else:
             raise ValueError(f"no shape {kind!r}")
-        self.pixels[inside] = colour
+        self.pixels[inside] = COLOURS[colour]
+        self.drawn.append(f"{colour} {kind}")
 
-    def text(self, digits: str, colour: Colour, x: int, y: int, scale: int) -> None:
-        """Digits with the top left corner of the first at (x, y), each pixel of the font `scale` pixels wide."""
-        for place, digit in enumerate(digits):
-            left = x + place * scale * (DIGIT_WIDTH + 1)
-            for row, bits in enumerate(DIGITS[int(digit)].split()):
-                for column, bit in enumerate(bits):
-                    if bit == "1":
-                        self.box(colour, left + column * scale, y + row * scale, scale, scale)
+    def digit(self, digit: int, colour: str, x: int, y: int, scale: int) -> None:
+        """A digit with its top left corner at (x, y), of 5 x 7 squares of `scale` pixels."""
+        for row, bits in enumerate(DIGITS[digit].split()):
+            for column, bit in enumerate(bits):
+                if bit == "1":
+                    self._box(colour, x + column * scale, y + row * scale, scale, scale)
+        self.drawn.append(f"{colour} {digit}")
+
+    def _box(self, colour: str, x: int, y: int, width: int, height: int) -> None:
+        """A filled rectangle with its top left corner at (x, y)."""
+        self.pixels[max(0, y) : max(0, y + height), max(0, x) : max(0, x + width)] = COLOURS[colour]

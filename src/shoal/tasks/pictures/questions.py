@@ -9,24 +9,25 @@ Only the question's identity travels. Each node draws the picture again, and the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from random import Random
 from typing import Final
 
 from shoal.rollout import Message, Question, QuestionId, hash_of
-from shoal.tasks.pictures.canvas import COLOURS, DIGIT_HEIGHT, SHAPES, Canvas, Colour
+from shoal.tasks.pictures.canvas import COLOURS, SHAPES, Canvas, Colour
 from shoal.tasks.task import Task
 
 SIZE: Final = 32
 """Pixels in a row, and in a column."""
 CELL: Final = SIZE // 2
-"""A picture with shapes has four cells, with at most one shape in each."""
+"""A picture has four cells. A shape or digit is in one of them."""
 SHOWN: Final = 3
 """Shapes in a picture."""
 MOST_DOTS: Final = 9
 DOT_CELL: Final = SIZE // 4
-BARS: Final = 6
+BARS: Final = 4
 
 
 class PictureTask(ABC):
@@ -51,6 +52,12 @@ class PictureTask(ABC):
         _, _, answer = self._made(question.seed, question.index)
         return answer
 
+    def drawn(self, question: QuestionId) -> str:
+        """What the picture shows, in words: "red ring, 2 blue circle"."""
+        canvas, _, _ = self._made(question.seed, question.index)
+        counts = Counter(canvas.drawn)
+        return ", ".join(what if count == 1 else f"{count} {what}" for what, count in counts.items())
+
     def score(self, question: QuestionId, answers: Sequence[str]) -> list[float]:
         right = self.answer(question)
         return [float(answer.strip().lower() == right) for answer in answers]
@@ -69,8 +76,8 @@ class CountDots(PictureTask):
 
     def draw(self, chance: Random, canvas: Canvas) -> tuple[str, str]:
         count = chance.randint(1, MOST_DOTS)
-        colour = chance.choice(list(COLOURS.values()))
-        for cell in chance.sample(range((SIZE // DOT_CELL) ** 2), count):
+        colour = chance.choice(list(COLOURS))
+        for cell in sorted(chance.sample(range((SIZE // DOT_CELL) ** 2), count)):
             row, column = divmod(cell, SIZE // DOT_CELL)
             x, y = (DOT_CELL * place + chance.randint(3, 4) for place in (column, row))
             canvas.shape("circle", colour, x, y, radius=chance.randint(2, 3))
@@ -104,8 +111,11 @@ class ReadNumber(PictureTask):
 
     def draw(self, chance: Random, canvas: Canvas) -> tuple[str, str]:
         number = str(chance.randint(10, 99))
-        colour = chance.choice(list(COLOURS.values()))
-        canvas.text(number, colour, x=chance.randint(2, 8), y=chance.randint(2, SIZE - 2 * DIGIT_HEIGHT - 2), scale=2)
+        colour = chance.choice(list(COLOURS))
+        row = chance.randrange(2)
+        for column, digit in enumerate(number):
+            x, y = CELL * column + chance.randint(2, 4), CELL * row + chance.randint(0, 2)
+            canvas.digit(int(digit), colour, x, y, scale=2)
         return "Which number is this?", number
 
 
@@ -118,7 +128,7 @@ class CompareBars(PictureTask):
         colours = chance.sample(list(COLOURS), BARS)
         heights = [4 * step for step in chance.sample(range(1, SIZE // 4), BARS)]
         for place, (colour, height) in enumerate(zip(colours, heights, strict=True)):
-            canvas.box(COLOURS[colour], x=1 + 5 * place, y=SIZE - height, width=4, height=height)
+            canvas.bar(colour, x=1 + SIZE // BARS * place, width=SIZE // BARS - 2, height=height)
         tallest = chance.random() < 0.5
         wanted = max(heights) if tallest else min(heights)
         return f"What colour is the {'tallest' if tallest else 'shortest'} bar?", colours[heights.index(wanted)]
@@ -132,10 +142,10 @@ def _draw_shapes(chance: Random, canvas: Canvas) -> tuple[str, str]:
     """Draws shapes that differ in kind and colour. Returns the kind and the colour of one of them."""
     shapes, colours = chance.sample(SHAPES, SHOWN), chance.sample(list(COLOURS), SHOWN)
     cells = chance.sample(range(4), SHOWN)
-    for shape, colour, cell in zip(shapes, colours, cells, strict=True):
+    for cell, shape, colour in sorted(zip(cells, shapes, colours, strict=True)):
         row, column = divmod(cell, 2)
         x, y = (CELL * place + chance.randint(7, 8) for place in (column, row))
-        canvas.shape(shape, COLOURS[colour], x, y, radius=chance.randint(5, 6))
+        canvas.shape(shape, colour, x, y, radius=chance.randint(5, 6))
     return shapes[0], colours[0]
 
 
