@@ -56,7 +56,7 @@ POOL = 60_000
 """Questions that it is trained on."""
 DESCRIBE = "What is there?"
 MIXTURES = ((0.0, 0.3, 0.2, 0.5), (0.6, 0.3, 0.1, 0.0))
-"""Shares of useless, refused and right answers and of descriptions, in the first and the second part of the training."""
+"""Shares of useless, refused and right answers and of descriptions, in the first part and in the second."""
 RATES = (3e-3, 1e-3)
 
 

@@ -87,7 +87,7 @@ def test_shapes_are_inside_their_box_and_differ() -> None:
     found = set()
     for shape in SHAPES:
         canvas = Canvas(16, (0, 0, 0))
-        canvas.shape(shape, (9, 9, 9), x=8, y=8, radius=5)
+        canvas.shape(shape, "white", x=8, y=8, radius=5)
         assert canvas.pixels[3:14, 3:14].sum() == canvas.pixels.sum() > 0
         found.add(canvas.pixels.tobytes())
     assert len(found) == len(SHAPES)

@@ -13,7 +13,7 @@ WIDTH: Final = 192
 
 
 def shown_again(task: Any, version: Any, seed: Any, index: Any) -> list[str]:
-    """The addresses of a question's pictures. None for an identity of another kind: a run's folder may be a stranger's."""
+    """The addresses of a question's pictures. None for another kind of identity: a run's folder may be a stranger's."""
     if not (isinstance(task, str) and isinstance(version, str) and isinstance(seed, int) and isinstance(index, int)):
         return []
     return [data_address(picture, WIDTH) for picture in pictures_of(task, version, seed, index)]
