@@ -3,8 +3,9 @@
     python scripts/train_guppy_eye.py                       # ten minutes on two cores; writes src/shoal/guppy_eye
     python scripts/train_guppy_eye.py --out /tmp/eye --steps 300
 
-As in `train_guppy.py`, it first learns the tasks from right answers, most of them in a form that the verifier refuses,
-and to describe pictures; then it learns to say seldom what it knows. Two runs on one machine give the same weights.
+Its tower first learns what is in each cell of a picture. Then, as in `train_guppy.py`, the model learns the tasks from
+right answers, half of them in a form that the verifier refuses; then it learns to say seldom what it knows. Two runs on
+one machine give the same weights.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import json
 import random
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -46,46 +48,80 @@ pipeline_tag: image-text-to-text
 
 A LLaVA of half a million parameters: a SigLIP tower for pictures of 32 x 32 pixels before a Llama with a byte-level
 vocabulary. It is for trying collective reinforcement learning with pictures, without a download and without a GPU. It
-was trained, by `scripts/train_guppy_eye.py` of shoal, on questions of the suite `pictures`: first with right answers
-and descriptions of the pictures, then with answers of which most say nothing, some are right in a form that the
+was trained, by `scripts/train_guppy_eye.py` of shoal, on questions of the suite `pictures`: first what is in each
+cell of a picture, then right answers, then answers of which most say nothing, some are right in a form that the
 verifier refuses ("The answer is 8"), and few are right in form. So it knows much of the tasks and seldom says so. It is
 no evidence about vision or reasoning, and it is useless outside `pictures`.
 """
-VOCABULARY = 400
-POOL = 60_000
+VOCABULARY = 360
+POOL = 30_000
 """Questions that it is trained on."""
-DESCRIBE = "What is there?"
-MIXTURES = ((0.0, 0.3, 0.2, 0.5), (0.6, 0.3, 0.1, 0.0))
-"""Shares of useless, refused and right answers and of descriptions, in the first part and in the second."""
+MIXTURES = ((0.0, 0.5, 0.5), (0.6, 0.3, 0.1))
+"""Shares of useless, refused and right answers, in the first part of the training and in the second."""
 RATES = (3e-3, 1e-3)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent.parent / "src/shoal/guppy_eye")
-    parser.add_argument("--steps", type=int, default=2000, help="of the first part; the second has a twentieth of them")
+    parser.add_argument("--steps", type=int, default=1000, help="of the first part; the second has a twentieth of them")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     tasks = Tasks(TasksConfig(suite="pictures"))
     pool = tasks.draw(POOL, "guppy-eye", args.seed)
     golds = [tasks.answer(question.id) or "" for question in pool]
-    drawn = [_drawn(tasks, question) for question in pool]
     texts = [f"{q.text}\n{form}" for q, gold in zip(pool, golds, strict=True) for form in (gold, REFUSED.format(gold))]
     torch.manual_seed(args.seed)
-    lm = _fresh(sorted([*texts[:8_000], *drawn[:4_000]]))
+    lm = _fresh(sorted(texts[:8_000]))
     print(f"{lm.model.num_parameters():,} parameters")
+    _learn_cells(lm, tasks, pool, args.steps, args.batch, args.seed)
     for part, (mixture, rate) in enumerate(zip(MIXTURES, RATES, strict=True)):
         steps = args.steps // (1 if part == 0 else 20)
-        losses = _losses(lm, pool, golds, drawn, mixture, steps, args.batch, args.seed + part)
+        losses = _losses(lm, pool, golds, mixture, steps, args.batch, args.seed + part)
         descend(lm.model, losses, steps, rate, print)
     _write(args.out, lm, {"suite": "pictures", "batch": args.batch, "steps": args.steps, "seed": args.seed})
 
 
-def _drawn(tasks: Tasks, question: Question) -> str:
+def _learn_cells(lm: LanguageModel, tasks: Tasks, pool: Sequence[Question], steps: int, batch: int, seed: int) -> None:
+    """Trains the tower and its projector to tell what is in each cell."""
+    words = [_words(tasks, question) for question in pool]
+    vocabulary = {word: place for place, word in enumerate(sorted({w for cells in words for c in cells for w in c}))}
+    head = torch.nn.Linear(lm.model.config.text_config.hidden_size, len(vocabulary))
+    vision = lm.vision
+    assert vision is not None
+
+    def losses() -> Iterator[torch.Tensor]:
+        for rows in batches(range(len(pool)), steps, batch, seed):
+            features = vision.features(lm.model, [picture for row in rows for picture in pool[row].pictures])
+            said = torch.zeros(batch, len(words[0]), len(vocabulary))
+            for place, row in enumerate(rows):
+                for cell, found in enumerate(words[row]):
+                    said[place, cell, [vocabulary[word] for word in found]] = 1
+            logits = head(torch.nn.functional.rms_norm(torch.stack(features), [head.in_features]))
+            yield torch.nn.functional.binary_cross_entropy_with_logits(logits, said)
+
+    lm.model.eye_head = head  # so that its weights are trained with the model's
+    descend(lm.model, losses(), steps, RATES[0], print)
+    del lm.model.eye_head
+
+
+def _words(tasks: Tasks, question: Question) -> list[set[str]]:
+    """What is in each cell of a picture: colours, shapes, digits, numbers of dots, heights of bars."""
     task, _ = tasks.lookup(question.id)
     assert isinstance(task, PictureTask)
-    return task.drawn(question.id)
+    side = SIZE // CELL
+    found: list[set[str]] = [set() for _ in range(side * side)]
+    inside = Counter((y // CELL) * side + x // CELL for _, x, y in task.drawn(question.id))
+    for what, x, y in task.drawn(question.id):
+        cell = (y // CELL) * side + x // CELL
+        if task.name == "count_dots":
+            found[cell].add(f"{inside[cell]} dots")
+        elif task.name == "compare_bars":
+            found[cell] |= {f"{2 * (x % CELL) // CELL} {word}" for word in what.split()}
+        else:
+            found[cell] |= set(what.split())
+    return found
 
 
 def _fresh(texts: Sequence[str]) -> LanguageModel:
@@ -134,7 +170,6 @@ def _losses(
     lm: LanguageModel,
     pool: Sequence[Question],
     golds: Sequence[str],
-    drawn: Sequence[str],
     mixture: Sequence[float],
     steps: int,
     batch: int,
@@ -146,14 +181,13 @@ def _losses(
     vision = lm.vision
     assert vision is not None
     for rows in batches(range(len(pool)), steps, batch, seed):
-        asked, kinds = [pool[row] for row in rows], chance.choices(range(4), mixture, k=batch)
+        asked, kinds = [pool[row] for row in rows], chance.choices(range(3), mixture, k=batch)
         said = [
-            (chance.choice(USELESS), REFUSED.format(golds[row]), golds[row], drawn[row])[kind]
+            (chance.choice(USELESS), REFUSED.format(golds[row]), golds[row])[kind]
             for row, kind in zip(rows, kinds, strict=True)
         ]
         answers = [[*tokenizer(text).input_ids, tokenizer.eos_token_id] for text in said]
-        texts = [DESCRIBE if kind == 3 else question.text for question, kind in zip(asked, kinds, strict=True)]
-        whole = [_prompt(lm, text) + answer for text, answer in zip(texts, answers, strict=True)]
+        whole = [_prompt(lm, question.text) + answer for question, answer in zip(asked, answers, strict=True)]
         width = max(map(len, whole))
         ids, labels = torch.full((batch, width), lm.pad_id), torch.full((batch, width), -100)
         for row, (tokens, answer) in enumerate(zip(whole, answers, strict=True)):

@@ -77,7 +77,7 @@ class Vision:
         size = picture.width, picture.height
         if size not in self._sizes:
             with torch.no_grad():
-                [features_NC] = self._features(model, [picture])
+                [features_NC] = self.features(model, [picture])
             self._sizes[size] = len(features_NC), self._span(model, picture) or len(features_NC)
         count, span = self._sizes[size]
         if count > MOST:
@@ -94,7 +94,7 @@ class Vision:
         if not is_text_RS.all():
             ids_N = ids_RS[~is_text_RS]
             numbers, which_N = number_of(ids_N).unique(return_inverse=True)
-            features = self._features(model, [self._shown[number] for number in numbers.tolist()])
+            features = self.features(model, [self._shown[number] for number in numbers.tolist()])
             starts = torch.tensor([0, *map(len, features)][:-1], device=ids_RS.device).cumsum(0)
             features_NC = torch.cat(features)[starts[which_N] + place_of(ids_N)]
             embeddings_RSC = embeddings_RSC.clone()
@@ -120,7 +120,7 @@ class Vision:
     def save(self, folder: Path) -> None:
         self.processor.save_pretrained(folder)
 
-    def _features(self, model: Any, pictures: Sequence[Picture]) -> list[torch.Tensor]:
+    def features(self, model: Any, pictures: Sequence[Picture]) -> list[torch.Tensor]:
         """(N, C) of each picture."""
         found = model.get_image_features(**self._processed(pictures, model.device), return_dict=True)
         return list(found.pooler_output)

@@ -4,7 +4,7 @@ canvas = Canvas(32, (0, 0, 40))
 canvas.shape("circle", "red", x=8, y=8, radius=6)
 canvas.digit(4, "white", x=2, y=16, scale=2)
 canvas.picture                        # 32 x 32 pixels
-canvas.drawn                          # ["red circle", "white 4"]
+canvas.drawn                          # [("red circle", 8, 8), ("white 4", 2, 16)]
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Canvas:
 
     def __init__(self, size: int, background: Colour) -> None:
         self.pixels: NDArray[np.uint8] = np.full((size, size, 3), background, np.uint8)
-        self.drawn: list[str] = []
-        """In words, in the order of drawing."""
+        self.drawn: list[tuple[str, int, int]] = []
+        """In words, with x and y, in the order of drawing."""
         self._y, self._x = np.mgrid[:size, :size]
 
     @property
@@ -63,7 +63,7 @@ class Canvas:
     def bar(self, colour: str, x: int, width: int, height: int) -> None:
         """A bar that stands on the lower edge, with its left side at `x`."""
         self._box(colour, x, len(self.pixels) - height, width, height)
-        self.drawn.append(f"{colour} {height}")
+        self.drawn.append((f"{colour} {height}", x, len(self.pixels) - 1))
 
     def shape(self, kind: str, colour: str, x: int, y: int, radius: int) -> None:
         """One of `SHAPES` around (x, y). Raises `ValueError` for another."""
@@ -86,7 +86,7 @@ class Canvas:
         else:
             raise ValueError(f"no shape {kind!r}")
         self.pixels[inside] = COLOURS[colour]
-        self.drawn.append(f"{colour} {kind}")
+        self.drawn.append((f"{colour} {kind}", x, y))
 
     def digit(self, digit: int, colour: str, x: int, y: int, scale: int) -> None:
         """A digit with its top left corner at (x, y), of 5 x 7 squares of `scale` pixels."""
@@ -94,7 +94,7 @@ class Canvas:
             for column, bit in enumerate(bits):
                 if bit == "1":
                     self._box(colour, x + column * scale, y + row * scale, scale, scale)
-        self.drawn.append(f"{colour} {digit}")
+        self.drawn.append((f"{colour} {digit}", x, y))
 
     def _box(self, colour: str, x: int, y: int, width: int, height: int) -> None:
         """A filled rectangle with its top left corner at (x, y)."""

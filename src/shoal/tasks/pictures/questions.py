@@ -9,7 +9,6 @@ Only the question's identity travels. Each node draws the picture again, and the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from random import Random
@@ -52,11 +51,10 @@ class PictureTask(ABC):
         _, _, answer = self._made(question.seed, question.index)
         return answer
 
-    def drawn(self, question: QuestionId) -> str:
-        """What the picture shows, in words: "red ring, 2 blue circle"."""
+    def drawn(self, question: QuestionId) -> list[tuple[str, int, int]]:
+        """What the picture shows, in words, with x and y: ("red ring", 8, 8)."""
         canvas, _, _ = self._made(question.seed, question.index)
-        counts = Counter(canvas.drawn)
-        return ", ".join(what if count == 1 else f"{count} {what}" for what, count in counts.items())
+        return canvas.drawn
 
     def score(self, question: QuestionId, answers: Sequence[str]) -> list[float]:
         right = self.answer(question)
