@@ -59,6 +59,27 @@ class Message(msgspec.Struct, frozen=True):
     content: str
 
 
+class Picture(msgspec.Struct, frozen=True, weakref=True):
+    """What a question shows. It is drawn from the question's identity on every node, and never sent.
+
+    Picture(1, 2, bytes([255, 0, 0, 0, 0, 255]))    # a red pixel above a blue one
+
+    Raises `ValueError` for another number of bytes than 3 * width * height."""
+
+    width: int
+    height: int
+    rgb: bytes
+    """Red, green and blue of each pixel, by rows from the top left."""
+
+    def __post_init__(self) -> None:
+        if min(self.width, self.height) < 1 or len(self.rgb) != 3 * self.width * self.height:
+            raise ValueError(f"{len(self.rgb)} bytes are no picture of {self.width} x {self.height} pixels")
+
+    @property
+    def hash(self) -> str:
+        return hash_of((self.width, self.height, self.rgb))
+
+
 class QuestionId(msgspec.Struct, frozen=True, order=True):
     """All that is needed to make a question again, anywhere."""
 
@@ -79,6 +100,8 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     prompt: tuple[Message, ...]
     examples: tuple[Message, ...] = ()
     """Other questions with their right answers, in turns: they show in which form to answer."""
+    pictures: tuple[Picture, ...] = ()
+    """What the user shows before the text."""
     turns: int = 1
     """The most turns of the policy. More than 1: an environment answers back."""
 
@@ -94,9 +117,19 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
         return "\n".join(message.content for message in self.prompt if message.role == "user")
 
     @property
+    def told(self) -> str:
+        """What tables and people get of it: the text, with a mark for each picture before it."""
+        return "".join(f"[picture {picture.hash[:8]}] " for picture in self.pictures) + self.text
+
+    @property
+    def content(self) -> str:
+        """What makes two questions the same: the text with its white space folded, and the hashes of the pictures."""
+        return " ".join([canonical(self.text), *(picture.hash for picture in self.pictures)])
+
+    @property
     def hash(self) -> str:
-        """Hash of the text, by which a receiver knows that it made the same question."""
-        return hash_of(canonical(self.text))
+        """Hash of the content, by which a receiver knows that it made the same question."""
+        return hash_of(self.content)
 
 
 class Completion(msgspec.Struct, frozen=True, omit_defaults=True):

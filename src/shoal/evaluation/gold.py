@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from shoal.config.answer_form import in_form
 from shoal.config.tasks import TasksConfig
-from shoal.rollout import Question, canonical, seed_of
+from shoal.rollout import Question, seed_of
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Answered, Task, Tasks
 
@@ -79,7 +79,7 @@ def _different(tasks: Tasks, label: str, most: int, seed: int) -> list[Question]
             break
         for index in (0, 1):
             question = tasks.made(label, seed_of("validate", seed, number), index)
-            texts.setdefault(canonical(question.text), question)
+            texts.setdefault(question.content, question)
     return list(texts.values())[:most]
 
 

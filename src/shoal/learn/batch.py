@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import torch
 
 from shoal.policy.families import families
+from shoal.policy.picture_ids import positions as positions_of
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,8 @@ def tensors(rows: Sequence[Row], device: torch.device, shared: int = 0) -> Micro
         prompt_ids = row.prompt_ids[shared:]
         P = len(prompt_ids)
         input_ids[r, :P] = torch.tensor(prompt_ids)
-        positions[r, :P] = torch.arange(shared, shared + P)
+        *prompt_positions, after = positions_of(row.prompt_ids)
+        positions[r, :P] = torch.tensor(prompt_positions[shared:])
         segments[r, :P] = 0
         start = P
         for number, sequence in enumerate(row.sequences, 1):
@@ -173,7 +175,7 @@ def tensors(rows: Sequence[Row], device: torch.device, shared: int = 0) -> Micro
             length = len(sequence.token_ids)
             end = start + len(ids) - 1
             input_ids[r, start:end] = torch.tensor(ids[:-1], dtype=torch.long)
-            positions[r, start:end] = torch.arange(shared + P, shared + P + len(ids) - 1)
+            positions[r, start:end] = torch.arange(after, after + len(ids) - 1)
             segments[r, start:end] = number
             where_row += [r] * length
             where_column += [start + place - 1 if place else P - 1 for place in places]

@@ -17,6 +17,7 @@ from shoal.learn.batch import MicroBatch, Row, Trained, micro_batches
 from shoal.policy.attention import attention
 from shoal.policy.device import Placement
 from shoal.policy.prefix import KeysValues, Reading, read_prefix
+from shoal.policy.vision import read
 
 CHUNK_ELEMENTS = 2**24
 """Logits held at a time: 64 MiB in float32."""
@@ -30,13 +31,10 @@ def trained_hidden(
 ) -> torch.Tensor:
     """The last hidden state (T, D) before each trained token, which predicts it. `prefix`: the keys and values of the
     `batch.shared` tokens that its prompts begin with. `router_logits`: see `token_logprobs`."""
-    backbone: Any = model.base_model
     reading = Reading(prefix, batch.mask_RSN)
     routers = {} if router_logits is None else {"output_router_logits": True}
     with attention(model):
-        out = backbone(
-            batch.input_ids_RS, position_ids=batch.positions_RS, use_cache=False, attending=reading, **routers
-        )
+        out = read(model, batch.input_ids_RS, batch.positions_RS, reading, **routers)
     if router_logits is not None:
         router_logits.extend(out.router_logits)
     return out.last_hidden_state[batch.rows_T, batch.columns_T]  # type: ignore[no-any-return]

@@ -17,6 +17,8 @@ from typing import Any, Protocol
 import torch
 from transformers import AttentionInterface
 
+from shoal.policy.reader import reader
+
 NAME = "shoal"
 
 
@@ -43,13 +45,15 @@ class Attending(Protocol):
 
 @contextmanager
 def attention(model: Any) -> Iterator[None]:
-    """Replaces the model's own attention. Where layers are checkpointed, the backward pass has to be within, too."""
-    before = model.config._attn_implementation
-    model.set_attn_implementation(NAME)
+    """Replaces the model's own attention to text. Where layers are checkpointed, the backward pass has to be within,
+    too."""
+    text = reader(model)
+    before = text.config._attn_implementation
+    text.set_attn_implementation(NAME)
     try:
         yield
     finally:
-        model.set_attn_implementation(before)
+        text.set_attn_implementation(before)
 
 
 def _attend(

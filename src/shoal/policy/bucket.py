@@ -30,10 +30,11 @@ class Bucket:
         lengths: Sequence[int],
         num_generations: int,
         max_length: int,
+        ends: Sequence[int] = (),
     ) -> None:
         """`prefix`: keys and values (1, H, L, D) of each layer; empty if there is none. `prompts`: those (Q, H, P, D)
         of the rest of each prompt, padded on the right, of one pass or several. `lengths`: of the rest, without
-        padding."""
+        padding. `ends`: the position of each prompt's first answered token, if that is not the prompt's length."""
         first = prompts[0][0][0]
         dtype, device = _product_dtype(first), first.device
         self.prefix = [(keys.to(dtype), values.to(dtype)) for keys, values in prefix]
@@ -53,6 +54,7 @@ class Bucket:
         self.shared = prefix[0][0].shape[2] if prefix else 0
         """L"""
         self.lengths_Q = self.shared + torch.tensor(lengths, device=device)
+        self.ends_Q = torch.tensor(ends, device=device) if ends else self.lengths_Q
         self.padded = min(lengths) < P
         self._bias: dict[int | None, torch.Tensor | None] = {}
 
@@ -73,7 +75,7 @@ class Bucket:
             more = min(GROWTH, self._longest - self.room)
             for layer, caches in enumerate(self.own):
                 self.own[layer] = tuple(torch.nn.functional.pad(t[: len(self)], (0, 0, 0, more)) for t in caches)
-        return self._lengths_B() + (self.steps - 1)
+        return self.ends_Q[self.place_B // self.num_generations] + (self.steps - 1)
 
     def drop(self, ended: Sequence[bool]) -> list[int]:
         """Removes rows that have ended; the last living rows move into their places. Returns each row's old row."""

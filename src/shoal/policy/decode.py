@@ -21,8 +21,10 @@ from shoal.policy.bucket import Bucket, Step
 from shoal.policy.device import Placement
 from shoal.policy.draw import Sampling, draw
 from shoal.policy.families import families
+from shoal.policy.picture_ids import positions
 from shoal.policy.prefix import KeysValues, Reading, read_prefix
 from shoal.policy.turns import Conversations, Sampled
+from shoal.policy.vision import read
 
 BUCKET_RATIO = 1.3
 """Longest to shortest prompt among those that are read together, at most."""
@@ -64,13 +66,13 @@ def sample(
         with attention(model), placement.autocast():
             for chosen in length_batches([len(prompts[q]) - L + L // 8 for q in family.members]):
                 rows = [family.members[i] for i in chosen]
-                layers, logits_QV = _read(model, prefix, [prompts[q][L:] for q in rows], placement.device)
+                layers, logits_QV = _read(model, prefix, [prompts[q] for q in rows], L, placement.device)
                 read.append((rows, layers))
                 first.append(logits_QV.repeat_interleave(G, 0))
             for together in padded_together(read, [len(prompt) - L for prompt in prompts]):
                 rows = [q for rows, _ in together for q in rows]
-                lengths = [len(prompts[q]) - L for q in rows]
-                buckets.append(Bucket(prefix, [kept for _, kept in together], lengths, G, longest))
+                lengths, ends = [len(prompts[q]) - L for q in rows], [positions(prompts[q])[-1] for q in rows]
+                buckets.append(Bucket(prefix, [kept for _, kept in together], lengths, G, longest, ends))
                 living.append([q * G + g for q in rows for g in range(G)])
         del read, layers, together  # buckets have what they need of it
     logits_BV = torch.cat(first)
@@ -137,18 +139,18 @@ def padded_together(
 
 
 def _read(
-    model: Any, prefix: Sequence[KeysValues], prompts: list[Sequence[int]], device: torch.device
+    model: Any, prefix: Sequence[KeysValues], prompts: list[Sequence[int]], shared: int, device: torch.device
 ) -> tuple[list[KeysValues], torch.Tensor]:
-    """Reads prompts behind a prefix. Returns their keys and values by layer, and the logits (Q, V) of the first tokens
-    of their completions."""
-    lengths = [len(prompt) for prompt in prompts]
+    """Reads prompts behind a prefix, which is their first `shared` tokens. Returns their keys and values by layer, and
+    the logits (Q, V) of the first tokens of their completions."""
+    lengths = [len(prompt) - shared for prompt in prompts]
     ids_QP = torch.zeros(len(prompts), max(lengths), dtype=torch.long)
+    positions_QP = torch.zeros_like(ids_QP)
     for row, prompt in enumerate(prompts):
-        ids_QP[row, : len(prompt)] = torch.tensor(prompt)
+        ids_QP[row, : lengths[row]] = torch.tensor(prompt[shared:])
+        positions_QP[row, : lengths[row]] = torch.tensor(positions(prompt)[shared:-1])
     reading = Reading(prefix, keep=True)
-    start = prefix[0][0].shape[2] if prefix else 0
-    positions_QP = torch.arange(start, start + max(lengths), device=device).expand(len(prompts), -1)
-    out = model.base_model(ids_QP.to(device), position_ids=positions_QP, use_cache=False, attending=reading)
+    out = read(model, ids_QP.to(device), positions_QP.to(device), reading)
     last_QC = out.last_hidden_state[range(len(prompts)), [length - 1 for length in lengths]]
     return reading.layers, output_logits(model, last_QC)
 
@@ -156,7 +158,7 @@ def _read(
 def _step(model: Any, buckets: list[Bucket], token_B: torch.Tensor) -> torch.Tensor:
     """Reads one token of each living completion. Returns logits (B, V)."""
     position_B1 = torch.cat([bucket.begin_step() for bucket in buckets])[:, None]
-    out = model.base_model(token_B[:, None], position_ids=position_B1, use_cache=False, attending=Step(buckets))
+    out = read(model, token_B[:, None], position_B1, Step(buckets))
     return output_logits(model, out.last_hidden_state[:, 0])
 
 

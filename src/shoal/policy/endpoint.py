@@ -12,7 +12,7 @@ A server that fails stops nobody: `generate` then gives fewer completions, or no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,10 +22,11 @@ from shoal.policy.chat import ATTEMPTS, ChatClient, ChatError, Choice
 from shoal.policy.draw import Sampling
 from shoal.policy.progress import told_of
 from shoal.protocols import Hear
-from shoal.rollout import Completion, FinishReason, Message, Question, seed_of
+from shoal.rollout import Completion, FinishReason, Question, seed_of
 from shoal.sandbox.replay import refuse_conversations
+from shoal.tasks.pictures.again import data_address
 
-TRIAL = (Message("user", "Say yes."),)
+TRIAL = ({"role": "user", "content": "Say yes."},)
 """The question that shows whether the server answers."""
 TRIAL_TOKENS = 16
 TRIAL_TIMEOUT = 15.0
@@ -82,10 +83,10 @@ class EndpointPolicy:
         """At most `n` answers to `question`. Some servers give one whatever is asked; then each is a request."""
         found: list[Choice] = []
         if self._several:
-            found = await self._tried(self._ask(client, question.chat, n, seed))
+            found = await self._tried(self._ask(client, _messages(question), n, seed))
             self._several = not found or len(found) >= n
         if found or not self._several:
-            rest = (self._ask(client, question.chat, 1, seed_of(seed, at)) for at in range(len(found), n))
+            rest = (self._ask(client, _messages(question), 1, seed_of(seed, at)) for at in range(len(found), n))
             for more in await asyncio.gather(*map(self._tried, rest)):
                 found += more
         self._answered += 1
@@ -101,7 +102,7 @@ class EndpointPolicy:
     async def _ask(
         self,
         client: ChatClient,
-        prompt: Sequence[Message],
+        prompt: Sequence[Mapping[str, Any]],
         n: int,
         seed: int,
         longest: int | None = None,
@@ -112,7 +113,7 @@ class EndpointPolicy:
         name = self._longest
         body = {
             "model": self._model,
-            "messages": [{"role": message.role, "content": message.content} for message in prompt],
+            "messages": prompt,
             "temperature": self.sampling.temperature,
             "top_p": self.sampling.top_p,
             name: longest,
@@ -163,6 +164,16 @@ class EndpointPolicy:
     async def _is_back(self) -> bool:
         async with self._client(min(TRIAL_TIMEOUT, self._timeout), 1) as client:
             return bool(await self._tried(self._ask(client, TRIAL, 1, 0, TRIAL_TOKENS, attempts=1)))
+
+
+def _messages(question: Question) -> list[dict[str, Any]]:
+    """The question as servers take it; its pictures stand before the last text of the user."""
+    messages: list[dict[str, Any]] = [{"role": m.role, "content": m.content} for m in question.chat]
+    shown = [{"type": "image_url", "image_url": {"url": data_address(picture)}} for picture in question.pictures]
+    if shown:
+        last = [message for message in messages if message["role"] == "user"][-1]
+        last["content"] = [*shown, {"type": "text", "text": last["content"]}]
+    return messages
 
 
 def _completion(choice: Choice) -> Completion:

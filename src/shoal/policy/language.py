@@ -24,6 +24,7 @@ from shoal.policy.products import use_fast_products
 from shoal.policy.progress import told
 from shoal.policy.template import ChatFrame, Slot, chat_template
 from shoal.policy.turns import OBSERVED, Between, Conversations, Sampled, after_answer, by_turn
+from shoal.policy.vision_check import check_pictures
 from shoal.protocols import Hear
 from shoal.rollout import Completion, FinishReason, Part, Question, seed_of
 from shoal.sandbox.replay import Replayer, refuse_conversations
@@ -70,10 +71,13 @@ class LanguagePolicy:
         use_fast_products(self.lm.model, self.placement.device)
         with self._decoding():
             check_decoding(self.lm.model, self.lm.name, self.placement)
+            check_pictures(self.lm.model, self.lm.name, self.placement)
         self._template = chat_template(self.lm.tokenizer, self.lm.name)
-        self._plain = PlainText(self.lm.tokenizer, self.lm.stop_ids)
+        vision = self.lm.vision
+        of_pictures = frozenset() if vision is None else frozenset([vision.image_id])
+        self._plain = PlainText(self.lm.tokenizer, self.lm.stop_ids | of_pictures)
         # A question may contain a word that ends answers if it is an ordinary one, such as a new line.
-        asked = PlainText(self.lm.tokenizer)
+        asked = PlainText(self.lm.tokenizer, of_pictures)
         self._asked = asked if self._plain.control > asked.control else self._plain
 
     @property
@@ -135,16 +139,30 @@ class LanguagePolicy:
         return self.ranks.gather(answers)
 
     def prompt_ids(self, question: Question) -> list[int]:
-        """The question in this model's own format: its chat template, or plain lines where it has none."""
+        """The question in this model's own format: its chat template, or plain lines where it has none. Tokens of its
+        pictures are below 0. Raises `UserError` for pictures if the model reads text alone."""
+        vision, count = self.lm.vision, len(question.pictures)
+        if vision is None and count:
+            raise UserError(
+                f"the task {question.id.task!r} shows pictures, and model '{self.name}' reads text alone: take a "
+                "vision-language model, such as guppy-eye"
+            )
         roles = tuple(message.role for message in question.chat)
         texts = [message.content for message in question.chat]
         if self._template is None:
             frame = _lines(len(texts)) if self.lm.answers_in_lines else _questions_and_answers(roles)
+            if vision is not None:
+                frame = ChatFrame((f"{vision.written}\n" * count, *frame.pieces))
             ids = self._asked.framed(frame, texts, special=True)
-            return ids[:-1] if ids[-1] == self.lm.tokenizer.eos_token_id else ids
-        if "system" in roles and not self._template.takes(roles):  # what it says then goes before the question
-            roles, texts = ("user",), ["\n\n".join(texts)]
-        return self._asked.framed(self._template.frame(roles), texts)
+            ids = ids[:-1] if ids[-1] == self.lm.tokenizer.eos_token_id else ids
+        else:
+            if "system" in roles and not self._template.takes(roles):  # what it says then goes before the question
+                roles, texts = ("user",), ["\n\n".join(texts)]
+            frame = self._template.frame(roles, pictures=count)
+            if vision is not None:
+                frame = ChatFrame(tuple(vision.in_text(p) if isinstance(p, str) else p for p in frame.pieces))
+            ids = self._asked.framed(frame, texts)
+        return ids if vision is None else vision.place(self.lm.model, ids, question.pictures)
 
     def completion_ids(self, completion: Completion) -> list[int]:
         """The completion's tokens: as sampled if this policy made it; else of its text, with the end-of-sequence token

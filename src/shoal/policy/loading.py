@@ -14,7 +14,15 @@ from typing import Any
 import huggingface_hub
 import torch
 import transformers
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoImageProcessor,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from shoal.config.policy import EMBEDDED
 from shoal.errors import UserError
@@ -24,11 +32,13 @@ from shoal.policy.fetch import resolve
 from shoal.policy.gguf_words import cut_as_the_file_says
 from shoal.policy.named import check_spelling, named
 from shoal.policy.template import chat_template
+from shoal.policy.vision import Vision, attach_vision, vision_of
+from shoal.policy.vision_families import FAMILIES
 
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """A causal language model with what decoding needs."""
+    """A causal language model, or a vision-language model, with what decoding needs."""
 
     name: str
     model: PreTrainedModel
@@ -44,10 +54,17 @@ class LanguageModel:
         """Whether it was trained on a question in a line and its answer in the next, as guppy was."""
         return is_in_lines(self.tokenizer)
 
+    @property
+    def vision(self) -> Vision | None:
+        """What it is shown of pictures; None: it reads text alone."""
+        return vision_of(self.model)
+
     def save(self, folder: Path) -> None:
         """Writes an ordinary Hugging Face model folder."""
         self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
+        if self.vision is not None:
+            self.vision.save(folder)
 
 
 ALIGNMENT = 64
@@ -76,7 +93,10 @@ def load(name: str, device: torch.device) -> LanguageModel:
     try:
         with silence:
             tokenizer: Any = AutoTokenizer.from_pretrained(source, **options)
-            model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, **options)
+            sees = "gguf_file" not in options and AutoConfig.from_pretrained(source, **options).model_type in FAMILIES
+            auto = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+            model: Any = auto.from_pretrained(source, dtype=torch.float32, **options)
+            processor = AutoImageProcessor.from_pretrained(source, backend="pil", **options) if sees else None
     except MemoryError as error:
         raise UserError(f"model '{name}' does not fit into this machine's memory; take a smaller one") from error
     except Exception as error:  # loaders raise whatever their parsers do
@@ -84,6 +104,8 @@ def load(name: str, device: torch.device) -> LanguageModel:
     if "gguf_file" in options:
         cut_as_the_file_says(tokenizer, Path(source) / options["gguf_file"])
         _forget_quantisation(model)
+    if processor is not None:
+        attach_vision(model, tokenizer, processor, name)
     loaded = language_model(name, model, tokenizer)
     _align(model.to(device))
     return loaded
@@ -192,7 +214,8 @@ def _line_ends(tokenizer: Any) -> frozenset[int]:
 
 def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     ids: set[int] = set()
-    for value in (model.generation_config.eos_token_id, model.config.eos_token_id, tokenizer.eos_token_id):
+    text = model.config.get_text_config()
+    for value in (model.generation_config.eos_token_id, text.eos_token_id, tokenizer.eos_token_id):
         ids.update(value if isinstance(value, list) else [value])
     return frozenset(i for i in ids if i is not None)
 

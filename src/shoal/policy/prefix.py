@@ -1,9 +1,9 @@
 """Reading rows of tokens behind a prefix that they share, which is read once.
 
     shared = Reading(keep=True)
-    model.base_model(prefix_ids, use_cache=False, attending=shared)     # within `attention(model)`
+    read(model, prefix_ids, prefix_positions, shared)     # within `attention(model)`
     behind = Reading(shared.layers)
-    model.base_model(rest_ids, position_ids=positions, use_cache=False, attending=behind)
+    read(model, rest_ids, rest_positions, behind)
 
 Shape suffixes: R rows, S tokens of each, L tokens of the prefix, N = L + S, H key-value heads, K queries that share
 one, D size of a head, E of a value.
@@ -18,6 +18,8 @@ import torch
 
 from shoal.policy.attention import Kind, attention
 from shoal.policy.device import Placement
+from shoal.policy.picture_ids import positions
+from shoal.policy.vision import read
 
 KeysValues = tuple[torch.Tensor, torch.Tensor]
 """(R, H, S, D) and (R, H, S, E) of one layer."""
@@ -39,6 +41,8 @@ class Reading:
         self._masks: dict[tuple[int | None, int], torch.Tensor] = {}
         self._keep = keep
         self._kept: dict[int, KeysValues] = {}
+        self.pictures_RS: torch.Tensor | None = None
+        """For models in which the tokens of a picture see each other: its number for each of them, and -1 in texts."""
 
     @property
     def layers(self) -> list[KeysValues]:
@@ -58,7 +62,7 @@ class Reading:
             )
         R, H, K, S, D = query_RHKSD.shape
         slides = kind.window is not None and kind.window < key_RHND.shape[2]
-        if not (self.prefix or self._mask or slides or kind.softcap):
+        if not (self.prefix or self._mask or slides or kind.softcap or self.pictures_RS is not None):
             out_RAS = torch.nn.functional.scaled_dot_product_attention(
                 query_RHKSD.reshape(R, H * K, S, D), key_RHND, value_RHNE,
                 is_causal=True, scale=kind.scale, enable_gqa=K > 1,
@@ -74,6 +78,10 @@ class Reading:
         _R, _H, K, S, _D = query_RHKSD.shape
         if (window, K) not in self._masks:  # in some models K differs by layer
             mask_RSN = self._mask(window) if self._mask else causal(S, N, window, query_RHKSD.device)[None]
+            if self.pictures_RS is not None:
+                number_RS1 = self.pictures_RS[..., None]
+                same_RSS = (number_RS1 == self.pictures_RS[:, None]) & (number_RS1 >= 0)
+                mask_RSN = mask_RSN | torch.nn.functional.pad(same_RSS, (N - S, 0))
             self._masks[window, K] = mask_RSN.repeat(1, K, 1)[:, None]
         return self._masks[window, K]
 
@@ -102,6 +110,8 @@ def causal(S: int, N: int, window: int | None, device: torch.device) -> torch.Te
 def read_prefix(model: Any, ids: Sequence[int], placement: Placement) -> list[KeysValues]:
     """The keys and values of a prefix, with their gradient if it is enabled."""
     reading = Reading(keep=True)
+    ids_1L = torch.tensor([ids], device=placement.device)
+    positions_1L = torch.tensor([positions(ids)[:-1]], device=placement.device)
     with attention(model), placement.autocast():
-        model.base_model(torch.tensor([ids], device=placement.device), use_cache=False, attending=reading)
+        read(model, ids_1L, positions_1L, reading)
     return reading.layers

@@ -81,14 +81,19 @@ class ChatTemplate:
         self._source = source
         self._variables = variables
         self._rendered: dict[str, str | TemplateRefusal] = {}
+        self._in_parts = False
         self._render([_chat(roles, thinking) for roles in STANDARD for thinking in (True, False)])
+        if "image" in source and not self.takes(("user",)):  # that of a vision-language model may ask for parts
+            self._in_parts = True
 
-    def frame(self, roles: tuple[str, ...], thinking: bool = True) -> ChatFrame:
+    def frame(self, roles: tuple[str, ...], thinking: bool = True, pictures: int = 0) -> ChatFrame:
         """A chat of these roles. After the user the assistant's turn begins. Templates that let a model think first are
-        asked not to if not `thinking`; others ignore it.
+        asked not to if not `thinking`; others ignore it. `pictures`: how many stand before the last text of the user.
 
         Raises `TemplateRefusal` for roles that the template does not take or leaves out."""
         chat = _chat(roles, thinking)
+        if self._in_parts or pictures:
+            _divide(chat["messages"], pictures)
         key = json.dumps(chat)
         if key not in self._rendered:
             self._render([chat])
@@ -150,6 +155,14 @@ def _chat(roles: Sequence[str], thinking: bool) -> dict[str, Any]:
     messages = [{"role": role, "content": f"{PAD}{_slot(number)}{PAD}"} for number, role in enumerate(roles)]
     options = {} if thinking else {"enable_thinking": False}
     return {"messages": messages, "add_generation_prompt": roles[-1] == "user", **options}
+
+
+def _divide(messages: list[dict[str, Any]], pictures: int) -> None:
+    """Makes each message a list of parts, as templates of vision-language models take them."""
+    shown = max((number for number, message in enumerate(messages) if message["role"] == "user"), default=-1)
+    for number, message in enumerate(messages):
+        before = [{"type": "image"}] * (pictures if number == shown else 0)
+        message["content"] = [*before, {"type": "text", "text": message["content"]}]
 
 
 def _slot(number: int) -> str:

@@ -63,6 +63,8 @@ class VLLMPolicy(LanguagePolicy):
         devices than `cuda` and `cpu`."""
         self._vllm = _import_vllm(placement)
         super().__init__(model, sampling, placement)
+        if self.lm.vision is not None:
+            raise UserError("--engine vllm reads no pictures here: use --engine transformers")
         if hasattr(self.lm.model, "peft_config"):
             raise UserError("--engine vllm does not decode with LoRA adapters: use --engine transformers or --lora-r 0")
         self._on_cpu = placement.device.type == "cpu"

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import huggingface_hub
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 from shoal.config.policy import default_learning_rate, is_endpoint
 from shoal.config.settings import Config
@@ -31,8 +31,10 @@ from shoal.policy.free_memory import free_ram
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import LanguageModel, display_name, load, load_base, source_of
 from shoal.policy.lora import add_adapters, restore_adapters
+from shoal.policy.vision_families import FAMILIES
 from shoal.protocols import Policy
 from shoal.rollout import seed_of
+from shoal.runs.check_pictures import check_pictures
 from shoal.runs.check_room import check_room
 from shoal.runs.cores import usable_cores
 from shoal.sandbox.verifier import Verifier
@@ -103,7 +105,9 @@ def parameters(model: str) -> float:
             size: int = (Path(source) / options["gguf_file"]).stat().st_size
             return 2.0 * size
         with torch.device("meta"):
-            found: Any = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source, **options))
+            of = AutoConfig.from_pretrained(source, **options)
+            auto = AutoModelForImageTextToText if of.model_type in FAMILIES else AutoModelForCausalLM
+            found: Any = auto.from_config(of)
     except Exception:  # loading the model reports what is wrong with it
         return math.inf
     return float(sum(weight.numel() for weight in found.parameters()))
@@ -173,7 +177,9 @@ def make_policies(
             if sharded:  # a sharded model cannot be copied
                 del models[source]
         policies.append(language_policy(config, loaded, placement, ranks))
-    check_room(config, [policy for policy in policies if isinstance(policy, LanguagePolicy)])
+    language = [policy for policy in policies if isinstance(policy, LanguagePolicy)]
+    check_pictures(config, language)
+    check_room(config, language)
     return policies
 
 
@@ -231,6 +237,8 @@ def language_policy(
         if config.learner.optim != "adamw":
             raise UserError(f"--optim {config.learner.optim} does not support sharded weights: use adamw with fsdp")
         model = load(model, torch.device("cpu")) if isinstance(model, str) else model
+        if model.vision is not None:
+            raise UserError(f"--learner.fsdp shards models of text alone, and '{model.name}' reads pictures")
         check_architecture(model.model, model.name)
         from shoal.parallel.sharding import Sharded  # not every torch has it
 

@@ -72,11 +72,12 @@ def transcript_rows(
         {
             "node": node,
             "task": task,
-            "question": asked.question.text,
+            "question": asked.question.told,
             "completion": asked.answers[0].text,
             "finish_reason": asked.answers[0].finish_reason.value,
             "reward": asked.rewards[0],
             "answer": right(asked.question.id),
+            "identity": f"{asked.question.id.version} {asked.question.id.seed} {asked.question.id.index}",
         }
         for task, asked in found
         if asked.answers

@@ -22,6 +22,7 @@ from shoal.tasks.environments.lookup import Lookup
 from shoal.tasks.environments.task import EnvironmentTask
 from shoal.tasks.environments.tools import Tools
 from shoal.tasks.larger import Larger
+from shoal.tasks.pictures.questions import PICTURE_TASKS
 from shoal.tasks.task import Task
 from shoal.tasks.verifiers.task import PREFIX, taskset_task
 
@@ -43,6 +44,7 @@ OWN: Final[dict[str, Callable[..., Task]]] = {
     "programs": Programs,
     "drawings": _drawings,
     DATA: data_task,
+    **PICTURE_TASKS,
     **{name: functools.partial(_environment, make) for name, make in ENVIRONMENTS.items()},
 }
 """Tasks of shoal's own, by their names. No task of reasoning-gym is called so."""

@@ -18,7 +18,7 @@ from random import Random
 
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
-from shoal.rollout import Message, Question, QuestionId, canonical, hash_of, seed_of
+from shoal.rollout import Message, Question, QuestionId, hash_of, seed_of
 from shoal.tasks.environments.task import EnvironmentTask
 from shoal.tasks.examples import worked_examples
 from shoal.tasks.ladders import create_levels
@@ -26,7 +26,7 @@ from shoal.tasks.suites import specs_of
 from shoal.tasks.task import MAX_INDEX, Answered, Bounded, Split, Task, Verifiable
 
 HELD_OUT = 0.2
-"""The share of all questions, by a hash of their text, that is never trained on. All nodes hold out the same ones."""
+"""The share of all questions, by a hash of their content, that is never trained on. All nodes hold out the same."""
 
 
 class UnknownQuestion(ValueError):  # noqa: N818 (it is a fact about a question, not a fault)
@@ -90,8 +90,8 @@ class Tasks:
         return [self._draw(slot, key, weights or self.weights) for slot in range(n)]
 
     def held_out(self, per_task: int, seed: int) -> dict[str, list[Question]]:
-        """`per_task` held-out questions of each task (by label) with different texts; fewer if the task has fewer.
-        None of a task that cannot be verified. Conversations differ by more than their first words."""
+        """`per_task` held-out questions of each task (by label) that differ; fewer if the task has fewer. None of a
+        task that cannot be verified. Conversations differ by more than their first words."""
         found: dict[str, list[Question]] = {}
         for label, source in self._labelled.items():
             texts: dict[str, Question] = {}
@@ -105,7 +105,7 @@ class Tasks:
                 group = seed_of("held out", seed, source.task.name, number // MAX_INDEX)
                 question = self._question(source, group, number % MAX_INDEX)
                 if self.is_held_out(question):
-                    texts.setdefault(canonical(question.text) if question.turns == 1 else str(question.id), question)
+                    texts.setdefault(question.content if question.turns == 1 else str(question.id), question)
             found[label] = list(texts.values())
         return found
 
@@ -123,7 +123,7 @@ class Tasks:
     def longest(self) -> dict[str, list[Question]]:
         """The longest questions of each task that knows them, by its label. Their ids are of none."""
         return {
-            label: [self._asked(source, question.id, question.prompt) for question in source.task.longest()]
+            label: [self._asked(source, question.id, question) for question in source.task.longest()]
             for label, source in self._labelled.items()
             if isinstance(source.task, Bounded)
         }
@@ -164,8 +164,8 @@ class Tasks:
                 raise UserError(f"task {label!r} answers back, which {who} cannot do yet: take other tasks")
 
     def is_held_out(self, question: Question) -> bool:
-        """Whether the question is kept for evaluation. Its text alone decides, so that all nodes and tasks agree: what
-        one data set's own split holds out, all tasks do. That set has no other held-out questions. Where an environment
+        """Whether the question is kept for evaluation. Its content alone decides, so that all nodes and tasks agree:
+        what one data set's own split holds out, all tasks do. That set has no other held-out questions. Where an environment
         always begins with the same words, its seed and index decide."""
         if any(split.holds_out(question.text) for split in self._splits.values()):
             return True
@@ -207,22 +207,23 @@ class Tasks:
         return self._cached(QuestionId(source.task.name, source.task.version, source.config, seed, index))
 
     def _told(self, question: Question) -> str:
-        """What tells a question from others: its text, if that differs."""
-        identity, text = question.id, canonical(question.text)
+        """What tells a question from others: its content, if that differs."""
+        identity, text = question.id, question.content
         alike = (identity.task, identity.version) in self._alike
         return f"{text} {identity.seed} {identity.index}" if alike else text
 
     def _make(self, identity: QuestionId) -> Question:
         source = self._source(identity)
         made = source.task.question(identity.seed, identity.index)
-        return self._asked(source, identity, made.prompt, made.turns)
+        return self._asked(source, identity, made)
 
-    def _asked(self, source: _Source, identity: QuestionId, prompt: tuple[Message, ...], turns: int = 1) -> Question:
+    def _asked(self, source: _Source, identity: QuestionId, made: Question) -> Question:
         """A task's question as the settings ask it."""
+        prompt = made.prompt
         if source.spec.system_prompt:  # in place of the question's own
             own = (message for message in prompt if message.role != "system")
             prompt = (Message("system", source.spec.system_prompt), *own)
-        return Question(identity, prompt, source.examples, turns)
+        return Question(identity, prompt, source.examples, made.pictures, made.turns)
 
 
 def labels(names: list[str]) -> list[str]:

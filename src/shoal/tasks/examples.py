@@ -22,7 +22,7 @@ TRIES = 100
 def worked_examples(task: Task, spec: TaskSpec, is_held_out: Callable[[Question], bool]) -> tuple[Message, ...]:
     """`spec.examples` questions with their right answers; as far as possible, answers that differ. None is held out.
 
-    Raises `UserError` if the task does not say its right answers, or has too few questions.
+    Raises `UserError` if the task does not say its right answers, has too few questions, or shows pictures.
     """
     if not spec.examples:
         return ()
@@ -52,6 +52,8 @@ def _solved(task: Answered, is_held_out: Callable[[Question], bool]) -> Iterator
     for index in range(TRIES):
         question = task.question(seed, index)
         answer = task.answer(question.id)
+        if question.pictures:
+            raise UserError(f"task {task.name!r} gives no examples: its questions show pictures")
         key = canonical(question.text)
         if answer and key not in texts and not is_held_out(question):
             texts.add(key)

@@ -3,7 +3,8 @@
 `paper`: the nine tasks of arXiv 2509.08721. `pond`: eight easy ones that a model of a million parameters can learn.
 `tide`: seven other easy ones, on which hyper-parameters are chosen, so that results on `pond` are not. `tagged`: those
 of `pond` with the answer between tags, which leaves room for other text. `reef`: seven for pretrained models of 100 to
-500 million parameters, with three worked examples. `games`: a game in which an environment answers back.
+500 million parameters, with three worked examples. `games`: a game in which an environment answers back. `pictures`:
+five about small pictures.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import tomllib
 from collections.abc import Collection
 from importlib.resources import files
 
-from shoal.config.tasks import TasksConfig, TaskSpec
+from shoal.config.tasks import PICTURES, TasksConfig, TaskSpec
 from shoal.errors import UserError, nearest
+from shoal.tasks.pictures.questions import PICTURE_TASKS
 
 # A copy of `reasoning_gym.utils.SYSTEM_PROMPTS["default"]`, whose import takes a second. A test compares them.
 SYSTEM_PROMPT = """Given a problem, your task is to answer the question by thinking step-by-step in a clear and specific manner.
@@ -36,6 +38,7 @@ SUITES: dict[str, list[TaskSpec]] = {
     "tagged": _specs("pond", answer="tag"),
     "reef": _specs("reef", examples=3),
     "games": _specs("games"),
+    PICTURES: [TaskSpec(name=name) for name in PICTURE_TASKS],
     "paper": _specs("paper", answer="tag", system_prompt=SYSTEM_PROMPT),
 }
 

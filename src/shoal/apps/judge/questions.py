@@ -35,6 +35,8 @@ class Questions:
         for label, found in tasks.held_out(1, self._number("trial") >> 1).items():
             if not found:
                 raise UserError(f"task {label!r} has no held-out question within reach: too few differ")
+            if found[0].pictures:
+                raise UserError(f"task {label!r} shows pictures, and a judge asks by text alone: leave it out")
 
     def draw(self, key: bytes, number: int) -> tuple[str, Question]:
         """The task's label and question `number` of the node with `key`: always the same ones."""

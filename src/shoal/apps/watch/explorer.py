@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from shoal.apps.watch.drawn import drawing_in, with_drawings
+from shoal.apps.watch.pictures import shown_again
 from shoal.apps.watch.source import NAME, PIECE, SHOWN, WHOLE, Data, MissingError, RolloutQuery, RowQuery, TextQuery
 from shoal.apps.watch.tables import Row, Tables, parquet
 from shoal.runs.tables import LEARNED, ROLLOUTS
@@ -116,6 +117,7 @@ class Explorer:
         )
         for each in completions:
             each["conversation"] = turns_of(each["conversation"])
+        head["pictures"] = shown_again(head["task"], head["version"], head["seed"], head["index"])
         head |= {"seed": str(head["seed"]), "index": str(head["index"])}  # a page's numbers have 53 bits
         head |= {"completions": with_drawings(completions), "drawing": drawing_in(head["answer"])}
         return head | {"part": query.part, "row": query.row, "learned": self._learned(key)}

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from shoal.apps.watch.drawn import with_drawings
+from shoal.apps.watch.pictures import identified
 from shoal.apps.watch.source import NAME, SHOWN, WHOLE, Data, StoryQuery
 from shoal.apps.watch.tables import Row, Tables, parquet
 from shoal.runs.tables import LEARNED, ROLLOUTS, TRANSCRIPTS
@@ -49,6 +50,7 @@ class Story:
             f"SELECT key, coalesce(any_value(left(task, {NAME})), '') AS task, "
             f"coalesce(any_value(left(question, {WHOLE})), '') AS question, "
             f"any_value(left({self._tables.column(TRANSCRIPTS, 'answer')}, {SHOWN})) AS answer, "
+            f"any_value(left({self._tables.column(TRANSCRIPTS, 'identity')}, {NAME})) AS identity, "
             f"min(round) FILTER (WHERE reward >= {RIGHT}) AS first_right "
             f"FROM {own} GROUP BY key ORDER BY 2, 3, 1 LIMIT {QUESTIONS}",
             values,
@@ -58,6 +60,7 @@ class Story:
         shown = _evenly(every, EVALUATIONS)
         for question in questions:
             question["marks"] = [None] * len(shown)
+            question["pictures"] = identified(_task_of(question["task"]), question.pop("identity"))
         by_key = {question["key"]: question for question in questions}
         marks = f"SELECT key, round, any_value(reward) AS reward FROM {own} WHERE round IN {_list(shown)} GROUP BY ALL"
         for row in self._tables.rows(marks, values):

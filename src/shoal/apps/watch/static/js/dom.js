@@ -83,6 +83,11 @@ export function nothing(text, command = "") {
   return h("p", { class: "empty" }, text, command && [" ", h("code", {}, escaped(command))]);
 }
 
+/** The pictures of a question, by their addresses; the server draws them. */
+export function pictures(addresses) {
+  return (addresses ?? []).filter((each) => each.startsWith("data:image/png;base64,")).map((each) => h("img", { class: "shown", src: each, alt: "picture of the question" }));
+}
+
 /** A reward, green if it is full and red if it is nothing. */
 export function badge(reward) {
   return h("span", { class: "badge" + (reward >= 1 ? " good" : reward <= 0 ? " bad" : "") }, fixed(reward));

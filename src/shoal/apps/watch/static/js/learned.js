@@ -3,7 +3,7 @@
 import { answerOf, verdict } from "./answer.js";
 import { Chart } from "./charts.js";
 import { askSpread, drawCurves } from "./curves.js";
-import { card, cut, escaped, fill, fixed, h, listing, name, nothing, percent, reselect, whole } from "./dom.js";
+import { card, cut, escaped, fill, fixed, h, listing, name, nothing, percent, pictures, reselect, whole } from "./dom.js";
 import { ask } from "./net.js";
 
 /** What a chart of held-out pass@1 shows. */
@@ -85,7 +85,7 @@ export class Learned {
     const hidden = items.filter(({ near }) => !near).length;
     const common = chosen.common !== null && chosen.common > 0.25 && `The same answer is right for ${percent(chosen.common, 0)} of this task's questions: saying it always gets as much.`;
     return [
-      h("p", { class: "ask" }, escaped(chosen.question.trim())),
+      pictures(chosen.pictures), h("p", { class: "ask" }, escaped(chosen.question.trim())),
       h("p", { class: "note" }, chosen.answer === null || chosen.answer === undefined ? null : ["Right answer: ", h("b", {}, cut(chosen.answer, 200)), ". "], common),
       h("ol", { class: "course" }, hidden > 1 ? this.shortened(items) : items.map(({ item }) => item)),
       chosen.first_right === null && h("p", { class: "note" }, `Not right yet, in ${whole(evaluations)} evaluations.`),

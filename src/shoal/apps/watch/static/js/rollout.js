@@ -1,7 +1,7 @@
 // One rollout whole, in a dialog: its question, its completions side by side, who trained on it.
 
 import { answerOf, picture, verdict } from "./answer.js";
-import { cut, fill, fixed, h, escaped, listing, name, whole } from "./dom.js";
+import { cut, fill, fixed, h, escaped, listing, name, pictures, whole } from "./dom.js";
 import { ask, Refused } from "./net.js";
 
 export class Rollout {
@@ -41,7 +41,7 @@ export class Rollout {
       h("header", {}, h("h3", {}, `${at + 1} of ${found.completions.length}`), verdict(each.reward), h("span", { class: "badge" }, each.finish_reason === "stop" ? "complete" : "cut short")),
       this.text(each, "completion", each.completion, each.length, answerOf(each))));
     return [
-      h("h2", {}, "Question"), this.text(found, "question", found.question, found.question_length, h("pre", { class: "text" }, escaped(found.question) || "(empty)")),
+      h("h2", {}, "Question"), pictures(found.pictures), this.text(found, "question", found.question, found.question_length, h("pre", { class: "text" }, escaped(found.question) || "(empty)")),
       found.answer === null ? null : h("p", {}, "Right answer: ", h("b", { class: "said" }, cut(found.answer, 1000)), found.drawing && h("span", { class: "drawn" }, picture(found.drawing, "the right answer, drawn"))),
       h("h2", { class: "block" }, "Completions"), h("div", { class: "side" }, answers),
       h("h2", { class: "block" }, "Trained on by"),
