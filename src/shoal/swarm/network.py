@@ -34,8 +34,10 @@ from shoal.rollout import Rollout, Scored
 from shoal.swarm.admission import Admission
 from shoal.swarm.intake import Intake
 from shoal.swarm.key_expressions import Keys, shard_of
+from shoal.swarm.listener import NoticeReader
 from shoal.swarm.meter import Meter
 from shoal.swarm.neighbours import Neighbours
+from shoal.swarm.notices import Notice
 from shoal.swarm.offers import OfferedRollouts
 from shoal.swarm.queries import direct
 from shoal.swarm.queues import Newest
@@ -69,9 +71,11 @@ class NetworkLink:
         secret: Secret = OPEN,
         max_bytes: int = 262_144,
         neighbours: Neighbours | None = None,
+        on_notice: Callable[[Notice], None] | None = None,
     ) -> None:
         """`seal` makes the signed bytes of an own rollout, on a thread of the link. `secret`: of a private swarm.
-        Messages of more than `max_bytes` are dropped unread."""
+        Messages of more than `max_bytes` are dropped unread. `on_notice`: hears the notices of all nodes, on a thread
+        of the link."""
         self.keys = Keys(swarm, secret)
         self.identity = identity
         self.faults = 0
@@ -90,6 +94,7 @@ class NetworkLink:
             is_own=self._offered.has_signed,
             neighbours=neighbours,
         )
+        self._notices = NoticeReader(self.keys, on_notice) if on_notice else None
         self._sent = Meter()
         self._trouble = ""
         self._alone_since: float | None = time.time()
@@ -181,6 +186,8 @@ class NetworkLink:
             thread.join(CLOSE_TIMEOUT)
         if self._session is not None:
             self._session.close()
+        if self._notices:
+            self._notices.close()
         self._intake.close()
 
     def _keep(self) -> None:
@@ -214,6 +221,8 @@ class NetworkLink:
         )
         own = self.keys.offers(self.identity.id)
         self._queryable = session.declare_queryable(own, direct(lambda query: self._questions.put([query])))
+        if self._notices:
+            self._subscriber = self._notices.subscribe(session)
         self._ready.set()
 
     def _update_alone(self, links: int) -> None:

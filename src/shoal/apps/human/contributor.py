@@ -35,7 +35,7 @@ from shoal.rewards.rankings import Rankings
 from shoal.rollout import Completion, Question, Rollout, Scored
 from shoal.sandbox.verifier import Verifier
 from shoal.swarm.differing import Differing
-from shoal.swarm.membership import Membership, check_network, transport_options
+from shoal.swarm.membership import Membership, check_network
 from shoal.swarm.wire import Kind
 from shoal.tasks import Tasks
 from shoal.tasks.draw import slot_seed
@@ -85,14 +85,14 @@ class Contributor:
         self._lock = threading.RLock()
         self._heard: dict[str, deque[float]] = {label: deque(maxlen=HEARD) for label in self._made}
         self._verifier = Verifier(config.tasks)
+        self.learners = Learners(self.identity.name)
         try:
-            self.member = Membership(config, self.identity, kind=kind, model=model)
+            self.member = Membership(config, self.identity, kind=kind, model=model, on_notice=self.learners.hear)
         except BaseException:
             self.journal.close()
             raise
         self.member.admission.differing = Differing(self.tasks.identities)
         self.link = self.member.link
-        self.learners = Learners(transport_options(config), self.swarm, self.member.secret, self.identity.name)
         again = self.journal.answered(limit=OPEN_QUESTIONS, since=time.time() - AGAIN)
         self.link.share([self._rollout(entry) for entry in reversed(again)])
         self._closed = threading.Event()
@@ -173,7 +173,6 @@ class Contributor:
         for thread in self._threads:
             thread.join()  # `_warm` would start the verifier's process again
         self.member.close()
-        self.learners.close()
         self._verifier.close()
         self.journal.close()
 
