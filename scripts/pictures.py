@@ -3,7 +3,7 @@
     python scripts/pictures.py              # some two minutes; writes docs/pictures/watch-*.png
     python scripts/pictures.py --run DIR    # of a run that is there
 
-Needs playwright and chromium. The pictures of a judge and of a live swarm are made by hand: they need strangers.
+Needs playwright and chromium. `live_pictures.py` makes those of a judge, a live swarm and a person.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main() -> None:
         run = args.run or _made(Path(temporary) / "reef")
         flags = ["--no-sandbox"] if os.geteuid() == 0 else []
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=flags)
-        with _served(run) as address:
+        with served(make_app(Sources(folders=[run]), Access())) as address:
             for name, (place, screen) in SHOWN.items():
                 _take(browser, f"{address}#{place}", screen, name)
         browser.close()
@@ -69,11 +69,12 @@ def _made(run: Path) -> Path:
 
 
 @contextmanager
-def _served(run: Path) -> Iterator[str]:
+def served(app: Any) -> Iterator[str]:
+    """The address of a page that is served meanwhile."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         bound.listen()
-        server = uvicorn.Server(uvicorn.Config(make_app(Sources(folders=[run]), Access()), log_level="error"))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{bound.getsockname()[1]}/"
@@ -91,9 +92,14 @@ def _take(browser: Browser, address: str, screen: dict[str, Any], name: str) -> 
         page.locator(".rollouts > li button").first.click()
         page.wait_for_selector("dialog .answer")
     page.wait_for_timeout(2000)  # the other charts
-    shown = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-    shown.quantize(128).save(PICTURES / f"watch-{name}.png", optimize=True)
+    write(page.screenshot(), f"watch-{name}")
     page.close()
+
+
+def write(screenshot: bytes, name: str) -> None:
+    """Into the documentation, with few colours."""
+    shown = Image.open(io.BytesIO(screenshot)).convert("RGB")
+    shown.quantize(128).save(PICTURES / f"{name}.png", optimize=True)
 
 
 if __name__ == "__main__":

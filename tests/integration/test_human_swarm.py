@@ -27,13 +27,15 @@ TRIES = 12
 
 @pytest.fixture(scope="module")
 def swarm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, Page]]:
-    """A node that learns, and somebody's page, each seeing the other."""
+    """A node that learns, and somebody's page, each seeing the other. A completion may say more than its answer, the
+    last line, so that people may rank completions."""
     folder = tmp_path_factory.mktemp("swarm")
     where = address()
-    config = Config.model_validate({"swarm": {"nodes": 1}, "network": {"swarm": SWARM, "connect": [where]}})
+    settings = {"tasks": {"answer": "last_line"}, "swarm": {"nodes": 1}}
+    config = Config.model_validate({**settings, "network": {"swarm": SWARM, "connect": [where]}})
     with (
         relay(where),
-        Node(folder / "node", where) as node,
+        Node(folder / "node", where, "--answer", "last_line") as node,
         closing(Contributor(config, folder / "me")) as one,
         closing(Page(one)) as page,
     ):

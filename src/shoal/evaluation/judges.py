@@ -30,6 +30,8 @@ LONGEST = 600.0
 """Seconds for which a judge that fails is left alone at most."""
 HEALTHY = {"open", "rate", "round", "crowded", "busy", "newcomers", "address", "full"}
 """Refusals of a judge that works."""
+PACE = "rate"
+"""The refusal of a judge that gives one question in so many seconds, as it should: nobody is told."""
 BY_SELF = "self"
 
 
@@ -43,7 +45,7 @@ class JudgeConnection:
     rest_until: float = 0.0
     failures: int = 0
     why: str = ""
-    """Why it is left alone."""
+    """Why it is left alone; empty where it only keeps its pace."""
 
     @property
     def name(self) -> str:
@@ -103,7 +105,7 @@ class Judges:
             if one.busy:
                 notes[one.name] = "it has not replied yet"
             elif now < one.rest_until:
-                notes[one.name] = one.why
+                notes |= {one.name: one.why} if one.why else {}
             else:
                 found.append(one)
         return found
@@ -151,7 +153,7 @@ class Judges:
             thread.join(max(0.0, end - time.monotonic()))
         with lock:
             late = f"no reply in {self.patience:g} s"
-            notes |= {one.name: failed.get(one, late) for one in calls if one not in found}
+            notes |= {one.name: why for one in calls if one not in found and (why := failed.get(one, late))}
             return dict(found)
 
     def _rest(self, one: JudgeConnection, error: JudgeUnavailable) -> None:
@@ -162,4 +164,7 @@ class Judges:
             one.failures += 1
             pause = min(LONGEST, self.patience * 2.0 ** min(one.failures, 10))
         one.rest_until = self._clock() + pause
+        if error.reason == PACE:
+            one.why = ""
+            return
         one.why = f"{error}; asked again in {pause:.0f} s" if pause else str(error)  # the same until then: said once

@@ -292,6 +292,19 @@ def test_judges_goes_on_without_judges(fake: FakeJudge) -> None:
     assert Judges([], Identity.generate()).ask(Parrot("2"), 1, 0) == {}
 
 
+def test_the_pace_of_a_judge_is_no_trouble(fake: FakeJudge) -> None:
+    now = [0.0]
+    judges = Judges([fake.url], Identity.generate(), patience=10.0, clock=lambda: now[0])
+    assert judges.ask(Parrot("2"), 1, 0)["judge/pass@1"] == 1.0
+    fake.reply = lambda path, body: Refusal("rate", "one question in 5 s", 1.0, 3.5) if path == "/ask" else None
+    for round in (2, 3):  # refused, then left alone
+        assert judges.ask(Parrot("2"), round, 0)["judge/pass@1"] is None
+        assert judges.trouble == ""
+    fake.reply, now[0] = (lambda path, body: None), 4.0
+    assert judges.ask(Parrot("2"), 4, 0)["judge/pass@1"] == 1.0
+    assert [ask.round for ask in fake.asks] == [1, 4]
+
+
 @pytest.mark.slow
 def test_judges_does_not_wait_for_a_judge_that_hangs(fake: FakeJudge) -> None:
     done = threading.Event()

@@ -37,8 +37,9 @@ from shoal.sandbox.verifier import Verifier
 from shoal.swarm.differing import Differing
 from shoal.swarm.membership import Membership, check_network
 from shoal.swarm.wire import Kind
-from shoal.tasks import Tasks
+from shoal.tasks import Answered, Tasks
 from shoal.tasks.draw import slot_seed
+from shoal.tasks.task import Verifiable
 
 logger = logging.getLogger(__name__)
 OPEN_QUESTIONS: Final = 64
@@ -81,6 +82,8 @@ class Contributor:
         self.journal = Journal(folder / f"{self.swarm}.sqlite")
         self.rankings = Rankings(folder / f"{self.swarm}-rankings.sqlite")
         self.gallery = Gallery()
+        self.ranked = frozenset(label for label in self._made if self._can_be_ranked(label))
+        """The tasks whose answers may be ranked."""
         self._random = Random(seed)
         self._lock = threading.RLock()
         self._heard: dict[str, deque[float]] = {label: deque(maxlen=HEARD) for label in self._made}
@@ -137,6 +140,12 @@ class Contributor:
         self.link.share([self._rollout(entry)])
         return entry
 
+    def right_answer(self, entry: Entry) -> str | None:
+        """A right answer to a question that is answered, where its task knows one. Never before: nodes would learn from
+        a copy."""
+        task = self._made.get(entry.task)
+        return task.answer(entry.question.id) if entry.state == "answered" and isinstance(task, Answered) else None
+
     def figures(self) -> list[Figures]:
         """What is known of each task: own success, and others'."""
         with self._lock:
@@ -175,6 +184,13 @@ class Contributor:
         self.member.close()
         self._verifier.close()
         self.journal.close()
+
+    def _can_be_ranked(self, label: str) -> bool:
+        """Whether the order of answers means something. Where the whole completion is the answer, it is right or wrong,
+        and no order of wrong ones says more. Elsewhere a person can see how well it is argued."""
+        task = self._made[label]
+        is_verified = task.has_answers if isinstance(task, Verifiable) else True
+        return not is_verified or self.specs[label].answer != "whole"
 
     def _draw(self, label: str) -> Entry:
         """A new question of the task, which every node can derive from this key, the round and slot 0."""
@@ -237,7 +253,7 @@ class Contributor:
 
     def _take(self, received: Sequence[Scored]) -> None:
         with self._lock:
-            self.gallery.add(received)
+            self.gallery.add(one for one in received if self.tasks.label_of(one.question.id) in self.ranked)
             for scored in received:
                 label = self.tasks.label_of(scored.question.id)
                 if label is not None:

@@ -39,6 +39,8 @@ from shoal.apps.serving.pages import OWN_ERROR, json_response, page_routes
 LONGEST_WAIT: Final = 30.0
 WAITS: Final = 32
 """Requests that may wait for lessons at a time; others get an answer at once."""
+LONGEST_RIGHT: Final = 2000
+"""Characters of a right answer that are shown."""
 BODY_SECONDS: Final = 20.0
 """For a post to arrive, from a phone too."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -98,7 +100,7 @@ def make_app(one: Contributor, access: Access) -> PostGuard:
         return {"questions": [_question(one, entry) for entry in one.ask(given.want, given.n, given.fresh)]}
 
     def answer(given: Answers) -> dict[str, Any]:
-        return _entry(one.answer(given.round, given.slot, given.answers))
+        return _entry(one, one.answer(given.round, given.slot, given.answers))
 
     def skip(given: Place) -> dict[str, Any]:
         one.skip(given.round, given.slot)
@@ -128,7 +130,7 @@ def make_app(one: Contributor, access: Access) -> PostGuard:
         before = _number(request, "before", 2**62)
         entries = one.journal.answered(min(200, max(1, _number(request, "limit", 50))), before)
         lessons = one.journal.lessons_of(entries)
-        return {"entries": [_entry(entry, lessons[entry.round, entry.slot]) for entry in entries]}
+        return {"entries": [_entry(one, entry, lessons[entry.round, entry.slot]) for entry in entries]}
 
     async def lessons(request: Request) -> Response:
         nonlocal waiting
@@ -224,6 +226,7 @@ def _state(one: Contributor) -> dict[str, Any]:
             {"label": each.label, "answered": each.answered, "success": each.success, "others": each.others}
             for each in one.figures()
         ],
+        "ranks": bool(one.ranked),
         "totals": one.journal.totals(),
         "most": min(8, one.config.policy.num_generations),
         "longest": one.member.admission.limits.max_characters,
@@ -243,6 +246,7 @@ def _question(one: Contributor, entry: Entry) -> dict[str, Any]:
     }
 
 
-def _entry(entry: Entry, lessons: Sequence[Learned] = ()) -> dict[str, Any]:
+def _entry(one: Contributor, entry: Entry, lessons: Sequence[Learned] = ()) -> dict[str, Any]:
+    right = one.right_answer(entry)
     answered = {"answers": entry.answers, "rewards": entry.rewards, "answered": entry.answered}
-    return {**_asked(entry), **answered, "lessons": lessons}
+    return {**_asked(entry), **answered, "right": right and shown(right[:LONGEST_RIGHT]), "lessons": lessons}

@@ -25,11 +25,11 @@ HELP = """Asks nodes held-out questions after their rounds, one answer each, and
 party. Or reports on a judge's records (--report).
 
   shoal judge --suite pond --data judge               anybody can ask it on port 7460
-  shoal judge --report judge                          the leaderboard
+  shoal judge --report judge                          the leaderboard: the last 100 rounds of each node
   shoal judge --report judge --what rows --format csv > rows.csv
   shoal judge --report judge --report other           whether two judges agree
 
-Nodes name it by --judges http://HOST:7460#KEY. The folder holds its key, its secret and its records: keep the key and
+Nodes ask it with --judges http://HOST:7460#KEY. The folder holds its key, its secret and its records: keep the key and
 the secret private, and back all three up together. It speaks plain HTTP; statements are signed, and for privacy put a
 proxy before it (docs/guides/judge.md)."""
 LISTEN = "0.0.0.0:7460"
@@ -69,7 +69,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     report.add_argument("--what", choices=WHAT, default="leaderboard", help="what to report (default leaderboard)")
     report.add_argument("--format", choices=("table", "csv", "json"), default="table", help="json is one row a line")
     report.add_argument(
-        "--window", type=int, default=25, metavar="ROUNDS", help="rounds to a point of a curve (default 25)"
+        "--window",
+        type=int,
+        metavar="ROUNDS",
+        help="rounds to a point of a curve (default 25), or the last rounds of each node that the leaderboard counts "
+        "(default 100)",
     )
 
 
@@ -89,22 +93,30 @@ def _report(args: argparse.Namespace) -> int:
     from shoal.apps.judge.records import FILE
 
     paths = [folder / FILE for folder in args.report]
-    if len(paths) > 2 or args.window < 1:
+    if len(paths) > 2 or (args.window is not None and args.window < 1):
         raise UserError("--report takes one folder, or two to compare; --window is at least 1")
     found: Iterable[reports.Report]
     if len(paths) == 2:
         found = reports.compare(*paths)
     elif args.what == "rows":
         found = reports.rows(paths[0])
+    elif args.what == "leaderboard":
+        found = reports.leaderboard_of(paths[0], rounds=args.window or reports.ROUNDS)
     else:
-        found = reports.leaderboard_of(paths[0]) if args.what == "leaderboard" else reports.curve(paths[0], args.window)
+        found = reports.curve(paths[0], args.window or reports.WINDOW)
     if args.format != "table":
         reports.write(found, args.format, sys.stdout)
         return 0
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 160
-    console.print(_table(list(found)))
+    table = _table(list(found))
+    if args.what == "leaderboard" and len(paths) == 1 and isinstance(table, Table):
+        table.caption = (
+            f"Each node's last {args.window or reports.ROUNDS} rounds, by the lower end of the 95 % interval (Wilson)."
+        )
+        table.caption_justify = "left"
+    console.print(table)
     return 0
 
 

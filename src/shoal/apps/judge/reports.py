@@ -4,8 +4,9 @@ pass@1 is the share of right answers among the questions: lapsed ones are wrong,
 Wilson's, for one node, whose questions are independent draws. They say nothing about swarms, whose nodes learn from
 each other.
 
-The leaderboard is ordered by the lower end of the interval: whoever makes many keys and shows the luckiest stands below
-a node that has answered more questions equally well.
+The leaderboard counts each node's last 100 rounds, so that it shows what the node can do now and not what it once could
+not. It is ordered by the lower end of the interval: whoever makes many keys and shows the luckiest stands below a node
+that has answered more questions equally well.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ from shoal.evaluation.pass_at_k import wilson
 from shoal.identity.keys import name_of
 
 Report = dict[str, Any]
+ROUNDS: Final = 100
+"""Of each node, the last, that the leaderboard counts."""
+WINDOW: Final = 25
+"""Rounds to a point of a curve."""
 RIGHT: Final = "sum(o.outcome = 'scored' AND o.score >= 1)"
 FROM: Final = "FROM asks a JOIN nodes n ON n.id = a.node JOIN outcomes o ON o.ask = a.id"
 NODE: Final = "name_of(key) AS node, lower(hex(key)) AS key"
@@ -36,10 +41,12 @@ SELECT {NODE}, a.model, a.in_swarm, a.round, a.number, a.label AS task, o.score,
 {FROM} ORDER BY a.id
 """
 BOARD: Final = f"""
-WITH counted AS (
+WITH latest AS (SELECT node, model, max(round) AS round FROM asks GROUP BY node, model), counted AS (
   SELECT n.key, a.model, iif(min(a.in_swarm) = max(a.in_swarm), min(a.in_swarm), NULL) AS in_swarm, {RIGHT} AS good,
     sum(o.outcome != 'void') AS questions, sum(o.outcome = 'lapsed') AS lapsed, sum(o.outcome = 'void') AS void,
-    max(a.round) AS round, max(a.asked) AS time {FROM} GROUP BY n.key, a.model)
+    max(a.round) AS round, max(a.asked) AS time
+  FROM latest JOIN asks a ON a.node = latest.node AND a.model = latest.model AND a.round > latest.round - $rounds
+    JOIN nodes n ON n.id = a.node JOIN outcomes o ON o.ask = a.id GROUP BY n.key, a.model)
 SELECT row_number() OVER (ORDER BY low(good, questions) DESC, counted.key, model) AS rank, {NODE}, model, in_swarm,
   {SCORE}, lapsed, void, round, time FROM counted ORDER BY rank LIMIT $most
 """
@@ -83,13 +90,13 @@ def rows(path: Path) -> Iterator[Report]:
     return read(path, ROWS)
 
 
-def leaderboard_of(path: Path, most: int = -1, patience: float = math.inf) -> list[Report]:
-    """A row for each node and model, the best first. `most` rows; after `patience` seconds it raises
-    `sqlite3.OperationalError`."""
-    return list(read(path, BOARD, {"most": most}, patience))
+def leaderboard_of(path: Path, most: int = -1, patience: float = math.inf, rounds: int = ROUNDS) -> list[Report]:
+    """A row for each node and model, the best first, over its last `rounds` rounds. `most` rows; after `patience`
+    seconds it raises `sqlite3.OperationalError`."""
+    return list(read(path, BOARD, {"most": most, "rounds": rounds}, patience))
 
 
-def curve(path: Path, window: int = 25) -> list[Report]:
+def curve(path: Path, window: int = WINDOW) -> list[Report]:
     """pass@1 by windows of rounds, for each model inside and outside of swarms: all questions of all such nodes. The
     interval takes them as independent; nodes of one swarm are not."""
     return list(read(path, CURVE, {"window": window}))

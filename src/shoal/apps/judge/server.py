@@ -39,7 +39,7 @@ class Server(server.Server):
         if self.started and sockets:
             (host, port, *_), identity = sockets[0].getsockname(), self._web.service.identity
             self._console.print(Text(f"judge {identity.name} on {host}:{port}; stop with Ctrl-C"))
-            self._console.print(Text(f"nodes name it by http://HOST:{port}#{identity.id}"))
+            self._console.print(Text(f"nodes ask it with --judges http://HOST:{port}#{identity.id}"))
 
     async def on_tick(self, counter: int) -> bool:
         now = time.monotonic()

@@ -91,7 +91,8 @@ class RemoteJudge(Source):
             **judge_summary([_shown(rank, row) for rank, row in enumerate(rows, 1)], totals),
             "curves": False,
             "refused": {reason[:NAME]: count for reason, count in refused},
-            "about": "The leaderboard that the judge serves. Curves need its data folder: shoal watch --judge DIR.",
+            "about": "The leaderboard that the judge serves: each node's last 100 rounds. Curves need its data folder: "
+            "shoal watch --judge DIR.",
             "trouble": f"{self._trouble}{ago}" if self._trouble else "",
         }
 

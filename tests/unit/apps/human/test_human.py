@@ -243,6 +243,13 @@ def one(tmp_path: Path) -> Iterator[Contributor]:
         yield made
 
 
+@pytest.fixture
+def reasoning(tmp_path: Path) -> Iterator[Contributor]:
+    """Of a swarm whose answers show their reasoning, so that people may rank them."""
+    with closing(Contributor(config_of(tasks={"suite": "tagged"}), tmp_path / "me", seed=0)) as made:
+        yield made
+
+
 @pytest.fixture(scope="module")
 def shut(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     """A page to which nothing is posted that it takes."""
@@ -347,7 +354,22 @@ def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
         until(lambda: one.link.status()["sent"]["messages"] == 1)  # again, for those who were not there
 
 
-def test_rankings_are_kept_for_rewards(one: Contributor) -> None:
+def test_a_right_answer_is_told_after_ones_own(one: Contributor) -> None:
+    [entry] = one.ask("spell_backward")
+    assert one.right_answer(entry) is None
+    entry = one.answer(entry.round, 0, ["no"])
+    assert one.right_answer(entry) == entry.question.text.split()[-1][::-1]
+
+
+def test_answers_that_are_right_or_wrong_are_not_ranked(one: Contributor) -> None:
+    asked = one.tasks.draw(1, "reef", "ab" * 32, 1)[0]
+    one._take([Scored(rollout(asked, ["4", "5"], "ada"), asked, (1.0, 0.0))])
+    assert one.compare() is None
+    assert not one.ranked
+
+
+def test_rankings_are_kept_for_rewards(reasoning: Contributor) -> None:
+    one = reasoning
     assert one.compare() is None
     asked = one.tasks.draw(1, "reef", "ab" * 32, 1)[0]
     other = msgspec.structs.replace(asked, id=msgspec.structs.replace(asked.id, seed=5))
@@ -440,7 +462,8 @@ def test_a_program_answers_by_the_api(page: Page) -> None:
     right = asked["text"].split()[-1][::-1]
     place = {"round": asked["round"], "slot": asked["slot"]}
     done = page.post("/api/answer", {**place, "answers": [right, "no"]})
-    assert done["rewards"] == [1.0, 0.0]
+    assert (done["rewards"], done["right"]) == ([1.0, 0.0], right)
+    assert not page.get("/api/state")["ranks"]
     [entry] = page.get("/api/journal")["entries"]
     assert entry == done
     assert page.get(f"/api/journal?before={asked['round']}")["entries"] == []
@@ -456,7 +479,13 @@ def test_a_program_answers_by_the_api(page: Page) -> None:
     assert page.get("/api/state")["totals"] == {"answered": 1, "reward": 0.5, "taught": 1, "learners": 1}
 
 
-def test_a_ranking_by_the_api(page: Page) -> None:
+def test_a_ranking_by_the_api(reasoning: Contributor) -> None:
+    with closing(Page(reasoning)) as page:
+        _rank(page)
+
+
+def _rank(page: Page) -> None:
+    assert page.get("/api/state")["ranks"]
     asked = page.one.tasks.draw(1, "reef", "ab" * 32, 1)[0]
     page.one._take([Scored(rollout(asked, ["4", "<b>5</b>\u202e"], "ada"), asked, (1.0, 0.0))])
     picked = page.post("/api/comparison", {})["comparison"]

@@ -151,6 +151,17 @@ def test_the_leaderboard_is_by_what_is_certain(records: Records) -> None:
     assert len(reports.leaderboard_of(records.path, 1)) == 1
 
 
+def test_the_leaderboard_is_of_the_last_rounds(records: Records) -> None:
+    for number in range(130):  # it has learned since
+        keep(records, session(A.public, number, round=2 * number), float(number >= 80))
+    keep(records, session(B.public, 0, round=7), 1.0)
+    board = {row["key"]: row for row in reports.leaderboard_of(records.path)}
+    assert (board[A.public.hex()]["pass@1"], board[A.public.hex()]["questions"]) == (1.0, 50)  # rounds 159 to 258
+    assert board[B.public.hex()]["questions"] == 1
+    [row, _] = reports.leaderboard_of(records.path, rounds=1000)
+    assert (row["pass@1"], row["questions"]) == (50 / 130, 130)
+
+
 def test_lapsed_is_wrong_and_void_is_nothing(records: Records) -> None:
     keep(records, session(A.public, 0), 1.0)
     keep(records, session(A.public, 1), stage=Stage.lapsed)

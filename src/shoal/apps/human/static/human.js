@@ -192,6 +192,12 @@ function chips(entry) {
   }, `${right(entry.rewards[number]) ? "✓" : "✗"} ${text}`)));
 }
 
+// The right answer, after one's own and where none of those is right.
+function rightAnswer(entry) {
+  if (entry.right === null || entry.rewards.some(right)) return null;
+  return el("div", { className: "right" }, el("span", {}, "The right answer"), el("p", {}, entry.right));
+}
+
 function learners(entry) {
   const lessons = lessonsOf.get(key(entry)) || entry.lessons || [];
   const names = [...new Map(lessons.map((one) => [one.node, one])).values()];
@@ -210,6 +216,7 @@ function outcome(entry) {
     el("div", { className: `result${good ? " good" : ""}` },
       el("h2", {}, title),
       chips(entry),
+      rightAnswer(entry),
       learners(entry) || el("p", { className: "wait" }, `${there} Nodes that learn from it appear here.`)),
     el("div", { className: "actions" }, next));
 }
@@ -233,8 +240,10 @@ async function showRank(fresh = false) {
 function drawRank() {
   nothing = !comparison;
   if (nothing) {
-    $("rank").replaceChildren(el("div", { className: "card empty" }, el("b", {}, "Nothing to rank yet"),
-      "When nodes have given different answers to a question, the answers appear here side by side."));
+    const [title, why] = state.ranks
+      ? ["Nothing to rank yet", "When nodes have given different answers to a question, the answers appear here side by side."]
+      : ["Nothing to rank here", "Answers to this swarm's questions are right or wrong, and their order says no more. Rankings are for answers that show their reasoning, and for tasks without a right answer."];
+    $("rank").replaceChildren(el("div", { className: "card empty" }, el("b", {}, title), why));
     return;
   }
   const letters = "ABCD";
@@ -335,7 +344,7 @@ function drawJournal() {
   }
   const list = el("ol", { className: "entries" }, entries.map((entry) => el("li", { className: "entry" },
     el("div", { className: "head" }, el("span", {}, spoken(entry.task)), el("time", {}, ago(entry.answered))),
-    el("p", { className: "ask" }, entry.text.trim()), chips(entry), learners(entry))));
+    el("p", { className: "ask" }, entry.text.trim()), chips(entry), rightAnswer(entry), learners(entry))));
   const card = el("article", { className: "card" }, list);
   if (!whole) {
     const more = el("button", { className: "more", type: "button" }, "Earlier answers");
@@ -353,6 +362,7 @@ function drawState() {
   $("place").textContent = state.silo ? `${where}: ${state.note || "alone"}` : `${where}: ${plural(state.peers, "node")} here`;
   $("name").textContent = state.name;
   $("name").title = state.id;
+  document.querySelector(".tabs a[data-view=rank]").hidden = !state.ranks;
   const { answered, reward, taught, learners: nodes } = state.totals;
   const rows = [["answered", answered], ["right", answered ? percent(reward / answered) : "–"],
     ["learned from", taught], ["by nodes", nodes]];

@@ -29,7 +29,7 @@ export class Judge {
     this.board = h("div");
     this.boardCard = card("Leaderboard", null, this.board);
     this.boardCard.classList.add("wide");
-    this.intervals = new Chart("Top of the leaderboard", { note: "pass@1 with Wilson's 95 % interval. Where intervals overlap, neither node is known to be better." });
+    this.intervals = new Chart("Top of the leaderboard", { note: "pass@1 of each node's last 100 rounds, with Wilson's 95 % interval. Where intervals overlap, neither node is known to be better." });
     this.curves = new Chart("pass@1 against rounds", {
       controls: [
         select("of", [["mean", "models"], ["node", "top nodes"]], this.by, (value) => { this.by = value; refresh(); }),
@@ -82,7 +82,7 @@ export class Judge {
     const texts = rows.map((row, at) => `${names[at]}: ${interval(row)}\n${whole(row.questions)} questions, ${cut(row.model) || "no model named"}`);
     const columns = [{ title: "node", get: (row) => name(row.node) }, { title: "pass@1", number: true, get: interval }, { title: "questions", number: true, get: (row) => whole(row.questions) }];
     this.intervals.draw((small) => ({
-      grid: { left: 8, right: 24, top: 10, bottom: 8, containLabel: true },
+      grid: { left: 20, right: 24, top: 10, bottom: 8, containLabel: true },
       tooltip: tooltip({ trigger: "axis", axisPointer: { type: "shadow" }, formatter: ([first]) => texts[first?.dataIndex] ?? "" }),
       xAxis: axis({ type: "value", min: 0, max: 1, splitNumber: small ? 4 : 5, axisLabel: { color: variable("--dim"), formatter: (value) => Math.round(100 * value) + " %" } }),
       yAxis: axis({ type: "category", data: names, inverse: true, axisTick: { show: false }, axisLabel: { color: variable("--text"), fontSize: small ? 11 : 12, width: small ? 135 : 180, overflow: "truncate" } }),
@@ -107,7 +107,7 @@ export class Judge {
       { title: "round", number: true, get: (row) => whole(row.round) },
       { title: "last asked", number: true, get: (row) => span(Date.now() / 1000 - row.time) + " ago" },
     ];
-    const caption = "By the lower end of the interval. Nodes themselves declare the model, the round and whether they are in a swarm.";
+    const caption = "Each node's last 100 rounds, in the order of the lower end of the interval. Nodes themselves declare the model, the round and whether they are in a swarm.";
     fill(this.board, board.length ? listing("Leaderboard", caption, columns, board.slice(0, 200)) : h("p", { class: "empty" }, "no node has been asked yet"));
   }
 
