@@ -95,18 +95,26 @@ class Membership:
             model=self.model,
             sampling=self.sampling,
             kind=self.kind,
+            display_name=self.config.network.display_name,
         )
 
     def tell(self, row: Mapping[str, Any], learned: Sequence[Mapping[str, Any]]) -> None:
         """Publishes for people who watch how a round went and whose rollouts it learned from (`notices`)."""
-        notice = notice_of(row, learned, self.swarm, self.identity.public, self.model, time.time())
+        display_name = self.config.network.display_name
+        notice = notice_of(row, learned, self.swarm, self.identity.public, self.model, time.time(), display_name)
         self.link.tell(seal_notice(notice, self.identity, self.secret.context))
 
     def status(self) -> dict[str, Any]:
         """The state of link and admission as plain data."""
         link = self.link.status()
         note = "; ".join(filter(None, (link["note"], self.admission.differing.line)))
-        return {"time": time.time(), **link, "note": note, "admission": self.admission.status()}
+        return {
+            "time": time.time(),
+            "display_name": self.config.network.display_name,
+            **link,
+            "note": note,
+            "admission": self.admission.status(),
+        }
 
     def close(self) -> None:
         self.link.close()

@@ -51,6 +51,7 @@ QUESTIONS = 256  # questions of peers that wait for an answer
 TICK = 1.0  # seconds between two looks at the subscriptions
 RETRY = (0.5, 15.0)  # seconds until the first, and at most between later attempts to reach a relay
 COPY_NOTED = 120.0  # seconds for which another node with the same key is reported
+COPY = "another node has this node's identity, so the two never hear each other: give one its own SHOAL_HOME"
 CLOSE_TIMEOUT = 2.0  # seconds that `close` waits for each thread
 
 
@@ -171,6 +172,7 @@ class NetworkLink:
             "silo": self._alone_since is not None,
             "silo_since": self._alone_since,
             "note": self._note(links),
+            "copy_seen": self.subscriptions.copy_seen,
             "sent": {**self._sent.status(), "overflow": self._outbox.lost, "waiting": len(self._outbox)},
             "received": {**subscriptions.received.status(), "overflow": self._intake.lost},
             "dropped": dict(self.dropped),
@@ -235,9 +237,7 @@ class NetworkLink:
     def _note(self, links: int) -> str:
         seen = self.subscriptions.copy_seen
         if seen is not None and time.time() - seen < COPY_NOTED:
-            return (
-                "another node has this node's identity, so the two never hear each other: give one its own SHOAL_HOME"
-            )
+            return COPY
         if self._alone_since is None:
             return ""
         if links:

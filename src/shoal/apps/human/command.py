@@ -30,6 +30,7 @@ SETTINGS = [
     "tasks.partial_credit",
     "policy.max_completion_length",
     "network.swarm",
+    "network.display_name",
     "network.lan",
     "network.secret_file",
     "network.tls_ca",
