@@ -14,7 +14,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from shoal.config.display_name import full_name
+from shoal.config.display_name import full_name, harmless
 from shoal.errors import UserError
 from shoal.runs.folder import METRICS, STATUS, run_metrics
 from shoal.runs.run_warnings import read_warnings
@@ -83,7 +83,9 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
 
     age = now - status["time"]
     received, sent, admission, got = status["received"], status["sent"], status["admission"], status["gained"]
-    row("node", f"{full_name(status['name'], status.get('display_name'))}, key {status['id'][:16]}…")
+    row("node", f"{status['name']} ({status['id'][:16]}…)")
+    if display := harmless(status.get("display_name")):
+        row("called", display)
     row("swarm", status["swarm"] + (" (private)" if status["private"] else ""))
     row("folder", str(folder))
     if status.get("ended", False):

@@ -20,17 +20,17 @@ from shoal.directory.invitation import Invitation, written
 from shoal.directory.listing import directory_of
 from shoal.errors import UserError
 from shoal.identity.keys import replace
-from shoal.runs.atomic import write_atomically
+from shoal.runs.atomic import disk_errors, write_atomically
 from shoal.untrusted import printable
 
-INVITATION, PICTURE, ENTRIES = "invitation", "invitation.png", "swarms.json"
+INVITATION, PICTURE, ENTRIES = "invitation", "invitation.png", "public/swarms.json"
 DAYS: Final = 365
 """For which an invitation holds. Each start writes a new one."""
 
 
 def invite(folder: Path, settings: HostSettings, keys: HostKeys) -> str:
     """The invitation, which is also written into the folder: as a line, as a picture and, unless the swarm is private,
-    as a directory of this one swarm. Raises `UserError`."""
+    as a directory of this one swarm, which any web server may serve. Raises `UserError`."""
     now = int(time.time())
     reached = settings.reached
     entry = Entry(
@@ -57,6 +57,8 @@ def invite(folder: Path, settings: HostSettings, keys: HostKeys) -> str:
     if settings.private:
         (folder / ENTRIES).unlink(missing_ok=True)
     else:
+        with disk_errors(folder):
+            (folder / ENTRIES).parent.mkdir(exist_ok=True)
         write_atomically(folder / ENTRIES, directory_of([signed]))
     return word
 
