@@ -1,4 +1,4 @@
-"""A stranger's display name, wherever people see it: a good one stands beside the name of the key, a bad one nowhere."""
+"""Display names of strangers, where people see them: good ones stand beside the name of the key, bad ones nowhere."""
 
 from __future__ import annotations
 
@@ -98,14 +98,15 @@ def test_on_the_board_of_a_judge(name: str, shown: str, tmp_path: Path) -> None:
     opened, envelope = open_envelope(encode_judged(seal_ask(ask(display_name=name), EVE)), Ask)
     assert opened.display_name == name
     records = Records(tmp_path / "judge")
-    made = Session(1, EVE.public, 0, 1, "m", True, b"h" * 32, 1.0, 61.0, 61.0)
-    made.task, made.question, made.posed = "gcd", QuestionId("gcd", "1", "c", 2**62, 3), b"p" * 32
-    records.append(*ask_rows(made, envelope.statement, b"s" * 64)).result(10)
-    made.stage, made.settled = Stage.lapsed, 3.0
-    records.append(outcome_row(made)).result(10)
+    for id, key, statement in ((1, JUDGE.public, b"of an older judge"), (2, EVE.public, envelope.statement)):
+        made = Session(id, key, 0, 1, "m", True, b"h" * 32, 1.0, 61.0, 61.0)
+        made.task, made.question, made.posed = "gcd", QuestionId("gcd", "1", "c", 2**62, 3), bytes([id]) * 32
+        records.append(*ask_rows(made, statement, b"s" * 64)).result(10)
+        made.stage, made.settled = Stage.lapsed, 3.0
+        records.append(outcome_row(made)).result(10)
     records.close()
-    [row] = reports.leaderboard_of(tmp_path / "judge" / FILE)
-    assert (row["node"], row["display_name"]) == (EVE.name, shown)
+    found = {row["node"]: row["display_name"] for row in reports.leaderboard_of(tmp_path / "judge" / FILE)}
+    assert found == {EVE.name: shown, JUDGE.name: ""}
     far = Row(EVE.id, "m", True, 0.5, 0.1, 0.9, 1, 0, 0, 1, 1.0, name)
     assert _shown(1, far)["display_name"] == shown
 

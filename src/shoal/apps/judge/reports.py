@@ -52,7 +52,7 @@ WITH latest AS (SELECT node, model, max(round) AS round FROM asks GROUP BY node,
   FROM latest JOIN asks a ON a.node = latest.node AND a.model = latest.model AND a.round > latest.round - $rounds
     JOIN nodes n ON n.id = a.node JOIN outcomes o ON o.ask = a.id GROUP BY n.key, a.model)
 SELECT row_number() OVER (ORDER BY low(good, questions) DESC, counted.key, model) AS rank, {NODE},
-  display_name((SELECT statement FROM asks WHERE node = id ORDER BY round DESC LIMIT 1)) AS display_name, model,
+  display_name((SELECT statement FROM asks WHERE node = counted.id ORDER BY round DESC LIMIT 1)) AS display_name, model,
   in_swarm, {SCORE}, lapsed, void, round, time FROM counted ORDER BY rank LIMIT $most
 """
 CURVE: Final = f"""
