@@ -80,6 +80,7 @@ class Relay:
             path = f"{stack.enter_context(tempfile.TemporaryDirectory(prefix='shoal-relay-'))}/zenoh"
             self._session = stack.enter_context(open_config(relay_config(self.options, path)))
             self._forwarder.start(path, self._forget)
+            stack.callback(self._forwarder.close)  # before the session, which it uses
             self._stack = stack.pop_all()
         return self
 

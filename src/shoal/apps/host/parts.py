@@ -12,6 +12,7 @@ from typing import Final
 
 from shoal.apps.host.keys import HostKeys
 from shoal.apps.host.settings import LOOPBACK, HostSettings, at, is_loopback
+from shoal.directory.pinned import shown_certificate
 from shoal.errors import UserError
 
 QUIET: Final = "3600"
@@ -32,10 +33,12 @@ class Part:
     host: str = LOOPBACK
     """By which this machine reaches it."""
     health: str = ""
-    """A URL that answers once it is ready; "": when it accepts connections."""
+    """What answers once it is ready: a URL, or tls/HOST:PORT. "": it is ready when it accepts connections."""
 
     def is_ready(self, patience: float = 1.0) -> bool:
         """Whether it serves."""
+        if self.health.startswith("tls/"):
+            return shown_certificate(self.health, patience) is not None
         try:
             if not self.health:
                 socket.create_connection((self.host, self.port), patience).close()
@@ -88,7 +91,7 @@ def parts_of(folder: Path, settings: HostSettings, keys: HostKeys) -> list[Part]
             port,
             where,
             host=settings.pages if command in ("watch", "human") and not everywhere else LOOPBACK,
-            health=f"http://{LOOPBACK}:{judge}/health" if command == "judge" else "",
+            health={"relay": to_relay, "judge": f"http://{LOOPBACK}:{judge}/health"}.get(command, ""),
         )
         for (command, given), port, where in zip(words.items(), ports, shown, strict=True)
         if command != "human" or settings.human
