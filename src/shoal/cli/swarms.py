@@ -62,8 +62,8 @@ def list_swarms(sources: Sequence[str] | None, words: Sequence[str]) -> int:
 
 
 def swarm_settings(args: argparse.Namespace, given: dict[str, Any]) -> dict[str, Any] | None:
-    """The settings of the swarm that `shoal join` names, once it is shown who hosts it and what it asks for; None if
-    the words are addresses. `given`: the flags, which may not say the same. Raises `UserError`."""
+    """The settings of the swarm that the words of `shoal join` or `shoal human` name, once it is shown who hosts it and
+    what it asks for; None if they are addresses. `given`: the flags, which may not say the same. Raises `UserError`."""
     words: Sequence[str] = args.endpoints
     named = [word for word in words if is_name(word) or is_invitation(word)]
     if not named:
@@ -99,10 +99,10 @@ def in_one_line(choice: Choice, private: bool) -> str:
     """What joining by an invitation does."""
     entry = choice.listed.entry
     host = f"{entry.host} (key {entry.key[:DIGITS]}, {'new' if choice.is_new else 'known'})"
-    judges = f", answers the judge {', '.join(map(_judge, entry.judges))}" if entry.judges else ""
+    judges = f"; judge: {', '.join(map(_judge, entry.judges))}" if entry.judges else ""
     kind = "private swarm" if private else "swarm"
-    tasks = entry.tasks or "tasks that you give"
-    return f"joins the {kind} {entry.swarm} of {host}: connects to {', '.join(entry.relays)}{judges}, trains on {tasks}"
+    tasks = entry.tasks or YOURS
+    return f"joins the {kind} {entry.swarm} of {host}: connects to {', '.join(entry.relays)}{judges}; tasks: {tasks}"
 
 
 def _invited(word: str) -> tuple[Choice, str]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from swarm_entries import NOW, directory, send, serving, signed
 
+import shoal.apps.human.contributor
 import shoal.cli.session
 from shoal.cli.main import main
 from shoal.config.settings import Config
@@ -16,6 +17,7 @@ from shoal.directory import pinned
 from shoal.directory.entry import DAY
 from shoal.directory.invitation import Invitation, written
 from shoal.directory.listing import read_directory
+from shoal.errors import UserError
 from shoal.identity.keys import Identity
 
 Capture = pytest.CaptureFixture[str]
@@ -201,6 +203,21 @@ def test_an_invitation_joins_and_says_first_what_it_does(joined: list[Config], c
     said = capsys.readouterr().out
     assert "[bold]hello" in said
     assert "\u202e" not in said
+
+
+def test_a_person_joins_by_an_invitation(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    found: list[Config] = []
+
+    def contributor(config: Config, *_: Any) -> None:
+        found.append(config)
+        raise UserError("enough")
+
+    monkeypatch.setattr(shoal.apps.human.contributor, "Contributor", contributor)
+    word = written(Invitation(signed(Identity.generate(), relays=("127.0.0.1:7447",)), "correct-horse-battery"))
+    assert "enough" in complaint(capsys, "human", word, "--listen", "127.0.0.1:0", "--display-name", "Ada")
+    [config] = found
+    assert (config.network.connect, config.network.display_name) == (["127.0.0.1:7447"], "Ada")
+    assert (config.tasks.suite, Path(config.network.secret_file).exists()) == ("reef", True)
 
 
 def test_what_is_wrong_with_an_invitation_is_one_line(joined: list[Config], capsys: Capture, here: Path) -> None:

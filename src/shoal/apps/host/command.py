@@ -25,7 +25,6 @@ Each part is a process of its own, with a log in FOLDER/logs, and starts again a
 need to reach the ports N and N + 1 (7447 and 7448). Whoever hosts decides nothing: nodes check what they get
 (docs/guides/host.md)."""
 FOLDER: Final = "host"
-LOGS: Final = "logs"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,10 +63,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(args: argparse.Namespace) -> int:
     """`shoal host`."""
-    from shoal.apps.host.invite import invite, show
+    from shoal.apps.host.invite import LOGS, invite, show
     from shoal.apps.host.keys import host_keys
     from shoal.apps.host.parts import check_ports, parts_of
-    from shoal.apps.host.settings import HostSettings, keep, settled
+    from shoal.apps.host.settings import HostSettings, is_host, keep, settled
     from shoal.apps.host.supervisor import Supervisor
     from shoal.runs.atomic import disk_errors
     from shoal.runs.lock import locked
@@ -76,16 +75,16 @@ def command(args: argparse.Namespace) -> int:
     given: dict[str, Any] = {
         name: value for name in HostSettings.__struct_fields__ if (value := getattr(args, name, None)) is not None
     }
-    goes_on = folder.exists()
+    goes_on = is_host(folder)
     settings = settled(folder, given)
     with disk_errors(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     busy = f"another `shoal host` runs in {folder}: end that one, or name another folder (and another --port)"
     with closing(locked(folder, busy=busy)):
+        keep(folder, settings)
         keys = host_keys(folder, settings.reached, settings.private)
         parts = parts_of(folder, settings, keys)
         check_ports(parts, settings.listens)
-        keep(folder, settings)
         with disk_errors(folder):
             (folder / LOGS).mkdir(exist_ok=True)
         word = invite(folder, settings, keys)

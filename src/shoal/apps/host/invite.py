@@ -23,6 +23,7 @@ from shoal.identity.keys import replace
 from shoal.runs.atomic import disk_errors, write_atomically
 from shoal.untrusted import printable
 
+LOGS: Final = "logs"
 INVITATION, PICTURE, ENTRIES = "invitation", "invitation.png", "public/swarms.json"
 DAYS: Final = 365
 """For which an invitation holds. Each start writes a new one."""
@@ -71,7 +72,7 @@ def show(console: Console, folder: Path, settings: HostSettings, parts: Sequence
 
     for part in parts:
         say(f"  {part.name:<7} {part.shown}")
-    say(f"  logs    {folder / 'logs'}")
+    say(f"  logs    {folder / LOGS}")
     if all(is_loopback(each) for each in settings.reached):
         say("only this machine can join: give --address HOST, by which others reach it")
     if not is_loopback(settings.pages):

@@ -20,6 +20,7 @@ from shoal.config.tasks import TasksConfig
 from shoal.directory.entry import EntryTasks, Line, Word
 from shoal.errors import UserError
 from shoal.runs.atomic import write_atomically
+from shoal.runs.lock import LOCK
 from shoal.tasks.suites import specs_of
 from shoal.untrusted import printable
 
@@ -64,6 +65,15 @@ class HostSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     @property
     def tasks(self) -> EntryTasks:
         return EntryTasks(self.suite, self.only)
+
+
+def is_host(folder: Path) -> bool:
+    """Whether a host was started in this folder before. Raises `UserError` if it has something else."""
+    if (folder / FILE).exists():
+        return True
+    if folder.exists() and (not folder.is_dir() or {path.name for path in folder.iterdir()} - {LOCK}):
+        raise UserError(f"{folder} is not the folder of a host, and not empty: name another one")
+    return False
 
 
 def settled(folder: Path, given: dict[str, Any]) -> HostSettings:

@@ -117,6 +117,13 @@ def test_a_mistake_is_one_line(tmp_path: Path, capsys: Capture, words: tuple[str
     assert not (tmp_path / "host").exists()
 
 
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "thesis.tex").touch()
+    assert main(["host", str(tmp_path)]) == 2
+    assert "not the folder of a host" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
 def test_a_port_that_is_taken_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_parts, "FREED", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as taken:
