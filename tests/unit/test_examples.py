@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import runpy
 import sys
 from pathlib import Path
@@ -28,6 +29,7 @@ def test_there_is_a_test_for_each() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == {
         "swarm_loop.py",
         "trl_swarm.py",
+        "flow_swarm.py",
         *(f"{name}.py" for name in OWN),
     }
 
@@ -78,3 +80,32 @@ def test_what_is_one_s_own_runs_as_a_script_and_by_its_flag(
     flag = name.removeprefix("own_")
     assert settings[flag].startswith(f"{name}:"), "the flag of the same name takes the same"
     assert f"--{flag} {settings[flag]}" in (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
+
+
+def test_two_flow_models_share_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch, flow = importlib.import_module("torch"), importlib.import_module("flow_swarm")
+    right = (flow.WANTED_QP * 255).to(torch.uint8)
+    conditions = torch.arange(flow.CONDITIONS)
+    assert flow.verify(right, conditions).all()
+    assert not flow.verify(right, conditions.roll(1)).any()
+    blank = flow.pretrained
+    monkeypatch.setattr(flow, "pretrained", lambda width, seed: blank(width, seed, steps=2))
+    curves = flow.run("4/4", 1, rounds=1)
+    assert {kind: [len(curve) for curve in found] for kind, found in curves.items()} == {
+        "asked": [1, 1],
+        "held out": [1, 1],
+    }
+    table = flow.table({arm: [curves, curves] for arm in flow.ARMS})
+    assert table.count("\n") == 1 + len(flow.ARMS)
+
+
+def test_diffusion_nft_goes_towards_what_is_right() -> None:
+    """Of a group with one right and one wrong picture, the gradient is that of the loss by hand, in float64."""
+    torch, flow = importlib.import_module("torch"), importlib.import_module("flow_swarm")
+    torch.manual_seed(0)
+    new, old, velocity = torch.randn(3, 2, 4, dtype=torch.float64)
+    new.requires_grad_()
+    right = torch.tensor([[1.0], [0.0]], dtype=torch.float64)
+    flow.loss(new, old, velocity, right).backward()
+    by_hand = torch.stack([2 * (new[0] - velocity[0]), -2 * (2 * old[1] - new[1] - velocity[1])]) / 8
+    assert torch.allclose(new.grad, by_hand.detach(), rtol=1e-12, atol=0)

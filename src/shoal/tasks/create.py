@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from shoal.config.data import DATA
 from shoal.config.own_code import task_maker
@@ -20,7 +20,19 @@ from shoal.tasks.larger import Larger
 from shoal.tasks.task import Task
 from shoal.tasks.verifiers.task import PREFIX, taskset_task
 
-OWN: Final[dict[str, Callable[..., Task]]] = {"larger": Larger, "programs": Programs, DATA: data_task}
+
+def _drawings(**parameters: Any) -> Task:
+    from shoal.tasks.drawings.task import Drawings  # numpy: only what makes drawings pays for it
+
+    return Drawings(**parameters)
+
+
+OWN: Final[dict[str, Callable[..., Task]]] = {
+    "larger": Larger,
+    "programs": Programs,
+    "drawings": _drawings,
+    DATA: data_task,
+}
 """Tasks of shoal's own, by their names. No task of reasoning-gym is called so."""
 
 

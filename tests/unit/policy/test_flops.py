@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from tiny import make_model, make_policy, make_question, make_scored
 from torch.utils.flop_counter import FlopCounterMode
 
 from shoal.config.learner import LearnerConfig
 from shoal.learn.learner import GRPOLearner
 from shoal.policy.flops import Flops
-from tests.support.tiny import make_model, make_policy, make_question, make_scored
 
 READ = 7
 

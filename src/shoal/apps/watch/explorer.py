@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from shoal.apps.watch.drawn import drawing_in, with_drawings
 from shoal.apps.watch.source import NAME, PIECE, SHOWN, WHOLE, Data, MissingError, RolloutQuery, RowQuery, TextQuery
 from shoal.apps.watch.tables import Row, Tables, parquet
 from shoal.runs.tables import LEARNED, ROLLOUTS
@@ -111,7 +112,8 @@ class Explorer:
             key,
         )
         head |= {"seed": str(head["seed"]), "index": str(head["index"])}  # a page's numbers have 53 bits
-        return head | {"part": query.part, "row": query.row, "completions": completions, "learned": self._learned(key)}
+        head |= {"completions": with_drawings(completions), "drawing": drawing_in(head["answer"])}
+        return head | {"part": query.part, "row": query.row, "learned": self._learned(key)}
 
     def text(self, query: TextQuery) -> Data:
         """A piece of a text, and where the next one begins."""

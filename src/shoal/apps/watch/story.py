@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from shoal.apps.watch.drawn import with_drawings
 from shoal.apps.watch.source import NAME, SHOWN, WHOLE, Data, StoryQuery
 from shoal.apps.watch.tables import Row, Tables, parquet
 from shoal.runs.tables import LEARNED, ROLLOUTS, TRANSCRIPTS
@@ -73,7 +74,7 @@ class Story:
             values | {"key": chosen["key"]},
         )
         found |= {"questions": questions, "rounds": shown, "evaluations": len(every), "chosen": chosen["key"]}
-        found["answers"] = answers
+        found["answers"] = with_drawings(answers)
         if first is not None and (earlier := [round for round in every if round < first]):
             found["before"] = self._before(query.node, chosen["task"], earlier[-1], first)
         return found

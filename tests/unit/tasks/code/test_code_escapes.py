@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from escapes import CLOCKED, ENDED
 
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.sandbox.verifier import Verifier
@@ -13,7 +14,6 @@ from shoal.tasks.code import monty
 from shoal.tasks.code.monty import run
 from shoal.tasks.code.problems import Problem, program_of
 from shoal.tasks.task import Failed, NoVerdict
-from tests.support.escapes import CLOCKED, ENDED
 
 pytest.importorskip("pydantic_monty")
 TESTS = ("assert f(3) == 4",)

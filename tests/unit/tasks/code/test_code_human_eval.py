@@ -10,14 +10,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from escapes import ENDED
+from mutants import mutants
 
 from shoal.tasks.code.problems import Problem, decoded, passed_share
 from shoal.tasks.data.prepare import prepared
 from shoal.tasks.data.spec import data_spec
 from shoal.tasks.data.store import Rows
 from shoal.tasks.task import Failed
-from tests.support.escapes import ENDED
-from tests.support.mutants import mutants
 
 pytest.importorskip("pydantic_monty")
 ROOT = str(Path(__file__).parents[4])

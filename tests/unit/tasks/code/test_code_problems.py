@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from data_files import data_config, write
 
 from shoal.errors import UserError
 from shoal.sandbox.verifier import Verifier
@@ -15,7 +16,6 @@ from shoal.tasks import Tasks
 from shoal.tasks.code.problems import HUMAN_EVAL, MBPP, Problem, passed_share, problem_of, program_of
 from shoal.tasks.data.task import data_task
 from shoal.tasks.task import Failed
-from tests.support.data_files import data_config, write
 
 pytest.importorskip("pydantic_monty")
 

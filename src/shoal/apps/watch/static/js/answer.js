@@ -1,10 +1,16 @@
-// How an answer is shown. All answers are texts today: a conversation, a picture or a program gets its case here.
+// How an answer is shown: as plain characters, and a drawing as a picture, too.
 
 import { badge, escaped, h } from "./dom.js";
 
 /** What somebody answered, as plain characters. */
-export function answerOf({ completion }) {
-  return h("pre", { class: "text" }, escaped(completion) || "(empty)");
+export function answerOf({ completion, drawing }) {
+  const text = h("pre", { class: "text" }, escaped(completion) || "(empty)");
+  return drawing ? h("div", { class: "drawn" }, picture(drawing, "the drawing"), text) : text;
+}
+
+/** A drawing: SVG of which the server has left plain shapes. As an image it runs nothing and fetches nothing. */
+export function picture(drawing, what) {
+  return h("img", { src: "data:image/svg+xml," + encodeURIComponent(drawing), alt: what, width: 96, height: 96 });
 }
 
 /** The same in a sign, for lists. */

@@ -1,0 +1,168 @@
+"""A stranger's SVG as a few plain shapes, and nothing else.
+
+    shapes = read_svg('<svg viewBox="0 0 32 32"><circle cx="8" cy="8" r="4" fill="red"/><script>...</script></svg>')
+    shapes.text()       # '<svg ... ><circle cx="8" cy="8" r="4" fill="red"/></svg>'
+
+Six elements and their geometry, colours and three transforms are read; all else is left out: styles, text, references,
+filters, patterns, scripts, events, entities. The text is made anew of what was read, so that nothing that a stranger
+wrote reaches a renderer or a browser but numbers and the names of colours. Sizes, numbers and counts are bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from html.parser import HTMLParser
+from typing import Final, NamedTuple
+
+LONGEST: Final = 4000
+"""Characters of a drawing."""
+MOST_SHAPES: Final = 32
+DEEPEST: Final = 8
+"""Groups within each other."""
+LONGEST_VALUE: Final = 400
+"""Characters of an attribute."""
+LARGEST: Final = 9999.0
+"""Of a number."""
+CANVAS: Final = (0.0, 0.0, 32.0, 32.0)
+"""Left, top, width and height, where a drawing says nothing else."""
+
+_NUMBER: Final = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)"
+_ONE: Final = re.compile(rf"\s*({_NUMBER})\s*(?:px)?\s*")
+_SEVERAL: Final = re.compile(rf"\s*{_NUMBER}(?:[\s,]+{_NUMBER})*\s*")
+_PATH: Final = re.compile(r"[MmLlHhVvCcSsQqTtAaZz\d\s,.+-]*")
+_TURN: Final = rf"(?:translate|scale|rotate)\(\s*{_NUMBER}(?:[\s,]+{_NUMBER}){{0,2}}\s*\)"
+_TURNED: Final = re.compile(rf"\s*{_TURN}(?:\s*{_TURN}){{0,3}}\s*")
+_RGB: Final = r"rgb\(\s*\d{1,3}\s*,\s*\d{1,3}\s*,\s*\d{1,3}\s*\)"
+_COMMENT: Final = re.compile("<!--.*?-->", re.DOTALL)
+_COLOUR: Final = re.compile(rf"\s*(?:[a-zA-Z]{{3,20}}|#(?:[0-9a-fA-F]{{3}}){{1,2}}|{_RGB})\s*")
+_GEOMETRY: Final[dict[str, Mapping[str, re.Pattern[str]]]] = {
+    "rect": dict.fromkeys(("x", "y", "width", "height", "rx", "ry"), _ONE),
+    "circle": dict.fromkeys(("cx", "cy", "r"), _ONE),
+    "ellipse": dict.fromkeys(("cx", "cy", "rx", "ry"), _ONE),
+    "line": dict.fromkeys(("x1", "y1", "x2", "y2"), _ONE),
+    "polygon": {"points": _SEVERAL},
+    "path": {"d": _PATH},
+}
+_LOOKS: Final[Mapping[str, re.Pattern[str]]] = {
+    "fill": _COLOUR,
+    "stroke": _COLOUR,
+    "stroke-width": _ONE,
+    "opacity": _ONE,
+}
+_GROUPS: Final = ("svg", "g")
+
+
+class NoDrawingError(ValueError):
+    """The text has no SVG that can be read."""
+
+
+class Shape(NamedTuple):
+    """One element with what it has of its own and of its groups."""
+
+    name: str
+    attributes: dict[str, str]
+
+    def text(self) -> str:
+        return " ".join(["<" + self.name, *(f'{key}="{value}"' for key, value in self.attributes.items())]) + "/>"
+
+
+class Drawing(NamedTuple):
+    """What was read."""
+
+    view: tuple[float, float, float, float]
+    shapes: tuple[Shape, ...]
+
+    def text(self) -> str:
+        """The drawing as SVG."""
+        view = " ".join(f"{number:g}" for number in self.view)
+        drawn = "".join(shape.text() for shape in self.shapes)
+        return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{view}">{drawn}</svg>'
+
+
+def read_svg(text: str) -> Drawing:
+    """The first drawing in a text, which may say more before and after it. As in a browser, elements and the drawing
+    itself may lack their ends. Raises `NoDrawingError`."""
+    begin = text.find("<svg")
+    if begin < 0:
+        raise NoDrawingError("no <svg>")
+    end = text.find("</svg>", begin)
+    drawing = text[begin : end if end >= 0 else len(text)]
+    if len(drawing) > LONGEST:
+        raise NoDrawingError(f"more than {LONGEST} characters")
+    reader = _Reader()
+    reader.feed(_COMMENT.sub("", drawing).replace("<!", "").replace("<?", ""))  # the parser trips over some of these
+    reader.close()
+    return Drawing(reader.view, tuple(reader.shapes))
+
+
+class _Reader(HTMLParser):
+    """Collects shapes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shapes: list[Shape] = []
+        self.view = CANVAS
+        self._groups: list[dict[str, str]] = []
+        self._left_out: list[str] = []
+        """Elements that are open and of no interest, with all that is in them."""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if self._left_out or tag not in (*_GROUPS, *_GEOMETRY):
+            self._left_out.append(tag)
+            return
+        given = {name: value or "" for name, value in reversed(attrs)}  # the first of a name counts
+        outer = self._groups[-1] if self._groups else {}
+        looks = {**outer, **_read(_styled(given), _LOOKS)}
+        if tag != "svg" and (turned := _read(given, {"transform": _TURNED})):
+            looks["transform"] = f"{outer.get('transform', '')} {turned['transform']}".strip()[:LONGEST_VALUE]
+        if tag in _GEOMETRY:
+            if len(self.shapes) == MOST_SHAPES:
+                raise NoDrawingError(f"more than {MOST_SHAPES} shapes")
+            self.shapes.append(Shape(tag, {**_read(given, _GEOMETRY[tag]), **looks}))
+            return
+        if len(self._groups) == DEEPEST:
+            raise NoDrawingError(f"more than {DEEPEST} groups within each other")
+        if not self._groups:
+            self.view = _view(given)
+        self._groups.append(looks)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in _GEOMETRY:
+            self.handle_starttag(tag, attrs)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self._left_out:
+            while self._left_out.pop() != tag:
+                pass
+        elif tag == "g" and not self._left_out and len(self._groups) > 1:
+            self._groups.pop()
+
+
+def _read(given: Mapping[str, str], wanted: Mapping[str, re.Pattern[str]]) -> dict[str, str]:
+    """Those of the attributes that are wanted and have the form that they should."""
+    return {
+        name: value.strip()
+        for name, form in wanted.items()
+        if 0 < len(value := given.get(name, "")) <= LONGEST_VALUE
+        and form.fullmatch(value)
+        and (form is _COLOUR or all(abs(float(number)) <= LARGEST for number in re.findall(_NUMBER, value)))
+    }
+
+
+def _styled(given: Mapping[str, str]) -> dict[str, str]:
+    """The attributes with what a `style` says."""
+    pairs = (part.partition(":") for part in given.get("style", "")[:LONGEST_VALUE].split(";"))
+    return {**given, **{name.strip(): value.strip() for name, _, value in pairs}}
+
+
+def _view(given: Mapping[str, str]) -> tuple[float, float, float, float]:
+    """The canvas of a drawing."""
+    said = _read(given, {"viewbox": _SEVERAL, "width": _ONE, "height": _ONE})
+    numbers = [float(number) for number in re.findall(_NUMBER, said.get("viewbox", ""))]
+    if len(numbers) != 4 and {"width", "height"} <= said.keys():
+        numbers = [0.0, 0.0, *(float(re.findall(_NUMBER, said[side])[0]) for side in ("width", "height"))]
+    if len(numbers) != 4 or not (numbers[2] >= 1 and numbers[3] >= 1):
+        return CANVAS
+    left, top, width, height = numbers
+    return left, top, width, height
