@@ -18,6 +18,7 @@ from test_network import MakeLink, free_port, make_link, until
 
 from shoal.cli.relay import HELP, LISTEN, add_arguments, command
 from shoal.errors import UserError
+from shoal.swarm.listener import Listener
 from shoal.swarm.relay import RelayOptions, relay_config
 from shoal.swarm.transport import TransportOptions, Unreachable, base_config, open_config, open_session
 
@@ -63,8 +64,11 @@ def test_a_relay_says_how_it_goes_and_stops_when_asked(relay: Relay, make_link: 
     link = make_link("ada", connect=[where])
     until(lambda: link.status()["links"])
     assert process.stdout is not None
-    while ", 1 node, 0 other relays" not in process.stdout.readline():
+    while ", 1 node, 0 other relays, 0 other connections" not in process.stdout.readline():
         pass
+    with Listener(TransportOptions(connect=(where,)), link.keys.swarm, on_notice=print):  # as a window does
+        while ", 1 node, 0 other relays, 1 other connection" not in process.stdout.readline():
+            pass
     process.send_signal(number)
     rest, _ = process.communicate(timeout=60)
     assert process.returncode == 0

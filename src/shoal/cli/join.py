@@ -15,6 +15,7 @@ HELP = """Trains one node in a swarm of many machines. It answers questions, sha
   shoal join --swarm reef                              finds nodes on the local network
   shoal join relay.example.org:7447 --swarm reef       reaches them through a relay (`shoal relay`)
   shoal join HOST:PORT --swarm lab --secret-file FILE  a private swarm
+  shoal join SHOAL:INVITATION                          the line that `shoal host` prints: relay, tasks, judge, secret
   shoal join --list --directory FILE-OR-URL            public swarms of a signed directory
   shoal join reef --directory FILE-OR-URL              joins one by its name: relays, tasks and judge are its entry's
   shoal join --resume runs/one                         goes on where a node ended or was killed
@@ -25,7 +26,10 @@ stand in a TOML file (--config FILE); flags go over the file."""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "endpoints", nargs="*", metavar="ENDPOINT", help="whom to reach: HOST:PORT, tls/HOST:PORT; or a swarm's name"
+        "endpoints",
+        nargs="*",
+        metavar="ENDPOINT",
+        help="whom to reach: HOST:PORT, tls/HOST:PORT; or a swarm's name, or an invitation",
     )
     add_run_arguments(parser)
     public = parser.add_argument_group("public swarms")

@@ -26,6 +26,7 @@ COMMANDS = {
     "export": ("shoal.cli.export", "take a model away: a folder, GGUF or the Hugging Face Hub, with a card"),
     "doctor": ("shoal.cli.doctor", "show what this machine can do, and what a run would take"),
     "id": ("shoal.cli.id", "show, export or import this machine's identity"),
+    "host": ("shoal.apps.host.command", "host a swarm: relay, judge, window and an invitation in one command"),
     "relay": ("shoal.cli.relay", "carry a swarm between machines"),
     "announce": ("shoal.cli.announce", "sign what others need to join a public swarm by its name"),
     "human": ("shoal.apps.human.command", "answer and rank as a person, or let a program do so"),

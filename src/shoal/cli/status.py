@@ -14,6 +14,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from shoal.config.display_name import full_name, harmless
 from shoal.errors import UserError
 from shoal.runs.folder import METRICS, STATUS, run_metrics
 from shoal.runs.run_warnings import read_warnings
@@ -83,6 +84,8 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
     age = now - status["time"]
     received, sent, admission, got = status["received"], status["sent"], status["admission"], status["gained"]
     row("node", f"{status['name']} ({status['id'][:16]}…)")
+    if display := harmless(status.get("display_name")):
+        row("called", display)
     row("swarm", status["swarm"] + (" (private)" if status["private"] else ""))
     row("folder", str(folder))
     if status.get("ended", False):
@@ -126,7 +129,7 @@ def peers(known: Sequence[Mapping[str, Any]], shares: Mapping[str, float], now: 
         muted = f"muted for {duration(peer['muted'])}; " if peer["muted"] else ""
         share = shares.get(peer["name"], 0.0)
         table.add_row(
-            Text(printable(peer["name"], MAX_TEXT)),
+            Text(printable(full_name(peer["name"], peer.get("display_name")), MAX_TEXT)),
             str(peer["admitted"]),
             f"{share:.1%}" if share else "",
             f"{peer['weight']:.2f}",

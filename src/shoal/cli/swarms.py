@@ -1,4 +1,4 @@
-"""`shoal join --list` and `shoal join NAME`: public swarms by their names in signed directories."""
+"""`shoal join --list`, `shoal join NAME` and `shoal join INVITATION`: swarms by what their hosts have signed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,22 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal.cli.text import print_warning
-from shoal.config.load import make_config
-from shoal.directory.choice import DIGITS, Choice, choose, is_name, known_swarms, remember, spelled, within_reach
-from shoal.directory.entry import Entry, date
-from shoal.directory.listing import FILE, Listing, known_directories, read_directories
+from shoal.config.load import make_config, merged
+from shoal.directory.choice import (
+    DIGITS,
+    KNOWN,
+    Choice,
+    choose,
+    is_name,
+    known_swarms,
+    remember,
+    spelled,
+    within_reach,
+)
+from shoal.directory.entry import BadEntry, Entry, date
+from shoal.directory.invitation import Invitation, is_invitation, read_invitation
+from shoal.directory.listing import FILE, Listed, Listing, known_directories, read_directories
+from shoal.directory.pinned import kept
 from shoal.errors import UserError
 from shoal.identity.keys import identity_path, name_of
 from shoal.untrusted import printable
@@ -26,6 +38,10 @@ YOURS = "those that you give: they are no suite"
 def list_swarms(sources: Sequence[str] | None, words: Sequence[str]) -> int:
     """Prints the swarms of the directories; of each of `words` everything that its entry says."""
     console = Console(highlight=False)
+    if words and all(is_invitation(word) for word in words):
+        for word in words:
+            console.print(described(_invited(word)[0]))
+        return 0
     listing, known = _listing(sources), known_swarms()
     if words:
         for word in words:
@@ -46,28 +62,63 @@ def list_swarms(sources: Sequence[str] | None, words: Sequence[str]) -> int:
 
 
 def swarm_settings(args: argparse.Namespace, given: dict[str, Any]) -> dict[str, Any] | None:
-    """The settings of the swarm that `shoal join` names, once it is shown who hosts it and what it asks for; None if
-    the words are addresses. `given`: the flags, which may not say the same. Raises `UserError`."""
+    """The settings of the swarm that the words of `shoal join` or `shoal human` name, once it is shown who hosts it and
+    what it asks for; None if they are addresses. `given`: the flags, which may not say the same. Raises `UserError`."""
     words: Sequence[str] = args.endpoints
-    named = [word for word in words if is_name(word)]
+    named = [word for word in words if is_name(word) or is_invitation(word)]
     if not named:
         return None
-    listing = _listing(args.directory, named[0])
-    if len(words) > 1:
-        raise UserError(f"'{named[0]}' stands alone: its entry has the addresses")
-    choice = choose(listing, named[0], known_swarms())
-    entry, lost = within_reach(choice.listed, args.allow_private)
-    _check_given(named[0], entry, given, args.config is not None)
+    [word, *_] = named
+    if is_invitation(word):
+        if len(words) > 1:
+            raise UserError("an invitation stands alone: it has the addresses, and it is one word")
+        choice, secret = _invited(word)
+        entry, lost = choice.listed.entry, list[str]()
+    else:
+        listing, secret = _listing(args.directory, word), ""
+        if len(words) > 1:
+            raise UserError(f"'{word}' stands alone: its entry has the addresses")
+        choice = choose(listing, word, known_swarms())
+        entry, lost = within_reach(choice.listed, args.allow_private)
+    _check_given(entry.name, entry, given, args.config is not None)
     make_config(entry.settings, f"the entry '{entry.name}'")
     if not args.quiet:
-        Console(highlight=False).print(described(choice))
+        shown = Text(printable(in_one_line(choice, bool(secret)), 2000)) if is_invitation(word) else described(choice)
+        Console(highlight=False).print(shown, soft_wrap=is_invitation(word))
     errors = Console(stderr=True, highlight=False, soft_wrap=True)
     if choice.note:
         print_warning(errors, choice.note)
     if lost:
         print_warning(errors, f"left out, since nobody knows the address: {printable(', '.join(lost), 400)}")
+    files = kept(entry, secret)
     remember(entry)
-    return entry.settings
+    return merged(entry.settings, {"network": files})
+
+
+def in_one_line(choice: Choice, private: bool) -> str:
+    """What joining by an invitation does."""
+    entry = choice.listed.entry
+    host = f"{entry.host} (key {entry.key[:DIGITS]}, {'new' if choice.is_new else 'known'})"
+    judges = f"; judge: {', '.join(map(_judge, entry.judges))}" if entry.judges else ""
+    kind = "private swarm" if private else "swarm"
+    tasks = entry.tasks or YOURS
+    return f"joins the {kind} {entry.swarm} of {host}: connects to {', '.join(entry.relays)}{judges}; tasks: {tasks}"
+
+
+def _invited(word: str) -> tuple[Choice, str]:
+    """What an invitation means, and its secret. Raises `UserError`."""
+    try:
+        invitation: Invitation = read_invitation(word, time.time())
+    except BadEntry as error:
+        raise UserError(f"this invitation cannot be used: {error}") from None
+    entry, known = invitation.signed.entry, known_swarms()
+    if known.get(entry.name, entry.key) != entry.key:
+        raise UserError(
+            f"ANOTHER HOST: the name '{entry.name}' belongs to the key {known[entry.name][:DIGITS]}, which you joined "
+            f"before, and this invitation is of {spelled(entry)}: if you trust that one, remove the line of "
+            f"'{entry.name}' from {identity_path().with_name(KNOWN)}"
+        )
+    return Choice(Listed(invitation.signed, "an invitation"), entry.name not in known), invitation.secret
 
 
 def _check_given(word: str, entry: Entry, given: dict[str, Any], has_file: bool) -> None:
@@ -100,6 +151,8 @@ def described(choice: Choice) -> Group:
     state = "new: the name belongs to this key from your first join on" if choice.is_new else "known"
     row("host", f"{entry.host}, key {entry.key[:DIGITS]} ({state})")
     row("swarm", entry.swarm)
+    if entry.certificate:
+        row("certificate", f"SHA-256 {entry.certificate}")
     row("tasks", str(entry.tasks or YOURS))
     row("relays", *entry.relays)
     row("judges", *(_judge(address) for address in entry.judges))

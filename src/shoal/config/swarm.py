@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from shoal.config.display_name import fault
 from shoal.config.section import Section
 
 
@@ -45,5 +46,15 @@ class NetworkConfig(Section):
     """This node's own certificate (PEM), for relays that ask for one (mutual TLS)."""
     tls_key: str = ""
     """The key (PEM) of `tls_certificate`."""
+    display_name: str = ""
+    """What people see beside the name of this node's key, such as the name of its owner. It proves nothing: anybody may
+    choose any name. Up to 32 letters, digits, spaces, dots, -, _ and '."""
     peer_rate: float = Field(40.0, gt=0, allow_inf_nan=False)
     """Rollouts per second that are taken from one key. What is above is refused and counted."""
+
+    @field_validator("display_name")
+    @classmethod
+    def _check_display_name(cls, name: str) -> str:
+        if name and (why := fault(name)):
+            raise ValueError(why)
+        return name

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
@@ -45,6 +45,7 @@ Time = Annotated[int, Meta(ge=0, le=2**37)]
 Line = Annotated[str, Meta(max_length=160)]
 Place = Annotated[str, Meta(min_length=1, max_length=320)]
 Word = Annotated[str, Meta(pattern=r"\A[a-z0-9][a-z0-9-]{0,31}\Z")]
+Fingerprint = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 Form = Literal["task", "whole", "tag", "boxed", "last_number", "last_line"]
 """A pattern of a stranger's is no form."""
 
@@ -88,6 +89,9 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     judges: Annotated[tuple[Place, ...], Meta(max_length=4)] = ()
     rules: Annotated[tuple[Line, ...], Meta(max_length=8)] = ()
     """For people to read."""
+    certificate: Fingerprint | UnsetType = UNSET
+    """SHA-256 of the one certificate (DER) that the relays show, which are all at tls/ then. Unset: public authorities
+    vouch for relays at tls/."""
     key: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
     """The host's public key."""
     signed: Time
@@ -173,7 +177,9 @@ def check(entry: Entry) -> None:
             specs_of(TasksConfig.model_validate(entry.tasks.settings))
     for relay in entry.relays:
         with _as_bad("relays"):
-            parse_endpoint(relay)
+            endpoint = parse_endpoint(relay)
+        if entry.certificate and not endpoint.startswith("tls/"):
+            raise BadEntry(f"relays: {printable(relay, 60)!r} has no certificate: write tls/HOST:PORT")
     for judge in entry.judges:
         with _as_bad("judges"):
             parse_judge_address(judge)

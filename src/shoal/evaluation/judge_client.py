@@ -127,7 +127,7 @@ class JudgeClient:
     def name(self) -> str:
         return name_of(self._key) if self._key else self.url
 
-    def ask(self, round: int, model: str, in_swarm: bool) -> AskedQuestion:
+    def ask(self, round: int, model: str, in_swarm: bool, display_name: str = "") -> AskedQuestion:
         """The question after `round`."""
         end = time.monotonic() + self.timeout
         if not self._met:
@@ -142,6 +142,7 @@ class JudgeClient:
             model=encodable(model)[:256],
             in_swarm=in_swarm,
             work=self._work,
+            display_name=display_name,
         )
         sent = seal(ask, self.identity)
         posed, envelope = self._exchange("ask", sent, end, Posed)

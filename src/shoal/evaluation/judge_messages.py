@@ -68,6 +68,8 @@ class Ask(Statement, frozen=True, kw_only=True):
     """Whether the node learns from others' rollouts, as it declares."""
     work: Count = 0
     """The work of a new key (`work_of`)."""
+    display_name: Name = ""
+    """What its owner calls the node. Without one the field itself is left out."""
 
 
 class Posed(Statement, frozen=True, kw_only=True):
@@ -163,7 +165,7 @@ _UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 def seal(statement: Statement, identity: Identity) -> Envelope:
     """`statement`, signed. Raises `UnicodeEncodeError` for lone surrogates."""
     kind = type(statement).__name__.lower()
-    body = _encoder.encode(statement)
+    body = _body(statement)
     return Envelope(kind, body, identity.sign(_domain(kind) + body))
 
 
@@ -181,7 +183,7 @@ def open_envelope(data: bytes, *kinds: type[S]) -> tuple[S, Envelope]:
         if KINDS.get(envelope.kind) not in kinds:
             raise Malformed(f"a message of the kind {envelope.kind!r}")
         statement: S = _decoders[envelope.kind].decode(envelope.statement)
-        if _encoder.encode(statement) != envelope.statement or len(data) != len(_encoder.encode(envelope)):
+        if _body(statement) != envelope.statement or len(data) != len(_encoder.encode(envelope)):
             raise Malformed("another encoding than the one there is")
     except _UNDECODABLE as error:
         raise Malformed(str(error)) from None
@@ -204,6 +206,12 @@ def work_of(judge: bytes, key: bytes, bits: int) -> int:
 def is_worked(judge: bytes, key: bytes, work: int, bits: int) -> bool:
     digest = hashlib.blake2b(judge + key + work.to_bytes(8, "big"), digest_size=8, person=b"shoal judge work").digest()
     return int.from_bytes(digest, "big") >> (64 - bits) == 0
+
+
+def _body(statement: Statement) -> bytes:
+    """The bytes of a statement, of which there is one form."""
+    fields = msgspec.structs.astuple(statement)
+    return _encoder.encode(fields[:-1] if isinstance(statement, Ask) and not statement.display_name else fields)
 
 
 def _domain(kind: str) -> bytes:

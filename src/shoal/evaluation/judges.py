@@ -61,10 +61,12 @@ class Judges:
         identity: Identity,
         model: str = "",
         in_swarm: bool = True,
+        display_name: str = "",
         patience: float = PATIENCE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.model, self.in_swarm, self.patience, self._clock = model, in_swarm, patience, clock
+        self.model, self.in_swarm, self.display_name = model, in_swarm, display_name
+        self.patience, self._clock = patience, clock
         clients = [JudgeClient(address, identity, patience) for address in dict.fromkeys(addresses)]
         self.connections = [JudgeConnection(client) for client in clients]
         self.trouble = ""
@@ -76,7 +78,8 @@ class Judges:
         if not self.connections:
             return {}
         notes: dict[str, str] = {}
-        asking = {one: partial(one.client.ask, round, self.model, self.in_swarm) for one in self._ready(notes)}
+        said = round, self.model, self.in_swarm, self.display_name
+        asking = {one: partial(one.client.ask, *said) for one in self._ready(notes)}
         asked = self._call(asking, notes)
         texts = self._answers(policy, list(asked.values()), seed, notes)
         answering = {

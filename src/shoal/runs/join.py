@@ -40,7 +40,13 @@ class Joined(Membership):
             limits=limits,
             neighbours=neighbours,
         )
-        self.judges = Judges(config.evaluation.judges, identity, model=model or "", in_swarm=config.swarm.external > 0)
+        self.judges = Judges(
+            config.evaluation.judges,
+            identity,
+            model=model or "",
+            in_swarm=config.swarm.external > 0,
+            display_name=config.network.display_name,
+        )
 
     def close(self) -> None:
         super().close()

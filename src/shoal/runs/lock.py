@@ -18,11 +18,11 @@ if sys.platform != "win32":
 LOCK = ".lock"
 
 
-def locked(path: Path, linked: str = "") -> BinaryIO:
+def locked(path: Path, linked: str = "", busy: str = "") -> BinaryIO:
     """A file that keeps other processes out of the folder `path` until it is closed or this process ends.
 
-    Raises `UserError` if another process has the folder, or if anything in it is neither a file nor a folder. `linked`:
-    a folder in it where programs make links for people: these are removed.
+    Raises `UserError` if another process has the folder (and then says `busy`), or if anything in it is neither a file
+    nor a folder. `linked`: a folder in it where programs make links for people: these are removed.
     """
     with disk_errors(path):
         file = open_own(path / LOCK, os.O_RDWR)
@@ -33,7 +33,7 @@ def locked(path: Path, linked: str = "") -> BinaryIO:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except (BlockingIOError, PermissionError):
                 raise UserError(
-                    f"another process is writing {path}: wait until it ends, or choose another --out"
+                    busy or f"another process is writing {path}: wait until it ends, or choose another --out"
                 ) from None
             except OSError:
                 pass  # a network disk without locks: go on unguarded

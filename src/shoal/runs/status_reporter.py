@@ -15,6 +15,7 @@ from shoal.runs.folder import STATUS
 from shoal.runs.record import Watcher
 from shoal.runs.swarm_status import lines
 from shoal.swarm.membership import Membership
+from shoal.swarm.network import COPY
 from shoal.untrusted import json_safe
 
 INTERVAL = 2.0  # seconds between two reports while a round takes long
@@ -31,6 +32,7 @@ class StatusReporter:
         self._note = ""
         self._pool = {"rollouts": 0, "live": 0, "wanted": wanted}
         self._share: float | None = None
+        self._warned = False
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._repeat, name="shoal-status", daemon=True)
         self._thread.start()
@@ -77,6 +79,9 @@ class StatusReporter:
     def _report(self) -> None:
         status = self._status()
         self._write(status)
+        if status.get("copy_seen") and not self._warned:
+            self._warned = True
+            self._watcher.warn(COPY)
         self._watcher.panel(lines(status, self._share))
         self._watcher.note("; ".join(filter(None, (status["note"], self._note))))
 

@@ -46,6 +46,7 @@ class Peer(msgspec.Struct):
     refused: dict[str, Count]
     kind: Literal["model", "human", "program"] = "model"
     """What answers there, by its own word."""
+    display_name: str = ""
 
 
 class Admitted(msgspec.Struct):
@@ -86,6 +87,7 @@ class Status(msgspec.Struct):
     pool: InPool
     admission: Admitted
     dropped: dict[str, Count] = {}
+    display_name: str = ""
     ended: bool = False
     """Whether this is the last one, of a node that ended in order."""
 

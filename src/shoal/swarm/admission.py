@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from shoal.config.display_name import harmless
 from shoal.identity.keys import name_of
 from shoal.policy.control import ControlText
 from shoal.rewards import ExaminedRewards
@@ -202,6 +203,7 @@ class Admission:
             peers = [
                 {
                     "name": name_of(key),
+                    "display_name": peer.display_name,
                     "id": key.hex(),
                     "kind": peer.kind,
                     "known": peer.known,
@@ -235,7 +237,7 @@ class Admission:
             peer = self.peers.get(statement.key, now)
             self._check_rights(peer, statement, now)
             peer.came(rollout.round, rollout.slot, now)
-            peer.kind = statement.kind
+            peer.kind, peer.display_name = statement.kind, harmless(statement.display_name)
         return Claim(rollout, statement.key, peer)
 
     def _check_rights(self, peer: Peer, statement: Statement, now: float) -> None:

@@ -3,6 +3,7 @@
     forwarder = Forwarder(options, limits)      # binds at once, so that an address in use is noticed
     forwarder.start("/run/relay.sock", forget)  # forwards to Zenoh, on a thread of its own
     forwarder.refused                           # connections that were refused or cut, by reason
+    forwarder.nodes                             # connections of nodes
     forwarder.close()
 
 Zenoh limits all sessions together, but not those of one address, nor how much one of them declares; and each
@@ -98,6 +99,7 @@ class Forwarder:
         self.refused: Counter[str] = Counter()
         self._addresses: dict[str, AddressUsage] = {}
         self._connections = 0
+        self._readers: set[Reader] = set()
         self._over: deque[tuple[float, str]] = deque()
         """Keys that nobody is interested in any more, and since when."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -105,6 +107,11 @@ class Forwarder:
         self._thread = threading.Thread(target=self._loop.run_forever, name="shoal-forwarder", daemon=True)
         context = _tls(options)
         self._listeners = [(_listen(each), context if each.startswith("tls/") else None) for each in forwarded(options)]
+
+    @property
+    def nodes(self) -> int:
+        """Connections of nodes, of those that are read: not over quic/, and not of exempt addresses."""
+        return sum(reader.is_node for reader in list(self._readers))
 
     def start(self, path: str, forget: Callable[[str], None]) -> None:
         """Accepts connections and forwards them to Zenoh's socket at `path`. `forget` makes Zenoh forget a key
@@ -170,6 +177,8 @@ class Forwarder:
         reader = None if address in self.limits.exempt else Reader()
         node = zenoh = back = None
         try:
+            if reader is not None:
+                self._readers.add(reader)
             node = await self._greet(link, context)
             batches = _chunks(node.reader) if reader is None else self._batches(node.reader, usage, reader)
             async for data in batches:
@@ -188,6 +197,7 @@ class Forwarder:
             self._connections -= 1
             usage.connections -= 1
             if reader is not None:
+                self._readers.discard(reader)
                 held = reader.holds
                 reader.close()
                 self._count(usage, reader, held)

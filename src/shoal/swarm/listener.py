@@ -27,32 +27,24 @@ RETRY: Final = 5.0
 """Seconds between attempts to reach a relay."""
 
 
-class Listener:
-    """A subscription to all notices of a swarm. Raises as `open_session` does."""
+class NoticeReader:
+    """Checks the notices that come to one subscription, on a thread of its own. Close it."""
 
-    def __init__(
-        self, options: TransportOptions, swarm: str, secret: Secret = OPEN, *, on_notice: Callable[[Notice], None]
-    ) -> None:
-        """`on_notice` is called on a thread of the listener."""
-        self.keys = Keys(swarm, secret)
-        self._on_notice = on_notice
+    def __init__(self, keys: Keys, on_notice: Callable[[Notice], None]) -> None:
+        """`on_notice` is called on that thread."""
+        self._keys, self._on_notice = keys, on_notice
         self._inbox: Newest[tuple[str, bytes]] = Newest(WAITING)
         self._closed = threading.Event()
-        self._session = open_session(options)
-        self._subscriber = self._session.declare_subscriber(self.keys.all_notices, self._arrived)
-        self._thread = threading.Thread(target=self._read, name="shoal-listener", daemon=True)
+        self._thread = threading.Thread(target=self._read, name="shoal-notices", daemon=True)
         self._thread.start()
+
+    def subscribe(self, session: zenoh.Session) -> zenoh.Subscriber[None]:
+        """Hears all notices of the swarm from now on."""
+        return session.declare_subscriber(self._keys.all_notices, self._arrived)
 
     def close(self) -> None:
         self._closed.set()
-        self._session.close()
         self._thread.join(2.0)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _arrived(self, sample: Any) -> None:
         """Zenoh's callback. It must be quick, so another thread checks the message."""
@@ -62,10 +54,33 @@ class Listener:
     def _read(self) -> None:
         while not self._closed.is_set():
             for key, data in self._inbox.take(0.2):
-                plain = self.keys.secret.unlock(key, data)
-                notice = plain and open_notice(plain, self.keys.swarm, self.keys.secret.context)
+                plain = self._keys.secret.unlock(key, data)
+                notice = plain and open_notice(plain, self._keys.swarm, self._keys.secret.context)
                 if notice:
                     self._on_notice(notice)
+
+
+class Listener:
+    """A session of its own that hears all notices of a swarm. Raises as `open_session` does."""
+
+    def __init__(
+        self, options: TransportOptions, swarm: str, secret: Secret = OPEN, *, on_notice: Callable[[Notice], None]
+    ) -> None:
+        """`on_notice` is called on a thread of the listener."""
+        self.keys = Keys(swarm, secret)
+        self._session = open_session(options)
+        self._reader = NoticeReader(self.keys, on_notice)
+        self._subscriber = self._reader.subscribe(self._session)
+
+    def close(self) -> None:
+        self._session.close()
+        self._reader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class RetryingListener:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -30,7 +30,7 @@ from shoal.swarm.admission_limits import AdmissionLimits
 from shoal.swarm.key_expressions import check_name
 from shoal.swarm.neighbours import START, Neighbours
 from shoal.swarm.network import NetworkLink
-from shoal.swarm.notices import notice_of, seal_notice
+from shoal.swarm.notices import Notice, notice_of, seal_notice
 from shoal.swarm.transport import TransportOptions
 from shoal.swarm.wire import Kind, SamplingSettings, seal
 
@@ -49,9 +49,11 @@ class Membership:
         rewards: ExaminedRewards | None = None,
         limits: AdmissionLimits | None = None,
         neighbours: int = START,
+        on_notice: Callable[[Notice], None] | None = None,
     ) -> None:
         """`kind`, `model`, `sampling`: what other nodes are told about this one. `rewards`: beside the verifier.
-        `limits`: by default those of `config`. `neighbours`: how many peers to listen to at the start."""
+        `limits`: by default those of `config`. `neighbours`: how many peers to listen to at the start. `on_notice`:
+        hears the notices of all nodes."""
         network = config.network
         self.config = config
         self.identity = identity
@@ -79,6 +81,7 @@ class Membership:
             secret=self.secret,
             max_bytes=limits.max_bytes,
             neighbours=Neighbours(identity.id, Random(), start=neighbours),
+            on_notice=on_notice,
         )
 
     def seal(self, rollout: Rollout) -> bytes:
@@ -92,18 +95,26 @@ class Membership:
             model=self.model,
             sampling=self.sampling,
             kind=self.kind,
+            display_name=self.config.network.display_name,
         )
 
     def tell(self, row: Mapping[str, Any], learned: Sequence[Mapping[str, Any]]) -> None:
         """Publishes for people who watch how a round went and whose rollouts it learned from (`notices`)."""
-        notice = notice_of(row, learned, self.swarm, self.identity.public, self.model, time.time())
+        display_name = self.config.network.display_name
+        notice = notice_of(row, learned, self.swarm, self.identity.public, self.model, time.time(), display_name)
         self.link.tell(seal_notice(notice, self.identity, self.secret.context))
 
     def status(self) -> dict[str, Any]:
         """The state of link and admission as plain data."""
         link = self.link.status()
         note = "; ".join(filter(None, (link["note"], self.admission.differing.line)))
-        return {"time": time.time(), **link, "note": note, "admission": self.admission.status()}
+        return {
+            "time": time.time(),
+            "display_name": self.config.network.display_name,
+            **link,
+            "note": note,
+            "admission": self.admission.status(),
+        }
 
     def close(self) -> None:
         self.link.close()

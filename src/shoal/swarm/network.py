@@ -34,8 +34,10 @@ from shoal.rollout import Rollout, Scored
 from shoal.swarm.admission import Admission
 from shoal.swarm.intake import Intake
 from shoal.swarm.key_expressions import Keys, shard_of
+from shoal.swarm.listener import NoticeReader
 from shoal.swarm.meter import Meter
 from shoal.swarm.neighbours import Neighbours
+from shoal.swarm.notices import Notice
 from shoal.swarm.offers import OfferedRollouts
 from shoal.swarm.queries import direct
 from shoal.swarm.queues import Newest
@@ -49,6 +51,7 @@ QUESTIONS = 256  # questions of peers that wait for an answer
 TICK = 1.0  # seconds between two looks at the subscriptions
 RETRY = (0.5, 15.0)  # seconds until the first, and at most between later attempts to reach a relay
 COPY_NOTED = 120.0  # seconds for which another node with the same key is reported
+COPY = "another node has this node's identity, so the two never hear each other: give one its own SHOAL_HOME"
 CLOSE_TIMEOUT = 2.0  # seconds that `close` waits for each thread
 
 
@@ -69,9 +72,11 @@ class NetworkLink:
         secret: Secret = OPEN,
         max_bytes: int = 262_144,
         neighbours: Neighbours | None = None,
+        on_notice: Callable[[Notice], None] | None = None,
     ) -> None:
         """`seal` makes the signed bytes of an own rollout, on a thread of the link. `secret`: of a private swarm.
-        Messages of more than `max_bytes` are dropped unread."""
+        Messages of more than `max_bytes` are dropped unread. `on_notice`: hears the notices of all nodes, on a thread
+        of the link."""
         self.keys = Keys(swarm, secret)
         self.identity = identity
         self.faults = 0
@@ -90,6 +95,7 @@ class NetworkLink:
             is_own=self._offered.has_signed,
             neighbours=neighbours,
         )
+        self._notices = NoticeReader(self.keys, on_notice) if on_notice else None
         self._sent = Meter()
         self._trouble = ""
         self._alone_since: float | None = time.time()
@@ -166,6 +172,7 @@ class NetworkLink:
             "silo": self._alone_since is not None,
             "silo_since": self._alone_since,
             "note": self._note(links),
+            "copy_seen": self.subscriptions.copy_seen,
             "sent": {**self._sent.status(), "overflow": self._outbox.lost, "waiting": len(self._outbox)},
             "received": {**subscriptions.received.status(), "overflow": self._intake.lost},
             "dropped": dict(self.dropped),
@@ -181,6 +188,8 @@ class NetworkLink:
             thread.join(CLOSE_TIMEOUT)
         if self._session is not None:
             self._session.close()
+        if self._notices:
+            self._notices.close()
         self._intake.close()
 
     def _keep(self) -> None:
@@ -214,6 +223,8 @@ class NetworkLink:
         )
         own = self.keys.offers(self.identity.id)
         self._queryable = session.declare_queryable(own, direct(lambda query: self._questions.put([query])))
+        if self._notices:
+            self._subscriber = self._notices.subscribe(session)
         self._ready.set()
 
     def _update_alone(self, links: int) -> None:
@@ -226,9 +237,7 @@ class NetworkLink:
     def _note(self, links: int) -> str:
         seen = self.subscriptions.copy_seen
         if seen is not None and time.time() - seen < COPY_NOTED:
-            return (
-                "another node has this node's identity, so the two never hear each other: give one its own SHOAL_HOME"
-            )
+            return COPY
         if self._alone_since is None:
             return ""
         if links:

@@ -46,6 +46,8 @@ class Notice(SignedMessage, frozen=True):
     """On held-out questions, in rounds in which it evaluated."""
     learned: Annotated[tuple[Lesson, ...], Meta(max_length=MAX_LESSONS)] = ()
     """Others' rollouts that it trained on in this round."""
+    display_name: Name | None = None
+    """What its owner calls it."""
 
     @property
     def name(self) -> str:
@@ -74,6 +76,7 @@ def notice_of(
     key: bytes,
     model: str | None,
     now: float,
+    display_name: str = "",
 ) -> Notice:
     """The notice of a round, from its row of metrics and its rows of `learned.parquet`."""
     lessons = [each for each in learned if each["foreign"]][:MAX_LESSONS]
@@ -87,6 +90,7 @@ def notice_of(
         _share(row.get("reward/local")),
         _share(row.get("eval/pass@1")),
         tuple(Lesson(each["maker"][:256], each["made"], each["slot"], each["task"][:256]) for each in lessons),
+        display_name or None,
     )
 
 

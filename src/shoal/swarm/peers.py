@@ -49,6 +49,8 @@ class Peer:
         self.seen = SeenRounds(ROUNDS)
         self.kind: Kind = "model"
         """What answers there, by its own word."""
+        self.display_name = ""
+        """What its owner calls it."""
         self.latest: int | None = None
         """Its newest round."""
         self.last = now

@@ -62,12 +62,15 @@ class Relay:
         return self._forwarder.refused
 
     def status(self) -> str:
-        """Uptime, nodes, relays and refused connections in one line."""
+        """Uptime, nodes, relays, what else is connected (windows, pages for people) and refused connections in one
+        line."""
         kinds = [transport.whatami for transport in self._session.info.transports()]
-        relays = kinds.count(zenoh.WhatAmI.ROUTER)
+        relays, nodes = kinds.count(zenoh.WhatAmI.ROUTER), self._forwarder.nodes
+        others = max(0, len(kinds) - relays - nodes)
         up = timedelta(seconds=int(time.monotonic() - self._started))
         refused = "".join(f", refused {number}: {reason}" for reason, number in self.refused.most_common())
-        return f"up {up}, {_counted(len(kinds) - relays, 'node')}, {_counted(relays, 'other relay')}{refused}"
+        connected = (_counted(nodes, "node"), _counted(relays, "other relay"), _counted(others, "other connection"))
+        return f"up {up}, {', '.join(connected)}{refused}"
 
     def __enter__(self) -> Self:
         _allow_files(FILES * self.options.limits.sessions)
@@ -77,6 +80,7 @@ class Relay:
             path = f"{stack.enter_context(tempfile.TemporaryDirectory(prefix='shoal-relay-'))}/zenoh"
             self._session = stack.enter_context(open_config(relay_config(self.options, path)))
             self._forwarder.start(path, self._forget)
+            stack.callback(self._forwarder.close)  # before the session, which it uses
             self._stack = stack.pop_all()
         return self
 

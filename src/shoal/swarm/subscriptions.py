@@ -25,7 +25,7 @@ from shoal.swarm.queries import Queries, direct
 
 HEARD = 512  # messages of each neighbour that are remembered, to know which ones were missed
 ASK, ASK_AGAIN = 10.0, 2.5  # seconds between two questions to a neighbour, and after one without an answer
-CHECK = 30.0  # seconds between two questions whether another node has this node's key
+CHECK = 5.0  # seconds between two questions whether another node has this node's key; nobody else is asked
 PAUSE, ALONE, LONGEST = 2.0, 4.0, 30.0
 """Seconds between two searches for peers: at first, at most while nobody was found, and at most."""
 

@@ -63,6 +63,8 @@ class Statement(SignedMessage, frozen=True):
     sampling: SamplingSettings | None = None
     kind: Kind = "model"
     """What answered."""
+    display_name: Name | None = None
+    """What its owner calls the maker (`config.display_name`)."""
 
 
 class _Head(msgspec.Struct):
@@ -96,6 +98,7 @@ def seal(
     model: str | None = None,
     sampling: SamplingSettings | None = None,
     kind: Kind = "model",
+    display_name: str | None = None,
 ) -> bytes:
     """The signed envelope of `rollout`. Its token ids, log-probabilities and observations stay here.
 
@@ -112,6 +115,7 @@ def seal(
         model=model and model[:MAX_NAME],
         sampling=sampling,
         kind=kind,
+        display_name=display_name or None,
     )
     data = sign_message(DOMAIN + context, statement, identity)
     if len(data) > MAX_BYTES:

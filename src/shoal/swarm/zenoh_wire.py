@@ -3,6 +3,7 @@
     reader = Reader()
     reader.batch(data)    # the cost of what `data` asks, where 1 is a declaration; raises `Unreadable`
     reader.holds          # the cost of all declarations that hold
+    reader.is_node        # whether it is a node, by what it declares
 
 Zenoh limits neither the number of declarations of a session nor their rate, and each costs a walk over all others. The
 reader is strict: what no session of Zenoh 1.10 with shoal's configuration sends is `Unreadable`, so that the reader
@@ -10,6 +11,8 @@ never takes a message for shorter or longer than Zenoh does.
 """
 
 from __future__ import annotations
+
+import re
 
 VERSION = 9  # of the protocol
 MAX_KEY = 512  # characters of a key expression
@@ -19,10 +22,15 @@ QUERY, STAR = 0.4, 10.0  # the cost of a query, and of each star in what is decl
 FULL = 262_144  # bytes that cost as much as a declaration
 MAX_WAIT = 60_000  # milliseconds that a query may stay open
 EVERYTHING = "**"
+OFFERS = re.compile(r"shoal/[^/*]+/(open|private)/offers/[^/*]+/[^/*]+")
+"""What nodes answer for (`key_expressions`)."""
+NOTICES = re.compile(r"shoal/[^/*]+/(open|private)/notices/\*\*")
+"""What pages hear and nodes do not."""
 
 _INIT, _OPEN, _CLOSE, _KEEP_ALIVE, _FRAME, _FRAGMENT = range(1, 7)
 _INTEREST, _RESPONSE_FINAL, _RESPONSE, _REQUEST, _PUSH, _DECLARE, _OAM = range(0x19, 0x20)
 _PUT, _DEL, _QUERY, _REPLY, _ERR = range(1, 6)
+_SUBSCRIBER, _QUERYABLE = 2, 4
 _FINAL = 0x1A
 _MORE, _MIDDLE, _LOW = 0x80, 0x40, 0x20
 """The three flags of a header. "More" says that extensions follow."""
@@ -56,12 +64,18 @@ class Reader:
         """Key expressions of interests that hold no more; Zenoh keeps them in its tree."""
         self._held: dict[tuple[int, int, str], str] = {}
         """Key expressions of what holds, by kind and number, or name."""
+        self._offers = self._hears = 0  # declarations of what nodes answer for, and of what pages hear
         self._keys: dict[int, str] = {}
         self._is_relay = False  # relays do not number what they declare: they name it
         self._unfinished: set[tuple[int, int]] = set()
         self._data = b""
         self._at = 0
         self._named = ""
+
+    @property
+    def is_node(self) -> bool:
+        """Whether it offers rollouts as nodes do. A window does not; a page for people hears notices, too."""
+        return self._offers > 0 and not self._hears
 
     @property
     def greeted(self) -> bool:
@@ -206,16 +220,24 @@ class Reader:
             raise Unreadable("two declarations with one number")
         if id not in self._held:
             self._held[id] = text
-            self.holds += _cost(text)
+            self._count(kind, text, 1)
         return _cost(text)
 
     def _release(self, kind: int, number: int, name: str = "") -> None:
         """A declaration ends."""
         text = self._held.pop((kind, number, name if self._is_relay and not number else ""), None)
         if text is not None:
-            self.holds -= _cost(text)
+            self._count(kind, text, -1)
             if kind == _INTEREST:
                 self.over.append(text)
+
+    def _count(self, kind: int, text: str, sign: int) -> None:
+        """Adds a declaration that holds, or takes it away."""
+        self.holds += sign * _cost(text)
+        if kind == _QUERYABLE and OFFERS.fullmatch(text):
+            self._offers += sign
+        elif kind == _SUBSCRIBER and NOTICES.fullmatch(text):
+            self._hears += sign
 
     def _query(self, header: int) -> None:
         if header & 0x1F != _QUERY:

@@ -9,11 +9,15 @@ from typing import Any
 import pytest
 from swarm_entries import NOW, directory, send, serving, signed
 
+import shoal.apps.human.contributor
 import shoal.cli.session
 from shoal.cli.main import main
 from shoal.config.settings import Config
+from shoal.directory import pinned
 from shoal.directory.entry import DAY
+from shoal.directory.invitation import Invitation, written
 from shoal.directory.listing import read_directory
+from shoal.errors import UserError
 from shoal.identity.keys import Identity
 
 Capture = pytest.CaptureFixture[str]
@@ -180,3 +184,54 @@ def test_another_key_and_days(here: Path, capsys: Capture) -> None:
     assert (one["entry"]["key"], one["entry"]["expires"] - NOW) == (host.id, 7 * DAY)
     assert "--days must be" in complaint(capsys, "announce", "reef.toml", "--to", "x.json", "--days", "401")
     assert "cannot read" in complaint(capsys, "announce", "reef.toml", "--to", "x.json", "--key", "no.key")
+
+
+def test_an_invitation_joins_and_says_first_what_it_does(joined: list[Config], capsys: Capture, here: Path) -> None:
+    host = Identity.generate()
+    made = signed(host, relays=("127.0.0.1:7447",), judges=(f"http://127.0.0.1:7448#{KEY}",), about="\u202e[bold]hello")
+    word, secret = written(Invitation(made, "correct-horse-battery")), here / "home" / pinned.FOLDER
+    assert main(["join", word, "--rounds", "3"]) == 0
+    [config] = joined
+    assert (config.network.connect, config.tasks.suite) == (["127.0.0.1:7447"], "reef")
+    assert config.evaluation.judges == [f"http://127.0.0.1:7448#{KEY}"]
+    assert Path(config.network.secret_file).read_text() == "correct-horse-battery\n"
+    assert Path(config.network.secret_file).parent == secret
+    [said] = capsys.readouterr().out.splitlines()
+    for part in ("private swarm reef", host.name, "(key", "new", "connects to 127.0.0.1:7447", "suite reef"):
+        assert part in said
+    assert main(["join", "--list", word]) == 0
+    said = capsys.readouterr().out
+    assert "[bold]hello" in said
+    assert "\u202e" not in said
+
+
+def test_a_person_joins_by_an_invitation(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    found: list[Config] = []
+
+    def contributor(config: Config, *_: Any) -> None:
+        found.append(config)
+        raise UserError("enough")
+
+    monkeypatch.setattr(shoal.apps.human.contributor, "Contributor", contributor)
+    word = written(Invitation(signed(Identity.generate(), relays=("127.0.0.1:7447",)), "correct-horse-battery"))
+    assert "enough" in complaint(capsys, "human", word, "--listen", "127.0.0.1:0", "--display-name", "Ada")
+    [config] = found
+    assert (config.network.connect, config.network.display_name) == (["127.0.0.1:7447"], "Ada")
+    assert (config.tasks.suite, Path(config.network.secret_file).exists()) == ("reef", True)
+
+
+def test_what_is_wrong_with_an_invitation_is_one_line(joined: list[Config], capsys: Capture, here: Path) -> None:
+    word = written(Invitation(signed(Identity.generate(), relays=("127.0.0.1:7447",))))
+    assert "copy the whole line" in complaint(capsys, "join", word[:-9])
+    assert "not an invitation" in complaint(capsys, "join", word.lower())
+    assert "stands alone" in complaint(capsys, "join", word, "127.0.0.1:7447")
+    assert "--suite" in complaint(capsys, "join", word, "--suite", "pond")
+    assert "expired" in complaint(
+        capsys, "join", written(Invitation(signed(Identity.generate(), signed=NOW - 9 * DAY, expires=NOW - DAY)))
+    )
+    assert main(["join", word]) == 0
+    other = written(Invitation(signed(Identity.generate(), relays=("127.0.0.1:7447",))))
+    said = complaint(capsys, "join", other)
+    assert "ANOTHER HOST" in said
+    assert "known_swarms" in said
+    assert len(joined) == 1

@@ -16,6 +16,7 @@ address (docs/guides/human.md).
 
   shoal human                                    find nodes on the local network
   shoal human relay.example.org:7447 --swarm reef
+  shoal human SHOAL:INVITATION                   the line that `shoal host` prints
   shoal human HOST:PORT --suite paper            the tasks must be those of the swarm
   shoal human HOST:PORT --kind program --model my-solver --no-open
 
@@ -30,6 +31,7 @@ SETTINGS = [
     "tasks.partial_credit",
     "policy.max_completion_length",
     "network.swarm",
+    "network.display_name",
     "network.lan",
     "network.secret_file",
     "network.tls_ca",
@@ -46,7 +48,10 @@ names a file of this machine, unless it is a data set, opens a port or sets a re
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `shoal human`."""
-    parser.add_argument("endpoints", nargs="*", metavar="ENDPOINT", help="relays or nodes to reach: HOST:PORT")
+    parser.add_argument(
+        "endpoints", nargs="*", metavar="ENDPOINT", help="relays or nodes to reach: HOST:PORT; or an invitation"
+    )
+    parser.set_defaults(directory=None, allow_private=False, quiet=False)  # of `swarm_settings`
     parser.add_argument("--config", type=Path, metavar="FILE", help="config.toml of a node of this swarm")
     add_allow_code(parser)
     host.add_arguments(parser, LISTEN)
@@ -65,11 +70,13 @@ def command(args: argparse.Namespace) -> int:
     """`shoal human`."""
     from shoal.apps.human.contributor import Contributor
     from shoal.apps.human.server import make_app  # the server, only now
+    from shoal.cli.swarms import swarm_settings
     from shoal.identity.keys import identity_path
 
-    given = merged(given_settings(args), {"swarm": {"nodes": 1}})
-    if args.endpoints:
-        given = merged(given, {"network": {"connect": args.endpoints}})
+    given = given_settings(args)
+    public = swarm_settings(args, given)
+    given = merged(public or ({"network": {"connect": args.endpoints}} if args.endpoints else {}), given)
+    given = merged(given, {"swarm": {"nodes": 1}})
     config = config_of(args.config, given, args.allow_code, TAKEN)
     home = args.home or identity_path().parent / "human"
     with host.opened_place(args, LISTEN) as place, closing(Contributor(config, home, args.kind, args.model)) as one:

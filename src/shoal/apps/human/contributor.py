@@ -18,6 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -28,14 +29,16 @@ from shoal.apps.human.journal import Entry, Journal, Learned
 from shoal.apps.human.learners import Learners
 from shoal.apps.human.recommended import LAST, NEEDED, RECOMMENDED, Figures, choose
 from shoal.config.answer_form import extract, in_form
+from shoal.config.display_name import full_name
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
+from shoal.identity.lock import only_node
 from shoal.rewards.rankings import Rankings
 from shoal.rollout import Completion, Question, Rollout, Scored
 from shoal.sandbox.verifier import Verifier
 from shoal.swarm.differing import Differing
-from shoal.swarm.membership import Membership, check_network, transport_options
+from shoal.swarm.membership import Membership, check_network
 from shoal.swarm.wire import Kind
 from shoal.tasks import Answered, Tasks
 from shoal.tasks.draw import slot_seed
@@ -80,6 +83,8 @@ class Contributor:
         self.specs = dict(zip(self.tasks.labels, self.tasks.specs, strict=True))
         self._made = dict(zip(self.tasks.labels, self.tasks.tasks, strict=True))
         self.identity = Identity.load_or_create(folder / "identity")
+        self._stack = ExitStack()
+        self._stack.enter_context(only_node(folder / "identity", self.swarm))
         self.journal = Journal(folder / f"{self.swarm}.sqlite")
         self.rankings = Rankings(folder / f"{self.swarm}-rankings.sqlite")
         self.gallery = Gallery()
@@ -89,14 +94,15 @@ class Contributor:
         self._lock = threading.RLock()
         self._heard: dict[str, deque[float]] = {label: deque(maxlen=HEARD) for label in self._made}
         self._verifier = Verifier(config.tasks)
+        self.learners = Learners(self.identity.name)
         try:
-            self.member = Membership(config, self.identity, kind=kind, model=model)
+            self.member = Membership(config, self.identity, kind=kind, model=model, on_notice=self.learners.hear)
         except BaseException:
             self.journal.close()
+            self._stack.close()
             raise
         self.member.admission.differing = Differing(self.tasks.identities)
         self.link = self.member.link
-        self.learners = Learners(transport_options(config), self.swarm, self.member.secret, self.identity.name)
         again = self.journal.answered(limit=OPEN_QUESTIONS, since=time.time() - AGAIN)
         self.link.share([self._rollout(entry) for entry in reversed(again)])
         self._closed = threading.Event()
@@ -183,9 +189,9 @@ class Contributor:
         for thread in self._threads:
             thread.join()  # `_warm` would start the verifier's process again
         self.member.close()
-        self.learners.close()
         self._verifier.close()
         self.journal.close()
+        self._stack.close()
 
     def _can_be_ranked(self, label: str) -> bool:
         """Whether the order of answers means something. Where the whole completion is the answer, it is right or wrong,
@@ -242,7 +248,7 @@ class Contributor:
             try:
                 self._take(self.link.receive())
                 said = {
-                    Learned(0, round, slot, by.id, by.name, by.model, by.round, by.time)
+                    Learned(0, round, slot, by.id, full_name(by.name, by.display_name), by.model, by.round, by.time)
                     for by, round, slot in self.learners.lessons()
                 }
                 self.journal.learned(sorted(said - known, key=lambda one: one.time))

@@ -35,6 +35,7 @@ from shoal.apps.human.recommended import RECOMMENDED
 from shoal.apps.serving.bodies import BodyError, read_body
 from shoal.apps.serving.guard import Access
 from shoal.apps.serving.pages import OWN_ERROR, json_response, page_routes
+from shoal.config.display_name import full_name
 
 LONGEST_WAIT: Final = 30.0
 WAITS: Final = 32
@@ -216,7 +217,7 @@ def _number(request: Request, name: str, default: int) -> int:
 def _state(one: Contributor) -> dict[str, Any]:
     status = one.link.status()
     return {
-        "name": one.identity.name,
+        "name": full_name(one.identity.name, one.config.network.display_name),
         "id": one.identity.id,
         "kind": one.kind,
         "swarm": one.swarm,

@@ -21,7 +21,11 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import IO, Any, Final
 
+import msgspec
+
 from shoal.apps.judge.records import connect
+from shoal.config.display_name import harmless
+from shoal.evaluation.judge_messages import Ask
 from shoal.evaluation.pass_at_k import wilson
 from shoal.identity.keys import name_of
 
@@ -44,11 +48,12 @@ BOARD: Final = f"""
 WITH latest AS (SELECT node, model, max(round) AS round FROM asks GROUP BY node, model), counted AS (
   SELECT n.key, a.model, iif(min(a.in_swarm) = max(a.in_swarm), min(a.in_swarm), NULL) AS in_swarm, {RIGHT} AS good,
     sum(o.outcome != 'void') AS questions, sum(o.outcome = 'lapsed') AS lapsed, sum(o.outcome = 'void') AS void,
-    max(a.round) AS round, max(a.asked) AS time
+    max(a.round) AS round, max(a.asked) AS time, a.node AS id
   FROM latest JOIN asks a ON a.node = latest.node AND a.model = latest.model AND a.round > latest.round - $rounds
     JOIN nodes n ON n.id = a.node JOIN outcomes o ON o.ask = a.id GROUP BY n.key, a.model)
-SELECT row_number() OVER (ORDER BY low(good, questions) DESC, counted.key, model) AS rank, {NODE}, model, in_swarm,
-  {SCORE}, lapsed, void, round, time FROM counted ORDER BY rank LIMIT $most
+SELECT row_number() OVER (ORDER BY low(good, questions) DESC, counted.key, model) AS rank, {NODE},
+  display_name((SELECT statement FROM asks WHERE node = counted.id ORDER BY round DESC LIMIT 1)) AS display_name, model,
+  in_swarm, {SCORE}, lapsed, void, round, time FROM counted ORDER BY rank LIMIT $most
 """
 CURVE: Final = f"""
 WITH counted AS (
@@ -61,11 +66,12 @@ TOTALS: Final = f"SELECT {NODE}, {RIGHT} AS good, count(*) AS n {FROM} WHERE o.o
 
 
 def read(path: Path, sql: str, values: Mapping[str, Any] | None = None, patience: float = math.inf) -> Iterator[Report]:
-    """The rows of a query over the records in `path`. SQL may call `name_of(key)`, and `low` and `high` for the ends of
-    Wilson's interval. Raises `UserError` if the file cannot be opened, `sqlite3.OperationalError` after `patience`
-    seconds."""
+    """The rows of a query over the records in `path`. SQL may call `name_of(key)`, `display_name(statement)` of an Ask,
+    and `low` and `high` for the ends of Wilson's interval. Raises `UserError` if the file cannot be opened,
+    `sqlite3.OperationalError` after `patience` seconds."""
     with contextlib.closing(connect(path, read_only=True)) as records:
         records.create_function("name_of", 1, name_of, deterministic=True)
+        records.create_function("display_name", 1, _display_name, deterministic=True)
         for place, end in enumerate(("low", "high")):
             interval = lambda good, n, place=place: wilson(good / n, n)[place] if n else float(place)  # noqa: E731
             records.create_function(end, 2, interval, deterministic=True)
@@ -142,3 +148,11 @@ def write(found: Iterable[Report], form: str, file: IO[str]) -> None:
 def _no_formula(name: str) -> str:
     """A stranger's text that a spreadsheet does not take for a formula."""
     return f"'{name}" if name[:1] in ("=", "+", "-", "@", "\t", "\r") else name
+
+
+def _display_name(statement: bytes) -> str:
+    """What a node calls itself in its Ask; "" if that may not be shown, or the file is not a judge's."""
+    try:
+        return harmless(msgspec.msgpack.decode(statement, type=Ask).display_name)
+    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError):
+        return ""

@@ -16,6 +16,7 @@ import numpy as np
 
 from shoal.apps.watch.metrics import Course, Curve, binned, points_of, trailing
 from shoal.apps.watch.source import EDGES, CurveQuery, Data
+from shoal.config.display_name import harmless
 from shoal.swarm.notices import Notice
 from shoal.swarm.registry import Registry
 
@@ -47,6 +48,7 @@ class Speaker:
 
     def __init__(self) -> None:
         self.name = self.id = ""
+        self.display_name = ""
         self.model: str | None = None
         self.round = self.took = 0
         self.first: float | None = None
@@ -59,6 +61,7 @@ class Speaker:
         if self.first is None:
             self.first, self.name, self.id = time, notice.name, notice.id
         self.model, self.round, self.time = notice.model, notice.round, time
+        self.display_name = harmless(notice.display_name)
         for metric, field in METRICS.items():
             value = getattr(notice, field)
             if value is not None:
@@ -76,6 +79,7 @@ class Speaker:
         reward, held_out = (self.courses[metric].values for metric in METRICS)
         return {
             "name": self.name,
+            "display_name": self.display_name,
             "id": self.id,
             "model": self.model,
             "round": self.round,

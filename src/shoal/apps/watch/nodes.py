@@ -10,6 +10,7 @@ import numpy as np
 
 from shoal.apps.watch.metrics import Floats, Metrics, Node
 from shoal.apps.watch.source import Data
+from shoal.config.display_name import harmless
 from shoal.runs.swarm_status import STALE, Status
 
 SHOWN: Final = 200
@@ -93,8 +94,9 @@ def swarm_state(data: bytes, now: float) -> Data:
     admission = found.admission
     admission.peers = admission.peers[:SHOWN]
     admission.refused = _most(admission.refused)
+    found.display_name = harmless(found.display_name)
     for peer in admission.peers:
-        peer.refused = _most(peer.refused)
+        peer.refused, peer.display_name = _most(peer.refused), harmless(peer.display_name)
     age = now - found.time
     state: Data = msgspec.to_builtins(found)
     state |= {"age": age, "running": age < STALE, "neighbours": len(found.neighbours), "dropped": _most(found.dropped)}

@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from shoal.apps.watch.judge import ROWS, JudgeSource, judge_id, judge_summary
 from shoal.apps.watch.source import NAME, Data, Source
+from shoal.config.display_name import harmless
 from shoal.evaluation.judge_client import BoundedHttp, JudgeUnavailable, parse_judge_address
 from shoal.identity.keys import name_of
 
@@ -42,6 +43,7 @@ class Row(msgspec.Struct):
     void: Count
     round: Count
     time: Annotated[float, Meta(ge=0, le=2**53)]
+    display_name: str = ""
 
 
 class Health(msgspec.Struct):
@@ -126,4 +128,10 @@ class RemoteJudge(Source):
 def _shown(rank: int, row: Row) -> Data:
     """As a judge's folder gives it. The readable name is made of the key, whatever the judge says."""
     name = name_of(bytes.fromhex(row.key))
-    return {"rank": rank, "node": name, **msgspec.to_builtins(row), "model": row.model[:NAME]}
+    return {
+        "rank": rank,
+        "node": name,
+        **msgspec.to_builtins(row),
+        "model": row.model[:NAME],
+        "display_name": harmless(row.display_name),
+    }

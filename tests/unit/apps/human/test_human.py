@@ -29,7 +29,6 @@ from test_network import until
 from shoal.apps.human.contributor import OPEN_QUESTIONS, Contributor, UnfitError
 from shoal.apps.human.gallery import ANSWERS, QUESTIONS, SHOWN, Gallery, shown
 from shoal.apps.human.journal import Entry, Journal, Learned
-from shoal.apps.human.learners import heard_through
 from shoal.apps.human.recommended import Figures, choose, need, suitability
 from shoal.config.settings import Config
 from shoal.config.tasks import TasksConfig
@@ -39,7 +38,6 @@ from shoal.sandbox.examiner import LocalExaminer
 from shoal.sandbox.verifier import Verifier
 from shoal.swarm.admission import Admission
 from shoal.swarm.admission_limits import AdmissionLimits
-from shoal.swarm.transport import TransportOptions
 from shoal.swarm.wire import open_envelope
 from shoal.tasks import Tasks
 
@@ -389,19 +387,6 @@ def test_rankings_are_kept_for_rewards(reasoning: Contributor) -> None:
 def test_it_starts_without_torch(tmp_path: Path) -> None:
     script = "import sys, shoal.apps.human.command, shoal.apps.human.contributor; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
-
-
-@pytest.mark.parametrize(
-    ("place", "heard"),
-    [
-        ({"connect": ("a:1", "b:2")}, {"connect": ("tcp/a:1", "tcp/b:2")}),
-        ({"connect": ("a:1",), "listen": ("0.0.0.0:7",)}, {"connect": ("tcp/a:1",)}),
-        ({"listen": ("0.0.0.0:7", "tcp/[::]:8")}, {"connect": ("tcp/127.0.0.1:7", "tcp/[::1]:8")}),
-        ({}, {"lan": True}),
-    ],
-)
-def test_notices_are_heard_by_a_second_session(place: dict[str, Any], heard: dict[str, Any]) -> None:
-    assert heard_through(TransportOptions(**place)) == TransportOptions(**heard)
 
 
 # The API

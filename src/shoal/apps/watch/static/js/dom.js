@@ -36,6 +36,11 @@ export function name(text, most = 40) {
   return h("bdi", short === text ? {} : { title: cut(text, 200) }, short || "(no name)");
 }
 
+/** The name of a key and, beside it, what its owner calls it, which the server has checked (`config/display_name.py`). */
+export function fullName(key, display) {
+  return display ? h("span", {}, name(key), " (", name(display), ")") : name(key);
+}
+
 /** A table: `columns` are {title, number, get(row) -> text or element}. The first is the row's header. */
 export function table(caption, columns, rows) {
   const cell = (column, row, at) =>

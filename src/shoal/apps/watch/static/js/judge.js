@@ -2,7 +2,7 @@
 
 import { axis, Chart, colour, distinct, legend, tooltip, variable } from "./charts.js";
 import { drawCurves } from "./curves.js";
-import { card, cut, fill, fixed, h, listing, name, percent, select, span, whole } from "./dom.js";
+import { card, cut, fill, fixed, fullName, h, listing, name, percent, select, span, whole } from "./dom.js";
 import { ask } from "./net.js";
 
 const WINDOWS = [["10", "10 rounds"], ["25", "25 rounds"], ["100", "100 rounds"], ["500", "500 rounds"]];
@@ -96,7 +96,7 @@ export class Judge {
 
   leaderboard(board) {
     const columns = [
-      { title: "node", get: (row) => h("span", { title: row.key }, row.rank + ". ", name(row.node)) },
+      { title: "node", get: (row) => h("span", { title: row.key }, row.rank + ". ", fullName(row.node, row.display_name)) },
       { title: "pass@1", number: true, get: (row) => percent(row["pass@1"]) },
       { title: "95 % interval", number: true, get: (row) => `${fixed(100 * row.low, 1)} to ${percent(row.high)}` },
       { title: "questions", number: true, get: (row) => whole(row.questions) },

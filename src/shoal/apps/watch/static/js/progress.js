@@ -2,7 +2,7 @@
 
 import { Chart } from "./charts.js";
 import { askSpread, drawCurves } from "./curves.js";
-import { card, fill, fixed, h, listing, name, nothing, percent, points, select, span, whole } from "./dom.js";
+import { card, fill, fixed, fullName, h, listing, name, nothing, percent, points, select, span, whole } from "./dom.js";
 import { BASES, heldOutNote } from "./learned.js";
 import { ask } from "./net.js";
 import { OtherRuns } from "./other_runs.js";
@@ -76,7 +76,7 @@ export class Progress {
     let place = 0;
     const rank = new Map(summary.nodes.map((node) => [node, ++place]));
     const columns = [
-      { title: "node", get: (node) => h("span", { title: node.id ?? null }, ranked ? rank.get(node) + ". " : null, name(node.name)) },
+      { title: "node", get: (node) => h("span", { title: node.id ?? null }, ranked ? rank.get(node) + ". " : null, fullName(node.name, node.display_name)) },
       { title: "heard for", key: "heard", number: true, get: (node) => span(node.heard) },
       { title: "held-out pass@1", number: true, get: (node) => h("span", {}, percent(node.held_out), change(node)) },
       { title: "above blind", key: "blind", number: true, get: (node) => points(node.held_out === null ? null : node.held_out - node.blind) },

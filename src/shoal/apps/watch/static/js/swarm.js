@@ -2,7 +2,7 @@
 
 import { Chart } from "./charts.js";
 import { askSpread, drawCurves } from "./curves.js";
-import { bytes, card, cut, fill, fixed, h, listing, name, nothing, percent, select, span, whole } from "./dom.js";
+import { bytes, card, cut, fill, fixed, fullName, h, listing, name, nothing, percent, select, span, whole } from "./dom.js";
 import { drawGraph, shapesTold } from "./graph.js";
 import { ask } from "./net.js";
 
@@ -75,7 +75,7 @@ export class Swarm {
     const flow = (meter) => `${fixed(meter.messages_per_second, 1)}/s, ${bytes(meter.bytes_per_second)}/s; ${whole(meter.messages)} in all`;
     const state = !swarm.running ? `not running: last seen ${span(swarm.age)} ago` : swarm.note || `connected, ${swarm.links} link${swarm.links === 1 ? "" : "s"}`;
     const facts = [
-      ["node", name(swarm.name)], ["swarm", h("span", {}, name(swarm.swarm), swarm.private ? " (private)" : "")], ["state", cut(state, 200)],
+      ["node", fullName(swarm.name, swarm.display_name)], ["swarm", h("span", {}, name(swarm.swarm), swarm.private ? " (private)" : "")], ["state", cut(state, 200)],
       ["peers", `${whole(swarm.peers)} there, listening to ${whole(swarm.neighbours)}`],
       ["in", flow(swarm.received)], ["out", flow(swarm.sent)],
       ["pool", `${whole(swarm.pool.rollouts)} rollouts, ${whole(swarm.pool.live)} live; J = ${swarm.pool.wanted}`], ["admitted", whole(swarm.admission.admitted)],
@@ -88,7 +88,7 @@ export class Swarm {
     if (!swarm) return;
     const shares = new Map(gradient.map(({ maker, share }) => [maker, share]));
     const columns = [
-      { title: "peer", get: (peer) => h("span", { title: cut(peer.id, 64) }, name(peer.name)) },
+      { title: "peer", get: (peer) => h("span", { title: cut(peer.id, 64) }, fullName(peer.name, peer.display_name)) },
       { title: "is", get: (peer) => ({ human: "a person", program: "a program" })[peer.kind] ?? "a model" },
       { title: "admitted", number: true, get: (peer) => whole(peer.admitted) },
       { title: "gradient share", number: true, get: (peer) => (shares.has(peer.name) ? percent(shares.get(peer.name)) : "–") },

@@ -1,0 +1,66 @@
+"""Display names: whatever a stranger chooses, what is shown is short, visible, in one direction, and beside the key."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.config.display_name import LONGEST, fault, full_name, harmless
+from shoal.config.load import make_config
+from shoal.errors import UserError
+
+KEY = "brave-otter-3f2a"
+GOOD = ["Ada", "Ada's laptop", "dr. x-7_b", "Zoë", "Кит", "小魚", "อ้น", "7"]
+BAD = [
+    *("", " ", "Ada ", " Ada", "a  b", "a\nb", "a\tb", "\x1b[31mred", "a\u202eb", "a\u2066b", "a\u200bb", "a\u00adb"),
+    *("[bold]Ada", "<b>", "a&b", "(Ada)", "Ada: 1.0", "a/b", "\ufeffAda", "a\ud800", "\u3164", "a\u034fb", "a\ufe0fb"),
+    *(
+        "e" + "\u0301" * 9,
+        "\u0301a",
+        "שלום",
+        "مرحبا",
+        "a\u0660",
+        "n" * (LONGEST + 1),
+        KEY,
+        "x brave-otter-0000",
+        "-",
+        "'",
+    ),
+    *("BRAVE-OTTER-3F2A", "ｂrave-otter-3f2a", "e\u0301"),
+]
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_names_of_people_and_machines_may_be_chosen(name: str) -> None:
+    assert fault(name) == ""
+    assert full_name(KEY, name) == f"{KEY} ({name})"
+    assert make_config({"network": {"display_name": name}}, "here").network.display_name == name
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_others_are_refused_to_their_owner_and_never_shown(name: str) -> None:
+    assert fault(name)
+    assert harmless(name) == ""
+    assert full_name(KEY, name) == KEY
+    if name:
+        with pytest.raises(UserError, match=r"display.name"):
+            make_config({"network": {"display_name": name}}, "here")
+
+
+def test_nobody_needs_one() -> None:
+    assert full_name(KEY, None) == full_name(KEY, "") == KEY
+    assert make_config({}, "here").network.display_name == ""
+
+
+@given(st.text(max_size=40) | st.text(alphabet="aÀ\u0301\u202eא (<[&_.-'3\n", max_size=40))
+def test_what_is_shown_cannot_harm(text: str) -> None:
+    name = harmless(text)
+    assert name in ("", text)
+    assert len(name) <= LONGEST
+    assert name.isprintable()
+    assert not set(name) & set('()[]<>&"`\\/:;{}|')
+    assert all(unicodedata.bidirectional(char) not in ("R", "AL", "AN", "RLO", "LRO", "RLE", "RLI") for char in name)
+    assert full_name(KEY, text).startswith(KEY)
