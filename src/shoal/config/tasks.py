@@ -61,10 +61,9 @@ class TasksConfig(Section):
 
     suite: str = "pond"
     """Tasks: pond, tide, tagged (easy ones for guppy), games (for guppy-games), pictures (for guppy-eye), reef (for
-    small pretrained models) or paper (harder ones). pond: eight tasks that guppy can learn. tide: other easy tasks. tagged:
-    those of pond, answered between tags. games: an environment answers back. pictures: five about small pictures. reef:
-    seven tasks with three worked examples. paper: the nine
-    tasks of the paper."""
+    small pretrained models) or paper (harder ones). pond: eight tasks that guppy can learn. tide: other easy tasks.
+    tagged: those of pond, answered between tags. games: an environment answers back. pictures: five about small
+    pictures. reef: seven tasks with three worked examples. paper: the nine tasks of the paper."""
     only: list[str] = []
     """Only this task of the suite. It can be given several times."""
     tasks: list[TaskSpec] = []

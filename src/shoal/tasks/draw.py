@@ -165,8 +165,8 @@ class Tasks:
 
     def is_held_out(self, question: Question) -> bool:
         """Whether the question is kept for evaluation. Its content alone decides, so that all nodes and tasks agree:
-        what one data set's own split holds out, all tasks do. That set has no other held-out questions. Where an environment
-        always begins with the same words, its seed and index decide."""
+        what one data set's own split holds out, all tasks do. That set has no other held-out questions. Where an
+        environment always begins with the same words, its seed and index decide."""
         if any(split.holds_out(question.text) for split in self._splits.values()):
             return True
         if (question.id.task, question.id.version) in self._splits:

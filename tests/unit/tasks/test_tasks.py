@@ -130,7 +130,7 @@ def test_unknown_suite() -> None:
     assert suite("pond") is SUITES["pond"]
     with pytest.raises(UserError, match="did you mean 'pond'"):
         suite("ponds")
-    with pytest.raises(UserError, match="choose from paper, pond"):
+    with pytest.raises(UserError, match="choose from games, paper, pictures, pond"):
         Tasks(TasksConfig(suite="zzz"))
 
 
@@ -142,6 +142,8 @@ def test_suites_fit_their_purpose() -> None:
         "tide": 7,
         "tagged": 8,
         "reef": 7,
+        "games": 1,
+        "pictures": 5,
         "paper": 9,
     }
     assert not {spec.name for spec in SUITES["tide"]} & {spec.name for spec in SUITES["pond"]}
