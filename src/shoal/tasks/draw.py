@@ -215,14 +215,21 @@ class Tasks:
     def _make(self, identity: QuestionId) -> Question:
         source = self._source(identity)
         made = source.task.question(identity.seed, identity.index)
-        return self._asked(source, identity, made.prompt, made.turns)
+        return self._asked(source, identity, made.prompt, made.turns, made.examples)
 
-    def _asked(self, source: _Source, identity: QuestionId, prompt: tuple[Message, ...], turns: int = 1) -> Question:
+    def _asked(
+        self,
+        source: _Source,
+        identity: QuestionId,
+        prompt: tuple[Message, ...],
+        turns: int = 1,
+        examples: tuple[Message, ...] = (),
+    ) -> Question:
         """A task's question as the settings ask it."""
         if source.spec.system_prompt:  # in place of the question's own
             own = (message for message in prompt if message.role != "system")
             prompt = (Message("system", source.spec.system_prompt), *own)
-        return Question(identity, prompt, source.examples, turns)
+        return Question(identity, prompt, source.examples or examples, turns)
 
 
 def labels(names: list[str]) -> list[str]:
