@@ -27,14 +27,14 @@ TIMES = [f"seconds/{name}" for name in ("generate", "score", "learn", "evaluate"
 
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_resumed_run_is_as_if_it_had_not_stopped(tmp_path: Path, workers: int) -> None:
-    whole = shoal.run(**SETTINGS, workers=workers, rounds=4, out=tmp_path / "whole")
-    stopped = shoal.run(**SETTINGS, workers=workers, rounds=2, out=tmp_path / "stopped")
-    resumed = shoal.run(resume=stopped.folder, rounds=4)
+    whole = shoal.run(**SETTINGS, workers=workers, rounds=2, out=tmp_path / "whole")
+    stopped = shoal.run(**SETTINGS, workers=workers, rounds=1, out=tmp_path / "stopped")
+    resumed = shoal.run(resume=stopped.folder, rounds=2)
     columns = ["node", "seed", "index", "completion", "conversation", "reward"]
     assert whole.rollouts[columns].equals(resumed.rollouts[columns])
     figures = [run.metrics.drop(columns=TIMES, errors="ignore") for run in (whole, resumed)]
     same = [name for name in figures[0] if name.startswith(("reward/", "rollouts/", "loss", "grad_norm", "eval/"))]
-    last = [frame[frame["round"] == 4][same].reset_index(drop=True) for frame in figures]
+    last = [frame[frame["round"] == 2][same].reset_index(drop=True) for frame in figures]
     assert last[0].equals(last[1])
 
 
