@@ -20,6 +20,7 @@ from shoal.tasks.data.task import data_task
 from shoal.tasks.environments.guess import Guess
 from shoal.tasks.environments.lookup import Lookup
 from shoal.tasks.environments.task import EnvironmentTask
+from shoal.tasks.environments.textarena import TextArena
 from shoal.tasks.environments.tools import Tools
 from shoal.tasks.larger import Larger
 from shoal.tasks.pictures.questions import PICTURE_TASKS
@@ -37,7 +38,11 @@ def _environment(make: Callable[..., Environment], **parameters: Any) -> Task:
     return EnvironmentTask(make, parameters)
 
 
-ENVIRONMENTS: Final[dict[str, Callable[..., Environment]]] = {Guess.name: Guess, Lookup.name: Lookup}
+ENVIRONMENTS: Final[dict[str, Callable[..., Environment]]] = {
+    Guess.name: Guess,
+    Lookup.name: Lookup,
+    "textarena": TextArena,
+}
 """Environments of shoal's own."""
 OWN: Final[dict[str, Callable[..., Task]]] = {
     "larger": Larger,

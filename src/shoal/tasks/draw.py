@@ -223,7 +223,7 @@ class Tasks:
         if source.spec.system_prompt:  # in place of the question's own
             own = (message for message in prompt if message.role != "system")
             prompt = (Message("system", source.spec.system_prompt), *own)
-        return Question(identity, prompt, source.examples, made.pictures, made.turns)
+        return Question(identity, prompt, source.examples or made.examples, made.pictures, made.turns)
 
 
 def labels(names: list[str]) -> list[str]:

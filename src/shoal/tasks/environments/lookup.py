@@ -1,7 +1,7 @@
 """The task `lookup`: a question that only a table can answer, and a call that reads the table.
 
     talk = Lookup()
-    talk.begin(7)               # "... What is the number of Oslo?"
+    talk.begin(7)               # "What is the number of Oslo?"
     talk.answer("look up Oslo")         # ("The number of Oslo is 47.", False)
     talk.answer("47")           # ("", True)
     talk.score()                # 1.0
@@ -11,6 +11,7 @@ Numbers are 10 to 99, so that an answer that does not look is right once in 90.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from random import Random
 from typing import Final
@@ -19,8 +20,9 @@ CITIES: Final = (
     "Accra Athens Berlin Bogota Cairo Dakar Delhi Dublin Hanoi Havana Lagos Lima Lisbon London Madrid Manila Nairobi "
     "Oslo Paris Prague Quito Rabat Riga Rome Seoul Sofia Tokyo Tunis Vienna Warsaw"
 ).split()
-LISTED: Final = 4
-"""Cities of a table that are named in a question."""
+SHOWN: Final = "Berlin"
+"""The city of the example, which is never asked about."""
+_CALL: Final = re.compile(r"\blook up:? +([A-Za-z]+)", re.IGNORECASE)
 
 
 class Lookup:
@@ -29,6 +31,12 @@ class Lookup:
     name = "lookup"
     version = "1"
     max_turns = 3
+    example = (
+        f"A table has a number for each city. What is the number of {SHOWN}?",
+        f"look up {SHOWN}",
+        f"The number of {SHOWN} is 31.",
+        "31",
+    )
     partial_credit = "0.3 for looking up the city, and 0.1 for any look-up; 1 for the number"
 
     def __init__(self) -> None:
@@ -38,24 +46,18 @@ class Lookup:
 
     def begin(self, seed: int) -> str:
         random = Random(seed)
-        cities = random.sample(CITIES, LISTED)
-        self._numbers = {city: random.randint(10, 99) for city in cities}
-        self._asked = random.choice(cities)
-        return (
-            f"A table has the numbers of {', '.join(cities[:-1])} and {cities[-1]}. To see a number, write only: "
-            f"look up CITY. Then answer with the number only. What is the number of {self._asked}?"
-        )
+        self._numbers = {city: random.randint(10, 99) for city in CITIES}
+        self._asked = random.choice([city for city in CITIES if city != SHOWN])
+        return f"What is the number of {self._asked}?"
 
     def answer(self, turn: str) -> tuple[str, bool]:
-        said = turn.strip().rstrip(".")
-        verb, _, city = said.rpartition(" ")
-        if verb.lower() == "look up":
-            if city not in self._numbers:
-                self._credit = max(self._credit, 0.1)
-                return "There is no such city in the table.", False
+        if call := _CALL.search(turn):
+            city = call[1].capitalize()
             self._credit = max(self._credit, 0.3 if city == self._asked else 0.1)
+            if city not in self._numbers:
+                return "There is no such city in the table.", False
             return f"The number of {city} is {self._numbers[city]}.", False
-        if said == str(self._numbers[self._asked]):
+        if re.findall("[0-9]+", turn)[-1:] == [str(self._numbers[self._asked])]:
             self._credit = 1.0
         return "", True
 

@@ -34,6 +34,14 @@ class Blind(Environment, Protocol):
         ...
 
 
+@runtime_checkable
+class Shows(Environment, Protocol):
+    """An environment that shows an example before each conversation."""
+
+    example: Sequence[str]
+    """What the environment says and what the policy says, by turns. The policy has the last word."""
+
+
 class EnvironmentFailed(NoVerdict):
     """An environment raised an error, or said what it must not: the conversation has no score."""
 
@@ -58,8 +66,11 @@ class EnvironmentTask:
 
     def question(self, seed: int, index: int) -> Question:
         identity = QuestionId(self.name, self.version, self.config, seed, index)
-        words = said(self._make(**self._parameters).begin(self._seed(identity)))
-        return Question(identity, (Message("user", words),), turns=self.max_turns)
+        conversation = self._make(**self._parameters)
+        words = said(conversation.begin(self._seed(identity)))
+        example = conversation.example if isinstance(conversation, Shows) else ()
+        shown = tuple(Message(("user", "assistant")[place % 2], text) for place, text in enumerate(example))
+        return Question(identity, (Message("user", words),), shown, self.max_turns)
 
     def begin(self, question: QuestionId) -> Environment:
         """A conversation about `question` that has begun."""

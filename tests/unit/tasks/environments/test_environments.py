@@ -121,3 +121,10 @@ def test_guess_takes_numbers_alone() -> None:
         game.begin(3)
         assert game.answer(said) == ("a number", False)
         assert game.score() == 0
+
+
+def test_who_holds_no_conversations_says_so_before_it_starts() -> None:
+    tasks = Tasks(TasksConfig(suite="games"))
+    with pytest.raises(UserError, match="task 'guess' answers back, which a judge cannot do yet"):
+        tasks.refuse_environments("a judge")
+    Tasks(TasksConfig()).refuse_environments("a judge")

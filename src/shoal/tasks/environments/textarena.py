@@ -1,0 +1,56 @@
+"""Games for one player of textarena (https://github.com/LeonGuertler/TextArena), by their names there: the task
+`textarena`.
+
+    [[tasks.tasks]]
+    name = "textarena"
+    parameters = { game = "Mastermind-v0", max_turns = 12 }
+
+`pip install textarena`. Its games of words (Wordle-v0, Hangman-v0) read word lists of NLTK, which have to be on the
+machine: `python -m nltk.downloader words averaged_perceptron_tagger_eng`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+
+class TextArena:
+    """One game. Its reward is textarena's, in [0, 1]."""
+
+    def __init__(self, game: str = "Wordle-v0", max_turns: int = 8) -> None:
+        """Raises `ValueError` without textarena, without such a game, or without the words that it needs."""
+        try:
+            self.version = version("textarena")
+            library: Any = importlib.import_module("textarena")
+        except (PackageNotFoundError, ImportError):
+            raise ValueError("it needs textarena: pip install textarena") from None
+        self.name = f"textarena:{game}"
+        self.max_turns = max_turns
+        try:
+            self._game = library.make(f"{game}-raw")
+            self._game.reset(num_players=1, seed=0)
+        except LookupError:
+            raise ValueError(
+                f"{game} needs word lists: python -m nltk.downloader words averaged_perceptron_tagger_eng"
+            ) from None
+        except Exception as error:  # games raise what they like for a name, a player or a key that they lack
+            raise ValueError(f"textarena does not play {game!r} here: {error}") from error
+
+    def begin(self, seed: int) -> str:
+        self._game.reset(num_players=1, seed=seed % 2**32)
+        return self._heard()
+
+    def answer(self, turn: str) -> tuple[str, bool]:
+        ended, _ = self._game.step(turn)
+        return self._heard(), bool(ended)
+
+    def score(self) -> float:
+        rewards, _ = self._game.close()
+        return min(1.0, max(0.0, float((rewards or {}).get(0, 0.0))))
+
+    def _heard(self) -> str:
+        """What the game has said since the last turn, without the player's own words."""
+        _, said = self._game.get_observation()
+        return "\n".join(message for sender, message, *_ in said if sender != 0)
