@@ -6,7 +6,7 @@ import pytest
 
 from shoal.config.tasks import EASY, TasksConfig, TaskSpec
 from shoal.errors import UserError
-from shoal.rollout import Message, Question, QuestionId, canonical
+from shoal.rollout import Message, Question, QuestionId
 from shoal.tasks import SUITES, Tasks, create_task
 
 FEWEST = {"pond": 12, "reef": 12, "tagged": 12, "tide": 4}
@@ -16,11 +16,11 @@ FEWEST = {"pond": 12, "reef": 12, "tagged": 12, "tide": 4}
 @pytest.mark.parametrize("name", SUITES)
 def test_training_and_held_out_texts_are_apart(name: str) -> None:
     tasks = Tasks(TasksConfig(suite=name))
-    training = {canonical(q.text) for q in tasks.draw(4000, "node", 0)}
+    training = {q.content for q in tasks.draw(4000, "node", 0)}
     groups = tasks.held_out(64, seed=0)
     assert list(groups) == [spec.name for spec in SUITES[name]]
     for label, questions in groups.items():
-        texts = {canonical(q.text) for q in questions}
+        texts = {q.content for q in questions}
         assert len(texts) == len(questions), label
         assert len(questions) == 64 or (name in EASY and len(questions) > FEWEST[name]), label
         assert not texts & training, label

@@ -53,8 +53,11 @@ def test_a_rollout_and_a_story_show_the_picture(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "identity",
-    [("chain_sum", "1", 1, 0), ("name_colour", "2", 1, 0), ("name_colour", "1", -1, 0), ("name_colour", "1", 2**63, 0)]
-    + [
+    [
+        ("chain_sum", "1", 1, 0),
+        ("name_colour", "2", 1, 0),
+        ("name_colour", "1", -1, 0),
+        ("name_colour", "1", 2**63, 0),
         ("name_colour", "1", 1, 10**6),
         ("name_colour", "1", "1", 0),
         ("name_colour", None, 1, 0),
