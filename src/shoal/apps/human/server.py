@@ -36,6 +36,7 @@ from shoal.apps.serving.bodies import BodyError, read_body
 from shoal.apps.serving.guard import Access
 from shoal.apps.serving.pages import OWN_ERROR, json_response, page_routes
 from shoal.config.display_name import full_name
+from shoal.tasks.pictures.again import data_address
 
 LONGEST_WAIT: Final = 30.0
 WAITS: Final = 32
@@ -44,6 +45,8 @@ LONGEST_RIGHT: Final = 2000
 """Characters of a right answer that are shown."""
 BODY_SECONDS: Final = 20.0
 """For a post to arrive, from a phone too."""
+PICTURE_WIDTH: Final = 256
+"""Pixels of a question's picture on the page, about."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
@@ -111,7 +114,9 @@ def make_app(one: Contributor, access: Access) -> PostGuard:
         comparison = one.compare()
         if comparison is None:
             return {"comparison": None}
-        told = {"id": comparison.id, "text": comparison.question.text, "task": comparison.question.id.task}
+        told: dict[str, Any] = {"id": comparison.id, "text": comparison.question.text}
+        told["task"] = comparison.question.id.task
+        told["pictures"] = [data_address(picture, PICTURE_WIDTH) for picture in comparison.question.pictures]
         answers = [shown(answer.text) for answer in comparison.answers]
         return {"comparison": {**told, "makers": comparison.makers, "answers": answers}}
 
@@ -235,7 +240,9 @@ def _state(one: Contributor) -> dict[str, Any]:
 
 
 def _asked(entry: Entry) -> dict[str, Any]:
-    return {"round": entry.round, "slot": entry.slot, "task": entry.task, "text": entry.question.text}
+    shown = [data_address(picture, PICTURE_WIDTH) for picture in entry.question.pictures]
+    asked = {"round": entry.round, "slot": entry.slot, "task": entry.task, "text": entry.question.text}
+    return asked | {"pictures": shown}
 
 
 def _question(one: Contributor, entry: Entry) -> dict[str, Any]:

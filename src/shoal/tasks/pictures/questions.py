@@ -22,11 +22,9 @@ SIZE: Final = 32
 """Pixels in a row, and in a column."""
 CELL: Final = SIZE // 2
 """A picture has four cells. A shape or digit is in one of them."""
-SHOWN: Final = 3
-"""Shapes in a picture."""
 MOST_DOTS: Final = 9
 DOT_CELL: Final = SIZE // 4
-BARS: Final = 4
+BARS: Final = 2
 
 
 class PictureTask(ABC):
@@ -83,23 +81,23 @@ class CountDots(PictureTask):
 
 
 class NameColour(PictureTask):
-    """What colour is the circle?"""
+    """What colour is the shape?"""
 
     name = "name_colour"
 
     def draw(self, chance: Random, canvas: Canvas) -> tuple[str, str]:
-        shape, colour = _draw_shapes(chance, canvas)
-        return f"What colour is the {shape}?", colour
+        _, colour = _draw_shape(chance, canvas)
+        return "What colour is the shape?", colour
 
 
 class NameShape(PictureTask):
-    """Which shape is red?"""
+    """Which shape is this?"""
 
     name = "name_shape"
 
     def draw(self, chance: Random, canvas: Canvas) -> tuple[str, str]:
-        shape, colour = _draw_shapes(chance, canvas)
-        return f"Which shape is {colour}?", shape
+        shape, _ = _draw_shape(chance, canvas)
+        return "Which shape is this?", shape
 
 
 class ReadNumber(PictureTask):
@@ -118,7 +116,7 @@ class ReadNumber(PictureTask):
 
 
 class CompareBars(PictureTask):
-    """What colour is the tallest bar?"""
+    """What colour is the taller bar?"""
 
     name = "compare_bars"
 
@@ -127,24 +125,21 @@ class CompareBars(PictureTask):
         heights = [4 * step for step in chance.sample(range(1, SIZE // 4), BARS)]
         for place, (colour, height) in enumerate(zip(colours, heights, strict=True)):
             canvas.bar(colour, x=1 + SIZE // BARS * place, width=SIZE // BARS - 2, height=height)
-        tallest = chance.random() < 0.5
-        wanted = max(heights) if tallest else min(heights)
-        return f"What colour is the {'tallest' if tallest else 'shortest'} bar?", colours[heights.index(wanted)]
+        taller = chance.random() < 0.5
+        wanted = max(heights) if taller else min(heights)
+        return f"What colour is the {'taller' if taller else 'shorter'} bar?", colours[heights.index(wanted)]
 
 
 _TASKS: Final[tuple[type[PictureTask], ...]] = (CountDots, NameColour, NameShape, ReadNumber, CompareBars)
 PICTURE_TASKS: Final[dict[str, Callable[..., Task]]] = {task.name: task for task in _TASKS}
 
 
-def _draw_shapes(chance: Random, canvas: Canvas) -> tuple[str, str]:
-    """Draws shapes that differ in kind and colour. Returns the kind and the colour of one of them."""
-    shapes, colours = chance.sample(SHAPES, SHOWN), chance.sample(list(COLOURS), SHOWN)
-    cells = chance.sample(range(4), SHOWN)
-    for cell, shape, colour in sorted(zip(cells, shapes, colours, strict=True)):
-        row, column = divmod(cell, 2)
-        x, y = (CELL * place + chance.randint(7, 8) for place in (column, row))
-        canvas.shape(shape, colour, x, y, radius=chance.randint(5, 6))
-    return shapes[0], colours[0]
+def _draw_shape(chance: Random, canvas: Canvas) -> tuple[str, str]:
+    """Draws a shape. Returns its kind and its colour."""
+    kind, colour = chance.choice(SHAPES), chance.choice(list(COLOURS))
+    x, y = (CELL * chance.randrange(SIZE // CELL) + chance.randint(7, 8) for _ in "xy")
+    canvas.shape(kind, colour, x, y, radius=chance.randint(5, 6))
+    return kind, colour
 
 
 def _dark(chance: Random) -> Colour:

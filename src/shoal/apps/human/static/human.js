@@ -102,6 +102,11 @@ function chooser() {
   return el("label", { className: "choice" }, el("span", {}, "Ask me"), select);
 }
 
+// The pictures of a question, which the server draws.
+function pictures(question) {
+  return (question.pictures ?? []).map((src) => el("img", { className: "shown", src, alt: "picture of the question" }));
+}
+
 function questionText(text) {
   const lines = text.trim().split("\n");
   const kind = lines.length > 9 || text.length > 420 ? " long" : lines.length > 2 ? " middle" : "";
@@ -128,7 +133,7 @@ function drawAnswer() {
   const question = asked;
   const card = el("article", { className: "card" },
     el("div", { className: "bar" }, el("span", { className: "tag" }, spoken(question.task)), chooser()),
-    questionText(question.text));
+    ...pictures(question), questionText(question.text));
   const about = facts(question.task);
   if (about) card.append(about);
   $("answer").replaceChildren(card);
@@ -273,7 +278,7 @@ function drawRank() {
   const card = el("article", { className: "card" },
     el("div", { className: "bar" }, el("span", { className: "tag" }, spoken(comparison.task)),
       el("span", { className: "kicker" }, `${plural(count, "answer")} ${makers}`)),
-    questionText(comparison.text), form);
+    ...pictures(comparison), questionText(comparison.text), form);
   if (revealed) {
     const next = el("button", { id: "next-rank", className: "primary", type: "button" }, "Next", el("kbd", {}, "Enter"));
     next.addEventListener("click", () => doing([next], async () => { await showRank(true); focusRank(); }));
