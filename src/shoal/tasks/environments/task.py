@@ -70,7 +70,7 @@ class EnvironmentTask:
         words = said(conversation.begin(self._seed(identity)))
         example = conversation.example if isinstance(conversation, Shows) else ()
         shown = tuple(Message(("user", "assistant")[place % 2], text) for place, text in enumerate(example))
-        return Question(identity, (Message("user", words),), shown, self.max_turns)
+        return Question(identity, (Message("user", words),), shown, turns=self.max_turns)
 
     def begin(self, question: QuestionId) -> Environment:
         """A conversation about `question` that has begun."""
