@@ -39,10 +39,14 @@ def free_ports() -> int:
             continue
 
 
+PART = "shoal.apps.host.supervisor"
+
+
 def children(host: Program) -> dict[str, psutil.Process]:
     """The processes of the parts by their commands."""
-    found = psutil.Process(host.process.pid).children()
-    return {each.cmdline()[each.cmdline().index("shoal.apps.host.supervisor") + 1]: each for each in found}
+    found = [(each, each.cmdline()) for each in psutil.Process(host.process.pid).children()]
+    marked = [(each, words) for each, words in found if PART in words]  # a child is its parent's copy at first
+    return {words[words.index(PART) + 1]: each for each, words in marked}
 
 
 def invitation(host: Program) -> str:

@@ -38,7 +38,7 @@ def test_a_resumed_run_with_pictures_goes_on_as_if_nothing_had_happened(
     assert all(row["question"].startswith("[picture ") for row in rollouts(whole))
     model = whole / "checkpoints" / "round-000003" / "node-2"
     capsys.readouterr()
-    asked = ["--suite", "pictures", "--only", "count_dots", "--questions", "2", "--samples", "1", "--json"]
+    asked = ["--task", "count_dots", "--questions", "2", "--samples", "1", "--json"]
     assert main(["eval", str(model), *asked]) == 0
     assert list(json.loads(capsys.readouterr().out)["tasks"]) == ["count_dots"]
 

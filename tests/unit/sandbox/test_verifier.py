@@ -129,7 +129,7 @@ def test_monstrous_answers_score_low_and_cost_their_neighbours_nothing() -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize("suite", sorted(SUITES.keys() - {"games"}))  # a conversation has no one right answer
 @pytest.mark.parametrize("partial_credit", [False, True])
 def test_right_answers_score_one_exactly(suite: str, partial_credit: bool) -> None:
     config = TasksConfig(suite=suite, partial_credit=partial_credit)
