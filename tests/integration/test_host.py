@@ -46,7 +46,7 @@ def children(host: Program) -> dict[str, psutil.Process]:
     """The processes of the parts by their commands."""
     found = [(each, each.cmdline()) for each in psutil.Process(host.process.pid).children()]
     marked = [(each, words) for each, words in found if PART in words]  # a child is its parent's copy at first
-    return {words[words.index(PART) + 1]: each for each, words in marked}
+    return {words[words.index(PART) + 2]: each for each, words in marked}
 
 
 def invitation(host: Program) -> str:

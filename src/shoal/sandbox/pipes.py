@@ -68,9 +68,10 @@ def own_pipes() -> tuple[BinaryIO, BinaryIO]:
     return requests, replies
 
 
-def die_with_parent() -> Callable[[], None]:
-    """End when the parent is gone, even during an endless scorer. Returns a function that stops watching."""
-    parent = os.getppid()
+def die_with_parent(parent: int = 0) -> Callable[[], None]:
+    """End when the parent is gone, even during an endless scorer. Returns a function that stops watching. `parent`: its
+    process id, where it may be gone before this is called."""
+    parent = parent or os.getppid()
     stopped = threading.Event()
 
     def watch() -> None:

@@ -57,7 +57,7 @@ class Supervised:
         try:
             with open_own(self.log, os.O_WRONLY | os.O_APPEND) as log:
                 self.process = subprocess.Popen(
-                    [*COMMAND, *self.part.words],
+                    [*COMMAND, str(os.getpid()), *self.part.words],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
@@ -141,12 +141,12 @@ class Supervisor:
 
 
 def main() -> int:
-    """A part: `shoal WORDS`, which ends when its supervisor does."""
+    """A part: `PID WORDS`, which is `shoal WORDS` and ends when its supervisor, the process PID, does."""
     from shoal.cli.main import main as shoal
     from shoal.sandbox.pipes import die_with_parent
 
-    die_with_parent()
-    return shoal(sys.argv[1:])
+    die_with_parent(int(sys.argv[1]))
+    return shoal(sys.argv[2:])
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import io
 import os
 import socket
 import stat
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -20,7 +21,7 @@ from shoal.apps.host.keys import host_keys
 from shoal.apps.host.parts import check_ports, parts_of
 from shoal.apps.host.qr import MARGIN, code_of, lines
 from shoal.apps.host.settings import HostSettings, keep, settled
-from shoal.apps.host.supervisor import Supervisor
+from shoal.apps.host.supervisor import COMMAND, Supervisor
 from shoal.cli.main import _parser, main
 from shoal.config.load import make_config
 from shoal.directory.invitation import read_invitation
@@ -176,3 +177,14 @@ def test_a_part_that_cannot_start_waits_longer_each_time(tmp_path: Path, monkeyp
             now[0] += 60.0
     assert [line.partition(" in ")[2].partition(" s;")[0] for line in said] == "1 2 4 8 16 32 60 60".split()
     assert said[2] == f"the relay ended (exit 2: no): restart 3 in 4 s; see {tmp_path / 'relay.log'}"
+
+
+@pytest.mark.slow
+def test_a_part_whose_supervisor_is_gone_before_it_begins_ends(tmp_path: Path) -> None:
+    gone = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True
+    ).stdout
+    port = socket.create_server(("127.0.0.1", 0)).getsockname()[1]
+    words = [*COMMAND, gone.strip(), "relay", "--listen", f"127.0.0.1:{port}"]
+    with open(os.devnull, "wb") as nowhere:
+        assert subprocess.Popen(words, stdout=nowhere, stderr=nowhere).wait(60) == 1
