@@ -10,6 +10,7 @@ each time. If the supervisor itself is killed, all parts end within a second.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -73,19 +74,21 @@ class Supervised:
         now = time.monotonic()
         if self.process is None:
             if now >= self._due:
-                self.start()
+                try:
+                    self.start()
+                except UserError as error:  # a full disk, or no process left: the other parts go on
+                    self._failed(str(error), say)
             return
         code = self.process.poll()
         if code is None:
-            if self.log.stat().st_size > MOST_LOG:
-                os.truncate(self.log, 0)
+            with contextlib.suppress(OSError):  # somebody has removed it
+                if self.log.stat().st_size > MOST_LOG:
+                    os.truncate(self.log, 0)
             return
         self.process = None
-        self._failures = 1 if now - self._started > STEADY else self._failures + 1
-        self.restarts += 1
-        pause = min(LONGEST, PAUSE * 2.0 ** (self._failures - 1))
-        self._due = now + pause
-        say(f"the {self.part.name} ended ({self._why(code)}): restart {self.restarts} in {pause:.0f} s; see {self.log}")
+        if now - self._started > STEADY:
+            self._failures = 0
+        self._failed(f"the {self.part.name} ended ({self._why(code)})", say)
 
     def stop(self) -> None:
         """Ends it in order, or else at once."""
@@ -99,12 +102,23 @@ class Supervised:
             self.process.wait()
         self.process = None
 
+    def _failed(self, what: str, say: Callable[[str], None]) -> None:
+        """Says what happened, and when it starts again."""
+        self._failures += 1
+        self.restarts += 1
+        pause = min(LONGEST, PAUSE * 2.0 ** min(self._failures - 1, 10))
+        self._due = time.monotonic() + pause
+        say(f"{what}: restart {self.restarts} in {pause:.0f} s; see {self.log}")
+
     def _why(self, code: int) -> str:
         if code < 0:
             return f"killed by signal {-code}"
-        with self.log.open("rb") as log:
-            log.seek(max(0, self.log.stat().st_size - TAIL))
-            last = (log.read().decode(errors="replace").strip().splitlines() or ["it says nothing"])[-1]
+        try:
+            with self.log.open("rb") as log:
+                log.seek(max(0, os.fstat(log.fileno()).st_size - TAIL))
+                last = (log.read().decode(errors="replace").strip().splitlines() or ["it says nothing"])[-1]
+        except OSError:
+            last = "its log is gone"
         return f"exit {code}: {printable(last, 200)}"
 
 

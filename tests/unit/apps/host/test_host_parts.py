@@ -179,6 +179,38 @@ def test_a_part_that_cannot_start_waits_longer_each_time(tmp_path: Path, monkeyp
     assert said[2] == f"the relay ended (exit 2: no): restart 3 in 4 s; see {tmp_path / 'relay.log'}"
 
 
+def test_a_log_that_is_gone_or_cannot_be_written_ends_no_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The part waits, however often it fails, and the others go on."""
+    settings, keys = made(tmp_path)
+    part = parts_of(tmp_path, settings, keys)[0]
+    said: list[str] = []
+    script = f"import os, time\nwhile not os.path.exists({str(tmp_path / 'end')!r}): time.sleep(0.01)\nexit(1)"
+    monkeypatch.setattr("shoal.apps.host.supervisor.COMMAND", (sys.executable, "-c", script))
+    now = [0.0]
+    monkeypatch.setattr("shoal.apps.host.supervisor.time.monotonic", lambda: now[0])
+    with Supervisor([part], tmp_path, said.append) as supervisor:
+        [one] = supervisor.parts
+        one.start()
+        one.log.unlink()
+        one.look(said.append)
+        assert one.process is not None
+        (tmp_path / "end").touch()
+        os.waitid(os.P_PID, one.process.pid, os.WEXITED | os.WNOWAIT)
+        one.look(said.append)
+        one.log.mkdir()
+        for _ in range(1100):
+            now[0] += 60.0
+            one.look(said.append)
+        assert one.process is None
+        one.log.rmdir()
+        now[0] += 60.0
+        one.look(said.append)
+        assert one.process is not None
+    assert said[0] == f"the relay ended (exit 1: its log is gone): restart 1 in 1 s; see {one.log}"
+    assert said[1].startswith("cannot start the relay: ")
+    assert "restart 1101 in 60 s" in said[-1]
+
+
 @pytest.mark.slow
 def test_a_part_whose_supervisor_is_gone_before_it_begins_ends(tmp_path: Path) -> None:
     gone = subprocess.run(
