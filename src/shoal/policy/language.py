@@ -103,7 +103,7 @@ class LanguagePolicy:
                 "lower --max-completion-length or --examples, or choose other tasks"
             )
         if turns > 1:
-            answer_length = min(self.context - prompt_length, turns * (answer_length + OBSERVED))
+            answer_length = min(self.context - prompt_length, self._room(turns))
         mine = self.ranks.mine(list(enumerate(prompts)))
         mine_prompts = [prompt for _, prompt in mine]
         room = CACHE_BYTES // cache_bytes_per_token(self.lm.model)
@@ -173,7 +173,8 @@ class LanguagePolicy:
 
     def conversation_ids(self, question: Question, completion: Completion) -> tuple[list[int], dict[int, list[int]]]:
         """The policy's own tokens in a conversation, and the tokens that the environment says before some of them, by
-        their numbers. None if any turn is longer than `max_completion_length` here, or all than the model reads."""
+        their numbers. None if any turn is longer than `max_completion_length` here, or all than the model reads.
+        Another node's may be no longer than own ones: an environment may have been made to say very much."""
         turns = self._turn_ids(completion)
         ids: list[int] = []
         observed: dict[int, list[int]] = {}
@@ -181,8 +182,10 @@ class LanguagePolicy:
             if number:
                 observed[len(ids)] = self._between.ids(completion.observations[number - 1])
             ids += turn
-        length = len(self.prompt_ids(question)) + len(ids) + sum(map(len, observed.values()))
-        return (ids, observed) if length <= self.context else ([], {})
+        most = self.context - len(self.prompt_ids(question))
+        if completion.token_ids is None:
+            most = min(most, self._room(question.turns))
+        return (ids, observed) if len(ids) + sum(map(len, observed.values())) <= most else ([], {})
 
     def cost(self, questions: Sequence[Question], generated: int) -> tuple[int, float]:
         """Of `generated` tokens of answers to `questions`: tokens of prompts that are read, and `Flops`."""
@@ -230,6 +233,10 @@ class LanguagePolicy:
         return tuple(
             tokenizer.decode(body, skip_special_tokens=True, clean_up_tokenization_spaces=False) for body in bodies
         )
+
+    def _room(self, turns: int) -> int:
+        """The most tokens of a conversation of so many turns."""
+        return turns * (self.sampling.max_completion_length + OBSERVED)
 
     def _talk(self, questions: Sequence[Question], num_generations: int, room: int) -> Conversations:
         assert self.replayer is not None

@@ -166,6 +166,15 @@ def test_turns_that_are_too_long_here_are_not_learned_from() -> None:
     assert policy.conversation_ids(QUESTIONS[0], conversation("a", "b", observations=("x" * 500, "y"))) == ([], {})
 
 
+def test_an_environment_that_was_led_to_say_very_much_is_not_learned_from() -> None:
+    """The policy itself would have been cut long before, whatever its model reads."""
+    policy = talker(length=4)
+    policy.lm.model.config.max_position_embeddings = 100_000
+    long = conversation("a", "b", "c", observations=("x" * 2000, "y" * 2000, ""))
+    assert policy.conversation_ids(QUESTIONS[0], long) == ([], {})
+    assert policy.conversation_ids(QUESTIONS[0], conversation("a", "b", observations=("x" * 500, "y")))[0]
+
+
 def test_a_conversation_that_outgrows_the_context_is_cut() -> None:
     policy = talker()
     policy.replayer = Here(EnvironmentTask(Echo, {"word": "so " * 60}))
