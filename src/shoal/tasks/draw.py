@@ -67,8 +67,12 @@ class Tasks:
             raise UserError(f"task {twice[0][0]!r} is listed twice with the same parameters; give it more weight")
         self._splits = {(t.name, t.version): t for t in self.tasks if isinstance(t, Split) and t.has_split}
         """The tasks that say themselves what is held out."""
-        self._alike = {(t.name, t.version) for t in self.tasks if isinstance(t, EnvironmentTask) and t.says_the_same}
-        """Environments whose conversations all begin with the same words."""
+        self._alike = {
+            identity
+            for identity, task in zip(identities, self.tasks, strict=True)
+            if isinstance(task, EnvironmentTask) and task.says_the_same
+        }
+        """Environments whose conversations all begin with the same words; with other parameters they may not."""
         self._sources: dict[tuple[str, str, str], _Source] = {
             identity: _Source(task, spec, identity[2], worked_examples(task, spec, self.is_held_out))
             for identity, task, spec in zip(identities, self.tasks, self.specs, strict=True)
@@ -209,7 +213,7 @@ class Tasks:
     def _told(self, question: Question) -> str:
         """What tells a question from others: its content, if that differs."""
         identity, text = question.id, question.content
-        alike = (identity.task, identity.version) in self._alike
+        alike = (identity.task, identity.version, identity.config) in self._alike
         return f"{text} {identity.seed} {identity.index}" if alike else text
 
     def _make(self, identity: QuestionId) -> Question:

@@ -41,6 +41,14 @@ def test_what_an_environment_must_not_say(fault: str, reason: str) -> None:
     assert failed.value.reason == reason
 
 
+def test_what_is_held_out_does_not_depend_on_which_other_tasks_a_node_has() -> None:
+    """With 90 numbers all games begin alike; those with 16 are still told apart by their words."""
+    guess, other = TaskSpec(name="guess"), TaskSpec(name="guess", parameters={"numbers": 90})
+    alone, both = Tasks(TasksConfig(tasks=[guess])), Tasks(TasksConfig(tasks=[guess, other]))
+    for question in alone.draw(100, "key"):
+        assert not both.is_held_out(both.question(question.id))
+
+
 def test_conversations_about_other_questions_are_held_out() -> None:
     tasks = Tasks(TasksConfig(tasks=[TaskSpec(name="guess")]))
     held_out = tasks.held_out(30, 0)["guess"]
