@@ -88,6 +88,7 @@ def _make_certificate(certificate: Path, key: Path, names: Sequence[str]) -> Non
         .sign(private, hashes.SHA256())
     )
     plain = serialization.NoEncryption()
+    certificate.unlink(missing_ok=True)  # an old one would not fit the key if this is interrupted
     replace(key, private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain))
     replace(certificate, made.public_bytes(serialization.Encoding.PEM))
 

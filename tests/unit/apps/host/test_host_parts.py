@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import socket
+import ssl
 import stat
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from shoal.apps.host import keys as host_keys_file
 from shoal.apps.host import parts as host_parts
 from shoal.apps.host.invite import ENTRIES, INVITATION, PICTURE, invite, show
 from shoal.apps.host.keys import host_keys
@@ -67,6 +69,22 @@ def test_a_new_address_takes_a_new_certificate_and_nothing_else(tmp_path: Path) 
     assert other.fingerprint != keys.fingerprint
     assert other.identity.id == keys.identity.id
     assert host_keys(tmp_path, ["192.0.2.8"], private=False).fingerprint == other.fingerprint
+
+
+def test_key_and_certificate_fit_after_an_interrupt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(tmp_path)
+    write = host_keys_file.replace
+
+    def interrupted(path: Path, data: bytes) -> None:
+        write(path, data)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(host_keys_file, "replace", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            made(tmp_path, addresses=("192.0.2.8",))
+    _, keys = made(tmp_path)  # at the old address again
+    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(keys.certificate, keys.certificate_key)
 
 
 def test_who_is_invited_gets_all_that_a_node_needs(tmp_path: Path) -> None:
