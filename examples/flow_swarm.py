@@ -41,7 +41,7 @@ STEPS = 12
 OVERLAP = 0.7
 """Of a picture's bright points with the wanted ones, by the union: what is right."""
 ARMS = {"own only 8/0": (8, 0), "4/4": (4, 4), "foreign only 0/8": (0, 8)}
-T975 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 8: 2.36, 10: 2.26}
+T975 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
 """Student's t at 97.5 %, by the number of seeds."""
 
 
@@ -221,10 +221,10 @@ def table(found: dict[str, list[dict[str, list[list[float]]]]]) -> str:
     for arm, runs in found.items():
         ends = [fmean(one[kind][at][-1] for one in runs) for kind in ("asked", "held out") for at in (0, 1)]
         gains = [_mean(one) - _mean(base) for one, base in zip(runs, first, strict=True)]
-        width = T975.get(len(gains), math.nan) * stdev(gains) / math.sqrt(len(gains)) if len(gains) > 1 else math.nan
-        gain = (
-            "" if runs is first else f"{fmean(gains):+.3f} [{fmean(gains) - width:+.3f}, {fmean(gains) + width:+.3f}]"
-        )
+        gain = "" if runs is first else f"{fmean(gains):+.3f}"
+        if gain and len(gains) in T975:
+            width = T975[len(gains)] * stdev(gains) / math.sqrt(len(gains))
+            gain += f" [{fmean(gains) - width:+.3f}, {fmean(gains) + width:+.3f}]"
         lines.append(f"| {arm} | {' | '.join(f'{end:.3f}' for end in ends)} | {gain} |")
     return "\n".join(lines)
 

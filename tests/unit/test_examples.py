@@ -91,6 +91,7 @@ def test_two_flow_models_share_pictures(monkeypatch: pytest.MonkeyPatch) -> None
     blank = flow.pretrained
     monkeypatch.setattr(flow, "pretrained", lambda width, seed: blank(width, seed, steps=2))
     curves = flow.run("4/4", 1, rounds=1)
+    assert "nan" not in flow.table({"own only 8/0": [curves], "4/4": [curves]})  # one seed has no interval
     assert {kind: [len(curve) for curve in found] for kind, found in curves.items()} == {
         "asked": [1, 1],
         "held out": [1, 1],
