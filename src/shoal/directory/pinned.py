@@ -32,7 +32,8 @@ MAX_BYTES: Final = 65_536
 
 def kept(entry: Entry, secret: str = "") -> dict[str, str]:
     """The settings of `[network]` for the certificate and the `secret`, each of which is kept in a file beside the
-    identity. Raises `UserError` if no relay shows the certificate, or a file cannot be written."""
+    identity. Raises `UserError` if no relay shows the certificate, if another secret is kept already, or if a file
+    cannot be written."""
     folder = identity_path().with_name(FOLDER)
     name = f"{entry.name}-{entry.key[:16]}"
     found = {}
@@ -42,8 +43,13 @@ def kept(entry: Entry, secret: str = "") -> dict[str, str]:
             _write(path, ssl.DER_cert_to_PEM_cert(fetched(entry, PATIENCE)).encode())
         found["tls_ca"] = str(path)
     if secret:
-        path = folder / f"{name}.secret"
-        _write(path, f"{secret}\n".encode())
+        path, data = folder / f"{name}.secret", f"{secret}\n".encode()
+        if path.exists() and read_regular(path, MAX_BYTES) != data:
+            raise UserError(
+                f"this invitation has another secret than the one that you have for '{entry.name}', and hosts do not sign "
+                f"secrets: ask the host; if it has a new one, delete {path}"
+            )
+        _write(path, data)
         found["secret_file"] = str(path)
     return found
 

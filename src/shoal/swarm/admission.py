@@ -257,7 +257,7 @@ class Admission:
         _require(rollout.node == name_of(key), Reason.name)
         _require(len(rollout.completions) > 0, Reason.completions)
         for completion in rollout.completions:
-            _require(len(completion.parts) <= MAX_TURNS, Reason.completions)
+            _require(1 <= len(completion.parts) <= MAX_TURNS, Reason.completions)
             for part in completion.parts:
                 plain = part.mime == "text/plain" and not part.data
                 _require(plain and len(part.text) <= self.limits.max_characters, Reason.completions)

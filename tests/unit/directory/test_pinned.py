@@ -66,6 +66,9 @@ def test_the_named_certificate_is_kept_and_trusted(tmp_path: Path, home: Path) -
     for path in (home / pinned.FOLDER).iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert pinned.kept(entry(where, host)) == {"tls_ca": files["tls_ca"]}, "it is asked for once"
+    with pytest.raises(UserError, match="another secret"):
+        pinned.kept(entry(where, host), "of somebody else")
+    assert pinned.kept(entry(where, host), secret) == files
 
 
 @pytest.mark.network

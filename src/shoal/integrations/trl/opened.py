@@ -66,6 +66,7 @@ class Opened:
         self.policy = policy = TrainerPolicy(trainer, ranks)
         check_stop(trainer, policy.lm)
         tasks = Tasks(config.tasks)
+        tasks.refuse_environments("a trainer of TRL")
         verifier = self._stack.enter_context(SandboxVerifier(config.tasks))
         rewards = rewards_of(config, verifier, policy.placement) if ranks.is_zero else None
         if rewards:

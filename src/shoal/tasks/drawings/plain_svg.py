@@ -28,14 +28,14 @@ CANVAS: Final = (0.0, 0.0, 32.0, 32.0)
 """Left, top, width and height, where a drawing says nothing else."""
 
 _NUMBER: Final = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)"
-_ONE: Final = re.compile(rf"\s*({_NUMBER})\s*(?:px)?\s*")
-_SEVERAL: Final = re.compile(rf"\s*{_NUMBER}(?:[\s,]+{_NUMBER})*\s*")
-_PATH: Final = re.compile(r"[MmLlHhVvCcSsQqTtAaZz\d\s,.+-]*")
+_ONE: Final = re.compile(rf"\s*({_NUMBER})\s*(?:px)?\s*", re.ASCII)
+_SEVERAL: Final = re.compile(rf"\s*{_NUMBER}(?:[\s,]+{_NUMBER})*\s*", re.ASCII)
+_PATH: Final = re.compile(r"[MmLlHhVvCcSsQqTtAaZz\d\s,.+-]*", re.ASCII)
 _TURN: Final = rf"(?:translate|scale|rotate)\(\s*{_NUMBER}(?:[\s,]+{_NUMBER}){{0,2}}\s*\)"
-_TURNED: Final = re.compile(rf"\s*{_TURN}(?:\s*{_TURN}){{0,3}}\s*")
+_TURNED: Final = re.compile(rf"\s*{_TURN}(?:\s*{_TURN}){{0,3}}\s*", re.ASCII)
 _RGB: Final = r"rgb\(\s*\d{1,3}\s*,\s*\d{1,3}\s*,\s*\d{1,3}\s*\)"
 _COMMENT: Final = re.compile("<!--.*?-->", re.DOTALL)
-_COLOUR: Final = re.compile(rf"\s*(?:[a-zA-Z]{{3,20}}|#(?:[0-9a-fA-F]{{3}}){{1,2}}|{_RGB})\s*")
+_COLOUR: Final = re.compile(rf"\s*(?:[a-zA-Z]{{3,20}}|#(?:[0-9a-fA-F]{{3}}){{1,2}}|{_RGB})\s*", re.ASCII)
 _GEOMETRY: Final[dict[str, Mapping[str, re.Pattern[str]]]] = {
     "rect": dict.fromkeys(("x", "y", "width", "height", "rx", "ry"), _ONE),
     "circle": dict.fromkeys(("cx", "cy", "r"), _ONE),
