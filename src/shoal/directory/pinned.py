@@ -46,8 +46,8 @@ def kept(entry: Entry, secret: str = "") -> dict[str, str]:
         path, data = folder / f"{name}.secret", f"{secret}\n".encode()
         if path.exists() and read_regular(path, MAX_BYTES) != data:
             raise UserError(
-                f"this invitation has another secret than the one that you have for '{entry.name}', and hosts do not sign "
-                f"secrets: ask the host; if it has a new one, delete {path}"
+                f"this invitation has another secret than the one that you have for '{entry.name}', and hosts do not "
+                f"sign secrets: ask the host; if it has a new one, delete {path}"
             )
         _write(path, data)
         found["secret_file"] = str(path)

@@ -92,7 +92,12 @@ def command(args: argparse.Namespace) -> int:
         stop = threading.Event()
         previous = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            console.print(Text(f"{'goes on with' if goes_on else 'hosts'} the swarm {settings.swarm} in {folder}"))
+            begins = "goes on with" if goes_on else "hosts"
+            console.print(Text(f"{begins} the swarm {settings.swarm} (suite {settings.suite}) in {folder}"))
+            if settings.unjudged:
+                console.print(
+                    Text(f"no judge: it asks by text alone and once, which {settings.unjudged!r} does not allow")
+                )
             with Supervisor(parts, folder / LOGS, lambda text: console.print(Text(text))) as supervisor:
                 supervisor.start(stop)
                 if not stop.is_set():

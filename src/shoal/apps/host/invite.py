@@ -40,7 +40,7 @@ def invite(folder: Path, settings: HostSettings, keys: HostKeys) -> str:
         about=settings.about,
         relays=tuple(f"tls/{at(each, settings.port)}" for each in reached),
         tasks=settings.tasks,
-        judges=(f"http://{at(reached[0], settings.port + 1)}#{keys.judge.id}",),
+        judges=() if settings.unjudged else (f"http://{at(reached[0], settings.port + 1)}#{keys.judge.id}",),
         key=keys.identity.id,
         signed=now,
         expires=now + DAYS * DAY,

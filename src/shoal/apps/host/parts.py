@@ -69,7 +69,8 @@ def parts_of(folder: Path, settings: HostSettings, keys: HostKeys) -> list[Part]
             *flags(suite=settings.suite, task=settings.only),
         ],
         "watch": [
-            *("--serve", *flags(listen=at(settings.pages, window), judge=folder / "judge"), *page),
+            *("--serve", *flags(listen=at(settings.pages, window)), *page),
+            *([] if settings.unjudged else flags(judge=folder / "judge")),
             *("--swarm", settings.swarm, to_relay),
         ],
         "human": [
@@ -94,7 +95,7 @@ def parts_of(folder: Path, settings: HostSettings, keys: HostKeys) -> list[Part]
             health={"relay": to_relay, "judge": f"http://{LOOPBACK}:{judge}/health"}.get(command, ""),
         )
         for (command, given), port, where in zip(words.items(), ports, shown, strict=True)
-        if command != "human" or settings.human
+        if (command != "human" or settings.human) and (command != "judge" or not settings.unjudged)
     ]
 
 

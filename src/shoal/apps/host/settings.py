@@ -21,6 +21,8 @@ from shoal.directory.entry import EntryTasks, Line, Word
 from shoal.errors import UserError
 from shoal.runs.atomic import write_atomically
 from shoal.runs.lock import LOCK
+from shoal.tasks.create import ENVIRONMENTS
+from shoal.tasks.pictures.questions import PICTURE_TASKS
 from shoal.tasks.suites import specs_of
 from shoal.untrusted import printable
 
@@ -49,6 +51,12 @@ class HostSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     human: bool = False
     pages: Host = LOOPBACK
     """Where window and page for people listen."""
+
+    @property
+    def unjudged(self) -> str:
+        """The first task of which no judge asks, since it shows pictures or answers back; empty if there is none."""
+        names = [spec.name for spec in specs_of(TasksConfig(suite=self.suite, only=list(self.only)))]
+        return next((name for name in names if name in PICTURE_TASKS or name in ENVIRONMENTS), "")
 
     @property
     def reached(self) -> tuple[str, ...]:

@@ -238,3 +238,15 @@ def test_a_part_whose_supervisor_is_gone_before_it_begins_ends(tmp_path: Path) -
     words = [*COMMAND, gone.strip(), "relay", "--listen", f"127.0.0.1:{port}"]
     with open(os.devnull, "wb") as nowhere:
         assert subprocess.Popen(words, stdout=nowhere, stderr=nowhere).wait(60) == 1
+
+
+def test_a_swarm_of_pictures_or_games_has_no_judge(tmp_path: Path) -> None:
+    for suite, task in (("games", "guess"), ("pictures", "count_dots")):
+        (tmp_path / suite).mkdir()
+        settings, keys = made(tmp_path / suite, suite=suite)
+        assert settings.unjudged == task
+        parts = parts_of(tmp_path / suite, settings, keys)
+        assert [part.name for part in parts] == ["relay", "window"]
+        assert not any("judge" in word for part in parts for word in part.words)
+        assert read_invitation(invite(tmp_path / suite, settings, keys), time.time()).signed.entry.judges == ()
+    assert settled(tmp_path, {}).unjudged == ""
