@@ -92,7 +92,8 @@ class Config(Section):
             config.swarm.questions_per_round = config.swarm.local
         if config.evaluation.questions == "auto":
             tasks = own or len(config.tasks.only) or PAPER_TASKS
-            config.evaluation.questions = 16 if pond else max(4, HELD_OUT // tasks)
+            several = config.tasks.suite != "games"  # a suite of one task
+            config.evaluation.questions = 16 if pond and several else max(4, HELD_OUT // (tasks if several else 1))
         if config.evaluation.samples == "auto":
             config.evaluation.samples = 4 if pond else 1
         if config.learner.optim == "auto":
