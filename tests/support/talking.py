@@ -6,11 +6,14 @@ import random
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.rollout import Answer, Completion, Part, Question, QuestionId, Rollout
 from shoal.sandbox.messages import Result
 from shoal.tasks.environments.task import EnvironmentTask, play
+
+if TYPE_CHECKING:
+    from shoal.policy.language import LanguagePolicy  # torch: the sandbox imports this file, too
 
 
 class Echo:
@@ -85,3 +88,15 @@ class Here:
         held = self.task.begin(question)
         observations, ended = play(held, turns)
         return Result(held.score(), observations=observations, ended=ended)
+
+
+def whole_of(policy: LanguagePolicy, question: Question, completion: Completion) -> tuple[list[int], list[int]]:
+    """All tokens of a conversation after its prompt, and the places of the policy's own among them."""
+    ids, observed = policy.conversation_ids(question, completion)
+    whole: list[int] = []
+    own = []
+    for number, id in enumerate(ids):
+        whole += observed.get(number, [])
+        own.append(len(whole))
+        whole.append(id)
+    return whole, own

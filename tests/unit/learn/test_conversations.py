@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-from talking import Echo, conversation, talked
+from talking import Echo, conversation, talked, whole_of
 from tiny import InDouble, assert_same, clone, gradients, make_policy, plain_logprobs
 
 from shoal.config.external import ExternalConfig
@@ -52,13 +52,7 @@ def by_hand(policy: LanguagePolicy, groups: list[Scored], loss_type: str) -> dic
     for s in groups:
         mean = sum(s.rewards) / len(s.rewards)
         for completion, reward in zip(s.rollout.completions, s.rewards, strict=True):
-            ids, observed = policy.conversation_ids(s.question, completion)
-            whole: list[int] = []
-            own = []
-            for number, id in enumerate(ids):
-                whole += observed.get(number, [])
-                own.append(len(whole))
-                whole.append(id)
+            whole, own = whole_of(policy, s.question, completion)
             logps = plain_logprobs(policy.lm.model, policy.prompt_ids(s.question), whole)[own]
             losses.append(-(reward - mean) * logps)
     if loss_type == "grpo":

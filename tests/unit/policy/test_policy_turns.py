@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from talking import Echo, Here, conversation
+from talking import Echo, Here, conversation, whole_of
 from tiny import make_policy, plain_logits
 
 from shoal.errors import UserError
@@ -41,14 +41,7 @@ def talker(architecture: str = "llama", chat: bool = False, length: int = 6, **o
 
 def expected(policy: LanguagePolicy, question: Question, completion: Completion) -> list[float]:
     """The log-probability of each of the policy's tokens, by one plain pass through the whole conversation."""
-    ids, observed = policy.conversation_ids(question, completion)
-    prompt = policy.prompt_ids(question)
-    whole: list[int] = []
-    own = []
-    for number, id in enumerate(ids):
-        whole += observed.get(number, [])
-        own.append(len(whole))
-        whole.append(id)
+    prompt, (whole, own) = policy.prompt_ids(question), whole_of(policy, question, completion)
     logits_TV = plain_logits(policy.lm.model, prompt, whole)
     logits_TV[:, 1:4] += BIAS
     logps_TV = logits_TV.log_softmax(-1)
