@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shoal.protocols import Learner, Levels, Policy, Pool, Scorer, Selection, Stateful, Swarm, Tasks, UpdateResult
+from shoal.protocols import Draws, Learner, Policy, Pool, Scorer, Selection, Stateful, Swarm, Tasks, UpdateResult
 from shoal.rollout import Completion, Question, Rollout, Scored, seed_of
 
 
@@ -68,8 +68,8 @@ class Node:
     """Completions for each question."""
     questions_per_round: int | None = None
     """Own questions in each round; None: I."""
-    levels: Levels | None = None
-    """Draws where tasks have levels of difficulty."""
+    draws: Draws | None = None
+    """Draws in place of the tasks, where these have levels of difficulty or stages."""
     round: int = 0
     local: list[Scored] = field(default_factory=list)
     """Own rollouts of the current round."""
@@ -87,12 +87,12 @@ class Node:
         self.round += 1
         self.seconds.clear()
         with self._timed("generate"):
-            questions = (self.levels or self.tasks).draw(self.asked, *self.swarm.seed_key, self.round)
+            questions = (self.draws or self.tasks).draw(self.asked, *self.swarm.seed_key, self.round)
             completions = self.policy.generate(questions, self.G, self._seed("generate"))
         with self._timed("score"):
             self.local = self.scorer.score(self.rollouts(questions, completions))
-        if self.levels:
-            self.levels.observe(self.local)
+        if self.draws:
+            self.draws.observe(self.local)
         self.sent = self.selection.to_send(self.local)
         self.swarm.share(self.sent)
 
@@ -135,7 +135,7 @@ class Node:
     @property
     def _stateful(self) -> list[Stateful]:
         """The parts with a state, but for the policy."""
-        parts = (self.learner, self.pool, self.swarm, self.selection, self.levels)
+        parts = (self.learner, self.pool, self.swarm, self.selection, self.draws)
         return [part for part in parts if part is not None]
 
     def _seed(self, purpose: str) -> int:

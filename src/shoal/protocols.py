@@ -184,11 +184,11 @@ class UpdateResult:
     """For each other maker with successes in the batch: the share of them, by advantage, that the gate left out."""
 
 
-class Levels(Stateful, Protocol):
-    """Draws in place of the tasks, for tasks in levels of difficulty."""
+class Draws(Stateful, Protocol):
+    """Draws in place of the tasks: for tasks in levels of difficulty, and for stages."""
 
     def draw(self, n: int, *key: str | int) -> list[Question]:
-        """As `Tasks.draw`; which level a question is of depends on what was observed."""
+        """As `Tasks.draw`, but what is drawn depends on what was observed, and on what others shared."""
         ...
 
     def observe(self, local: Sequence[Scored]) -> None:

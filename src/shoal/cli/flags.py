@@ -25,7 +25,7 @@ NOT_FLAGS = {"version", "tasks.tasks", "rewards"}
 """Settings for files alone."""
 COMMON = {
     "the run": ("rounds", "seed", "checkpoint_every", "report_to"),
-    "questions": ("tasks.suite", "tasks.only", "tasks.examples", "tasks.answer"),
+    "questions": ("tasks.suite", "tasks.only", "tasks.examples", "tasks.answer", "tasks.stages"),
     "models": (
         "policy.model",
         "policy.num_generations",

@@ -28,6 +28,7 @@ from shoal.parallel.ranks import ALONE, Ranks
 from shoal.parallel.workers import RemoteLearner, RemotePolicy, Workers
 from shoal.policy.language import LanguagePolicy
 from shoal.protocols import AnswersItself, Learner, Policy, Selection, Swarm
+from shoal.protocols import Tasks as AnyTasks
 from shoal.protocols import Verifier as AnyVerifier
 from shoal.rewards import Combined, RankedSwarm, Rankings, RewardVerifier, rewards_of
 from shoal.rewards.fading import FadingScorer
@@ -53,6 +54,8 @@ from shoal.selection.pool import Pool
 from shoal.selection.selection import FairSelection
 from shoal.swarm.memory import MemorySwarm
 from shoal.tasks import Tasks
+from shoal.tasks.stages.draws import StagedDraws, StagedTasks
+from shoal.tasks.stages.stages import Stages
 from shoal.tasks.suites import specs_of
 
 T = TypeVar("T")
@@ -70,6 +73,8 @@ class Member:
     """Called after each round with the live rollouts in the pool, and J."""
     judges: Judges | None = None
     """The judges that the node asks after each round."""
+    stages: Stages | None = None
+    """Questions about what peers answered, if the node asks any."""
 
 
 class Nodes:
@@ -131,7 +136,10 @@ class Nodes:
         answers: Policy = policy
         if self.ranks.size > 1 and not isinstance(policy, LanguagePolicy):
             answers = RankZeroPolicy(policy, self.ranks)
-        scorer, learner = self.make_scorer(name), self.make_learner(name, policy)
+        stages = self._stages(name)
+        tasks: AnyTasks = StagedTasks(self.tasks, stages) if stages else self.tasks
+        scorer, learner = self.make_scorer(name, tasks), self.make_learner(name, policy)
+        levels = Levels(self.tasks) if self.tasks.ladders else None
         let_answer(policy, self._verifier)
         if isinstance(learner, AnswersItself):
             learner.scorer = scorer
@@ -149,7 +157,7 @@ class Nodes:
             J=config.swarm.external,
             G=config.policy.num_generations,
             questions_per_round=number(config.swarm.questions_per_round),
-            levels=Levels(self.tasks) if self.tasks.ladders else None,
+            draws=StagedDraws(levels or self.tasks, stages) if stages else levels,
         )
 
     def make_learner(self, name: str, policy: Policy) -> Learner | None:
@@ -160,14 +168,21 @@ class Nodes:
             return RemoteLearner(policy.workers, name)
         return make_learner(self.config, policy, self.ranks) if isinstance(policy, LanguagePolicy) else None
 
-    def make_scorer(self, name: str) -> Scorer:
-        """The scorer of one node."""
+    def make_scorer(self, name: str, tasks: AnyTasks) -> Scorer:
+        """The scorer of one node, whose questions are of `tasks`."""
         credit = self.config.tasks.partial_credit
         if isinstance(credit, bool):
-            return Scorer(self.tasks, self.scoring, self._replayer)
+            return Scorer(tasks, self.scoring, self._replayer)
         if self.config.rewards:
             raise UserError("tasks.partial_credit as a number of rounds goes with no [[rewards]]: use true or false")
-        return FadingScorer(self.tasks, self.scoring, name, credit, self._replayer)
+        return FadingScorer(tasks, self.scoring, name, credit, self._replayer)
+
+    def _stages(self, name: str) -> Stages | None:
+        """The stages of one node, with what it may quote."""
+        names = self.config.tasks.stages
+        if names and self.ranks.size > 1:
+            raise UserError("tasks.stages is for nodes of one process each: leave it out")
+        return self.member.stages if self.member else Stages(names, name) if names else None
 
     @property
     def _replayer(self) -> Verifier | None:

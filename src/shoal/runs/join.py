@@ -13,6 +13,7 @@ from shoal.swarm.admission_limits import AdmissionLimits
 from shoal.swarm.membership import Membership, public_name
 from shoal.swarm.neighbours import START
 from shoal.swarm.wire import SamplingSettings
+from shoal.tasks.stages.stages import Stages
 
 
 class Joined(Membership):
@@ -29,6 +30,7 @@ class Joined(Membership):
         """`rewards`: what answers are rewarded by, if not by the verifier alone; the caller closes it."""
         config = config.resolved()
         policy = config.policy
+        self.stages = Stages(config.tasks.stages, identity.name) if config.tasks.stages else None
         model = None if policy.factory else public_name(policy.model[0])
         super().__init__(
             config,
@@ -38,6 +40,7 @@ class Joined(Membership):
             sampling=SamplingSettings(policy.temperature, policy.top_p, int(policy.max_completion_length)),
             rewards=ExaminedRewards(rewards) if rewards else None,
             limits=limits,
+            stages=self.stages,
             neighbours=neighbours,
         )
         self.judges = Judges(

@@ -56,7 +56,7 @@ def round_metrics(node: Node, result: RoundResult) -> dict[str, Any]:
         "completions/truncated": _mean([c.finish_reason == FinishReason.length for c in completions]),
         "completions/missing": node.asked * node.G - len(completions),
         **{f"seconds/{name}": seconds for name, seconds in node.seconds.items()},
-        **{f"level/{name}": mean for name, mean in (node.levels.drawn(result.local) if node.levels else {}).items()},
+        **{f"level/{name}": mean for name, mean in (node.draws.drawn(result.local) if node.draws else {}).items()},
         "gradient/external": 1 - shares.get(node.name, 0.0) if shares else None,
         **update,
         **{key: round(value, DIGITS) for key, value in update.items() if key == "external/nll_gap"},

@@ -177,7 +177,7 @@ def _join(
     place = stack.enter_context(closing(Joined(config, identity, rewards)))
     reporter = stack.enter_context(closing(StatusReporter(watcher, place, folder.path, config.swarm.external)))
     swarm = RankZeroSwarm(place.link, ranks) if ranks.size > 1 else place.link
-    member = Member(identity.name, swarm, place.tell, place.link.need, place.judges)
+    member = Member(identity.name, swarm, place.tell, place.link.need, place.judges, place.stages)
     nodes = stack.enter_context(closing(Nodes(config, reporter.status, checkpoint, ranks, member, rewards)))
     place.admission.differing = Differing(nodes.tasks.identities)
     place.admission.control = ControlText(nodes.control_strings())

@@ -112,7 +112,7 @@ class LocalExaminer:
 
 def check(tasks: DrawnTasks, candidate: Candidate) -> Verdict:
     """A verdict with the candidate's question, made again, or with the reason to refuse it. Nothing is scored yet."""
-    claim, drawn = candidate, (candidate.key, candidate.slot)
+    claim, drawn = candidate, (candidate.key, candidate.slot) if candidate.key else None
     try:
         return Verdict(question=validate(tasks, claim.question, claim.question_hash, len(claim.texts), drawn))
     except InvalidRollout as invalid:

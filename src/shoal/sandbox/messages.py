@@ -30,9 +30,10 @@ class Candidate(msgspec.Struct, frozen=True):
     give."""
 
     question: QuestionId
-    question_hash: str
+    question_hash: str | None
+    """None: not checked."""
     key: tuple[str | int, ...]
-    """(swarm, key in hex, round): what the question is drawn with, see `Tasks.is_drawn`."""
+    """(swarm, key in hex, round): what the question is drawn with, see `Tasks.is_drawn`. Empty: it is not checked."""
     slot: int
     texts: tuple[Answer, ...]
     cut: tuple[bool, ...] = ()

@@ -25,7 +25,7 @@ from shoal.config.display_name import harmless
 from shoal.identity.keys import name_of
 from shoal.policy.control import ControlText
 from shoal.rewards import ExaminedRewards
-from shoal.rollout import MAX_TURNS, FinishReason, Rollout, Scored, hash_of, text_of
+from shoal.rollout import MAX_TURNS, FinishReason, Question, Rollout, Scored, hash_of
 from shoal.sandbox.examiner import Candidate, Examiner, LocalExaminer, Verdict
 from shoal.sandbox.replay import with_observations
 from shoal.swarm.admission_limits import AdmissionLimits
@@ -33,6 +33,8 @@ from shoal.swarm.differing import Differing
 from shoal.swarm.limits import RecentKeys
 from shoal.swarm.peers import FUTURE, Peer, Peers
 from shoal.swarm.wire import Malformed, NewerVersion, Statement, check_signature, open_envelope
+from shoal.tasks.draw import UnknownQuestion
+from shoal.tasks.stages.stages import Stages, UnknownQuote
 
 FILE = "admission.msgpack"
 FAST, PATIENT = 0.05, 2.0  # seconds of processor time to examine one message, in the quick and in the patient thread
@@ -62,6 +64,7 @@ class Reason(StrEnum):
     seed = "seed"
     question = "question"
     held_out = "held out"
+    quote = "quote"
     slow_question = "slow question"
     slow = "slow"
     crash = "crash"
@@ -116,18 +119,20 @@ class Admission:
         num_generations: int,
         patient: Examiner | LocalExaminer | None = None,
         rewards: ExaminedRewards | None = None,
+        stages: Stages | None = None,
         clock: Callable[[], float] = time.time,
         context: bytes = b"",
     ) -> None:
         """`num_generations`: G; a longer group is cut to it. `patient`: examines what takes longer than `FAST`; by
-        default `examiner` does. `rewards`: rewards beside the verifier. `context`: what a private swarm signs with its
-        messages and never sends."""
+        default `examiner` does. `rewards`: rewards beside the verifier. `stages`: questions about what was admitted.
+        `context`: what a private swarm signs with its messages and never sends."""
         self.swarm = swarm
         self.limits = limits
         self.refused: Counter[str] = Counter()
         self.admitted = 0
         self.peers = Peers(limits)
         self.rewards = rewards
+        self.stages = stages
         self.control = ControlText(())
         """The control tokens of this node's own model as text, once they are known."""
         self.differing = Differing()
@@ -159,13 +164,10 @@ class Admission:
         """The scored rollout, or None if it is refused; and the seconds that this took. Raises `SlowAnswers` if the
         rollout needs a `patient` examination."""
         rollout = claim.rollout.first(self._num_generations)
-        texts = tuple(completion.answer for completion in rollout.completions)
-        cut = tuple(completion.finish_reason == FinishReason.length for completion in rollout.completions)
-        place = (self.swarm, claim.key.hex(), rollout.round)
-        candidate = Candidate(rollout.question, rollout.question_hash, place, rollout.slot, texts, cut)
         verdict = Verdict()
         try:
             self._check(rollout, claim.key)
+            question, candidate = self._candidate(rollout, claim.key)
             if patient:
                 verdict = self._patient.examine(candidate, PATIENT)
             elif self.rewards is not None:  # which may take any time
@@ -176,7 +178,7 @@ class Admission:
                     raise SlowAnswers(verdict.seconds)
             if verdict.reason:
                 raise Refused(Reason(verdict.reason))
-            return self._scored(claim, rollout, candidate, verdict), verdict.seconds
+            return self._scored(claim, rollout, candidate, verdict, question), verdict.seconds
         except Refused as refusal:
             self._blame(claim, refusal.reason)
             return None, verdict.seconds
@@ -264,14 +266,43 @@ class Admission:
             _require(len(completion.text) <= self.limits.all_characters, Reason.completions)
             _require(not self.control.found(completion.text), Reason.markers)
 
-    def _scored(self, claim: Claim, rollout: Rollout, candidate: Candidate, verdict: Verdict) -> Scored:
+    def _candidate(self, rollout: Rollout, key: bytes) -> tuple[Question | None, Candidate]:
+        """What an examiner is asked. For a question of a stage, made here from what was admitted before, this is
+        another question, which needs no check any more."""
+        texts = tuple(completion.answer for completion in rollout.completions)
+        cut = tuple(completion.finish_reason == FinishReason.length for completion in rollout.completions)
+        id, place = rollout.question, (self.swarm, key.hex(), rollout.round)
+        if not id.quotes:
+            return None, Candidate(id, rollout.question_hash, place, rollout.slot, texts, cut)
+        _require(self.stages is not None, Reason.quote)
+        assert self.stages is not None
+        try:
+            _require(self.stages.is_drawn(id, rollout.slot, *place), Reason.seed)
+            question = self.stages.question(id)
+            _require(question.hash == rollout.question_hash, Reason.question)
+            _require(not self.stages.archive.has_asked(rollout.node, id.task, id.quotes), Reason.repeated)
+            first, settled = self.stages.settle(id, texts)
+        except UnknownQuote:
+            raise Refused(Reason.quote) from None
+        except UnknownQuestion:
+            raise Refused(Reason.task) from None
+        return question, Candidate(first, None, (), rollout.slot, settled)
+
+    def _scored(
+        self, claim: Claim, rollout: Rollout, candidate: Candidate, verdict: Verdict, staged: Question | None
+    ) -> Scored:
+        """`staged`: the question, if it is of a stage."""
         assert verdict.question is not None
+        question = staged or verdict.question
         with self._lock:
-            new = self._texts.add(hash_of((verdict.question.hash, sorted(map(text_of, candidate.texts)))))
+            texts = sorted(completion.text for completion in rollout.completions)
+            new = self._texts.add(hash_of((question.hash, texts)))
         _require(new, Reason.duplicate)
         rewards = verdict.rewards if self.rewards is None else tuple(self.rewards.reward(candidate, verdict))
         shown = with_observations(rollout.public(), verdict.observations) if verdict.observations else rollout.public()
-        scored = Scored(shown, verdict.question, rewards, claim.peer.weight, newcomer=not claim.peer.known)
+        scored = Scored(shown, question, rewards, claim.peer.weight, newcomer=not claim.peer.known)
+        if self.stages:
+            self.stages.remember(claim.rollout, scored)
         with self._lock:
             self.admitted += 1
             self.peers.admit(claim.key, scored.usable and max(rewards) > 0, self._clock())

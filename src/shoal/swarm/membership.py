@@ -33,6 +33,7 @@ from shoal.swarm.network import NetworkLink
 from shoal.swarm.notices import Notice, notice_of, seal_notice
 from shoal.swarm.transport import TransportOptions
 from shoal.swarm.wire import Kind, SamplingSettings, seal
+from shoal.tasks.stages.stages import Stages
 
 
 class Membership:
@@ -48,12 +49,13 @@ class Membership:
         sampling: SamplingSettings | None = None,
         rewards: ExaminedRewards | None = None,
         limits: AdmissionLimits | None = None,
+        stages: Stages | None = None,
         neighbours: int = START,
         on_notice: Callable[[Notice], None] | None = None,
     ) -> None:
         """`kind`, `model`, `sampling`: what other nodes are told about this one. `rewards`: beside the verifier.
-        `limits`: by default those of `config`. `neighbours`: how many peers to listen to at the start. `on_notice`:
-        hears the notices of all nodes."""
+        `limits`: by default those of `config`. `stages`: without them their questions are refused. `neighbours`: how
+        many peers to listen to at the start. `on_notice`: hears the notices of all nodes."""
         network = config.network
         self.config = config
         self.identity = identity
@@ -70,6 +72,7 @@ class Membership:
             num_generations=config.policy.num_generations,
             patient=self._examiners[1],
             rewards=rewards,
+            stages=stages,
             context=self.secret.context,
         )
         self.link = NetworkLink(

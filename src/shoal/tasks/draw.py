@@ -148,7 +148,7 @@ class Tasks:
 
     def label_of(self, identity: QuestionId) -> str | None:
         """The label of the task that made a question; None if it is none of these."""
-        source = self._sources.get((identity.task, identity.version, identity.config))
+        source = None if identity.quotes else self._sources.get((identity.task, identity.version, identity.config))
         return next((label for label, one in self._labelled.items() if one is source), None)
 
     def lookup(self, identity: QuestionId) -> tuple[Task, TaskSpec]:
@@ -157,7 +157,9 @@ class Tasks:
         return source.task, source.spec
 
     def answer(self, identity: QuestionId) -> str | None:
-        """A right answer to a question of these tasks; None where its task names none."""
+        """A right answer to a question of these tasks; None where its task names none, or where it quotes others."""
+        if identity.quotes:
+            return None
         task, _ = self.lookup(identity)
         return task.answer(identity) if isinstance(task, Answered) else None
 
@@ -202,6 +204,8 @@ class Tasks:
         raise UserError(f"task {source.task.name!r} has no training question in {MAX_INDEX} tries: too few differ")
 
     def _source(self, identity: QuestionId) -> _Source:
+        if identity.quotes:
+            raise UnknownQuestion(f"these tasks quote nothing: {identity}")
         try:
             return self._sources[identity.task, identity.version, identity.config]
         except KeyError:

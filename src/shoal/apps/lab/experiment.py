@@ -40,12 +40,12 @@ class Experiment(Nodes):
         self.contributors = last_nodes(config, config.experiment.contributors)
         super().__init__(config, checkpoint=checkpoint, verifier=verifier)
 
-    def make_scorer(self, name: str) -> Scorer:
+    def make_scorer(self, name: str, tasks: Tasks) -> Scorer:
         scoring = self.scoring if name in self.rewarded else self.verifier
         if self.experiment.shuffle == "none":
-            return super().make_scorer(name) if scoring is self.scoring else Scorer(self.tasks, scoring)
+            return super().make_scorer(name, tasks) if scoring is self.scoring else Scorer(tasks, scoring)
         spared = name if self.experiment.shuffle == "external" else ""
-        return ShufflingScorer(self.tasks, scoring, self.config.seed, spared)
+        return ShufflingScorer(tasks, scoring, self.config.seed, spared)
 
     def make_node(self, name: str, policy: Policy) -> Node:
         node = super().make_node(name, policy)
@@ -60,7 +60,7 @@ class Experiment(Nodes):
                 node.swarm = FreshKeys(node.swarm, seed_of(self.config.seed, name, "keys"))
         if name in self.contributors:
             node.learner = None
-            node.policy = make_contributor(settings, policy, self.tasks, self.make_scorer(name))
+            node.policy = make_contributor(settings, policy, self.tasks, self.make_scorer(name, self.tasks))
             node.questions_per_round, node.G = settings.contributor_questions, settings.contributor_answers
         return node
 

@@ -67,6 +67,8 @@ class Opened:
         check_stop(trainer, policy.lm)
         tasks = Tasks(config.tasks)
         tasks.refuse_environments("a trainer of TRL")
+        if config.tasks.stages:
+            raise UserError("a trainer of TRL asks no questions of stages: leave `stages` out")
         verifier = self._stack.enter_context(SandboxVerifier(config.tasks))
         rewards = rewards_of(config, verifier, policy.placement) if ranks.is_zero else None
         if rewards:
@@ -96,7 +98,7 @@ class Opened:
             I=config.swarm.local,
             J=config.swarm.external,
             G=G,
-            levels=Levels(tasks) if tasks.ladders else None,
+            draws=Levels(tasks) if tasks.ladders else None,
         )
         self.rounds = Rounds(node, config.swarm.external)
 
