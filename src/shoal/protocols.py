@@ -165,6 +165,10 @@ class TrainablePolicy(Policy, Protocol):
 
     def completion_ids(self, completion: Completion) -> list[int]: ...
 
+    def has_room(self, question: Question) -> bool:
+        """Whether the model can read the question with an answer."""
+        ...
+
     def conversation_ids(self, question: Question, completion: Completion) -> tuple[list[int], dict[int, list[int]]]:
         """The policy's own tokens of a completion of several turns, and the tokens that the environment says before
         some of them, by their numbers. No tokens if it is too long."""

@@ -98,7 +98,7 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
         with_field(("rollout",), "completions", [{"parts": [{"text": "a"}], "token_ids": [1]}]),
         "malformed",
     ),
-    "a later version": (with_field((), "schema_version", 3), "version"),
+    "a later version": (with_field((), "schema_version", 9), "version"),
     "more than the node takes": (lambda maker: bytes(300_000), "size"),
     "for another swarm": (lambda maker: sealed(maker, rollout(maker), swarm="other"), "swarm"),
     "from the future": (lambda maker: sealed(maker, rollout(maker), ahead=120), "future"),

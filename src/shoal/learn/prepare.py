@@ -107,8 +107,10 @@ def _read(
     def is_masked(completion: Completion) -> bool:
         return config.mask_truncated_completions and completion.finish_reason == FinishReason.length
 
+    too_long = bool(scored.question.id.quotes) and not policy.has_room(scored.question)
+
     def tokens(completion: Completion) -> tuple[list[int], Observed]:
-        if is_masked(completion):
+        if is_masked(completion) or too_long:
             return [], {}
         if len(completion.parts) > 1 and completion.observations:
             return policy.conversation_ids(scored.question, completion)

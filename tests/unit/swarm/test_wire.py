@@ -75,6 +75,12 @@ TURNS = msgspec.structs.replace(
     round=3,
 )
 """Two conversations of several turns, and one of a single turn."""
+QUOTING = msgspec.structs.replace(
+    PLAIN,
+    question=QuestionId("critique", "1", hash_of(["critique"]), seed=5, index=0, quotes=(PLAIN.hash, FULL.hash)),
+    completions=(Completion.of("B"),),
+)
+"""About two rollouts."""
 
 
 def stated(statement: Statement) -> bytes:
@@ -117,7 +123,7 @@ def clumsy(value: Any) -> bytes:
 
 
 def future() -> bytes:
-    return packed({"schema_version": 3, "swarm": ["another", "shape"], "rollout": {"tree": [1, 2]}, "who": ADA.public})
+    return packed({"schema_version": 9, "swarm": ["another", "shape"], "rollout": {"tree": [1, 2]}, "who": ADA.public})
 
 
 def unknown_fields() -> bytes:
@@ -142,7 +148,8 @@ MAKERS: dict[str, Callable[[], bytes]] = {
     "unknown-fields": unknown_fields,
     "forged": lambda: seal(PLAIN, ADA, "reef", NOW).replace(b"\xa4text\xa19", b"\xa4text\xa17"),
     "turns": lambda: seal(TURNS, ADA, "reef", NOW),
-    "version-3": future,
+    "quotes": lambda: seal(QUOTING, ADA, "reef", NOW),
+    "version-9": future,
 }
 
 
@@ -187,6 +194,31 @@ def test_what_has_one_turn_stays_as_it_was() -> None:
     assert Rollout.decode(alone.encode()).schema_version == 1
 
 
+def test_a_question_that_quotes_rollouts_names_them_by_their_hashes() -> None:
+    statement, envelope = open_envelope((GOLDEN / "quotes.bin").read_bytes())
+    assert check_signature(envelope, statement)
+    assert (statement.schema_version, statement.rollout.schema_version) == (3, 3)
+    assert statement.rollout.question.quotes == (PLAIN.hash, FULL.hash)
+    assert Rollout.decode(PLAIN.encode()).hash == PLAIN.hash == "8323208d9bb99934d8dee877b07920d4"
+    assert PLAIN.first(1).hash != PLAIN.hash
+
+
+@pytest.mark.parametrize("quotes", [["0" * 33], ["0" * 32] * 9, [1], "0" * 32])
+def test_quotes_are_a_few_hashes(quotes: object) -> None:
+    statement = plain_dict() | {"schema_version": 3}
+    statement["rollout"] |= {"schema_version": 3}
+    statement["rollout"]["question"] |= {"quotes": quotes}
+    with pytest.raises(Malformed):
+        open_envelope(packed(statement))
+
+
+def test_older_versions_quote_nothing() -> None:
+    statement = plain_dict()
+    statement["rollout"]["question"] |= {"quotes": ["0" * 32]}
+    with pytest.raises(Malformed, match="version 3"):
+        open_envelope(packed(statement))
+
+
 @pytest.mark.parametrize("field", ["token_ids", "observations"])
 def test_what_only_a_receiver_knows_is_never_taken_from_the_wire(field: str) -> None:
     statement = plain_dict()
@@ -203,8 +235,8 @@ def test_the_forged_golden_file() -> None:
 
 def test_a_later_version_is_known_as_one() -> None:
     with pytest.raises(NewerVersion) as caught:
-        open_envelope((GOLDEN / "version-3.bin").read_bytes())
-    assert caught.value.version == 3
+        open_envelope((GOLDEN / "version-9.bin").read_bytes())
+    assert caught.value.version == 9
     for statement in (plain_dict() | {"schema_version": 2**64 - 1}, {"schema_version": 7}):
         with pytest.raises(NewerVersion):
             open_envelope(packed(statement))

@@ -14,7 +14,7 @@ from shoal.tasks.stages.archive import Quotable
 SHOWN: Final = 3
 """Texts of a rollout that are quoted, at most."""
 LONGEST: Final = 300
-"""Characters of each that are shown."""
+"""Bytes of each that are shown: a model reads at most as many tokens."""
 LETTERS: Final = "ABC"
 
 
@@ -84,5 +84,6 @@ def listed(answers: Sequence[str]) -> str:
 
 def quote(text: str) -> str:
     """The beginning of a text with a mark before each line, so that it cannot pass for what stands around it."""
-    shown = text if len(text) <= LONGEST else text[:LONGEST] + "…"
+    data = text.encode("utf-8", "replace")
+    shown = text if len(data) <= LONGEST else data[:LONGEST].decode("utf-8", "ignore") + "…"
     return "\n".join(f"> {line}" for line in shown.splitlines() or [""])
