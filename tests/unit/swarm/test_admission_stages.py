@@ -58,7 +58,7 @@ def first(maker: Identity = ADA, round: int = 1) -> tuple[Rollout, str]:
     return rollout(question, maker, ["no", right, "1000"], round=round), right
 
 
-def critic(sent: Rollout, maker: Identity = BOB, round: int = 1, right: str = "") -> tuple[Stages, Question]:
+def critic(sent: Rollout, maker: Identity = BOB, round: int = 1) -> tuple[Stages, Question]:
     """A peer that has `sent`, and its question about it."""
     stages = Stages(NAMES, maker.name)
     stages.remember(sent, Scored(sent, TASKS.question(sent.question), (0.0, 1.0, 0.0)))
@@ -95,7 +95,7 @@ def test_a_decision_is_scored_as_an_answer_to_the_first_question(gate: Admission
 
 
 def test_groups_longer_than_ones_own_are_quoted_alike(examiner: Examiner) -> None:
-    sent, right = first()
+    sent, _ = first()
     _, question = critic(sent)
     gate = make_gate(examiner, G=2)
     assert admit(gate, sent, ADA)
