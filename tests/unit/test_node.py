@@ -281,7 +281,7 @@ class Climbing:
 
 def test_levels_draw_and_see_own_rollouts_alone(tmp_path: Path) -> None:
     swarm, levels = MemorySwarm(), Climbing()
-    ada, bob = make_node("ada", swarm, levels=levels), make_node("bob", swarm)
+    ada, bob = make_node("ada", swarm, draws=levels), make_node("bob", swarm)
     for _ in range(2):
         for node in (ada, bob):
             node.act()

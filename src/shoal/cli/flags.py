@@ -25,7 +25,7 @@ NOT_FLAGS = {"version", "tasks.tasks", "rewards"}
 """Settings for files alone."""
 COMMON = {
     "the run": ("rounds", "seed", "checkpoint_every", "report_to"),
-    "questions": ("tasks.suite", "tasks.only", "tasks.examples", "tasks.answer", "tasks.stages"),
+    "questions": ("tasks.suite", "tasks.only", "tasks.examples", "tasks.answer"),
     "models": (
         "policy.model",
         "policy.num_generations",
@@ -237,7 +237,8 @@ def _normalised(word: str) -> str:
 
 
 def _metavar(field: FieldInfo) -> str:
-    choices = [str(choice) for choice in get_args(field.annotation)] if get_origin(field.annotation) is Literal else []
+    one = get_args(field.annotation)[0] if get_origin(field.annotation) is list else field.annotation
+    choices = [str(choice) for choice in get_args(one)] if get_origin(one) is Literal else []
     if choices:
         return "|".join(choices) if len(choices) < 4 else "NAME"
     kinds = [_plain(kind) for kind in (field.annotation, *get_args(field.annotation))]

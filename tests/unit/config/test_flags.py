@@ -25,6 +25,7 @@ FLAGS = [(name, field) for name, field in settings_of(Config) if name not in NOT
 CHOSEN: dict[str, tuple[str, Any]] = {
     "tasks.answer": ("boxed", "boxed"),
     "tasks.partial_credit": ("true", True),
+    "tasks.stages": ("decide", ["decide"]),
     "report_to": ("mlflow", ["mlflow"]),
 }
 """Values that are not the default, as text and as they are, where `another` finds none."""
