@@ -75,9 +75,9 @@ class TasksConfig(Section):
     answer: str = "task"
     """What of a completion is the answer: whole, tag, boxed, last_number, last_line
     or a regular expression with one group. task: what each task says, otherwise whole."""
-    stages: list[Literal["critique", "decide"]] = []
-    """Questions about what peers answered, each kind after the one that it follows: critique, then decide. They take
-    an equal share of a node's questions each. It can be given several times."""
+    stages: list[Literal["critique", "decide", "solve"]] = []
+    """Questions about what peers answered: critique it, decide after that, or solve a problem of the task propose.
+    They take an equal share of a node's questions each. It can be given several times."""
     partial_credit: bool | Annotated[int, Field(ge=2)] = False
     """Give a task's own partial scores, as the paper does; otherwise 1 for a full answer and 0 for all else. A number:
     they fade out over so many rounds."""

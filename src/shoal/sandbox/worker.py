@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -26,7 +26,7 @@ from shoal.sandbox.trouble import describe
 from shoal.sandbox.verifier import filled, is_too_long, reward
 from shoal.tasks.draw import Tasks, UnknownQuestion
 from shoal.tasks.environments.task import EnvironmentTask, play
-from shoal.tasks.task import Failed, NoVerdict, RunsPrograms
+from shoal.tasks.task import Failed, NoVerdict, Proposes, RunsPrograms
 
 
 def prepare(start: bytes) -> Handler:
@@ -114,6 +114,8 @@ def answered(tasks: Tasks, question: QuestionId, answer: Answer, scored: bool = 
         task = None
     if isinstance(task, EnvironmentTask):
         return conversed(task, question, turns, scored)
+    if isinstance(task, Proposes) and len(turns) == 2:
+        return guarded(lambda: task.solved(question, *turns))
     return score(tasks, question, "".join(turns))
 
 
@@ -135,15 +137,19 @@ def conversed(task: EnvironmentTask, question: QuestionId, turns: tuple[str, ...
 
 def score(tasks: Tasks, question: QuestionId, text: str) -> Result:
     """The raw score of one completion's text. Whatever a scorer raises is a result too."""
-    own_code = False
     try:
         task, spec = tasks.lookup(question)
-        own_code = ":" in spec.name
-        answer = extract(text, spec.answer)
-        if answer is None:
-            return Result(0.0)
+    except UnknownQuestion:
+        return Result(failure="error")
+    answer = extract(text, spec.answer)
+    return Result(0.0) if answer is None else guarded(lambda: task.score(question, [answer])[0], ":" in spec.name)
+
+
+def guarded(call: Callable[[], float], own_code: bool = False) -> Result:
+    """The score that `call` gives, within the guard. `own_code`: an error is told, since somebody has to mend it."""
+    try:
         with guard.armed():
-            (value,) = task.score(question, [answer])
+            value = call()
         return Result(float(value))
     except guard.Refused as refusal:
         return Result(failure="refused", detail=describe(refusal))

@@ -15,6 +15,8 @@ from shoal.config.own_code import task_maker
 from shoal.config.tasks import TaskSpec
 from shoal.errors import UserError
 from shoal.protocols import Environment
+from shoal.tasks.code.proposals import PROPOSE
+from shoal.tasks.code.propose import Propose
 from shoal.tasks.code.questions import Programs
 from shoal.tasks.data.task import data_task
 from shoal.tasks.environments.guess import Guess
@@ -47,6 +49,7 @@ ENVIRONMENTS: Final[dict[str, Callable[..., Environment]]] = {
 OWN: Final[dict[str, Callable[..., Task]]] = {
     "larger": Larger,
     "programs": Programs,
+    PROPOSE: Propose,
     "drawings": _drawings,
     DATA: data_task,
     **PICTURE_TASKS,

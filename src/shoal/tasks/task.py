@@ -88,6 +88,16 @@ class Verifiable(Task, Protocol):
 
 
 @runtime_checkable
+class Proposes(Task, Protocol):
+    """A task whose answers are problems, which others solve (`tasks.stages`)."""
+
+    def solved(self, question: QuestionId, problem: str, solution: str) -> float:
+        """The score of a solution to a problem that answers `question`. Raises as `score`; `NoVerdict` for a problem
+        that is none."""
+        ...
+
+
+@runtime_checkable
 class RunsPrograms(Task, Protocol):
     """A task whose answers may be programs. Where one runs for too long, that is no verdict: another machine is
     faster."""

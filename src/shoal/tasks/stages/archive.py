@@ -40,6 +40,8 @@ class Quotable(msgspec.Struct, frozen=True):
     """What its own question quotes."""
     live: bool = True
     """Whether the rewards of the rollout differ."""
+    right: tuple[bool, ...] = ()
+    """Of each of `answers`, whether it got full marks here."""
 
 
 class Archive:

@@ -9,6 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from shoal.rollout import Answer
+from shoal.tasks.code.proposals import MAX_TESTS, MIN_TESTS, PROGRAM_ONLY, PROPOSE, tests_of
 from shoal.tasks.stages.archive import Quotable
 
 SHOWN: Final = 3
@@ -24,14 +26,20 @@ class Stage(Protocol):
     name: str
     version: str
     """Another version may ask otherwise."""
+    after: str
+    """The stage that it follows, if a swarm has that one."""
     most: int
     """Rollouts that one question quotes, at most."""
 
-    def ask(self, quoted: Sequence[Quotable]) -> str | None:
-        """What is said after the question that was asked first. None: there is nothing to ask about these."""
+    def ask(self, quoted: Sequence[Quotable], index: int) -> str | None:
+        """What is asked. None: there is nothing to ask about these. `index`: of the question's identity."""
         ...
 
-    def settle(self, quoted: Sequence[Quotable], answer: str) -> str:
+    def indices(self, one: Quotable) -> Sequence[int]:
+        """Those of the questions about `one` from which something can be learned."""
+        ...
+
+    def settle(self, quoted: Sequence[Quotable], index: int, answer: str) -> Answer:
         """What is scored in place of `answer`, as an answer to the question that was asked first."""
         ...
 
@@ -39,15 +47,19 @@ class Stage(Protocol):
 class Critique:
     """Which of a peer's answers is right? The answer that is picked is scored."""
 
-    name, version, most = "critique", "1", 1
+    name, version, after, most = "critique", "1", "", 1
 
-    def ask(self, quoted: Sequence[Quotable]) -> str | None:
-        answers = quoted[0].answers
-        if len(answers) < 2:
+    def ask(self, quoted: Sequence[Quotable], index: int) -> str | None:
+        question, answers = quoted[0].question, quoted[0].answers
+        if index or len(answers) < 2 or question.id.task == PROPOSE:
             return None
-        return f"{listed(answers)}\n\nWhich of these answers is right? Begin with its letter, then say why."
+        told = "Which of these answers is right? Begin with its letter, then say why."
+        return f"{question.text}\n\n{listed(answers)}\n\n{told}"
 
-    def settle(self, quoted: Sequence[Quotable], answer: str) -> str:
+    def indices(self, one: Quotable) -> Sequence[int]:
+        return [0] if one.live else []
+
+    def settle(self, quoted: Sequence[Quotable], index: int, answer: str) -> Answer:
         picked = re.match(r"\W{0,20}([A-C])(?![A-Za-z])", answer)
         place = LETTERS.index(picked[1]) if picked else SHOWN
         answers = quoted[0].answers
@@ -57,23 +69,52 @@ class Critique:
 class Decide:
     """The first question again, with peers' answers and what peers say of them. The new answer is scored."""
 
-    name, version, most = "decide", "1", 3
+    name, version, after, most = "decide", "1", Critique.name, 3
 
-    def ask(self, quoted: Sequence[Quotable]) -> str | None:
+    def ask(self, quoted: Sequence[Quotable], index: int) -> str | None:
         first = quoted[0]
+        if index or first.question.id.task == PROPOSE:
+            return None
         if any((other.question.id, other.answers) != (first.question.id, first.answers) for other in quoted[1:]):
             return None
         remarks = [
             texts[place] for place in range(SHOWN) for texts in (q.remarks for q in quoted) if place < len(texts)
         ]
         said = f"\n\nOthers say of them:\n{chr(10).join(map(quote, remarks[:SHOWN]))}" if remarks else ""
-        return f"{listed(first.answers)}{said}\n\nNow answer the question yourself, in the form that it asks for."
+        told = "Now answer the question yourself, in the form that it asks for."
+        return f"{first.question.text}\n\n{listed(first.answers)}{said}\n\n{told}"
 
-    def settle(self, quoted: Sequence[Quotable], answer: str) -> str:
+    def indices(self, one: Quotable) -> Sequence[int]:
+        return [0] if one.live else []
+
+    def settle(self, quoted: Sequence[Quotable], index: int, answer: str) -> Answer:
         return answer
 
 
-KINDS: Final[dict[str, Stage]] = {stage.name: stage for stage in (Critique(), Decide())}
+class Solve:
+    """A programming problem that a peer sets: some of its tests are shown, and a program has to pass all of them. The
+    problem and the program are scored together by the task `propose`, which takes nothing on the peer's word."""
+
+    name, version, after, most = "solve", "1", "", 1
+
+    def ask(self, quoted: Sequence[Quotable], index: int) -> str | None:
+        question, answers = quoted[0].question, quoted[0].answers
+        if question.id.task != PROPOSE or not 0 <= index < len(answers):
+            return None
+        tests = tests_of(answers[index])
+        if not MIN_TESTS <= len(tests) <= MAX_TESTS:
+            return None
+        shown = "\n".join(map(quote, tests[: (len(tests) + 1) // 2]))
+        return f"Write a function f in Python that passes these tests and others like them:\n{shown}\n\n{PROGRAM_ONLY}"
+
+    def indices(self, one: Quotable) -> Sequence[int]:
+        return [index for index, right in enumerate(one.right) if right]
+
+    def settle(self, quoted: Sequence[Quotable], index: int, answer: str) -> Answer:
+        return quoted[0].answers[index], answer
+
+
+KINDS: Final[dict[str, Stage]] = {stage.name: stage for stage in (Critique(), Decide(), Solve())}
 
 
 def listed(answers: Sequence[str]) -> str:

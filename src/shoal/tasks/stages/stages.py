@@ -37,11 +37,13 @@ class Stages:
 
     def remember(self, rollout: Rollout, scored: Scored) -> None:
         """Keeps a rollout for later questions. `rollout`: as its maker signed it; `scored`: as this node has it."""
-        question, texts = scored.question, differing([text_of(each.answer) for each in rollout.completions])
-        maker = rollout.hash, rollout.node
+        question, said = scored.question, [text_of(each.answer) for each in rollout.completions]
+        texts, maker = differing(said), (rollout.hash, rollout.node)
         if not question.id.quotes:
             if question.turns == 1:
-                self.archive.add(Quotable(*maker, "", question, texts, live=scored.live))
+                full = {text for text, reward in zip(said, scored.rewards, strict=False) if reward >= 1}
+                right = tuple(text in full for text in texts)
+                self.archive.add(Quotable(*maker, "", question, texts, live=scored.live, right=right))
             return
         before = self.archive.get(question.id.quotes[0])
         if before is not None:  # else newer ones have taken its place just now
@@ -57,41 +59,40 @@ class Stages:
         random = Random(seed)
         about: dict[tuple[QuestionId, tuple[str, ...]], list[Quotable]] = {}
         for one in self.archive.of(self._before(stage)):
-            if one.live:
+            if stage.indices(one):
                 about.setdefault((one.question.id, one.answers), []).append(one)
-        choices: dict[str, list[tuple[str, ...]]] = {}
+        choices: dict[str, list[tuple[int, tuple[str, ...]]]] = {}
         for alike in about.values():
             quoted = random.sample(alike, min(len(alike), stage.most))
-            hashes = tuple(one.hash for one in quoted)
-            if stage.ask(quoted) is not None and not self.archive.has_asked(self.node, stage.name, hashes):
-                choices.setdefault(quoted[0].node, []).append(hashes)
+            index, hashes = random.choice(stage.indices(quoted[0])), tuple(one.hash for one in quoted)
+            if stage.ask(quoted, index) is not None and not self.archive.has_asked(self.node, stage.name, hashes):
+                choices.setdefault(quoted[0].node, []).append((index, hashes))
         if not choices:
             return None
-        quotes = random.choice(choices[random.choice(sorted(choices))])
-        return self.question(QuestionId(stage.name, stage.version, self.config, seed, 0, quotes))
+        index, quotes = random.choice(choices[random.choice(sorted(choices))])
+        return self.question(QuestionId(stage.name, stage.version, self.config, seed, index, quotes))
 
     def question(self, id: QuestionId) -> Question:
         """The question with this id, made again. Raises `UnknownQuote` if it quotes what this node does not have, and
         `UnknownQuestion` if it is none of these stages'."""
         quoted = self._quoted(id)
-        told = self._stage(id).ask(quoted)
+        told = self._stage(id).ask(quoted, id.index)
         if told is None:
             raise UnknownQuestion(f"there is nothing to ask about these: {id}")
-        asked = quoted[0].question
-        *before, last = asked.prompt
-        prompt = (*before, Message(last.role, f"{last.content}\n\n{told}"))
-        return Question(id, prompt, asked.examples, asked.pictures)
+        first = quoted[0].question
+        systems = (message for message in first.prompt if message.role == "system")
+        return Question(id, (*systems, Message("user", told)), first.examples, first.pictures)
 
     def is_drawn(self, id: QuestionId, slot: int, *key: str | int) -> bool:
         """Whether the draw with `key` may give this question in `slot`. Raises as `question`."""
         stage, place = self._stage(id), self._place(slot)
         here = place is not None and self.names[place] == stage.name
-        return here and (id.seed, id.index) == (slot_seed(key, slot, stage.name), 0)
+        return here and id.seed == slot_seed(key, slot, stage.name)
 
     def settle(self, id: QuestionId, answers: Sequence[Answer]) -> tuple[QuestionId, tuple[Answer, ...]]:
         """What is scored in place of `answers`, and as answers to which question. Raises as `question`."""
         stage, quoted = self._stage(id), self._quoted(id)
-        return quoted[0].question.id, tuple(stage.settle(quoted, text_of(answer)) for answer in answers)
+        return quoted[0].question.id, tuple(stage.settle(quoted, id.index, text_of(answer)) for answer in answers)
 
     def save(self, folder: Path) -> None:
         self.archive.save(folder)
@@ -105,9 +106,8 @@ class Stages:
         return turn - 1 if turn else None
 
     def _before(self, stage: Stage) -> str:
-        """The stage that `stage` quotes; empty for the first."""
-        place = self.names.index(stage.name)
-        return self.names[place - 1] if place else ""
+        """The stage that `stage` quotes; empty for answers to questions that quote nothing."""
+        return stage.after if stage.after in self.names else ""
 
     def _stage(self, id: QuestionId) -> Stage:
         stage = KINDS.get(id.task)

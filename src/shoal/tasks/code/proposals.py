@@ -1,0 +1,23 @@
+"""How a programming problem is written as text: a function f in Python, then its tests, a line each.
+
+tests_of("def f(n):\\n    return n + 3\\nassert f(2) == 5\\nassert f(7) == 10")     # the last two lines
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+PROPOSE: Final = "propose"
+"""The task that asks for problems."""
+MIN_TESTS, MAX_TESTS = 2, 6
+PROGRAM_ONLY: Final = "Answer with the program only."
+
+
+def tests_of(problem: str) -> list[str]:
+    """The tests of a problem."""
+    return [line.strip() for line in problem.splitlines() if line.startswith("assert ")]
+
+
+def program_of(problem: str) -> str:
+    """The program of a problem: all but its tests."""
+    return "\n".join(line for line in problem.splitlines() if not line.startswith("assert "))

@@ -1,0 +1,92 @@
+"""The task `propose`: set a programming problem with tests, which others solve in the stage `solve`.
+
+    task = Propose()
+    question = task.question(seed=7, index=0)      # ... The first test calls f(17).
+    problem = "def f(n):\\n    return n + 3\\nassert f(17) == 20\\nassert f(2) == 5"
+    task.score(question.id, [problem])                                      # [1.0]: it is a problem
+    task.solved(question.id, problem, "def f(n):\\n    return 3 + n")        # 1.0: it is solved
+
+Nothing is taken on the word of who sets a problem: his own program has to pass his tests in this node's interpreter,
+and no program that always returns the same does.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from random import Random
+from typing import Any, Final
+
+from shoal.rollout import Message, Question, QuestionId, hash_of
+from shoal.tasks.code.monty import load, run
+from shoal.tasks.code.problems import Problem
+from shoal.tasks.code.problems import program_of as program_said
+from shoal.tasks.code.proposals import MAX_TESTS, MIN_TESTS, PROPOSE, program_of, tests_of
+from shoal.tasks.task import Failed, NoVerdict
+
+LONGEST: Final = 200
+"""Characters of a test."""
+HIGHEST: Final = 9999
+"""Of the numbers with which first tests call."""
+
+
+class Propose:
+    """Problems with tests."""
+
+    name = PROPOSE
+    version = "1"
+    runs_programs = True
+
+    def __init__(self) -> None:
+        """Raises `UserError` without Monty."""
+        self.config = hash_of({"rules": load(), "tests": [MIN_TESTS, MAX_TESTS]})
+
+    def question(self, seed: int, index: int) -> Question:
+        text = (
+            "Set a programming problem. Write a function f of a number in Python, and then "
+            f"{MIN_TESTS} to {MAX_TESTS} tests, each a line such as assert f(2) == 5. "
+            f"The first test calls f({self._first(seed, index)}). Answer with the function and its tests only."
+        )
+        return Question(QuestionId(self.name, self.version, self.config, seed, index), (Message("user", text),))
+
+    def answer(self, question: QuestionId) -> str:
+        first = self._first(question.seed, question.index)
+        return f"def f(n):\n    return n + 3\nassert f({first}) == {first + 3}\nassert f(2) == 5"
+
+    def score(self, question: QuestionId, answers: Sequence[str]) -> list[float]:
+        return [float(self._is_problem(question, answer)) for answer in answers]
+
+    def solved(self, question: QuestionId, problem: str, solution: str) -> float:
+        if not self._is_problem(question, problem):
+            raise NoVerdict("no problem")
+        tests = tests_of(problem)
+        return float(run(program_said(Problem("", tuple(tests)), solution), tests).passed == len(tests))
+
+    def _is_problem(self, question: QuestionId, problem: str) -> bool:
+        """Whether the problem's own program passes its tests, the first one calls as it has to, and no one value is
+        right in all of them. Raises `Failed` and `NoVerdict`."""
+        tests = tests_of(problem)
+        if not MIN_TESTS <= len(tests) <= MAX_TESTS:
+            raise Failed("no tests")
+        pairs = [_pair(test) for test in tests]
+        if pairs[0][0] != self._first(question.seed, question.index) or len({repr(value) for _, value in pairs}) == 1:
+            return False
+        return run(program_of(problem), tests).passed == len(tests)
+
+    def _first(self, seed: int, index: int) -> int:
+        return Random(f"{seed} {index}").randint(0, HIGHEST)
+
+
+def _pair(test: str) -> tuple[Any, Any]:
+    """What a test calls f with, and what it wants. Raises `Failed`: a test is `assert f(VALUE) == VALUE`."""
+    found = _TEST.fullmatch(test) if len(test) <= LONGEST else None
+    if found is None:
+        raise Failed("no tests")
+    try:
+        return ast.literal_eval(found[1]), ast.literal_eval(found[2])
+    except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+        raise Failed("no tests") from None
+
+
+_TEST: Final = re.compile(r"assert f\((.+?)\) == (.+)")
