@@ -1,0 +1,95 @@
+"""A round of questions with pictures, beside a step of TRL's GRPOTrainer, with guppy-eye.
+
+    python pictures.py WORKLOAD OUT.json [--repeats N]
+
+guppy-eye is a LLaVA of transformers, so TRL takes it as it is, with a processor of its image processor and tokenizer.
+Equal are the model and its weights, questions of `--suite pictures` and their pixels, the tokens of prompts and answers,
+the longest answer, rewards, advantages, the loss and its gradient (`beside_trl.py` asserts all of them on a batch of
+TRL's), threads, and the precision. Each draws its own answers in a timed step. What cannot be equal: TRL reads its
+pictures from the columns of a data set, shoal draws them from the questions' identities before the first round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+from beside_trl import Shoal, Timed, settings
+from datasets import Dataset
+from PIL import Image
+from transformers import AutoImageProcessor, AutoTokenizer, LlavaProcessor
+
+from shoal.config.tasks import PICTURES, TasksConfig
+
+LONGEST = 16
+CHAT = """
+{%- for m in messages %}
+    {%- if m.content is string %}{{ m.content }}
+    {%- else %}
+        {%- for part in m.content %}{{ "<image>\n" if part.type == "image" else part.text }}{% endfor %}
+    {%- endif %}
+    {{- "<eos>" if m.role == "assistant" else "\n" }}
+{%- endfor %}"""
+"""Each picture and each text in a line of its own, as guppy-eye reads them."""
+
+
+def beside(repeats: int) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    ours = Shoal("guppy-eye", TasksConfig(suite=PICTURES), LONGEST)
+    by_name = {task.name: task for task in ours.tasks.tasks}
+    rows = [
+        {
+            "prompt": [{"role": "user", "content": q.text}],
+            "image": Image.frombytes("RGB", (q.pictures[0].width, q.pictures[0].height), q.pictures[0].rgb),
+            "number": number,
+        }
+        for number, q in enumerate(ours.questions)
+    ]
+
+    def reward(completions: list[Any], number: list[int], **_row: Any) -> list[float]:
+        """That of the task."""
+        asked = [ours.questions[each].id for each in number]
+        texts = [completion[0]["content"] for completion in completions]
+        return [by_name[id.task].score(id, [text])[0] for id, text in zip(asked, texts, strict=True)]
+
+    folder = str(files("shoal") / "guppy_eye")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    processor = LlavaProcessor(
+        AutoImageProcessor.from_pretrained(folder),
+        tokenizer,
+        patch_size=16,
+        vision_feature_select_strategy="full",
+        chat_template=CHAT,
+        num_additional_image_tokens=0,
+    )
+    with tempfile.TemporaryDirectory() as scratch:
+        trainer = Timed(
+            ours,
+            model=folder,
+            processing_class=processor,
+            reward_funcs=reward,
+            train_dataset=Dataset.from_list(rows),
+            args=settings(Path(scratch), repeats + 1, LONGEST),
+        )
+        trainer.train()
+    ours.verifier.close()
+    return trainer.figures()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("workload", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--repeats", type=int, default=5)
+    args = parser.parse_args()
+    args.out.write_text(json.dumps(beside(args.repeats)))
+
+
+if __name__ == "__main__":
+    main()
