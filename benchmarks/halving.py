@@ -10,9 +10,8 @@ from shoal.tasks.environments.guess import Guess
 
 TURNS = 4
 NUMBERS = 64
-RULES = """A game of numbers. There is a number in a range, and a player looks for it. Each turn is a guess: one number
-in a line and nothing else. The answer says whether the number is higher or lower than the guess. There are four turns.
-The nearer the last guess, the better.
+RULES = """A number is hidden in a range. Each turn is a guess, which is one number in a line. The answer says whether
+the hidden number is higher or lower. The nearer the last of four guesses, the better.
 """
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from beside_trl import G, Shoal, Timed, settings
+from beside_trl import G, Shoal, Timed, lively, settings
 from datasets import Dataset
 from halving import TURNS, Halving, HalvingTool
 from transformers import AutoTokenizer
@@ -29,7 +29,7 @@ from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.rollout import seed_of
 
 LONGEST = 64
-WORKS = {"turns": True, "turns without rules": False}
+WORKS = {"turns, 150 tokens of rules": True, "turns, no rules": False}
 CHAT = r"""
 {%- for m in messages %}
     {%- if m.tool_calls %}
@@ -62,7 +62,7 @@ def reward(completions: list[Any], environments: list[HalvingTool], **_row: Any)
     """The game's own. TRL holds no turn behind the last call, so it gets that one here."""
     for messages, environment in zip(completions, environments, strict=True):
         environment.guess(**messages[-1]["tool_calls"][0]["function"]["arguments"])
-    return [environment._score() for environment in environments]
+    return lively([environment._score() for environment in environments])
 
 
 def main() -> None:
