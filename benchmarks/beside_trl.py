@@ -5,9 +5,9 @@
     trainer.train()
     trainer.figures()
 
-A step and a round are the same work: answers to the same questions, rewards, one optimizer step on all of them, from the
-same weights. Before the first, shoal learns from exactly the batch that TRL learned from: prompts, tokens, advantages
-and the norm of the gradient have to be equal, otherwise there are no figures.
+A step and a round are the same work: answers to the same questions, rewards, one optimizer step on all of them, from
+the same weights. After TRL's first step shoal learns from the very same batch: prompts, tokens, advantages and the norm
+of the gradient have to be equal, otherwise there are no figures.
 
 The seconds of the processor are those of this process and its children (shoal scores in one). The first step and round
 warm up and are not counted.
@@ -117,9 +117,6 @@ class Shoal:
             found.append([id for n, own in enumerate(ids) for id in (*observed.get(n, ()), own)])
         return prompt, found
 
-    def close(self) -> None:
-        self.verifier.close()
-
 
 class Timed(GRPOTrainer):  # type: ignore[misc]
     """TRL's trainer, which lets shoal go after each of its steps."""
@@ -158,17 +155,17 @@ class Timed(GRPOTrainer):  # type: ignore[misc]
         """Has shoal score and learn from TRL's batch. Returns the norm of its gradient."""
         completions = [self.ours.completion(ids) for ids in self.own_tokens()]
         batch = self.ours.scored([completions[row : row + G] for row in range(0, len(completions), G)])
-        whole = {
-            part: [ids[mask.bool()].tolist() for ids, mask in zip(self.batch[f"{part}_ids"], self.batch[f"{part}_mask"])]
-            for part in ("prompt", "completion")
-        }
+        prompts, rests = (
+            [ids[mask.bool()].tolist() for ids, mask in zip(*map(self.batch.get, names), strict=True)]
+            for names in (("prompt_ids", "prompt_mask"), ("completion_ids", "completion_mask"))
+        )
         for number, scored in enumerate(batch):
             prompt, rest = self.ours.tokens(scored)
-            rows = range(number * G, number * G + G)
-            advantages = self.batch["advantages"][rows.start : rows.stop]
+            rows = slice(number * G, number * G + G)
+            advantages = self.batch["advantages"][rows]
             mean = statistics.fmean(scored.rewards)
-            assert [whole["prompt"][row] for row in rows] == [prompt] * G, "other prompts"
-            assert [whole["completion"][row] for row in rows] == rest, "other tokens"
+            assert prompts[rows] == [prompt] * G, "other prompts"
+            assert rests[rows] == rest, "other tokens"
             assert torch.allclose(advantages, torch.tensor(scored.rewards) - mean, atol=1e-5), "other advantages"
         return float(self.ours.learner.update(batch).metrics["grad_norm"])
 
@@ -176,8 +173,8 @@ class Timed(GRPOTrainer):  # type: ignore[misc]
         theirs = float(self.state.log_history[0]["grad_norm"])
         assert abs(self.norm - theirs) <= CLOSE * theirs, f"other gradients: {self.norm} and {theirs}"
         found: dict[str, Any] = {"gradient": {"trl": theirs, "shoal": self.norm}, "drawn": self.drawn}
-        for place, name in enumerate(("clock", "processor")):
-            seconds = {who: [each[place] for each in times[1:]] for who, times in self.seconds.items()}
+        for which, name in enumerate(("clock", "processor")):
+            seconds = {who: [each[which] for each in times[1:]] for who, times in self.seconds.items()}
             pairs = sorted(t / s for t, s in zip(seconds["trl"], seconds["shoal"], strict=True))
             medians = {who: statistics.median(times) for who, times in seconds.items()}
             ratio = medians["trl"] / medians["shoal"]

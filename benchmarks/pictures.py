@@ -3,10 +3,12 @@
     python pictures.py WORKLOAD OUT.json [--repeats N]
 
 guppy-eye is a LLaVA of transformers, so TRL takes it as it is, with a processor of its image processor and tokenizer.
-Equal are the model and its weights, questions of `--suite pictures` and their pixels, the tokens of prompts and answers,
-the longest answer, rewards, advantages, the loss and its gradient (`beside_trl.py` asserts all of them on a batch of
+It takes 4 tokens for a picture; with smaller patches, drawn at random, it takes as many as larger models do.
+
+Equal are the model and its weights, questions of `--suite pictures` and their pixels, the tokens of prompts and
+answers, the longest answer, rewards, advantages, the gradient (`beside_trl.py` asserts all of them on a batch of
 TRL's), threads, and the precision. Each draws its own answers in a timed step. What cannot be equal: TRL reads its
-pictures from the columns of a data set, shoal draws them from the questions' identities before the first round.
+pictures from a column of a data set in each step, shoal has drawn them before the first round.
 """
 
 from __future__ import annotations

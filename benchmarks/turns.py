@@ -2,12 +2,15 @@
 
     python turns.py WORKLOAD OUT.json [--repeats N]
 
-guppy-games plays the game of `halving.py`, in TRL's trainer by a chat template and a response template that make of its
-turns calls of a tool. Equal are the model and its weights, the prompts, the tokens of turns and of observations, the
-turns of a conversation (four), rewards, advantages, the loss and its gradient (`beside_trl.py` asserts all of them on a
-batch of TRL's), threads, and the precision. Each draws its own conversations in a timed step. What cannot be equal: TRL
-bounds the tokens of a conversation and shoal those of a turn (neither bound is reached), and TRL has its games in the
-trainer's process, shoal in a guarded one.
+guppy-games plays the game of `halving.py`. In TRL's trainer a chat template and a response template make its turns
+calls of a tool. It plays with rules of 150 tokens before each game, about as long as a chat template's description of a
+tool, and without.
+
+Equal are the model and its weights, the prompts, the tokens of turns and of observations, the turns of a conversation
+(four), rewards, advantages, the gradient (`beside_trl.py` asserts all of them on a batch of TRL's), threads, and the
+precision. Each draws its own conversations in a timed step. What cannot be equal: TRL bounds the tokens of a
+conversation and shoal those of a turn (neither bound is reached), and TRL has its games in the trainer's process, shoal
+in a guarded one.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from beside_trl import G, Shoal, Timed, lively, settings
+from beside_trl import Shoal, Timed, lively, settings
 from datasets import Dataset
 from halving import TURNS, Halving, HalvingTool
 from transformers import AutoTokenizer
@@ -34,7 +37,9 @@ CHAT = r"""
 {%- for m in messages %}
     {%- if m.tool_calls %}
         {%- set call = m.tool_calls[0].function %}
-        {%- if call.name == "guess" %}{{ call.arguments.number }}{% else %}{{ call.name }}{{ call.arguments }}{% endif %}
+        {%- if call.name == "guess" %}{{ call.arguments.number }}
+        {%- else %}{{ call.name }}{{ call.arguments }}
+        {%- endif %}
         {{- "<eos>" }}
     {%- elif m.role == "assistant" %}{{ m.content + "<eos>" }}
     {%- else %}{{ m.content + "\n" }}
@@ -80,10 +85,8 @@ def beside(rules: bool, repeats: int) -> dict[str, Any]:
     module = Path(__file__).with_name("halving.py")
     config = TasksConfig(tasks=[TaskSpec(name=f"{module}:Halving", parameters={"rules": rules})], partial_credit=True)
     ours = Shoal("guppy-games", config, LONGEST)
-    rows = [
-        {"prompt": [{"role": "user", "content": ""}], "number": seed_of(Halving.name, q.id.seed, q.id.index), "rules": rules}
-        for q in ours.questions
-    ]
+    seeds = [seed_of(Halving.name, question.id.seed, question.id.index) for question in ours.questions]
+    rows = [{"prompt": [{"role": "user", "content": ""}], "number": seed, "rules": rules} for seed in seeds]
     folder = str(files("shoal") / "guppy_games")
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.chat_template, tokenizer.response_template = CHAT, TURN
