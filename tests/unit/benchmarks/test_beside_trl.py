@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("trl")
 beside_trl = pytest.importorskip("beside_trl")
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)
