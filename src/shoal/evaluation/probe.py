@@ -138,8 +138,8 @@ def probe(
 
 
 def ways_for(levels: Sequence[Task]) -> list[Way]:
-    """The ways in which a task can be asked, at each of its `levels`: with examples if it knows right answers, for
-    numbers if these are some. What answers back is asked as it is."""
+    """The ways in which a task can be asked, at each of its `levels`: with examples if it knows right answers and shows
+    no pictures, for numbers if these are some. What answers back is asked as it is."""
     if any(isinstance(task, EnvironmentTask) for task in levels):
         return [WAYS[0]]
     ways = list(WAYS)
@@ -148,7 +148,8 @@ def ways_for(levels: Sequence[Task]) -> list[Way]:
         if isinstance(task, Answered):
             answers = [answer for index in range(16) if (answer := task.answer(task.question(0, index).id))]
         numbers = all(extract(answer, "last_number") == answer for answer in answers)
-        ways = [way for way in ways if (answers or not way.examples) and (numbers or way.answer != "last_number")]
+        examples = bool(answers) and not task.question(0, 0).pictures
+        ways = [way for way in ways if (examples or not way.examples) and (numbers or way.answer != "last_number")]
     return ways
 
 

@@ -29,13 +29,20 @@ SETTINGS: Final = 20_000
 """Characters of the settings that are shown."""
 
 
-def card_of(story: Story | None, origin: Origin, name: str, library: Literal["transformers", "peft", "gguf"]) -> str:
-    """The card of a model called `name`. `story`: of the run that made it; None: shoal only wrote the model."""
+def card_of(
+    story: Story | None,
+    origin: Origin,
+    name: str,
+    library: Literal["transformers", "peft", "gguf"],
+    sees: bool = False,
+) -> str:
+    """The card of a model called `name`. `story`: of the run that made it; None: shoal only wrote the model. `sees`:
+    whether it is shown pictures."""
     data = ModelCardData(
         license=origin.licence or None,
         base_model=origin.hub or None,
         library_name=library if library != "gguf" else None,
-        pipeline_tag="text-generation",
+        pipeline_tag="image-text-to-text" if sees else "text-generation",
         tags=[
             "shoal",
             *(["reinforcement-learning", "grpo"] if story else []),

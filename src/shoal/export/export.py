@@ -17,6 +17,7 @@ from typing import Final, Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
+from transformers import AutoConfig
 
 from shoal.errors import UserError
 from shoal.export.card import card_of
@@ -30,7 +31,8 @@ from shoal.export.story import Story, public_name, story_of
 from shoal.export.writing import check_files, check_folder, new_files, new_folder, scratch_beside
 from shoal.policy.adapters import ADAPTER_CONFIG, MOST_BYTES, base_name, is_adapters
 from shoal.policy.failures import first_line
-from shoal.policy.loading import LanguageModel, load
+from shoal.policy.loading import LanguageModel, load, source_of
+from shoal.policy.vision_families import FAMILIES
 from shoal.untrusted import parse_json, read_regular
 
 CARD: Final = "README.md"
@@ -149,11 +151,22 @@ def _fill(
             shutil.copyfile(Path(source.model) / file, folder / file)
         if base:
             _rename_base(folder / ADAPTER_CONFIG, base)
+        sees = _sees(base_name(Path(source.model)))
     else:
         lm = _loaded(source, say)
         say("writing the model")
         lm.save(folder)
-    (folder / CARD).write_text(card_of(story, origin, name, library), encoding="utf-8")
+        sees = lm.vision is not None
+    (folder / CARD).write_text(card_of(story, origin, name, library, sees), encoding="utf-8")
+
+
+def _sees(model: str) -> bool:
+    """Whether a model is shown pictures, by its configuration."""
+    try:
+        name, options = source_of(model)
+        return AutoConfig.from_pretrained(name, **options).model_type in FAMILIES
+    except (UserError, OSError, ValueError):  # it is gone, or of a kind that is not known here
+        return False
 
 
 def _check_adapters(folder: Path) -> None:

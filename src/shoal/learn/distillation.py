@@ -196,8 +196,10 @@ class PeerDistillation(GRPOLearner):
         cost, steps = super()._cost(rows, fixed), self.config.num_iterations
         learned, taught = self._read(self._students), self._read(self._teachers)
         cost["tokens/read"] += steps * (learned + taught)
-        cost["flops/learn"] += self.flops.learning(learned, self._tokens, steps)
-        cost["flops/learn"] += steps * self.flops.passes(taught, self._tokens)
+        cost["flops/learn"] += self.flops.learning(
+            learned, self._tokens, steps, pictures=self._pictures(self._students)
+        )
+        cost["flops/learn"] += steps * (self.flops.passes(taught, self._tokens) + self._pictures(self._teachers))
         return cost
 
     def _spent(self, questions: Sequence[Question], answers: Sequence[Sequence[Completion]]) -> dict[str, float]:

@@ -29,6 +29,7 @@ from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.attention import attention
 from shoal.policy.flops import Flops
 from shoal.policy.free_memory import give_back
+from shoal.policy.vision import vision_of
 from shoal.protocols import TrainablePolicy, UpdateResult
 from shoal.rollout import Scored
 
@@ -271,12 +272,20 @@ class GRPOLearner:
         others = (fixed.old_logps is not None) + (fixed.ref_logps is not None)
         read = self._read(rows)
         trained = sum(len(s.token_ids) for row in rows for s in row.sequences)
-        flops = self.flops.learning(read, trained, steps, others)
+        flops = self.flops.learning(read, trained, steps, others, self._pictures(rows))
         return {"tokens/read": read * steps, "flops/learn": flops}
 
     def _read(self, rows: list[Row]) -> int:
         """Tokens that one pass over `rows` computes."""
         return sum(f.shared + sum(len(row) - f.shared for row in f.rows) for f in self._sharing(rows) if f.rows)
+
+    def _pictures(self, rows: list[Row]) -> float:
+        """Floating-point operations of the pictures' features in one pass over `rows`."""
+        vision = vision_of(self.model)
+        if vision is None:
+            return 0.0
+        behind = (row.prompt_ids[f.shared :] for f in self._sharing(rows) for row in f.rows)
+        return sum(map(vision.flops, behind)) + sum(vision.flops(f.prefix_ids) for f in self._sharing(rows) if f.shared)
 
     def _micro_batches(self, family: Family) -> Iterator[MicroBatch]:
         """With sharded weights, `_idle` ones fill up."""

@@ -198,8 +198,10 @@ class LanguagePolicy:
 
     def cost(self, questions: Sequence[Question], generated: int) -> tuple[int, float]:
         """Of `generated` tokens of answers to `questions`: tokens of prompts that are read, and `Flops`."""
-        read = kept_tokens([self.prompt_ids(question) for question in questions])
-        return read, Flops.of(self.lm.model).answering(read, generated)
+        prompts = [self.prompt_ids(question) for question in questions]
+        read = kept_tokens(prompts)
+        pictures = self.lm.vision.flops(id for prompt in prompts for id in prompt) if self.lm.vision else 0.0
+        return read, Flops.of(self.lm.model).answering(read, generated, pictures)
 
     def control_strings(self) -> frozenset[str]:
         """The strings that no policy with this tokenizer writes (`shoal.policy.control`)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 import torch
@@ -19,6 +20,9 @@ from shoal.policy.template import ChatFrame, Slot
 from shoal.rollout import Question
 from shoal.sandbox.replay import Replayer
 
+KNOWN: Final = 1024
+"""Observations whose tokens are remembered: they are read while a conversation is held and when it is learned from, and
+many are alike."""
 OBSERVED: Final = 256
 """Tokens for which there is room after each turn. A conversation of longer observations may be cut short."""
 
@@ -40,11 +44,15 @@ class Between:
     def __init__(self, plain: PlainText, frame: ChatFrame, stop_ids: frozenset[int]) -> None:
         """`frame`: what follows the policy's turn, with one slot."""
         self._plain, self._frame, self._stop_ids = plain, frame, stop_ids
+        self._known = lru_cache(KNOWN)(self._read)
 
     def ids(self, observation: str) -> list[int]:
         """The tokens, at least one. That which ends the policy's turn is there already."""
+        return list(self._known(observation))
+
+    def _read(self, observation: str) -> tuple[int, ...]:
         ids = self._plain.framed(self._frame, [observation])
-        return ids[1:] if len(ids) > 1 and ids[0] in self._stop_ids else ids
+        return tuple(ids[1:] if len(ids) > 1 and ids[0] in self._stop_ids else ids)
 
 
 def after_answer(frame: ChatFrame) -> ChatFrame:

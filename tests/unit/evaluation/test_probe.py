@@ -86,6 +86,11 @@ def test_words_are_not_asked_for_as_numbers() -> None:
     assert {way.answer for way in ways_for([create_task(SUM), create_task(WORDS)])} == {"whole", "tag"}
 
 
+def test_pictures_are_asked_without_examples() -> None:
+    ways = [way.name for way in ways_for([create_task(TaskSpec(name="count_dots"))])]
+    assert ways == ["question", "question, last number", "question, tags"]
+
+
 def test_a_data_set_is_called_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     config = data_config(write(tmp_path / "quiz.jsonl", SUMS))

@@ -6,12 +6,16 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import make_model, make_policy, make_question, make_scored
+from support.tiny_vision import SIGLIP, TEXT, make_vision_lm, picture, shown
+from tiny import CPU, make_model, make_policy, make_question, make_scored
 from torch.utils.flop_counter import FlopCounterMode
 
 from shoal.config.learner import LearnerConfig
 from shoal.learn.learner import GRPOLearner
+from shoal.policy.draw import Sampling
 from shoal.policy.flops import Flops
+from shoal.policy.language import LanguagePolicy
+from shoal.rollout import Completion, Rollout, Scored
 
 READ = 7
 
@@ -64,6 +68,28 @@ def test_an_answer_and_an_update_say_what_they_cost() -> None:
     assert metrics["tokens/read"] == 2 * read
     assert metrics["tokens/trained"] == 2 * 5
     assert metrics["flops/learn"] == cost.learning(read, 5, steps=2, others=1)  # and one pass for what it was before
+
+
+def test_a_picture_is_counted_once_and_its_tokens_as_tokens() -> None:
+    """Siglip by hand: 16 patches of 4 x 4 pixels in 3 colours, two layers of attention and a feed-forward network, and
+    the two layers of the projector. The text by torch's own count."""
+    policy = LanguagePolicy(make_vision_lm("llava"), Sampling(max_completion_length=8), CPU)
+    model, vision = policy.lm.model, policy.lm.vision
+    assert vision is not None
+    H, I, C, N = SIGLIP["hidden_size"], SIGLIP["intermediate_size"], TEXT["hidden_size"], 16
+    picture_cost = 2 * N * (3 * 4 * 4 * H + 2 * (4 * H * H + 2 * H * I) + H * C + C * C)
+    embeddings = torch.zeros(1, READ, C)
+    text = Flops.of(model)
+    assert text.passes(READ, READ) == counted(lambda: model(inputs_embeds=embeddings))
+
+    one, other = shown("how many?", picture(1)), shown("which?", picture(2))
+    prompts = [len(policy.prompt_ids(question)) for question in (one, other)]
+    assert vision.flops(policy.prompt_ids(one) * 2) == picture_cost
+    assert policy.cost([one, other], 12) == (sum(prompts), text.answering(sum(prompts), 12) + 2 * picture_cost)
+    scored = Scored(Rollout(one.id, one.hash, tuple(map(Completion.of, ("3", "no"))), "ada", 1), one, (0.0, 1.0))
+    metrics = GRPOLearner(policy, LearnerConfig(), learning_rate=0.0).update([scored]).metrics
+    read, trained = int(metrics["tokens/read"]), int(metrics["tokens/trained"])
+    assert metrics["flops/learn"] == 3 * (text.passes(read, trained) + picture_cost)
 
 
 def test_nothing_learned_costs_nothing() -> None:
