@@ -145,9 +145,9 @@ def heard(policy: Policy, hear: Hear | None) -> Iterator[None]:
 class CountsCost(Protocol):
     """A policy that knows what its answers cost. An endpoint does not."""
 
-    def cost(self, questions: Sequence[Question], generated: int) -> tuple[int, float]:
-        """Of `generated` tokens of answers to `questions`: the tokens of prompts that were read, and floating-point
-        operations."""
+    def cost(self, questions: Sequence[Question], answers: Sequence[Sequence[Completion]]) -> tuple[int, float]:
+        """Of the `answers` to each of `questions`: the tokens that were read, of prompts and of what environments said
+        between turns, and floating-point operations."""
         ...
 
 
