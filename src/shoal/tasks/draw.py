@@ -28,9 +28,17 @@ from shoal.tasks.task import MAX_INDEX, Answered, Bounded, Split, Task, Verifiab
 HELD_OUT = 0.2
 """The share of all questions, by a hash of their content, that is never trained on. All nodes hold out the same."""
 
+SAME, TRIED = 4, 32
+"""Conversations with an environment that are begun to find out whether its first words are always the same, and at most
+to find some on both sides: of many words one time in a thousand none would be held out."""
+
 
 class UnknownQuestion(ValueError):  # noqa: N818 (it is a fact about a question, not a fault)
     """A question id that these tasks cannot have made: another task, version or parameters, or out of range."""
+
+
+def _is_on_held_out_side(text: str) -> bool:
+    return int(hash_of(("side", text))[:16], 16) / 2**64 < HELD_OUT
 
 
 def slot_seed(key: tuple[str | int, ...], slot: int, task: str) -> int:
@@ -67,12 +75,9 @@ class Tasks:
             raise UserError(f"task {twice[0][0]!r} is listed twice with the same parameters; give it more weight")
         self._splits = {(t.name, t.version): t for t in self.tasks if isinstance(t, Split) and t.has_split}
         """The tasks that say themselves what is held out."""
-        self._alike = {
-            identity
-            for identity, task in zip(identities, self.tasks, strict=True)
-            if isinstance(task, EnvironmentTask) and task.says_the_same
-        }
-        """Environments whose conversations all begin with the same words; with other parameters they may not."""
+        self._alike: set[tuple[str, str, str]] = set()
+        """Environments whose first words would hold out nothing, or everything: too few differ. With other parameters
+        they may not."""
         self._sources: dict[tuple[str, str, str], _Source] = {
             identity: _Source(task, spec, identity[2], worked_examples(task, spec, self.is_held_out))
             for identity, task, spec in zip(identities, self.tasks, self.specs, strict=True)
@@ -87,6 +92,7 @@ class Tasks:
         self._labelled = dict(zip(self.labels, self._sources.values(), strict=True))
         # Nodes regenerate each other's questions. Bound to the instance, not the class.
         self._cached = functools.lru_cache(maxsize=4096)(self._make)
+        self._alike |= {identity for identity, source in self._sources.items() if self._begins_alike(source)}
 
     def draw(self, n: int, *key: str | int, weights: Sequence[float] | None = None) -> list[Question]:
         """`n` training questions. `weights`: in the place of the tasks' own. Raises `UserError` if a task has none
@@ -170,12 +176,12 @@ class Tasks:
     def is_held_out(self, question: Question) -> bool:
         """Whether the question is kept for evaluation. Its content alone decides, so that all nodes and tasks agree:
         what one data set's own split holds out, all tasks do. That set has no other held-out questions. Where an
-        environment always begins with the same words, its seed and index decide."""
+        environment's first words put all conversations on one side, its seed and index decide."""
         if any(split.holds_out(question.text) for split in self._splits.values()):
             return True
         if (question.id.task, question.id.version) in self._splits:
             return False
-        return int(hash_of(("side", self._told(question)))[:16], 16) / 2**64 < HELD_OUT
+        return _is_on_held_out_side(self._told(question))
 
     def is_drawn(self, identity: QuestionId, slot: int, *key: str | int) -> bool:
         """Whether the draw with `key` gives this question in `slot`: it must be the first training question there.
@@ -215,6 +221,20 @@ class Tasks:
         identity, text = question.id, question.content
         alike = (identity.task, identity.version, identity.config) in self._alike
         return f"{text} {identity.seed} {identity.index}" if alike else text
+
+    def _begins_alike(self, source: _Source) -> bool:
+        """Whether an environment's first words put all conversations on one side. Where the first four are the same, no
+        more are begun: seeds decide well between few words, too."""
+        if not isinstance(source.task, EnvironmentTask):
+            return False
+        found: set[str] = set()
+        for number in range(TRIED):
+            found.add(self._question(source, seed_of("words", number), 0).content)
+            if len({_is_on_held_out_side(text) for text in found}) == 2:
+                return False
+            if number == SAME - 1 and len(found) == 1:
+                break
+        return True
 
     def _make(self, identity: QuestionId) -> Question:
         source = self._source(identity)
