@@ -88,7 +88,9 @@ class Node:
         self.seconds.clear()
         with self._timed("generate"):
             questions = (self.levels or self.tasks).draw(self.asked, *self.swarm.seed_key, self.round)
-            completions = self.policy.generate(questions, self.G, self._seed("generate"))
+            made = [question for question in questions if question.prompt]  # a task may fail to make one
+            answers = iter(self.policy.generate(made, self.G, self._seed("generate")))
+            completions = [next(answers) if question.prompt else () for question in questions]
         with self._timed("score"):
             self.local = self.scorer.score(self.rollouts(questions, completions))
         if self.levels:
@@ -110,7 +112,7 @@ class Node:
         return RoundResult(self.local, batch, result)
 
     def rollouts(self, questions: Sequence[Question], completions: Sequence[tuple[Completion, ...]]) -> list[Rollout]:
-        """The completions under this node's name. A question without any is left out: an endpoint may fail."""
+        """The completions under this node's name. A question without any is left out: endpoints and tasks may fail."""
         return [
             Rollout(question.id, question.hash, group, self.name, self.round, slot)
             for slot, (question, group) in enumerate(zip(questions, completions, strict=True))

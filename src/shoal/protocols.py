@@ -29,7 +29,8 @@ class Tasks(Protocol):
     """A source of questions."""
 
     def draw(self, n: int, *key: str | int) -> list[Question]:
-        """`n` training questions; the same `key` gives the same ones, everywhere."""
+        """`n` training questions; the same `key` gives the same ones, everywhere. One that cannot be made has no
+        prompt."""
         ...
 
     def is_held_out(self, question: Question) -> bool:

@@ -10,6 +10,7 @@ drawn, held out and scored as a task of its own.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections import Counter
 from collections.abc import Sequence
@@ -23,7 +24,8 @@ from shoal.tasks.environments.task import EnvironmentTask
 from shoal.tasks.examples import worked_examples
 from shoal.tasks.ladders import create_levels
 from shoal.tasks.suites import specs_of
-from shoal.tasks.task import MAX_INDEX, Answered, Bounded, Split, Task, Verifiable
+from shoal.tasks.task import MAX_INDEX, Answered, Bounded, Failed, Split, Task, Verifiable
+from shoal.tasks.trouble import Trouble, describe
 
 HELD_OUT = 0.2
 """The share of all questions, by a hash of their content, that is never trained on. All nodes hold out the same."""
@@ -32,9 +34,16 @@ SAME, TRIED = 4, 32
 """Conversations with an environment that are begun to find out whether its first words are always the same, and at most
 to find some on both sides: of many words one time in a thousand none would be held out."""
 
+FAILURES = 64
+"""The first questions of a task: if all of them fail, its error is raised."""
+
 
 class UnknownQuestion(ValueError):  # noqa: N818 (it is a fact about a question, not a fault)
     """A question id that these tasks cannot have made: another task, version or parameters, or out of range."""
+
+
+class QuestionFailed(UserError):  # noqa: N818 (it is a fact about a question)
+    """A task raised an error where it had to make a question."""
 
 
 def _is_on_held_out_side(text: str) -> bool:
@@ -66,6 +75,7 @@ class Tasks:
 
     def __init__(self, config: TasksConfig) -> None:
         self.config = config
+        self._trouble = Trouble("questions could not be made")
         entries = [create_levels(spec) for spec in specs_of(config)]
         self.tasks = [task for entry in entries for task, _ in entry]
         self.specs = [spec for entry in entries for _, spec in entry]
@@ -95,13 +105,21 @@ class Tasks:
         self._alike |= {identity for identity, source in self._sources.items() if self._begins_alike(source)}
 
     def draw(self, n: int, *key: str | int, weights: Sequence[float] | None = None) -> list[Question]:
-        """`n` training questions. `weights`: in the place of the tasks' own. Raises `UserError` if a task has none
-        within reach."""
+        """`n` training questions. `weights`: in the place of the tasks' own. One that its task fails to make has no
+        prompt, and is counted in `trouble`. Raises `UserError` if a task has none within reach."""
+        self._trouble.count(n)
         return [self._draw(slot, key, weights or self.weights) for slot in range(n)]
+
+    @property
+    def trouble(self) -> str:
+        """The first error in making a question that was drawn, and how many there were, in one line; empty if there was
+        none."""
+        return str(self._trouble)
 
     def held_out(self, per_task: int, seed: int) -> dict[str, list[Question]]:
         """`per_task` held-out questions of each task (by label) that differ; fewer if the task has fewer. None of a
-        task that cannot be verified. Conversations differ by more than their first words."""
+        task that cannot be verified. Conversations differ by more than their first words. Raises `UserError` for a task
+        that fails to make any question."""
         found: dict[str, list[Question]] = {}
         for label, source in self._labelled.items():
             texts: dict[str, Question] = {}
@@ -109,11 +127,18 @@ class Tasks:
                 found[label] = []
                 continue
             scan = max(1000, 50 * per_task)
+            failed = 0
             for number in range(scan):
                 if len(texts) == per_task:
                     break
                 group = seed_of("held out", seed, source.task.name, number // MAX_INDEX)
-                question = self._question(source, group, number % MAX_INDEX)
+                try:
+                    question = self._question(source, group, number % MAX_INDEX)
+                except QuestionFailed:
+                    failed += 1
+                    if failed == number + 1 == FAILURES:
+                        raise
+                    continue
                 if self.is_held_out(question):
                     texts.setdefault(question.content if question.turns == 1 else str(question.id), question)
             found[label] = list(texts.values())
@@ -198,7 +223,12 @@ class Tasks:
 
     def _draw(self, slot: int, key: tuple[str | int, ...], weights: Sequence[float]) -> Question:
         source = Random(seed_of(*key, slot)).choices(list(self._sources.values()), weights)[0]
-        return self._first(source, slot_seed(key, slot, source.task.name))
+        seed = slot_seed(key, slot, source.task.name)
+        try:
+            return self._first(source, seed)
+        except QuestionFailed as error:
+            self._trouble.add(*str(error).split(": ", 1))
+            return Question(QuestionId(source.task.name, source.task.version, source.config, seed, 0), ())
 
     def _first(self, source: _Source, seed: int) -> Question:
         for index in range(MAX_INDEX):
@@ -229,7 +259,8 @@ class Tasks:
             return False
         found: set[str] = set()
         for number in range(TRIED):
-            found.add(self._question(source, seed_of("words", number), 0).content)
+            with contextlib.suppress(QuestionFailed):  # whoever draws it hears of it
+                found.add(self._question(source, seed_of("words", number), 0).content)
             if len({_is_on_held_out_side(text) for text in found}) == 2:
                 return False
             if number == SAME - 1 and len(found) == 1:
@@ -238,7 +269,13 @@ class Tasks:
 
     def _make(self, identity: QuestionId) -> Question:
         source = self._source(identity)
-        made = source.task.question(identity.seed, identity.index)
+        try:
+            made = source.task.question(identity.seed, identity.index)
+        except UserError:
+            raise
+        except Exception as error:  # own code raises whatever it does
+            why = error.detail if isinstance(error, Failed) and error.detail else describe(error)
+            raise QuestionFailed(f"task {source.task.name!r}: {why}") from error
         return self._asked(source, identity, made)
 
     def _asked(self, source: _Source, identity: QuestionId, made: Question) -> Question:
