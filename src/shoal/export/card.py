@@ -29,13 +29,19 @@ SETTINGS: Final = 20_000
 """Characters of the settings that are shown."""
 
 
-def card_of(story: Story | None, origin: Origin, name: str, library: Literal["transformers", "peft", "gguf"]) -> str:
+def card_of(
+    story: Story | None,
+    origin: Origin,
+    name: str,
+    library: Literal["transformers", "peft", "gguf"],
+    reads_pictures: bool = False,
+) -> str:
     """The card of a model called `name`. `story`: of the run that made it; None: shoal only wrote the model."""
     data = ModelCardData(
         license=origin.licence or None,
         base_model=origin.hub or None,
         library_name=library if library != "gguf" else None,
-        pipeline_tag="text-generation",
+        pipeline_tag="image-text-to-text" if reads_pictures else "text-generation",
         tags=[
             "shoal",
             *(["reinforcement-learning", "grpo"] if story else []),

@@ -143,6 +143,7 @@ def _fill(
 ) -> None:
     """Writes the model and its card. `base`: what the adapters' own settings are to name, if another than now."""
     library: Literal["peft", "transformers"] = "peft" if as_adapters else "transformers"
+    reads_pictures = False
     if as_adapters:
         _check_adapters(Path(source.model))
         for file in ADAPTER_FILES:
@@ -153,7 +154,8 @@ def _fill(
         lm = _loaded(source, say)
         say("writing the model")
         lm.save(folder)
-    (folder / CARD).write_text(card_of(story, origin, name, library), encoding="utf-8")
+        reads_pictures = lm.vision is not None
+    (folder / CARD).write_text(card_of(story, origin, name, library, reads_pictures), encoding="utf-8")
 
 
 def _check_adapters(folder: Path) -> None:
