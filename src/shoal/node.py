@@ -88,7 +88,7 @@ class Node:
         self.seconds.clear()
         with self._timed("generate"):
             questions = (self.draws or self.tasks).draw(self.asked, *self.swarm.seed_key, self.round)
-            completions = self.policy.generate(questions, self.G, self._seed("generate"))
+            completions = self._answers(questions)
         with self._timed("score"):
             self.local = self.scorer.score(self.rollouts(questions, completions))
         if self.draws:
@@ -110,12 +110,18 @@ class Node:
         return RoundResult(self.local, batch, result)
 
     def rollouts(self, questions: Sequence[Question], completions: Sequence[tuple[Completion, ...]]) -> list[Rollout]:
-        """The completions under this node's name. A question without any is left out: an endpoint may fail."""
+        """The completions under this node's name. A question without any is left out: endpoints and tasks may fail."""
         return [
             Rollout(question.id, question.hash, group, self.name, self.round, slot)
             for slot, (question, group) in enumerate(zip(questions, completions, strict=True))
             if group
         ]
+
+    def _answers(self, questions: Sequence[Question]) -> list[tuple[Completion, ...]]:
+        """G completions for each question; none where a task failed to make one."""
+        made = [question for question in questions if question.prompt]
+        answers = iter(self.policy.generate(made, self.G, self._seed("generate")))
+        return [next(answers) if question.prompt else () for question in questions]
 
     def save(self, folder: Path) -> None:
         """Writes all that `load` needs to go on exactly. No random state is among it: see `_seed`."""

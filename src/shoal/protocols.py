@@ -29,7 +29,8 @@ class Tasks(Protocol):
     """A source of questions."""
 
     def draw(self, n: int, *key: str | int) -> list[Question]:
-        """`n` training questions; the same `key` gives the same ones, everywhere."""
+        """`n` training questions; the same `key` gives the same ones, everywhere. One that cannot be made has no
+        prompt."""
         ...
 
     def is_held_out(self, question: Question) -> bool:
@@ -145,9 +146,9 @@ def heard(policy: Policy, hear: Hear | None) -> Iterator[None]:
 class CountsCost(Protocol):
     """A policy that knows what its answers cost. An endpoint does not."""
 
-    def cost(self, questions: Sequence[Question], generated: int) -> tuple[int, float]:
-        """Of `generated` tokens of answers to `questions`: the tokens of prompts that were read, and floating-point
-        operations."""
+    def cost(self, questions: Sequence[Question], answers: Sequence[Sequence[Completion]]) -> tuple[int, float]:
+        """Of the `answers` to each of `questions`: the tokens that were read, of prompts and of what environments said
+        between turns, and floating-point operations."""
         ...
 
 

@@ -62,6 +62,20 @@ class Same(Echo):
         return "talk"
 
 
+class Few(Echo):
+    """Begins with one of a few words."""
+
+    name = "few"
+
+    def begin(self, seed: int) -> str:
+        super().begin(seed)
+        return f"talk {seed % self.words}"
+
+    def __init__(self, words: int = 2) -> None:
+        super().__init__()
+        self.words = words
+
+
 def conversation(*turns: str, cut: bool = False, observations: tuple[str, ...] = ()) -> Completion:
     """A completion of several turns."""
     return Completion(tuple(map(Part, turns)), "length" if cut else "stop", observations=observations)  # type: ignore[arg-type]

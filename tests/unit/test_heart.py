@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fakes import question
+
 from shoal.node import Node
 from shoal.protocols import UpdateResult
 
@@ -30,7 +32,7 @@ class Recorder:
 
 
 def parts(calls: list[tuple[str, tuple[Any, ...]]]) -> dict[str, Any]:
-    tasks = Recorder("tasks", calls, draw=["question"])
+    tasks = Recorder("tasks", calls, draw=[question(1)])
     policy = Recorder("policy", calls, generate=[()])
     scorer = Recorder("scorer", calls)
     scorer.score = lambda rollouts: calls.append(("score", (rollouts,))) or f"scored {rollouts}"  # type: ignore[attr-defined]

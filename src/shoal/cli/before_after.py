@@ -21,7 +21,7 @@ BESIDE = 19
 def print_before(console: Console, rows: Sequence[Mapping[str, Any]], most: int = 2) -> None:
     """Prints the first `most` of a run's transcripts before any training: what the model makes of the questions."""
     if rows:
-        console.print(Text("before any training:"))
+        console.print(Text(f"before any training ({printable(rows[0]['node'], 40)}):"))
     for row in rows[:most]:
         print_paragraph(console, f"  {printable(row['question'], QUESTION)}")
         print_paragraph(console, answer_line("    answer", row["completion"], row["reward"] >= 1), BESIDE)

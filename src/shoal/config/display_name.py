@@ -5,7 +5,9 @@
     full_name("brave-otter-3f2a", hostile)           # brave-otter-3f2a
 
 Anybody may choose any name, so it proves nothing and nothing is looked up by it. A stranger's name is shown only if it
-keeps the rules of `fault`: short, visible, in one direction, and unlike the name of a key.
+keeps the rules of `fault`: short, visible, in one script and one direction, and unlike the name of a key. Letters of
+two scripts may look the same; the rule of one script and the scripts are those of Unicode (UTS 39, single script;
+UAX 31, recommended scripts).
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from typing import Final
+
+import regex
 
 LONGEST: Final = 32
 """Characters."""
@@ -24,7 +28,28 @@ INVISIBLE: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
 """Letters and marks that are not seen."""
-LIKE_A_KEY: Final = re.compile(r"[a-z]+-[a-z]+-[0-9a-f]{4}")
+LIKE_A_KEY: Final = re.compile(r"[^\W\d_]+-[^\W\d_]+-([0-9a-foil]|[^\W\x00-\x7f]){4}")
+"""Two words and four hex digits, or letters that look like them."""
+SCRIPTS: Final = (
+    *(
+        "Latin",
+        "Greek",
+        "Cyrillic",
+        "Armenian",
+        "Georgian",
+        "Ethiopic",
+        "Devanagari",
+        "Bengali",
+        "Gurmukhi",
+        "Gujarati",
+    ),
+    *("Oriya", "Tamil", "Telugu", "Kannada", "Malayalam", "Sinhala", "Thai", "Lao", "Tibetan", "Myanmar", "Khmer"),
+    *("Han Hiragana Katakana", "Han Hangul", "Han Bopomofo"),
+)
+"""Those that a name may be written in; some languages need several."""
+_BESIDE: Final = rf"{re.escape(SIGNS)}0-9\p{{sc=Inherited}}"
+_LETTERS: Final = ["".join(rf"\p{{scx={one}}}" for one in script.split()) for script in SCRIPTS]
+IN_ONE_SCRIPT: Final = regex.compile("|".join(f"[{_BESIDE}{letters}]*" for letters in _LETTERS))
 
 
 def fault(text: str) -> str:
@@ -39,9 +64,13 @@ def fault(text: str) -> str:
     if "M" * (MARKS + 1) in "".join(kind[0] for kind in kinds) or kinds[0] == "M":
         return "a display name has too many marks on a letter"
     if any(unicodedata.bidirectional(char) in ("R", "AL", "AN") for char in text):
-        return "a display name is written from left to right: terminals would turn the figures beside it around"
+        return (
+            "a display name cannot be written from right to left yet: terminals would turn the figures beside it around"
+        )
+    if not IN_ONE_SCRIPT.fullmatch(text):
+        return "a display name is in one script, such as Latin: letters of several can imitate another name"
     if LIKE_A_KEY.search(unicodedata.normalize("NFKC", text).casefold()):
-        return "a display name does not look like the name of a key"
+        return "a display name does not look like the name of a key, such as brave-otter-3f2a"
     return ""
 
 

@@ -9,14 +9,16 @@ about. The shuffled answers are those that were given anyway.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 
 from shoal.evaluation.pass_at_k import Evaluation
 from shoal.protocols import Verifier
 from shoal.rollout import Question, seed_of
 from shoal.tasks import Answered, Task, Tasks
+from shoal.tasks.draw import QuestionFailed
 from shoal.tasks.environments.task import EnvironmentTask
 
 COUNTED = 500
@@ -43,12 +45,20 @@ def constants(tasks: Tasks, held_out: Mapping[str, Sequence[Question]]) -> Share
             found[label] = fmean(known) if known and len(known) == len(scores) else None
             continue
         answers = right_answers(task, held_out[label])
-        drawn = (task.question(seed_of("blind", task.name, number), 0) for number in range(COUNTED))
-        counts = Counter(right_answers(task, (each for each in drawn if not tasks.is_held_out(each))))
+        counts = Counter(right_answers(task, _trained(tasks, label, task.name)))
         del counts[""]
         common = [answer for answer, _ in counts.most_common(1)]
         found[label] = sum(answer in common for answer in answers) / len(answers) if any(answers) else None
     return found
+
+
+def _trained(tasks: Tasks, label: str, name: str) -> Iterator[Question]:
+    """The training questions among the first ones that can be made."""
+    for number in range(COUNTED):
+        with contextlib.suppress(QuestionFailed):
+            question = tasks.made(label, seed_of("blind", name, number), 0)
+            if not tasks.is_held_out(question):
+                yield question
 
 
 def shuffled(evaluation: Evaluation, verifier: Verifier) -> Shares:

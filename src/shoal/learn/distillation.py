@@ -205,7 +205,7 @@ class PeerDistillation(GRPOLearner):
     def _spent(self, questions: Sequence[Question], answers: Sequence[Sequence[Completion]]) -> dict[str, float]:
         """What the further answers took."""
         generated = sum(len(self.policy.completion_ids(answer)) for group in answers for answer in group)
-        prompted, flops = self.answering.cost(questions, generated)
+        prompted, flops = self.answering.cost(questions, answers)
         return {"tokens/generated": generated, "tokens/prompted": prompted, "flops/generate": flops}
 
     @property

@@ -127,8 +127,8 @@ class RemotePolicy:
         groups: list[tuple[Completion, ...]] = self.workers.call(self.node, "policy", *asked, hear=self.hear)
         return groups
 
-    def cost(self, questions: Sequence[Question], generated: int) -> tuple[int, float]:
-        cost: tuple[int, float] = self._call("cost", list(questions), generated)
+    def cost(self, questions: Sequence[Question], answers: Sequence[Sequence[Completion]]) -> tuple[int, float]:
+        cost: tuple[int, float] = self._call("cost", list(questions), list(answers))
         return cost
 
     def control_strings(self) -> frozenset[str]:

@@ -196,10 +196,15 @@ class LanguagePolicy:
             most = min(most, self._room(question.turns))
         return (ids, observed) if len(ids) + sum(map(len, observed.values())) <= most else ([], {})
 
-    def cost(self, questions: Sequence[Question], generated: int) -> tuple[int, float]:
-        """Of `generated` tokens of answers to `questions`: tokens of prompts that are read, and `Flops`."""
+    def cost(self, questions: Sequence[Question], answers: Sequence[Sequence[Completion]]) -> tuple[int, float]:
+        """Of the `answers` to each of `questions`: tokens that are read, of prompts and of what environments say
+        between turns, and `Flops`."""
+        turns = [(c, self._turn_ids(c)) for group in answers for c in group]
+        generated = sum(len(ids) for _, each in turns for ids in each)
+        heard = (said for c, each in turns for said in c.observations[: max(0, len(each) - 1)])
         prompts = [self.prompt_ids(question) for question in questions]
         read = kept_tokens(prompts)
+        read += sum(len(self._between.ids(said)) for said in heard)
         pictures = self.lm.vision.flops(id for prompt in prompts for id in prompt) if self.lm.vision else 0.0
         return read, Flops.of(self.lm.model).answering(read, generated, pictures)
 

@@ -25,8 +25,8 @@ from shoal.config.tasks import TasksConfig
 from shoal.rewards.function_worker import Call, Returned, Start
 from shoal.rewards.reward import Pair, Pointwise, unit
 from shoal.sandbox.process import GuardedProcess
-from shoal.sandbox.trouble import Trouble
 from shoal.sandbox.verifier import MAX_TEXT
+from shoal.tasks.trouble import Trouble
 
 COMMAND = (sys.executable, "-P", "-c", "from shoal.rewards.function_worker import main; main()")
 BATCH = 64

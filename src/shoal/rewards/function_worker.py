@@ -21,9 +21,9 @@ from shoal.errors import UserError, nearest
 from shoal.rollout import Message, QuestionId
 from shoal.sandbox import guard
 from shoal.sandbox.pipes import Handler, serve
-from shoal.sandbox.trouble import describe
 from shoal.tasks.data.task import DataTask
 from shoal.tasks.draw import Tasks
+from shoal.tasks.trouble import describe
 
 
 class Start(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ run keeps what was chosen in its `config.toml`.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final
 
 from shoal.config.answer_form import in_form, is_pattern
@@ -19,8 +20,9 @@ from shoal.parallel.ranks import ALONE, Ranks
 from shoal.runs.check_data import data_lines, has_data
 from shoal.runs.cores import free_cores, usable_cores
 from shoal.runs.models import expected_workers, number
-from shoal.tasks import Answered, Task, Tasks
+from shoal.tasks import Tasks
 from shoal.tasks.data.task import DataTask
+from shoal.tasks.draw import QuestionFailed
 from shoal.tasks.verifiers.task import TasksetTask
 
 REASONING: Final = 256
@@ -89,7 +91,7 @@ def choose_length(config: TasksConfig) -> tuple[int, str]:
     ]
     if any(steps):
         return REASONING, "steps may come before the answer"
-    right = [right_answers(task, spec.answer) for task, spec in zip(tasks.tasks, tasks.specs, strict=True)]
+    right = [right_answers(tasks, label, spec.answer) for label, spec in zip(tasks.labels, tasks.specs, strict=True)]
     longest = max((len(answer.encode()) for answers in right for answer in answers), default=0)
     tokens = -(-(longest + ROOM) // 8) * 8  # a token is at least a byte
     if tokens < UNKNOWN and not all(right):
@@ -99,11 +101,12 @@ def choose_length(config: TasksConfig) -> tuple[int, str]:
     return min(REASONING, tokens), f"right answers have at most {longest} bytes"
 
 
-def right_answers(task: Task, form: str) -> list[str]:
-    """Right answers to questions of `task`, with the marks that `form` asks for; none where it does not tell them."""
-    if not isinstance(task, Answered):
-        return []
-    known = (task.answer(task.question(0, index).id) for index in range(LOOKED_AT))
+def right_answers(tasks: Tasks, label: str, form: str) -> list[str]:
+    """Right answers to questions of a task, with the marks that `form` asks for; none where it does not tell them."""
+    known = []
+    for index in range(LOOKED_AT):
+        with contextlib.suppress(QuestionFailed):
+            known.append(tasks.answer(tasks.made(label, 0, index).id))
     return [answer if is_pattern(form) else in_form(answer, form) for answer in known if answer is not None]
 
 

@@ -100,7 +100,8 @@ def measure(config: Config, policy: LanguagePolicy, name: str, tasks: Tasks) -> 
     budget = token_budget(learner.tokens_per_micro_batch, device)
     length = policy.sampling.max_completion_length
     answers = [Trained([0] * length, 0.0, 0.0, 0)] * generations
-    drawn = [tasks.draw(swarm.local + swarm.external, config.seed, "node-1", round + 1) for round in range(ROUNDS)]
+    number_asked = swarm.local + swarm.external
+    drawn = [[q for q in tasks.draw(number_asked, config.seed, "node-1", r + 1) if q.prompt] for r in range(ROUNDS)]
     passes: set[tuple[int, int, int, int]] = set()
     for questions in drawn:
         rows = [row for question in questions for row in make_rows(policy.prompt_ids(question), answers, budget)]
@@ -158,7 +159,7 @@ def try_out(config: Config, policy: LanguagePolicy, tasks: Tasks, seconds: float
     """Answers the questions of a round and of an evaluation, with as many tokens as `seconds` allow for each, and
     learns once. This changes `policy`."""
     full, generations = policy.sampling.max_completion_length, max(2, config.policy.num_generations)
-    questions = tasks.draw(max(1, config.swarm.local), config.seed, "node-1", 1)
+    questions = [q for q in tasks.draw(max(1, config.swarm.local), config.seed, "node-1", 1) if q.prompt]
     held_out = [q for group in tasks.held_out(number(config.evaluation.questions), config.seed).values() for q in group]
     samples = number(config.evaluation.samples)
 

@@ -32,7 +32,8 @@ def round_metrics(node: Node, result: RoundResult) -> dict[str, Any]:
     generated = sum(lengths) if lengths or not completions else None
     prompted = flops = None
     if isinstance(node.policy, CountsCost):
-        prompted, flops = node.policy.cost([scored.question for scored in result.local], sum(lengths))
+        questions = [scored.question for scored in result.local]
+        prompted, flops = node.policy.cost(questions, [scored.rollout.completions for scored in result.local])
     learns = node.learner is not None
     shares, update = result.update.gradient_shares, result.update.metrics
     answering = {"tokens/generated": generated, "tokens/prompted": prompted, "flops/generate": flops}

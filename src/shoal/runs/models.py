@@ -138,7 +138,8 @@ def make_nodes(
     torch.set_num_threads(threads)
     policies = make_policies(config, sources, checkpoint, place_rank(config, ALONE), ALONE, status)
     kept = {n: p for n, p in zip(sources, policies, strict=True) if isinstance(p, LanguagePolicy)}
-    verifier = Verifier(config.tasks)  # its process starts when an environment has to answer
+    # Its process starts when an environment has to answer, and ends with this one, however that ends.
+    verifier = Verifier(config.tasks)
     for policy in kept.values():
         policy.replayer = verifier
     return {name: (policy, make_learner(config, policy)) for name, policy in kept.items()}

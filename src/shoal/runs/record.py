@@ -104,7 +104,11 @@ class Record:
         diagnosed = {self.diagnosis.cause: self.diagnosis.warning}
         trouble = self.nodes.scoring.trouble or self.nodes.verifier.trouble
         trackers = self.trackers.troubles if self.trackers is not None else {}
-        found = {"scoring": trouble, "alone": self.nodes.advice} | trackers | diagnosed
+        found = (
+            {"scoring": trouble, "questions": self.nodes.tasks.trouble, "alone": self.nodes.advice}
+            | trackers
+            | diagnosed
+        )
         return {cause: text for cause, text in found.items() if text}
 
     def warn(self) -> None:

@@ -5,12 +5,15 @@
     verdict.reason or verdict.rewards
 
 The process does everything that a stranger can make expensive: it makes the question again, checks that it is the one
-that the stranger's key gives, and scores the texts. After `seconds` of processor time it is replaced.
+that the stranger's key gives, and scores the texts. After `seconds` of processor time it is replaced. Nobody is blamed
+for time that the task's own code takes ("slow task"): an environment, an interpreter of programs, or a scorer that
+takes as long for plain texts.
 """
 
 from __future__ import annotations
 
 import time
+from typing import Final
 
 import msgspec
 
@@ -25,11 +28,17 @@ from shoal.tasks.validation import InvalidRollout, validate
 __all__ = ["Candidate", "Examiner", "LocalExaminer", "Verdict", "check"]
 
 
+PLAIN: Final = "<answer>{0}</answer> \\boxed{{{0}}}\n{0}"
+"""An answer that holds nobody up, in every form but a pattern."""
+
+
 class Examiner:
     """Examines candidates in its own process. For one thread. Close it, or use it as a context manager."""
 
     def __init__(self, config: TasksConfig) -> None:
         self._worker = GuardedProcess(COMMAND, config.model_dump(mode="json"))
+        self._slow_anyway: dict[tuple[str, str], bool] = {}
+        """Whether a task's scorer is slow for plain texts, too, by the task's name and the hash of its parameters."""
 
     def start(self) -> None:
         """Start the process, which takes a second or two, before a candidate waits for it. Raises `UserError` if it
@@ -41,16 +50,20 @@ class Examiner:
         candidate = msgspec.structs.replace(candidate, texts=tuple(map(readable, candidate.texts)))
         self._worker.start()
         begun = self._worker.processor_seconds
-        made = False
+        made = excused = False
         try:
             self._worker.send(candidate)
             reply = _replies.decode(self._worker.receive(seconds))
             if isinstance(reply, Made):
-                made = True
+                made, excused = True, reply.programs
                 left = seconds - (self._worker.processor_seconds - begun)
                 reply = _replies.decode(self._worker.receive(left))
         except TimeoutError:
-            return Verdict("slow" if made else "slow question", seconds=seconds)
+            if not made:
+                return Verdict("slow question", seconds=seconds)
+            return Verdict(
+                "slow task" if excused or self._is_slow_anyway(candidate, seconds) else "slow", seconds=seconds
+            )
         except EOFError:
             return Verdict("crash" if made else "slow question", seconds=seconds)
         except BaseException:
@@ -58,6 +71,16 @@ class Examiner:
             raise
         assert isinstance(reply, Verdict)
         return reply
+
+    def _is_slow_anyway(self, candidate: Candidate, seconds: float) -> bool:
+        """Whether plain texts, too, take longer than `seconds` to score. Tried once for each task."""
+        task = candidate.question.task, candidate.question.config
+        if task not in self._slow_anyway:
+            self._slow_anyway[task] = False  # for the plain texts themselves
+            plain = tuple(PLAIN.format(number) for number, _ in enumerate(candidate.texts))
+            verdict = self.examine(msgspec.structs.replace(candidate, texts=plain), seconds)
+            self._slow_anyway[task] = verdict.reason == "slow"
+        return self._slow_anyway[task]
 
     def close(self) -> None:
         """End the process. Examining again starts another."""

@@ -24,7 +24,7 @@ from shoal.config.tasks import TasksConfig
 from shoal.rollout import Answer, QuestionId
 from shoal.sandbox.messages import Job, Made, Result, readable
 from shoal.sandbox.process import COMMAND, GuardedProcess
-from shoal.sandbox.trouble import Trouble
+from shoal.tasks.trouble import Trouble
 
 MAX_TEXT = 100_000
 """Characters of a completion; a longer one scores 0 unread."""
@@ -49,7 +49,7 @@ class Verifier:
         unsupported, and timeout and crash of programs. Of conversations: environment (it raised an error), observation
         (it said too much), replay, not deterministic."""
         self._trouble = Trouble()
-        self._undecided = Trouble("have no verdict")
+        self._undecided = Trouble("answers have no verdict")
         self._worker = GuardedProcess(COMMAND, config.model_dump(mode="json"))
         self._known: OrderedDict[Job, Result] = OrderedDict()
         self._lock = threading.Lock()

@@ -22,11 +22,11 @@ from shoal.sandbox.messages import Candidate, Job, Made, Request, Result, Verdic
 from shoal.sandbox.pipes import Handler, serve
 from shoal.sandbox.process import processor_seconds
 from shoal.sandbox.replay import refusal
-from shoal.sandbox.trouble import describe
 from shoal.sandbox.verifier import filled, is_too_long, reward
 from shoal.tasks.draw import Tasks, UnknownQuestion
 from shoal.tasks.environments.task import EnvironmentTask, play
 from shoal.tasks.task import Failed, NoVerdict, Proposes, RunsPrograms
+from shoal.tasks.trouble import describe
 
 
 def prepare(start: bytes) -> Handler:

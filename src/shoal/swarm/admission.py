@@ -66,6 +66,7 @@ class Reason(StrEnum):
     held_out = "held out"
     quote = "quote"
     slow_question = "slow question"
+    slow_task = "slow task"
     slow = "slow"
     crash = "crash"
     replay = "replay"
@@ -167,6 +168,7 @@ class Admission:
         verdict = Verdict()
         try:
             self._check(rollout, claim.key)
+            _require(claim.peer.may_try(rollout.question.task, self._clock()), Reason.slow_task)
             question, candidate = self._candidate(rollout, claim.key)
             if patient:
                 verdict = self._patient.examine(candidate, PATIENT)
@@ -174,8 +176,10 @@ class Admission:
                 raise SlowAnswers(0.0)
             else:
                 verdict = self._examiner.examine(candidate, FAST)
-                if verdict.reason in (Reason.slow, Reason.slow_question):
+                if verdict.reason in (Reason.slow, Reason.slow_question, Reason.slow_task):
                     raise SlowAnswers(verdict.seconds)
+            if verdict.reason == Reason.slow_task:
+                claim.peer.was_slow(rollout.question.task, self._clock())
             if verdict.reason:
                 raise Refused(Reason(verdict.reason))
             return self._scored(claim, rollout, candidate, verdict, question), verdict.seconds

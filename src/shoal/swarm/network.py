@@ -241,7 +241,8 @@ class NetworkLink:
         if self._alone_since is None:
             return ""
         if links:
-            reason = "nobody with this secret is heard" if self.keys.secret.private else "no peer is reachable"
+            private = self.keys.secret.private
+            reason = "nobody with this secret is heard" if private else "nobody else is in this swarm yet"
         elif self._options.connect:
             reason = self._trouble or f"none of {', '.join(self._options.connect)} answers"
         else:

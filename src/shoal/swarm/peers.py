@@ -12,6 +12,9 @@ from shoal.swarm.wire import Kind
 PERIOD = 600.0  # seconds; however much a key sends within a period, it counts once towards being known
 KNOWN = 12  # periods with a useful rollout after which a key is known: two hours at least
 FUTURE = 60.0  # seconds that a maker's clock may be ahead
+PAUSE = (
+    60.0  # seconds that a key's rollouts of a task wait unread after one whose task took too long, by nobody's fault
+)
 STRIKES = 5.0  # broken rules, minus one per minute, after which a key is muted
 MAX_PEERS, MAX_STRANGERS = 4096, 1024  # keys that are remembered, and how many of them may be strangers
 ROUNDS = 256  # newest rounds of a key for which is remembered what came; older ones count as replays
@@ -64,6 +67,8 @@ class Peer:
         self.mutes = 0
         self.muted_until = 0.0
         self._strikes, self._struck = 0.0, now
+        self._slow: dict[str, float] = {}
+        """Tasks that took too long with its answers, and when they did."""
 
     @property
     def known(self) -> bool:
@@ -109,6 +114,14 @@ class Peer:
             self.muted_until = now + self._limits.mute_seconds * 2**self.mutes
             self.mutes = min(self.mutes + 1, 8)
             self._strikes = 0.0
+
+    def was_slow(self, task: str, now: float) -> None:
+        """A task of this node took too long with its answers. That is no offence, but must not take all of the time."""
+        self._slow[task] = now
+
+    def may_try(self, task: str, now: float) -> bool:
+        """Whether its answers to `task` are examined now."""
+        return now >= self._slow.get(task, -PAUSE) + PAUSE
 
     def state(self) -> dict[str, Any]:
         """What has to outlive the process: replays must be recognised, and the muted stay muted."""

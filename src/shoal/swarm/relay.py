@@ -12,7 +12,6 @@ lets 1 of 20 rollouts pass when a round sends them in one burst)."""
 from __future__ import annotations
 
 import sys
-import tempfile
 import time
 from collections import Counter
 from contextlib import ExitStack, closing, suppress
@@ -24,6 +23,7 @@ import zenoh
 
 from shoal.errors import UserError
 from shoal.swarm.forwarder import Forwarder, Limits, forwarded
+from shoal.swarm.socket_folder import SOCKET, socket_folder
 from shoal.swarm.transport import MAX_MESSAGE, TransportOptions, base_config, open_config
 
 FILES = 4  # open files per session: both ends of the forwarder, Zenoh's, and one to spare
@@ -76,8 +76,7 @@ class Relay:
         _allow_files(FILES * self.options.limits.sessions)
         with ExitStack() as stack:
             self._forwarder = stack.enter_context(closing(Forwarder(self.options.transport, self.options.limits)))
-            # A folder that nobody else may look into.
-            path = f"{stack.enter_context(tempfile.TemporaryDirectory(prefix='shoal-relay-'))}/zenoh"
+            path = f"{stack.enter_context(socket_folder())}/{SOCKET}"
             self._session = stack.enter_context(open_config(relay_config(self.options, path)))
             self._forwarder.start(path, self._forget)
             stack.callback(self._forwarder.close)  # before the session, which it uses

@@ -10,6 +10,7 @@ drawn, held out and scored as a task of its own.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections import Counter
 from collections.abc import Sequence
@@ -23,14 +24,30 @@ from shoal.tasks.environments.task import EnvironmentTask
 from shoal.tasks.examples import worked_examples
 from shoal.tasks.ladders import create_levels
 from shoal.tasks.suites import specs_of
-from shoal.tasks.task import MAX_INDEX, Answered, Bounded, Split, Task, Verifiable
+from shoal.tasks.task import MAX_INDEX, Answered, Bounded, Failed, Split, Task, Verifiable
+from shoal.tasks.trouble import Trouble, describe
 
 HELD_OUT = 0.2
 """The share of all questions, by a hash of their content, that is never trained on. All nodes hold out the same."""
 
+SAME, TRIED = 4, 32
+"""Conversations with an environment that are begun to find out whether its first words are always the same, and at most
+to find some on both sides: of many words one time in a thousand none would be held out."""
+
+FAILURES = 64
+"""The first questions of a task: if all of them fail, its error is raised."""
+
 
 class UnknownQuestion(ValueError):  # noqa: N818 (it is a fact about a question, not a fault)
     """A question id that these tasks cannot have made: another task, version or parameters, or out of range."""
+
+
+class QuestionFailed(UserError):  # noqa: N818 (it is a fact about a question)
+    """A task raised an error where it had to make a question."""
+
+
+def _is_on_held_out_side(text: str) -> bool:
+    return int(hash_of(("side", text))[:16], 16) / 2**64 < HELD_OUT
 
 
 def slot_seed(key: tuple[str | int, ...], slot: int, task: str) -> int:
@@ -58,6 +75,7 @@ class Tasks:
 
     def __init__(self, config: TasksConfig) -> None:
         self.config = config
+        self._trouble = Trouble("questions could not be made")
         entries = [create_levels(spec) for spec in specs_of(config)]
         self.tasks = [task for entry in entries for task, _ in entry]
         self.specs = [spec for entry in entries for _, spec in entry]
@@ -67,12 +85,9 @@ class Tasks:
             raise UserError(f"task {twice[0][0]!r} is listed twice with the same parameters; give it more weight")
         self._splits = {(t.name, t.version): t for t in self.tasks if isinstance(t, Split) and t.has_split}
         """The tasks that say themselves what is held out."""
-        self._alike = {
-            identity
-            for identity, task in zip(identities, self.tasks, strict=True)
-            if isinstance(task, EnvironmentTask) and task.says_the_same
-        }
-        """Environments whose conversations all begin with the same words; with other parameters they may not."""
+        self._alike: set[tuple[str, str, str]] = set()
+        """Environments whose first words would hold out nothing, or everything: too few differ. With other parameters
+        they may not."""
         self._sources: dict[tuple[str, str, str], _Source] = {
             identity: _Source(task, spec, identity[2], worked_examples(task, spec, self.is_held_out))
             for identity, task, spec in zip(identities, self.tasks, self.specs, strict=True)
@@ -87,15 +102,24 @@ class Tasks:
         self._labelled = dict(zip(self.labels, self._sources.values(), strict=True))
         # Nodes regenerate each other's questions. Bound to the instance, not the class.
         self._cached = functools.lru_cache(maxsize=4096)(self._make)
+        self._alike |= {identity for identity, source in self._sources.items() if self._begins_alike(source)}
 
     def draw(self, n: int, *key: str | int, weights: Sequence[float] | None = None) -> list[Question]:
-        """`n` training questions. `weights`: in the place of the tasks' own. Raises `UserError` if a task has none
-        within reach."""
+        """`n` training questions. `weights`: in the place of the tasks' own. One that its task fails to make has no
+        prompt, and is counted in `trouble`. Raises `UserError` if a task has none within reach."""
+        self._trouble.count(n)
         return [self._draw(slot, key, weights or self.weights) for slot in range(n)]
+
+    @property
+    def trouble(self) -> str:
+        """The first error in making a question that was drawn, and how many there were, in one line; empty if there was
+        none."""
+        return str(self._trouble)
 
     def held_out(self, per_task: int, seed: int) -> dict[str, list[Question]]:
         """`per_task` held-out questions of each task (by label) that differ; fewer if the task has fewer. None of a
-        task that cannot be verified. Conversations differ by more than their first words."""
+        task that cannot be verified. Conversations differ by more than their first words. Raises `UserError` for a task
+        that fails to make any question."""
         found: dict[str, list[Question]] = {}
         for label, source in self._labelled.items():
             texts: dict[str, Question] = {}
@@ -103,11 +127,18 @@ class Tasks:
                 found[label] = []
                 continue
             scan = max(1000, 50 * per_task)
+            failed = 0
             for number in range(scan):
                 if len(texts) == per_task:
                     break
                 group = seed_of("held out", seed, source.task.name, number // MAX_INDEX)
-                question = self._question(source, group, number % MAX_INDEX)
+                try:
+                    question = self._question(source, group, number % MAX_INDEX)
+                except QuestionFailed:
+                    failed += 1
+                    if failed == number + 1 == FAILURES:
+                        raise
+                    continue
                 if self.is_held_out(question):
                     texts.setdefault(question.content if question.turns == 1 else str(question.id), question)
             found[label] = list(texts.values())
@@ -172,12 +203,12 @@ class Tasks:
     def is_held_out(self, question: Question) -> bool:
         """Whether the question is kept for evaluation. Its content alone decides, so that all nodes and tasks agree:
         what one data set's own split holds out, all tasks do. That set has no other held-out questions. Where an
-        environment always begins with the same words, its seed and index decide."""
+        environment's first words put all conversations on one side, its seed and index decide."""
         if any(split.holds_out(question.text) for split in self._splits.values()):
             return True
         if (question.id.task, question.id.version) in self._splits:
             return False
-        return int(hash_of(("side", self._told(question)))[:16], 16) / 2**64 < HELD_OUT
+        return _is_on_held_out_side(self._told(question))
 
     def is_drawn(self, identity: QuestionId, slot: int, *key: str | int) -> bool:
         """Whether the draw with `key` gives this question in `slot`: it must be the first training question there.
@@ -194,7 +225,12 @@ class Tasks:
 
     def _draw(self, slot: int, key: tuple[str | int, ...], weights: Sequence[float]) -> Question:
         source = Random(seed_of(*key, slot)).choices(list(self._sources.values()), weights)[0]
-        return self._first(source, slot_seed(key, slot, source.task.name))
+        seed = slot_seed(key, slot, source.task.name)
+        try:
+            return self._first(source, seed)
+        except QuestionFailed as error:
+            self._trouble.add(*str(error).split(": ", 1))
+            return Question(QuestionId(source.task.name, source.task.version, source.config, seed, 0), ())
 
     def _first(self, source: _Source, seed: int) -> Question:
         for index in range(MAX_INDEX):
@@ -220,9 +256,30 @@ class Tasks:
         alike = (identity.task, identity.version, identity.config) in self._alike
         return f"{text} {identity.seed} {identity.index}" if alike else text
 
+    def _begins_alike(self, source: _Source) -> bool:
+        """Whether an environment's first words put all conversations on one side. Where the first four are the same, no
+        more are begun: seeds decide well between few words, too."""
+        if not isinstance(source.task, EnvironmentTask):
+            return False
+        found: set[str] = set()
+        for number in range(TRIED):
+            with contextlib.suppress(QuestionFailed):  # whoever draws it hears of it
+                found.add(self._question(source, seed_of("words", number), 0).content)
+            if len({_is_on_held_out_side(text) for text in found}) == 2:
+                return False
+            if number == SAME - 1 and len(found) == 1:
+                break
+        return True
+
     def _make(self, identity: QuestionId) -> Question:
         source = self._source(identity)
-        made = source.task.question(identity.seed, identity.index)
+        try:
+            made = source.task.question(identity.seed, identity.index)
+        except UserError:
+            raise
+        except Exception as error:  # own code raises whatever it does
+            why = error.detail if isinstance(error, Failed) and error.detail else describe(error)
+            raise QuestionFailed(f"task {source.task.name!r}: {why}") from error
         return self._asked(source, identity, made)
 
     def _asked(self, source: _Source, identity: QuestionId, made: Question) -> Question:

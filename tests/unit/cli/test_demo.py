@@ -29,7 +29,12 @@ def test_a_short_one_with_guppy(tmp_path: Path, capsys: pytest.CaptureFixture[st
     out = tmp_path / "run"
     assert main(["demo", "--model", "guppy", "--rounds", "1", "--threads", "1", "--out", str(out)]) == 0
     said = capsys.readouterr().out
-    for part in ("shoal run --rounds 1", "before any training:", "held-out questions before and after", "shoal watch"):
+    for part in (
+        "shoal run --rounds 1",
+        "before any training (node-1):",
+        "held-out questions before and after",
+        "shoal watch",
+    ):
         assert part in said
     assert f"shoal ask {out} '{ASK}'" in said
     assert load_config(out / "config.toml").tasks.tasks[0].name == "larger"  # without --allow-code

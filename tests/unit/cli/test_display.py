@@ -162,11 +162,12 @@ def test_a_warning_stays_above_the_table_whole_and_cannot_steer() -> None:
 
 def test_the_first_answers_are_shown_before_anything_is_learned() -> None:
     console = Console(file=io.StringIO(), width=60)
-    rows = [{"question": f"{n}?", "completion": "[red]no", "reward": 0.0} for n in range(5)]
+    rows = [{"node": "[b]ada", "question": f"{n}?", "completion": "[red]no", "reward": 0.0} for n in range(5)]
     with make_display(console, 10, ["ada"]) as display:
         display.before(rows)
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
+    assert "before any training ([b]ada):\n" in text
     assert "  1?\n    answer  wrong  [red]no\n" in text
     assert "2?" not in text
 

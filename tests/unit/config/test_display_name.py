@@ -14,6 +14,7 @@ from shoal.errors import UserError
 
 KEY = "brave-otter-3f2a"
 GOOD = ["Ada", "Ada's laptop", "dr. x-7_b", "Zoë", "Кит", "小魚", "อ้น", "7"]
+GOOD += ["Ελένη", "りんごカフェ 東京", "김철수", "Mañana 2", "ዳዊት", "राम 3", "anne-marie 2", "my-old-node", "Đặng"]
 BAD = [
     *("", " ", "Ada ", " Ada", "a  b", "a\nb", "a\tb", "\x1b[31mred", "a\u202eb", "a\u2066b", "a\u200bb", "a\u00adb"),
     *("[bold]Ada", "<b>", "a&b", "(Ada)", "Ada: 1.0", "a/b", "\ufeffAda", "a\ud800", "\u3164", "a\u034fb", "a\ufe0fb"),
@@ -31,6 +32,11 @@ BAD = [
     ),
     *("BRAVE-OTTER-3F2A", "ｂrave-otter-3f2a", "e\u0301"),
 ]
+IMITATIONS = [
+    *("аnchovy", "brave-оtter-3f2a", "brave-otter-3f2а", "Αda", "Ꭺda", "ꓮda", "brave一otter", "Ada 小魚", "𝐀da"),
+    *("сор-хеу-3102", "brɑve-otter-3f2a", "brave-otter-3fɑ2", "brave-otter-3flo", "Ada brave-ottér-3f2a"),
+]
+BAD += IMITATIONS
 
 
 @pytest.mark.parametrize("name", GOOD)

@@ -136,6 +136,8 @@ def test_no_path_or_address_of_this_machine_is_in_it(tmp_path: Path) -> None:
         evaluation={"questions": 48, "samples": 1, "judges": ["http://judge.example.org:1#key"]},
     )
     card = card_of(story(run), Origin(), "x", "transformers")
+    assert "pipeline_tag: text-generation" in card
+    assert "pipeline_tag: image-text-to-text" in card_of(story(run), Origin(), "x", "transformers", sees=True)
     assert "my-model" in card
     assert "own.py:score" in card
     assert "--allow-code" in card

@@ -284,7 +284,7 @@ def test_all_that_is_computed_is_counted() -> None:
     learner.model.model.embed_tokens.register_forward_hook(lambda _m, inputs, _o: sizes.append(inputs[0].numel()))
     both = learner.update(rollouts(), seed=5).metrics
     own = make_learner(clone(policy)).update(rollouts()[:1], seed=5).metrics
-    prompted, flops = policy.cost(asked, generated)
+    prompted, flops = policy.cost(asked, answers)
     assert (both["tokens/generated"], both["tokens/prompted"]) == (generated, prompted)
     assert both["flops/generate"] == flops
     assert both["tokens/trained"] == own["tokens/trained"] + generated

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from support.tiny_vision import SIGLIP, TEXT, make_vision_lm, picture, shown
+from talking import Echo, Here, conversation, talked, whole_of
 from tiny import CPU, make_model, make_policy, make_question, make_scored
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -15,7 +16,8 @@ from shoal.learn.learner import GRPOLearner
 from shoal.policy.draw import Sampling
 from shoal.policy.flops import Flops
 from shoal.policy.language import LanguagePolicy
-from shoal.rollout import Completion, Rollout, Scored
+from shoal.rollout import Completion, Part, Rollout, Scored
+from shoal.tasks.environments.task import EnvironmentTask
 
 READ = 7
 
@@ -61,7 +63,8 @@ def test_an_answer_and_an_update_say_what_they_cost() -> None:
     question = make_question()
     cost = Flops.of(policy.lm.model)
     prompt = len(policy.prompt_ids(question))
-    assert policy.cost([question], 12) == (prompt, cost.answering(prompt, 12))
+    answers = [Completion((Part("x"),), token_ids=(5,) * 7), Completion((Part("y"),), token_ids=(6,) * 5)]
+    assert policy.cost([question], [answers]) == (prompt, cost.answering(prompt, 12))
     scored = make_scored("2 + 2 =", [[5, 6, 7], [8, 9]], [1.0, 0.0])
     metrics = GRPOLearner(policy, LearnerConfig(num_iterations=2), learning_rate=0.0).update([scored]).metrics
     read = len(policy.prompt_ids(scored.question)) + 2 + 1
@@ -85,11 +88,34 @@ def test_a_picture_is_counted_once_and_its_tokens_as_tokens() -> None:
     one, other = shown("how many?", picture(1)), shown("which?", picture(2))
     prompts = [len(policy.prompt_ids(question)) for question in (one, other)]
     assert vision.flops(policy.prompt_ids(one) * 2) == picture_cost
-    assert policy.cost([one, other], 12) == (sum(prompts), text.answering(sum(prompts), 12) + 2 * picture_cost)
+    answers = [[Completion((Part("x"),), token_ids=(5,) * 7)], [Completion((Part("y"),), token_ids=(6,) * 5)]]
+    assert policy.cost([one, other], answers) == (sum(prompts), text.answering(sum(prompts), 12) + 2 * picture_cost)
     scored = Scored(Rollout(one.id, one.hash, tuple(map(Completion.of, ("3", "no"))), "ada", 1), one, (0.0, 1.0))
     metrics = GRPOLearner(policy, LearnerConfig(), learning_rate=0.0).update([scored]).metrics
     read, trained = int(metrics["tokens/read"]), int(metrics["tokens/trained"])
     assert metrics["flops/learn"] == 3 * (text.passes(read, trained) + picture_cost)
+
+
+@pytest.mark.parametrize("chat", [False, True])
+def test_what_an_environment_says_is_read_and_counted(chat: bool) -> None:
+    """All but the last observation, after which the policy says nothing: by all passes that are made."""
+    policy, task = make_policy(chat=chat, max_completion_length=6), EnvironmentTask(Echo, {"word": "so"})
+    policy.replayer = Here(task)
+    question = task.question(seed=1, index=0)
+    cost = Flops.of(policy.lm.model)
+    said = conversation("good", "end", observations=("word 1", "word 2"))
+    prompt, (whole, own) = len(policy.prompt_ids(question)), whole_of(policy, question, said)
+    heard = len(whole) - len(own)
+    assert heard > 2
+    read, flops = policy.cost([question], [[said, conversation("end", observations=("word 1",))]])
+    made = len(own) + len(policy.completion_ids(conversation("end", observations=("word 1",))))
+    assert (read, flops) == (prompt + heard, cost.answering(prompt + heard, made))
+    scored = Scored(talked(question, said, Completion.of("end")), question, (1.0, 0.0))
+    metrics = GRPOLearner(policy, LearnerConfig(), learning_rate=0.0).update([scored]).metrics
+    alone = len(policy.completion_ids(Completion.of("end")))
+    read = prompt + len(whole) - 1 + alone - 1
+    assert metrics["tokens/read"] == read
+    assert metrics["flops/learn"] == cost.learning(read, len(own) + alone)
 
 
 def test_nothing_learned_costs_nothing() -> None:

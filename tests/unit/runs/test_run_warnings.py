@@ -10,7 +10,7 @@ import pytest
 
 from shoal.config.settings import Config
 from shoal.errors import UserError
-from shoal.runs.folder import WARNINGS
+from shoal.runs.folder import WARNINGS, read_metrics
 from shoal.runs.run_warnings import read_warnings, write_warnings
 from shoal.runs.session import execute
 
@@ -33,6 +33,22 @@ class Never(Letters):
     name = "never"
     def score(self, question, answers):
         return [0.0 for _ in answers]
+
+class Some(Never):
+    name = "some"
+    def question(self, seed, index):
+        if seed % 3 == 0:
+            raise ValueError("no picture\\nof this one")
+        return super().question(seed, index)
+
+class Mute:
+    name, version, max_turns = "mute", "1", 2
+    def begin(self, seed):
+        raise KeyError("word list")
+    def answer(self, turn):
+        return "", True
+    def score(self):
+        return 0.0
 """
 
 
@@ -59,6 +75,23 @@ def test_a_run_that_learns_nothing_says_so_and_keeps_it(broken: Path) -> None:
     [warning] = outcome.warnings
     assert warning.startswith("nothing to learn from in 3 rounds: ")
     assert read_warnings(broken / "run") == [warning]
+
+
+def test_a_question_that_cannot_be_made_costs_its_rollout_alone(broken: Path) -> None:
+    outcome = execute(config("Some"), broken / "run")
+    assert outcome.finished
+    [said] = [one for one in outcome.warnings if "could not be made" in one]
+    assert said.startswith("task 'some': ValueError: no picture (")
+    [lost] = [int(word) for word in said.replace("(", "").split() if word.isdigit()][:1]
+    rounds = read_metrics(broken / "run")
+    assert 0 < lost < 6
+    assert sum(row.get("completions/missing", 0) for row in rounds) == 2 * lost
+
+
+def test_a_task_that_makes_no_question_ends_a_run_in_one_line(broken: Path) -> None:
+    with pytest.raises(UserError, match="task 'mute': KeyError: 'word list'") as caught:
+        execute(config("Mute"), broken / "run")
+    assert "\n" not in str(caught.value)
 
 
 def test_warnings_come_and_go(tmp_path: Path) -> None:

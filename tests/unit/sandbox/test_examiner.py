@@ -20,7 +20,9 @@ from shoal.sandbox.examiner import Candidate, Examiner, LocalExaminer
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 
-CONFIG = TasksConfig(tasks=[TaskSpec(name="test_verifier_tasks:Echo"), TaskSpec(name="test_verifier_tasks:Slow")])
+CONFIG = TasksConfig(
+    tasks=[TaskSpec(name=f"test_verifier_tasks:{name}") for name in ("Echo", "Slow", "Thorough")],
+)
 KEY = ("reef", "c0ffee", 7)
 
 
@@ -100,6 +102,13 @@ def test_the_budget_is_of_the_whole_message(examiner: Examiner) -> None:
     texts = [f"work 0.1 {n}" for n in range(8)]
     assert examiner.examine(candidate(*texts), 0.4).reason == "slow"
     assert examiner.examine(candidate(*texts), 4.0).reason == ""
+
+
+def test_nobody_is_blamed_for_a_scorer_that_is_slow_whatever_the_answer(examiner: Examiner) -> None:
+    for _ in range(2):
+        assert examiner.examine(candidate("{right}", "wrong", task="thorough"), 0.2).reason == "slow task"
+        assert examiner.examine(candidate("loop"), 0.2).reason == "slow"
+    assert examiner.examine(candidate("{right}", task="thorough"), 5.0).rewards == (1.0,)
 
 
 def test_nobody_is_blamed_for_a_question_that_takes_long_to_make(examiner: Examiner) -> None:

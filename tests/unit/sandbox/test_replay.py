@@ -98,7 +98,7 @@ def test_an_environment_at_fault(examiner: Examiner | LocalExaminer, fault: str)
 
 def test_an_environment_that_hangs_takes_no_longer_than_allowed() -> None:
     with Examiner(CONFIG) as examiner:
-        assert examiner.examine(candidate(conversation("bad", "end"), fault="hang"), 0.3).reason == "slow"
+        assert examiner.examine(candidate(conversation("bad", "end"), fault="hang"), 0.3).reason == "slow task"
         assert examiner.examine(candidate(conversation("end"), fault="hang"), 1.0).reason == ""
 
 

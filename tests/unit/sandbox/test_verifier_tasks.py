@@ -96,6 +96,18 @@ class Slow(Echo):
         return super().question(seed, index)
 
 
+class Thorough(Echo):
+    """Takes its time with every answer."""
+
+    name = "thorough"
+
+    def _score(self, question: QuestionId, answer: str) -> float:
+        end = time.process_time() + 0.4
+        while time.process_time() < end:
+            pass
+        return super()._score(question, answer)
+
+
 class Threaded(Echo):
     """Has a thread that a fork would not have."""
 

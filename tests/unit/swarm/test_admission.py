@@ -425,7 +425,9 @@ class Slow:
         return Verdict(self.reason, seconds=seconds)
 
 
-@pytest.mark.parametrize(("reason", "blamed"), [("slow", True), ("crash", True), ("slow question", False)])
+@pytest.mark.parametrize(
+    ("reason", "blamed"), [("slow", True), ("crash", True), ("slow question", False), ("slow task", False)]
+)
 def test_who_makes_scoring_slow_is_to_blame_and_who_has_a_slow_task_is_not(
     reason: str, blamed: bool, ada: Identity
 ) -> None:
@@ -439,6 +441,40 @@ def test_who_makes_scoring_slow_is_to_blame_and_who_has_a_slow_task_is_not(
     assert admission.examine(claim, patient=True)[0] is None
     assert admission.refused == {reason: 1}
     assert admission.peers.by_key[ada.public].offences == blamed
+
+
+def test_a_key_whose_tasks_are_slow_costs_one_rollout_a_minute(ada: Identity) -> None:
+    """It is never muted, other keys and its other tasks do not wait, and it is heard again."""
+    clock, bob = Clock(), Identity.generate()
+    examiner = SlowTask(drawn(ada).id.task)
+    admission = Admission(SWARM, examiner, AdmissionLimits(max_characters=200), num_generations=8, clock=clock)
+    same = [round for round in range(1, 400) if drawn(ada, round).id.task == examiner.task][:12]
+    other = next(round for round in range(1, 400) if drawn(ada, round).id.task != examiner.task)
+    for number, round in enumerate(same):
+        admit(admission, sealed(ada, rollout(ada, round), now=clock.now))
+        assert examiner.asked == 1 + number // 6
+        clock.now += 10
+    assert admission.refused == {"slow task": 12}
+    peer = admission.peers.by_key[ada.public]
+    assert (peer.offences, peer.weight) == (0, 1.0)
+    before = examiner.asked
+    theirs = next(round for round in range(1, 400) if drawn(bob, round).id.task == examiner.task)
+    admit(admission, sealed(ada, rollout(ada, other), now=clock.now), sealed(bob, rollout(bob, theirs), now=clock.now))
+    assert examiner.asked == before + 1
+    assert admission.admitted == 1
+
+
+class SlowTask:
+    """An examiner with one task that always takes too long."""
+
+    def __init__(self, task: str) -> None:
+        self.task, self.asked = task, 0
+
+    def examine(self, candidate: Candidate, seconds: float) -> Verdict:
+        if candidate.question.task != self.task:
+            return LocalExaminer(TASKS, Half()).examine(candidate, seconds)
+        self.asked += 1
+        return Verdict("slow task", seconds=seconds)
 
 
 @given(st.binary(max_size=300))

@@ -9,6 +9,7 @@ from shoal.errors import UserError
 from shoal.evaluation.blind import constants
 from shoal.rollout import Completion, Picture, Question, Rollout, hash_of
 from shoal.tasks import Tasks
+from shoal.tasks.pictures.again import pictures_of
 from shoal.tasks.pictures.canvas import COLOURS, SHAPES, Canvas
 from shoal.tasks.pictures.questions import PICTURE_TASKS
 from shoal.tasks.validation import InvalidRollout, validate
@@ -34,6 +35,13 @@ def test_each_question_has_a_picture_and_an_answer_that_scores(tasks: Tasks) -> 
             right = tasks.answer(question.id)
             assert right
             assert task.score(question.id, [right, f" {right.upper()}\n", "", f"{right}{right}"]) == [1, 1, 0, 0]
+
+
+def test_a_picture_that_is_shown_again_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = pictures_of("count_dots", "1", 7, 3)
+    assert first
+    monkeypatch.setattr(PICTURE_TASKS["count_dots"], "draw", None)
+    assert pictures_of("count_dots", "1", 7, 3) == first
 
 
 def test_no_answer_is_right_for_many_questions(tasks: Tasks) -> None:

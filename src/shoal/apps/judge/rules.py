@@ -148,7 +148,9 @@ class Rules:
                 wait = max(0.0, session.deadline - now) if session.stage == Stage.open else 1.0
                 raise Refused(Reason.open, f"the question of round {session.round} has no answer yet", wait)
             if ask.round <= node.round:
-                raise Refused(Reason.round, f"you have asked after round {node.round}, and rounds only rise")
+                last = node.round
+                why = f"this key was asked after round {last} before: it is asked again from round {last + 1} on"
+                raise Refused(Reason.round, f"{why}; to go on with the earlier run, use --resume")
         if len(self._open) >= terms.sessions:
             raise Refused(Reason.crowded, f"{terms.sessions} questions are open", terms.limit / 4)
         if node is not None and not node.pace.take(now):

@@ -38,7 +38,7 @@ FIGURES = {
     "attack/gradient": "share of honest gradients from the hostile, last fifth",
     "total/refused": "rollouts refused, all nodes",
     "per_node/tokens/generated": "tokens that a node generated",
-    "per_node/tokens/prompted": "tokens of prompts that it read to answer",
+    "per_node/tokens/prompted": "tokens that it read to answer",
     "per_node/tokens/trained": "tokens that it trained on",
     "per_node/tokens/read": "tokens that its updates read, with prompts",
     "per_node/flops/generate": "FLOPs of a node, answering",

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Any, Final, Protocol, runtime_checkable
 
 from shoal.protocols import Environment
@@ -21,8 +20,6 @@ from shoal.tasks.task import NoVerdict
 
 MAX_OBSERVATION: Final = 4096
 """Characters of what an environment says at once."""
-TRIED: Final = 4
-"""Conversations that are begun to find out whether their first words differ."""
 
 
 @runtime_checkable
@@ -94,11 +91,6 @@ class EnvironmentTask:
             return None
         play(conversation := self.begin(question), told.blind())
         return float(conversation.score())
-
-    @cached_property
-    def says_the_same(self) -> bool:
-        """Whether all conversations begin with the same words, so that these do not tell questions apart."""
-        return len({self.question(seed_of("words", number), 0).text for number in range(TRIED)}) == 1
 
     def _seed(self, question: QuestionId) -> int:
         return seed_of(self.name, question.seed, question.index)

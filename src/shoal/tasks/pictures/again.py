@@ -10,20 +10,27 @@ from __future__ import annotations
 
 import base64
 import io
+from functools import cache
 
 from PIL import Image
 
 from shoal.rollout import Picture
 from shoal.tasks.pictures.questions import PICTURE_TASKS
-from shoal.tasks.task import MAX_INDEX
+from shoal.tasks.task import MAX_INDEX, Task
 
 
 def pictures_of(task: str, version: str, seed: int, index: int) -> tuple[Picture, ...]:
     """None for tasks and numbers that are not those of a question with pictures."""
     if task not in PICTURE_TASKS or not 0 <= seed < 2**63 or not 0 <= index <= MAX_INDEX:
         return ()
-    made = PICTURE_TASKS[task]()
+    made = _made(task)
     return made.question(seed, index).pictures if made.version == version else ()
+
+
+@cache
+def _made(task: str) -> Task:
+    """The task, which remembers the pictures that it drew last."""
+    return PICTURE_TASKS[task]()
 
 
 def png(picture: Picture, width: int = 0) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from talking import Echo, Same
+from talking import Echo, Few, Same
 
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
@@ -65,6 +65,15 @@ def test_where_the_first_words_are_always_the_same_questions_still_differ() -> N
     drawn = tasks.draw(100, "key")
     assert not any(tasks.is_held_out(question) for question in drawn)
     assert Same.name == drawn[0].id.task
+
+
+@pytest.mark.parametrize("words", [1, 2, 3, 4, 40])
+def test_some_conversations_are_held_out_however_few_first_words_there_are(words: int) -> None:
+    tasks = Tasks(TasksConfig(tasks=[TaskSpec(name="talking:Few", parameters={"words": words})]))
+    drawn, held_out = tasks.draw(64, "key"), tasks.held_out(16, 0)[Few.name]
+    assert len(held_out) == 16
+    assert not any(map(tasks.is_held_out, drawn))
+    assert words < 40 or {q.text for q in held_out}.isdisjoint(q.text for q in drawn)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,11 @@ function lookOf(look, index) {
   return {};
 }
 
-const LINE = "path://M0,5h20v3h-20z"; // in the legend
+/** Lines in the legend: solid, and those of the bases, the first dashed and the second dotted. */
+const LINE = "path://M0,5h20v3h-20z";
+const BASE_LINES = ["path://M0,5h5v3h-5zM8,5h5v3h-5zM16,5h5v3h-5z", "path://M0,5h2v3h-2zM5,5h2v3h-2zM10,5h2v3h-2zM15,5h2v3h-2z"];
+const basesBefore = (series, index) => series.slice(0, index).filter((other) => other.look === "base").length;
+const iconOf = (series, index) => (series[index].look === "base" ? BASE_LINES[basesBefore(series, index) && 1] : series[index].look && LINE);
 const TOLD = 10; // lines of a tooltip
 
 const BANDS = 4; // curves, up to which their intervals are drawn
@@ -44,7 +48,7 @@ export function drawCurves(chart, series, { share = false, what = "value", empty
     ...names.map((name, index) => ({ title: name, number: true, get: (round) => asText(at[index].get(round)) }))];
   const drawn = series.length <= BANDS ? series.flatMap(band) : [];
   return chart.draw((small) => ({
-    legend: legend(names.map((name, index) => ({ name, icon: series[index].look && LINE })).filter((_, index) => series[index].look !== "faint")),
+    legend: legend(names.map((name, index) => ({ name, icon: iconOf(series, index) })).filter((_, index) => series[index].look !== "faint")),
     grid: { left: 8, right: 22, top: 34, bottom: 8, containLabel: true },
     tooltip: tooltip({ trigger: "axis", order: "valueDesc", formatter: (found) => told(found, series, names, format, minutes) }),
     xAxis: axis({ type: "value", ...(minutes && { axisLabel: { color: variable("--dim"), hideOverlap: true, formatter: "{value} min" } }), min: ({ min, max }) => (min < max / 4 ? 0 : Math.floor(min)), max: ({ max }) => Math.ceil(max), minInterval: minutes ? 0 : 1, splitNumber: small ? 4 : 8, splitLine: { show: false }, axisPointer: { label: { formatter: ({ value }) => (minutes ? "minute " + value.toFixed(1) : "round " + Math.round(value)) } } }),
@@ -54,7 +58,7 @@ export function drawCurves(chart, series, { share = false, what = "value", empty
       type: "line", name: names[index], data: each.points.map(([x, y]) => [x, y]), showSymbol: each.points.length < 25, symbolSize: 5, sampling: "lttb",
       lineStyle: { width: each.name === "mean" || series.length < 4 ? 2.5 : 1.6, type: DASHES[Math.floor(index / 8) % 3] },
       color: colour(index), emphasis: { focus: "series" },
-    }, lookOf(each.look, series.slice(0, index).filter((other) => other.look === "base").length)))],
+    }, lookOf(each.look, basesBefore(series, index))))],
   }), text, columns, shown, series.some((each) => each.points.length) ? "" : empty);
 }
 

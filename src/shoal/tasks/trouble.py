@@ -1,0 +1,47 @@
+"""What own code failed on, and why: a warning of one line.
+
+trouble = Trouble()
+trouble.count(64)
+trouble.add("task 'mine'", "ZeroDivisionError: division by zero")
+str(trouble)      # "task 'mine': ZeroDivisionError: division by zero (1 of 64 answers failed)"
+"""
+
+from __future__ import annotations
+
+from shoal.untrusted import printable
+
+SHOWN = 200
+"""Characters of an error that are shown. It may quote a stranger's text."""
+
+
+class Trouble:
+    """Keeps the first failure and counts all of them. Empty as long as nothing has failed."""
+
+    def __init__(self, what: str = "answers failed") -> None:
+        """`what`: is counted."""
+        self._what = what
+        self.first = ""
+        self.failed = self.scored = 0
+
+    def count(self, number: int) -> None:
+        """So many more were tried, whether that failed or not."""
+        self.scored += number
+
+    def add(self, who: str, error: str) -> None:
+        """`who` failed on one; `error`: its message, of which the first line counts."""
+        self.failed += 1
+        if not self.first:
+            self.first = f"{who}: {printable(first_line(error), SHOWN)}"
+
+    def __str__(self) -> str:
+        return f"{self.first} ({self.failed} of {self.scored} {self._what})" if self.first else ""
+
+
+def describe(error: BaseException) -> str:
+    """The type of an error and the first line of its message."""
+    line = first_line(str(error))
+    return f"{type(error).__name__}: {line[:SHOWN]}" if line else type(error).__name__
+
+
+def first_line(text: str) -> str:
+    return next((line for line in text.strip().splitlines() if line), "")
