@@ -12,9 +12,7 @@ from shoal.swarm.wire import Kind
 PERIOD = 600.0  # seconds; however much a key sends within a period, it counts once towards being known
 KNOWN = 12  # periods with a useful rollout after which a key is known: two hours at least
 FUTURE = 60.0  # seconds that a maker's clock may be ahead
-PAUSE = (
-    60.0  # seconds that a key's rollouts of a task wait unread after one whose task took too long, by nobody's fault
-)
+PAUSE = 60.0  # seconds for which a key's rollouts of a task are refused after one on which the task took too long
 STRIKES = 5.0  # broken rules, minus one per minute, after which a key is muted
 MAX_PEERS, MAX_STRANGERS = 4096, 1024  # keys that are remembered, and how many of them may be strangers
 ROUNDS = 256  # newest rounds of a key for which is remembered what came; older ones count as replays

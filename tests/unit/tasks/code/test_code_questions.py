@@ -126,7 +126,7 @@ def test_strangers_programs_are_examined() -> None:
         assert examiner.examine(candidate(right(question), "1", *unsupported), 10.0).rewards == (1.0, 0.0, 0.5, 0.5)
         assert examiner.examine(candidate(*unsupported), 10.0).reason == "no verdict"
         verdict = examiner.examine(candidate(*(f"sum(range(10**13)) + {n}" for n in range(8))), 0.3)
-        assert verdict.reason == "slow"
+        assert verdict.reason == "slow task"
         assert examiner.examine(candidate(right(question)), 10.0).rewards == (1.0,)
 
 
