@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from shoal.cli.text import print_paragraph
+from shoal.runs.conversation import turns_of
 from shoal.runs.transcripts import Answer, Pair
 from shoal.untrusted import printable
 
@@ -24,7 +25,8 @@ def print_before(console: Console, rows: Sequence[Mapping[str, Any]], most: int 
         console.print(Text(f"before any training ({printable(rows[0]['node'], 40)}):"))
     for row in rows[:most]:
         print_paragraph(console, f"  {printable(row['question'], QUESTION)}")
-        print_paragraph(console, answer_line("    answer", row["completion"], row["reward"] >= 1), BESIDE)
+        said = told(row["completion"], turns_of(row.get("conversation")) or ())
+        print_paragraph(console, answer_line("    answer", said, row["reward"] >= 1), BESIDE)
 
 
 def print_pairs(console: Console, node: str, pairs: Sequence[Pair], most: int = 2) -> None:
@@ -36,9 +38,20 @@ def print_pairs(console: Console, node: str, pairs: Sequence[Pair], most: int = 
     for pair in pairs[:most]:
         print_paragraph(console, f"  {printable(pair.question, QUESTION)}")
         for when, answer in (("before", pair.before), ("after", pair.after)):
-            print_paragraph(console, answer_line(f"    {when:6}", answer.completion, answer.right), BESIDE)
+            print_paragraph(
+                console,
+                answer_line(f"    {when:6}", told(answer.completion, answer.conversation), answer.right),
+                BESIDE,
+            )
     of = "the one such question" if len(pairs) == 1 else f"{len(pairs)} such questions"
     console.print(Text(f"  right of {of}: {before} before, {after} after\n"))
+
+
+def told(completion: str, conversation: Sequence[tuple[str, str]]) -> str:
+    """An answer, or the turns of a conversation, each with what the environment answered."""
+    if not conversation:
+        return completion
+    return ", ".join(f"{turn.strip()} ({heard.strip()})" if heard else turn.strip() for turn, heard in conversation)
 
 
 def answer_line(head: str, answer: str, right: bool) -> Text:

@@ -94,6 +94,8 @@ def form_of(config: Config, task: str | None) -> Question:
         raise UserError(f"there is no task {task!r}; {nearest(name, specs)}")
     only = config.tasks.model_copy(update={"tasks": [specs[name]]})
     [question] = Tasks(only).draw(1, "ask")
+    if question.turns > 1:
+        raise UserError(f"task {name!r} answers back, and `shoal ask` holds no conversations: `shoal watch` shows them")
     return question
 
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from shoal.cli.next_steps import print_next
+from shoal.runs.folder import CONFIG
 from shoal.untrusted import printable
 
 HELP = """Takes a model away: as an ordinary Hugging Face folder, as a GGUF file for llama.cpp and Ollama, or to the
@@ -41,19 +42,20 @@ def command(args: argparse.Namespace) -> int:
         written = export(source, target, args.merge, lambda text: status.update(Text(printable(text, 120))))
     for path in written:
         console.print(Text(printable(path)))
-    print_next(console, _next(written))
+    print_next(console, _next(written, source.run))
     return 0
 
 
-def _next(written: list[str]) -> dict[str, str]:
-    """What to do with what was written."""
+def _next(written: list[str], run: Path | None) -> dict[str, str]:
+    """What to do with what was written. `run`: in which the model was made, whose tasks measure it."""
     first = shlex.quote(written[0])
+    asked = f" --config {shlex.quote(str(run / CONFIG))}" if run else ""
     if written[0].startswith(("http://", "https://")):
-        return {f"shoal eval {shlex.quote(written[0].split('/', 3)[3])}": "measure it, from the Hub"}
+        return {f"shoal eval {shlex.quote(written[0].split('/', 3)[3])}{asked}": "measure it, from the Hub"}
     if written[0].endswith(".gguf"):  # transformers reads some of them otherwise than llama.cpp: docs/guides/export.md
         name = Path(written[0]).stem.lower()
         return {
             f"llama-server -m {first}": "serve it by llama.cpp",
             f"ollama create {shlex.quote(name)} -f {shlex.quote(written[-1])}": "give it to Ollama",
         }
-    return {f"shoal eval {first}": "measure it"}
+    return {f"shoal eval {first}{asked}": "measure it"}

@@ -44,8 +44,8 @@ def print_result(
         print_warning(console, warning)
     model = best_model(folder, rows)
     node = model.name if model else best_node(rows)
-    if not quiet:
-        print_pairs(console, node, pairs(folder, node))
+    kept = [] if quiet else pairs(folder, node)
+    print_pairs(console, node, kept)
     say(f"folder   {folder}")
     if model:
         say(f"model    {model}")
@@ -62,7 +62,8 @@ def print_result(
         if model:
             of_config = shlex.quote(str(folder / CONFIG))
             asked = f" {shlex.quote(question)}" if question else ""
-            steps[f"shoal ask {run}{asked}{allow_code}"] = "ask the model, beside the one from which it began"
+            if not any(pair.after.conversation for pair in kept):  # it asks once
+                steps[f"shoal ask {run}{asked}{allow_code}"] = "ask the model, beside the one from which it began"
             if any(row.get("eval/pass@1") is not None for row in rows):
                 steps[f"shoal eval {shlex.quote(str(model))} --config {of_config}{allow_code}"] = "measure it"
             else:  # nothing tells which answers are right

@@ -6,17 +6,16 @@ questions. `reward/trained_on` is a diagnostic: choosing what to train on is eno
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from itertools import zip_longest
 from statistics import fmean
 from typing import Any
 
 from shoal.node import Node, RoundResult
 from shoal.protocols import CountsCost
-from shoal.rollout import Completion, FinishReason, QuestionId, Scored
+from shoal.rollout import FinishReason, QuestionId, Scored
+from shoal.runs.conversation import conversation
 
 DIGITS = 4
 """Of figures made of sampled log-probabilities. These repeat to about eight digits in another process, and the same
@@ -92,14 +91,6 @@ def rollout_rows(result: RoundResult, right: Callable[[QuestionId], str | None])
         for scored in result.local
         for completion, reward in zip(scored.rollout.completions, scored.rewards, strict=True)
     ]
-
-
-def conversation(completion: Completion) -> str | None:
-    """A list of [turn, observation] in JSON; None where no environment answered."""
-    if not completion.observations:
-        return None
-    pairs = zip_longest(completion.turns, completion.observations, fillvalue="")
-    return json.dumps([list(pair) for pair in pairs], ensure_ascii=False)
 
 
 def learned_rows(node: Node, result: RoundResult) -> list[dict[str, Any]]:

@@ -39,10 +39,10 @@ LEARNED_SCHEMA = _columns(
 learner's own verifier. For the shares see `metrics.learned_rows`."""
 TRANSCRIPT_SCHEMA = _columns(
     "round:int64 node:string task:string question:string completion:string finish_reason:string reward:double "
-    "answer:string identity:string"
+    "answer:string identity:string conversation:string"
 )
 """The columns of the transcripts: a row for each kept question in each evaluation (`runs.transcripts`). `identity`: the
-version of its task, its seed and its index."""
+version of its task, its seed and its index. `conversation`: as in the rollouts."""
 LATER = frozenset({"answer", "conversation", "identity"})
 """Columns that tables of older runs do not have, and that rows may leave out."""
 TABLES = {ROLLOUTS: SCHEMA, LEARNED: LEARNED_SCHEMA, TRANSCRIPTS: TRANSCRIPT_SCHEMA}

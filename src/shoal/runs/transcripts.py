@@ -22,11 +22,13 @@ import pyarrow.parquet as pq
 from shoal.errors import UserError
 from shoal.evaluation.pass_at_k import Evaluation
 from shoal.rollout import QuestionId
+from shoal.runs.conversation import conversation, turns_of
 from shoal.runs.tables import LATER, TRANSCRIPT_SCHEMA, TRANSCRIPTS
 from shoal.untrusted import open_regular, printable
 
 PER_TASK, ALL = 3, 8
 """Questions that are kept, at most."""
+CONVERSATION = "conversation"
 NEEDED = pa.schema([field for field in TRANSCRIPT_SCHEMA if field.name not in LATER])
 
 Place = tuple[str, int]
@@ -40,6 +42,8 @@ class Answer:
     round: int
     completion: str
     reward: float
+    conversation: tuple[tuple[str, str], ...] = ()
+    """The turns, each with what an environment answered."""
 
     @property
     def right(self) -> bool:
@@ -77,6 +81,7 @@ def transcript_rows(
             "finish_reason": asked.answers[0].finish_reason.value,
             "reward": asked.rewards[0],
             "answer": right(asked.question.id),
+            "conversation": conversation(asked.answers[0]),
             "identity": f"{asked.question.id.version} {asked.question.id.seed} {asked.question.id.index}",
         }
         for task, asked in found
@@ -91,10 +96,12 @@ def pairs(run: Path, node: str) -> list[Pair]:
     for part in sorted((run / TRANSCRIPTS).glob("*.parquet")):
         try:
             with open_regular(part) as file:
-                table = pq.read_table(file).select(NEEDED.names).cast(NEEDED)
+                table = pq.read_table(file)
+                names = [*NEEDED.names, *({CONVERSATION} & set(table.column_names))]
+                table = table.select(names).cast(pa.schema([TRANSCRIPT_SCHEMA.field(name) for name in names]))
         except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
             raise UserError(f"cannot read {part}: {printable(str(error), 200)}") from error
-        rows += (row for row in table.to_pylist() if row["node"] == node and None not in row.values())
+        rows += (row for row in table.to_pylist() if row["node"] == node and None not in map(row.get, NEEDED.names))
     rounds = sorted({row["round"] for row in rows})
     if len(rounds) < 2:
         return []
@@ -108,4 +115,5 @@ def _key(row: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _answer(row: Mapping[str, Any]) -> Answer:
-    return Answer(row["round"], row["completion"], row["reward"])
+    turns = turns_of(row.get(CONVERSATION)) or ()
+    return Answer(row["round"], row["completion"], row["reward"], tuple(turns))

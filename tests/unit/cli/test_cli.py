@@ -19,11 +19,13 @@ from fakes import RIGHT, WRONG, Exact, Parrot, Student
 
 import shoal
 from shoal import __version__
+from shoal.cli.contenders import form_of
 from shoal.cli.flags import ELSEWHERE
 from shoal.cli.main import main
 from shoal.cli.session import Options
 from shoal.config.load import make_config
 from shoal.config.settings import Config
+from shoal.errors import UserError
 from shoal.runs import folder as folder_module
 from shoal.runs.folder import RunFolder, read_metrics
 
@@ -540,3 +542,8 @@ def test_eval_of_no_model(capsys: Capture) -> None:
     assert complaint(["eval", "./nope", "--questions", "1", "--threads", "1"], capsys).startswith(
         "'./nope' is no model"
     )
+
+
+def test_ask_holds_no_conversations() -> None:
+    with pytest.raises(UserError, match="'guess' answers back"):
+        form_of(Config.model_validate({"tasks": {"suite": "games"}}).resolved(), None)

@@ -62,6 +62,7 @@ def of(*identities: Identity) -> Listing:
         ("a" * 33, False),
         ("", False),
     ],
+    ids=map(str, range(12)),
 )
 def test_what_is_a_name(word: str, right: bool) -> None:
     assert is_name(word) is right

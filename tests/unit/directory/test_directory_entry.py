@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 from swarm_entries import KEY, NOW, entry, signed, signed_badly
@@ -87,7 +88,7 @@ CHANGES = [
     Change(("judges",), [f"https://evil.example.org#{KEY}"]),
     Change(("judges",), []),
     Change(("rules",), []),
-    Change(("key",), Identity.generate().id),
+    Change(("key",), Identity(Ed25519PrivateKey.from_private_bytes(bytes(32))).id),
     Change(("signed",), NOW - 1),
     Change(("expires",), NOW + 2 * DAY),
 ]

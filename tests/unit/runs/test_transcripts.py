@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 import pandas as pd
 import pytest
 from fakes import question
+from rich.console import Console
 
+from shoal.cli.before_after import print_pairs
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.evaluation.pass_at_k import Asked, Evaluation
-from shoal.rollout import Completion
+from shoal.rollout import Completion, Part
 from shoal.runs.folder import RunFolder
 from shoal.runs.session import execute
 from shoal.runs.tables import TRANSCRIPTS
@@ -59,6 +62,24 @@ def test_pairs_are_the_first_and_the_last_answers_of_one_node(tmp_path: Path) ->
         folder.rewind(10)
         [pair] = pairs(folder.path, "ada")
         assert (pair.after.round, pair.after.completion) == (10, "maybe")
+
+
+def test_conversations_are_kept_and_shown_with_what_the_environment_said(tmp_path: Path) -> None:
+    talk = Completion((Part("48"), Part("52")), observations=("higher",))
+    result = Evaluation(1, {"t": [0]}, 0, {"t": [Asked(question(5), (talk,), (0.0,))]})
+    [kept] = transcript_rows("ada", result, [("t", 0)], lambda asked: None)
+    with RunFolder.create(tmp_path / "run", "") as folder:
+        folder.save(TRANSCRIPTS, 0, [kept])
+        folder.save(TRANSCRIPTS, 10, [{**kept, "conversation": "no JSON"}])
+        folder.flush()
+        [pair] = pairs(folder.path, "ada")
+    assert pair.before.conversation == (("48", "higher"), ("52", ""))
+    assert pair.after.conversation == ()
+    console = Console(width=80, record=True, file=io.StringIO())
+    print_pairs(console, "ada", [pair])
+    said = console.export_text()
+    assert "before  wrong  48 (higher), 52\n" in said
+    assert "after   wrong  48 52\n" in said
 
 
 def test_files_that_are_none_are_one_line(tmp_path: Path) -> None:

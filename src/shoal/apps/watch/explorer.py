@@ -12,12 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from shoal.apps.watch.drawn import drawing_in, with_drawings
 from shoal.apps.watch.pictures import shown_again
 from shoal.apps.watch.source import NAME, PIECE, SHOWN, WHOLE, Data, MissingError, RolloutQuery, RowQuery, TextQuery
 from shoal.apps.watch.tables import Row, Tables, parquet
+from shoal.runs.conversation import turns_of
 from shoal.runs.tables import LEARNED, ROLLOUTS
 
 SLICE = 0.2
@@ -151,17 +150,6 @@ class Explorer:
             return self._tables.parts(ROLLOUTS)[part]
         except KeyError:
             raise MissingError("there is no such completion") from None
-
-
-def turns_of(conversation: str | None) -> list[tuple[str, str]] | None:
-    """The turns of a completion, each with what the environment answered. None for a text, and for what is none."""
-    try:
-        return None if conversation is None else _conversations.decode(conversation)
-    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):  # a stranger may have written it
-        return None
-
-
-_conversations = msgspec.json.Decoder(list[tuple[str, str]])
 
 
 def _told(found: Row, rows: list[Row]) -> Data:

@@ -18,6 +18,7 @@ from shoal.apps.watch.drawn import with_drawings
 from shoal.apps.watch.pictures import identified
 from shoal.apps.watch.source import NAME, SHOWN, WHOLE, Data, StoryQuery
 from shoal.apps.watch.tables import Row, Tables, parquet
+from shoal.runs.conversation import turns_of
 from shoal.runs.tables import LEARNED, ROLLOUTS, TRANSCRIPTS
 
 QUESTIONS, EVALUATIONS, MAKERS = 64, 40, 20
@@ -70,12 +71,16 @@ class Story:
         chosen["common"] = self._common(chosen)
         first = chosen["first_right"]
         rounds = sorted({*shown, *([] if first is None else [first])})
+        held = self._tables.column(TRANSCRIPTS, "conversation")
         answers = self._tables.rows(
             f"SELECT round, any_value(left(completion, {WHOLE})) AS completion, any_value(reward) AS reward, "
+            f"any_value(CASE WHEN length({held}) <= {WHOLE} THEN {held} END) AS conversation, "
             f"any_value(left(finish_reason, {NAME})) AS finish_reason FROM {own} "
             f"WHERE key = $key AND round IN {_list(rounds)} GROUP BY round ORDER BY round",
             values | {"key": chosen["key"]},
         )
+        for answer in answers:
+            answer["conversation"] = turns_of(answer["conversation"])
         found |= {"questions": questions, "rounds": shown, "evaluations": len(every), "chosen": chosen["key"]}
         found["answers"] = with_drawings(answers)
         if first is not None and (earlier := [round for round in every if round < first]):

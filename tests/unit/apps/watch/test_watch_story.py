@@ -15,6 +15,8 @@ from shoal.apps.watch.metrics import Metrics
 from shoal.apps.watch.nodes import seconds_left
 from shoal.apps.watch.settings import attack_of, listed, read_settings
 from shoal.apps.watch.source import Data, StoryQuery
+from shoal.runs.folder import RunFolder
+from shoal.runs.tables import TRANSCRIPTS
 
 
 def story(run: Path, node: str = "ada", question: str | None = None) -> Data:
@@ -67,6 +69,16 @@ def test_what_a_node_trained_on(tmp_path: Path) -> None:
         ("eve", True, 3, 2),
         ("bob", True, 2, 2),
     ]
+
+
+def test_a_conversation_is_told_turn_by_turn(tmp_path: Path) -> None:
+    row = {"node": "ada", "task": "guess", "question": "guess 1 to 16", "completion": "8\n4", "finish_reason": "stop"}
+    row |= {"reward": 0.0, "conversation": '[["8", "lower"], ["4", "right"]]'}
+    with RunFolder.create(tmp_path / "run", "") as folder:
+        folder.save(TRANSCRIPTS, 0, [row])
+        folder.save(TRANSCRIPTS, 10, [row | {"conversation": "[1]"}])
+        folder.flush()
+    assert [each["conversation"] for each in story(folder.path)["answers"]] == [[("8", "lower"), ("4", "right")], None]
 
 
 def test_many_evaluations_are_thinned_and_the_first_right_one_stays(tmp_path: Path) -> None:
