@@ -30,22 +30,11 @@ INVISIBLE: Final = re.compile(
 """Letters and marks that are not seen."""
 LIKE_A_KEY: Final = re.compile(r"[^\W\d_]+-[^\W\d_]+-([0-9a-foil]|[^\W\x00-\x7f]){4}")
 """Two words and four hex digits, or letters that look like them."""
-SCRIPTS: Final = (
-    *(
-        "Latin",
-        "Greek",
-        "Cyrillic",
-        "Armenian",
-        "Georgian",
-        "Ethiopic",
-        "Devanagari",
-        "Bengali",
-        "Gurmukhi",
-        "Gujarati",
-    ),
-    *("Oriya", "Tamil", "Telugu", "Kannada", "Malayalam", "Sinhala", "Thai", "Lao", "Tibetan", "Myanmar", "Khmer"),
+SCRIPTS: Final = [
+    *"Latin Greek Cyrillic Armenian Georgian Ethiopic Devanagari Bengali Gurmukhi Gujarati Oriya Tamil Telugu".split(),
+    *"Kannada Malayalam Sinhala Thai Lao Tibetan Myanmar Khmer".split(),
     *("Han Hiragana Katakana", "Han Hangul", "Han Bopomofo"),
-)
+]
 """Those that a name may be written in; some languages need several."""
 _BESIDE: Final = rf"{re.escape(SIGNS)}0-9\p{{sc=Inherited}}"
 _LETTERS: Final = ["".join(rf"\p{{scx={one}}}" for one in script.split()) for script in SCRIPTS]
