@@ -141,7 +141,7 @@ class Node:
     @property
     def _stateful(self) -> list[Stateful]:
         """The parts with a state, but for the policy."""
-        parts = (self.learner, self.pool, self.swarm, self.selection, self.draws)
+        parts = (self.learner, self.pool, self.draws, self.swarm, self.selection)
         return [part for part in parts if part is not None]
 
     def _seed(self, purpose: str) -> int:

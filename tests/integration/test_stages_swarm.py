@@ -75,11 +75,11 @@ def test_a_critique_crosses_the_network(peers: list[Peer]) -> None:
     cyd.hears(ada.identity, 0)
 
     assert bob.place.stages is not None
-    critique = bob.place.stages.draw(1, (SWARM, bob.identity.id, 1))
+    critique = bob.place.stages.draw(0, (SWARM, bob.identity.id, 1))
     assert critique is not None
     assert critique.id.quotes == (sent.hash,)
-    bob.says(critique, ["A, I think", "B"], 1)
-    scored = ada.hears(bob.identity, 1)
+    bob.says(critique, ["A, I think", "B"], 0)
+    scored = ada.hears(bob.identity, 0)
     assert scored.question == critique
     assert scored.rewards == (0.0, 1.0)
     until(lambda: cyd.place.link.status()["refused"].get("quote") == 1)

@@ -26,7 +26,7 @@ def critique(*answers: str) -> Question:
     stages = Stages(["critique"], "bob")
     rollout = Rollout(ASKED.id, ASKED.hash, tuple(map(Completion.of, answers)), "eve", 1)
     stages.remember(rollout, Scored(rollout, ASKED, (1.0, *[0.0] * (len(answers) - 1))))
-    question = stages.draw(1, ("reef", "c0ffee", 1))
+    question = stages.draw(1, ("reef", "c0ffee", 2))
     assert question is not None
     return question
 

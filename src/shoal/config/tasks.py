@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import Field, field_validator
 
@@ -13,6 +13,8 @@ PICTURES: Final = "pictures"
 """The suite whose questions show pictures."""
 EASY: Final = {"pond": 16, "tide": 16, "tagged": 32, "reef": 24, "games": 8, PICTURES: 16}
 """Suites with short answers: the longest completions, in tokens."""
+Stage = Literal["critique", "decide", "solve"]
+STAGES: Final = get_args(Stage)
 MOST_LEVELS: Final = 64
 """Of one ladder."""
 
@@ -75,7 +77,7 @@ class TasksConfig(Section):
     answer: str = "task"
     """What of a completion is the answer: whole, tag, boxed, last_number, last_line
     or a regular expression with one group. task: what each task says, otherwise whole."""
-    stages: list[Literal["critique", "decide", "solve"]] = []
+    stages: list[Stage] = []
     """Questions about what peers answered: critique it, decide after that, or solve a problem of the task propose.
     They take an equal share of a node's questions each. It can be given several times."""
     partial_credit: bool | Annotated[int, Field(ge=2)] = False
@@ -83,6 +85,11 @@ class TasksConfig(Section):
     they fade out over so many rounds."""
     score_timeout: float = Field(2.0, gt=0, allow_inf_nan=False)
     """Seconds of processor time that scoring one completion may take, before it counts as 0."""
+
+    @field_validator("stages")
+    @classmethod
+    def _in_order(cls, stages: list[str]) -> list[str]:
+        return [stage for stage in STAGES if stage in stages]
 
     @field_validator("answer")
     @classmethod

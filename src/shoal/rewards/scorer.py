@@ -51,10 +51,9 @@ class Scorer:
 
     def _answers(self, rollout: Rollout) -> tuple[QuestionId, Sequence[Answer]]:
         """What the verifier scores of a rollout."""
-        answers = [completion.answer for completion in rollout.completions]
         if self.stages is None or not rollout.question.quotes:
-            return rollout.question, answers
-        return self.stages.settle(rollout.question, answers)
+            return rollout.question, [completion.answer for completion in rollout.completions]
+        return self.stages.settle(rollout.question, [completion.text for completion in rollout.completions])
 
     def _replayed(self, rollout: Rollout, question: Question) -> Rollout | None:
         """The rollout with what an environment answers in it; None if it answers otherwise."""

@@ -37,8 +37,9 @@ class Examiner:
 
     def __init__(self, config: TasksConfig) -> None:
         self._worker = GuardedProcess(COMMAND, config.model_dump(mode="json"))
-        self._slow_anyway: dict[tuple[str, str], bool] = {}
-        """Whether a task's scorer is slow for plain texts, too, by the task's name and the hash of its parameters."""
+        self._slow_anyway: dict[tuple[str, str, int], bool] = {}
+        """Whether a task's scorer is slow for so many plain texts, too, by the task's name and the hash of its
+        parameters."""
 
     def start(self) -> None:
         """Start the process, which takes a second or two, before a candidate waits for it. Raises `UserError` if it
@@ -74,7 +75,7 @@ class Examiner:
 
     def _is_slow_anyway(self, candidate: Candidate, seconds: float) -> bool:
         """Whether plain texts, too, take longer than `seconds` to score. Tried once for each task."""
-        task = candidate.question.task, candidate.question.config
+        task = candidate.question.task, candidate.question.config, len(candidate.texts)
         if task not in self._slow_anyway:
             self._slow_anyway[task] = False  # for the plain texts themselves
             plain = tuple(PLAIN.format(number) for number, _ in enumerate(candidate.texts))

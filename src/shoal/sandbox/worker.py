@@ -61,8 +61,12 @@ def examined(tasks: Tasks, candidate: Candidate) -> Iterator[Made | Verdict]:
     if not verdict.reason:
         make(tasks, candidate.question)
         yield Made(may_take_long(tasks, candidate.question))
+        # What has one turn is one text, however many parts it came in.
+        whole = bool(candidate.key) and verdict.question is not None and verdict.question.turns == 1
         results = {
-            text: Result() if is_too_long(text) else answered(tasks, candidate.question, text)
+            text: Result()
+            if is_too_long(text)
+            else answered(tasks, candidate.question, "".join(text) if whole else text)
             for text in dict.fromkeys(candidate.texts)
         }
         verdict = judged(verdict, candidate, [results[text] for text in candidate.texts], tasks.config.partial_credit)

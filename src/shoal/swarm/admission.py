@@ -178,6 +178,8 @@ class Admission:
                 verdict = self._examiner.examine(candidate, FAST)
                 if verdict.reason in (Reason.slow, Reason.slow_question, Reason.slow_task):
                     raise SlowAnswers(verdict.seconds)
+            if question and verdict.reason in (Reason.slow, Reason.crash):  # others may have written what is scored
+                verdict = Verdict(Reason.slow_task, seconds=verdict.seconds)
             if verdict.reason == Reason.slow_task:
                 claim.peer.was_slow(rollout.question.task, self._clock())
             if verdict.reason:
@@ -278,14 +280,16 @@ class Admission:
         id, place = rollout.question, (self.swarm, key.hex(), rollout.round)
         if not id.quotes:
             return None, Candidate(id, rollout.question_hash, place, rollout.slot, texts, cut)
+        said = [completion.text for completion in rollout.completions]
         _require(self.stages is not None, Reason.quote)
         assert self.stages is not None
         try:
             _require(self.stages.is_drawn(id, rollout.slot, *place), Reason.seed)
             question = self.stages.question(id)
-            _require(question.hash == rollout.question_hash, Reason.question)
-            _require(not self.stages.archive.has_asked(rollout.node, id.task, id.quotes), Reason.repeated)
-            first, settled = self.stages.settle(id, texts)
+            # Another version of Unicode may compose a stranger's text otherwise: nobody is to blame.
+            _require(question.hash == rollout.question_hash, Reason.quote)
+            _require(not self.stages.has_asked(rollout.node, id), Reason.repeated)
+            first, settled = self.stages.settle(id, said)
         except UnknownQuote:
             raise Refused(Reason.quote) from None
         except UnknownQuestion:
@@ -305,8 +309,10 @@ class Admission:
         rewards = verdict.rewards if self.rewards is None else tuple(self.rewards.reward(candidate, verdict))
         shown = with_observations(rollout.public(), verdict.observations) if verdict.observations else rollout.public()
         scored = Scored(shown, question, rewards, claim.peer.weight, newcomer=not claim.peer.known)
-        if self.stages:
+        if self.stages and len(claim.rollout.completions) == len(rollout.completions):  # all of it was scored
             self.stages.remember(claim.rollout, scored)
+        elif self.stages and staged:
+            self.stages.note(rollout.node, staged.id)
         with self._lock:
             self.admitted += 1
             self.peers.admit(claim.key, scored.usable and max(rewards) > 0, self._clock())

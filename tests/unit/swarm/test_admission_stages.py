@@ -10,7 +10,7 @@ import pytest
 from shoal.config.tasks import TasksConfig
 from shoal.identity.keys import Identity
 from shoal.rollout import Completion, Question, Rollout, Scored
-from shoal.sandbox.examiner import Examiner
+from shoal.sandbox.examiner import Candidate, Examiner, Verdict
 from shoal.swarm.admission import OFFENCES, Admission
 from shoal.swarm.admission_limits import AdmissionLimits
 from shoal.swarm.wire import open_envelope, seal
@@ -41,7 +41,7 @@ def make_gate(examiner: Examiner, stages: bool = True, G: int = 4) -> Admission:
     return Admission("reef", examiner, limits, num_generations=G, stages=mine, clock=lambda: NOW)
 
 
-def rollout(question: Question, maker: Identity, texts: Sequence[str], slot: int = 0, round: int = 1) -> Rollout:
+def rollout(question: Question, maker: Identity, texts: Sequence[str], slot: int = 0, round: int = 3) -> Rollout:
     return Rollout(question.id, question.hash, tuple(map(Completion.of, texts)), maker.name, round, slot)
 
 
@@ -50,7 +50,7 @@ def admit(gate: Admission, sent: Rollout, maker: Identity) -> Scored | None:
     return found[0] if found else None
 
 
-def first(maker: Identity = ADA, round: int = 1) -> tuple[Rollout, str]:
+def first(maker: Identity = ADA, round: int = 2) -> tuple[Rollout, str]:
     """A rollout with a right answer among wrong ones."""
     [question] = TASKS.draw(1, "reef", maker.id, round)
     right = TASKS.answer(question.id)
@@ -58,7 +58,7 @@ def first(maker: Identity = ADA, round: int = 1) -> tuple[Rollout, str]:
     return rollout(question, maker, ["no", right, "1000"], round=round), right
 
 
-def critic(sent: Rollout, maker: Identity = BOB, round: int = 1) -> tuple[Stages, Question]:
+def critic(sent: Rollout, maker: Identity = BOB, round: int = 3) -> tuple[Stages, Question]:
     """A peer that has `sent`, and its question about it."""
     stages = Stages(NAMES, maker.name)
     stages.remember(sent, Scored(sent, TASKS.question(sent.question), (0.0, 1.0, 0.0)))
@@ -84,7 +84,7 @@ def test_a_decision_is_scored_as_an_answer_to_the_first_question(gate: Admission
     bob.remember(remark, Scored(remark, question, (0.0, 1.0)))
     cyd, _ = critic(sent, CYD)
     cyd.remember(remark, Scored(remark, question, (0.0, 1.0)))
-    decision = cyd.draw(2, ("reef", CYD.id, 1))
+    decision = cyd.draw(2, ("reef", CYD.id, 3))
     assert decision is not None
     for one, maker in ((sent, ADA), (remark, BOB)):
         assert admit(gate, one, maker)
@@ -94,14 +94,33 @@ def test_a_decision_is_scored_as_an_answer_to_the_first_question(gate: Admission
     assert "Others say of them" in scored.question.text
 
 
-def test_groups_longer_than_ones_own_are_quoted_alike(examiner: Examiner) -> None:
+def test_of_what_was_scored_in_part_nothing_is_quoted(examiner: Examiner) -> None:
+    """The rest of a longer group was never checked: it may hang a scorer."""
     sent, _ = first()
-    _, question = critic(sent)
     gate = make_gate(examiner, G=2)
     assert admit(gate, sent, ADA)
-    scored = admit(gate, rollout(question, BOB, ["C", "B"], slot=1), BOB)
-    assert scored is not None
-    assert scored.rewards == (0.0, 1.0)
+    assert admit(gate, rollout(critic(sent)[1], BOB, ["C", "B"], slot=1), BOB) is None
+    assert gate.refused == {"quote": 1}
+
+
+def test_whoever_picks_a_text_that_hangs_the_scorer_is_not_to_blame(examiner: Examiner) -> None:
+    class Hanging:
+        def examine(self, candidate: Candidate, seconds: float) -> Verdict:
+            return Verdict("slow", seconds=seconds) if "no" in candidate.texts else examiner.examine(candidate, seconds)
+
+    sent, _ = first()
+    gate = make_gate(examiner)
+    sent = msgspec.structs.replace(sent, completions=sent.completions[1:])
+    assert admit(gate, sent, ADA)
+    critique = msgspec.structs.replace(critic(sent)[1])
+    gate._patient = Hanging()  # type: ignore[assignment]
+    gate.stages.archive.restore(  # type: ignore[union-attr]
+        [msgspec.structs.replace(one, answers=(one.answers[0], "no")) for one in gate.stages.archive.kept]  # type: ignore[union-attr]
+    )
+    again = gate.stages.question(critique.id)  # type: ignore[union-attr]
+    assert admit(gate, rollout(again, BOB, ["B", "A"], slot=1), BOB) is None
+    assert gate.refused == {"slow task": 1}
+    assert "slow task" not in OFFENCES
 
 
 def test_what_was_not_admitted_cannot_be_quoted(gate: Admission) -> None:
@@ -129,7 +148,7 @@ def test_neither_slot_nor_seed_nor_text_is_the_makers_choice(gate: Admission) ->
     forged = msgspec.structs.replace
     wrong = {
         "seed": forged(right, slot=4),
-        "question": forged(right, question_hash="0" * 32),
+        "quote": forged(right, question_hash="0" * 32),
         "task": forged(right, question=forged(question.id, config="0" * 32)),
     }
     for reason, one in wrong.items():
@@ -142,7 +161,7 @@ def test_neither_slot_nor_seed_nor_text_is_the_makers_choice(gate: Admission) ->
 def test_the_same_rollout_is_quoted_once_by_each_maker(gate: Admission) -> None:
     sent, _ = first()
     assert admit(gate, sent, ADA)
-    for round in (1, 2):
+    for round in (3, 6):
         _, question = critic(sent, BOB, round)
         admit(gate, rollout(question, BOB, ["A", f"B {round}"], slot=1, round=round), BOB)
     assert gate.refused == {"repeated": 1}

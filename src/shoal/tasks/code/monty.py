@@ -100,7 +100,7 @@ def load() -> str:
 
 def run(program: str, tests: Sequence[str]) -> Run:
     """How many of `tests` the program passes. Raises `Failed` for one that does not even run, or takes too much, and
-    `NoVerdict` where nobody can tell. `tests` are this node's own."""
+    `NoVerdict` where nobody can tell. `tests` may be a stranger's, too (`propose`)."""
     if len(program) > MOST_CHARACTERS:
         raise Failed("too long")
     import pydantic_monty

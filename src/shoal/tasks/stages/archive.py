@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -19,7 +18,6 @@ from shoal.rollout import Question
 
 SIZE: Final = 512
 """Rollouts that are kept."""
-FILE: Final = "stages.msgpack"
 
 
 class Quotable(msgspec.Struct, frozen=True):
@@ -36,8 +34,6 @@ class Quotable(msgspec.Struct, frozen=True):
     """The first answers: some that differ."""
     remarks: tuple[str, ...] = ()
     """What its maker says of these, in a later stage: some that differ."""
-    quotes: tuple[str, ...] = ()
-    """What its own question quotes."""
     live: bool = True
     """Whether the rewards of the rollout differ."""
     right: tuple[bool, ...] = ()
@@ -62,22 +58,16 @@ class Archive:
         with self._lock:
             return self._kept.get(hash)
 
-    def has_asked(self, node: str, stage: str, quotes: tuple[str, ...]) -> bool:
-        """Whether `node` has answered this question already, as far as is known."""
-        with self._lock:
-            return any((one.node, one.stage, one.quotes) == (node, stage, quotes) for one in self._kept.values())
-
     def of(self, stage: str) -> list[Quotable]:
         """Those of a stage, oldest first."""
         with self._lock:
             return [one for one in self._kept.values() if one.stage == stage]
 
-    def save(self, folder: Path) -> None:
+    @property
+    def kept(self) -> list[Quotable]:
+        """All, oldest first."""
         with self._lock:
-            (folder / FILE).write_bytes(msgspec.msgpack.encode(list(self._kept.values())))
-
-    def load(self, folder: Path) -> None:
-        self.restore(msgspec.msgpack.decode((folder / FILE).read_bytes(), type=list[Quotable]))
+            return list(self._kept.values())
 
     def restore(self, kept: Iterable[Quotable]) -> None:
         with self._lock:

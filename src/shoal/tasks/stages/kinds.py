@@ -60,7 +60,7 @@ class Critique:
         return [0] if one.live else []
 
     def settle(self, quoted: Sequence[Quotable], index: int, answer: str) -> Answer:
-        picked = re.match(r"\W{0,20}([A-C])(?![A-Za-z])", answer)
+        picked = re.match(r"[\W_]{0,20}([A-C])(?![^\W_])", answer)
         place = LETTERS.index(picked[1]) if picked else SHOWN
         answers = quoted[0].answers
         return answers[place] if place < len(answers) else ""

@@ -6,19 +6,28 @@
     base, answers = stages.settle(question.id, ["B, since 2 + 2 is 4"])
 
 With two stages a third of the slots is for each, and a third for questions that quote nothing. What a question quotes
-is its maker's choice, and nothing else: the slot says the stage. Nobody asks the same about the same twice.
+is its maker's choice, and nothing else: slot and round say the stage. Nobody asks a stage about the same answers twice.
 """
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
+from typing import Final
 
-from shoal.rollout import Answer, Message, Question, QuestionId, Rollout, Scored, canonical, hash_of, text_of
+import msgspec
+
+from shoal.rollout import Answer, Message, Question, QuestionId, Rollout, Scored, hash_of
 from shoal.tasks.draw import UnknownQuestion, slot_seed
 from shoal.tasks.stages.archive import Archive, Quotable
 from shoal.tasks.stages.kinds import KINDS, SHOWN, Stage
+
+FILE: Final = "stages.msgpack"
+ASKED, HELD = 8192, 256
+"""Questions that are remembered, so that nobody asks them twice; rollouts that own questions quote."""
 
 
 class UnknownQuote(UnknownQuestion):
@@ -34,10 +43,15 @@ class Stages:
         self.node = node
         self.config = hash_of(self.names)
         self.archive = Archive()
+        self._asked: OrderedDict[str, None] = OrderedDict()
+        self._held: OrderedDict[str, Quotable] = OrderedDict()
+        """What own questions quote: it stays until they are answered, whatever the archive gives up."""
+        self._lock = threading.Lock()
 
     def remember(self, rollout: Rollout, scored: Scored) -> None:
-        """Keeps a rollout for later questions. `rollout`: as its maker signed it; `scored`: as this node has it."""
-        question, said = scored.question, [text_of(each.answer) for each in rollout.completions]
+        """Keeps a rollout for later questions. `rollout`: as its maker signed it; `scored`: as this node has it, all of
+        it."""
+        question, said = scored.question, [completion.text for completion in rollout.completions]
         texts, maker = differing(said), (rollout.hash, rollout.node)
         if not question.id.quotes:
             if question.turns == 1:
@@ -45,15 +59,31 @@ class Stages:
                 right = tuple(text in full for text in texts)
                 self.archive.add(Quotable(*maker, "", question, texts, live=scored.live, right=right))
             return
-        before = self.archive.get(question.id.quotes[0])
+        before = self._get(question.id.quotes[0])
         if before is not None:  # else newer ones have taken its place just now
-            quotes, stage = question.id.quotes, question.id.task
-            self.archive.add(Quotable(*maker, stage, before.question, before.answers, texts, quotes, scored.live))
+            stage = question.id.task
+            self.note(rollout.node, question.id)
+            self.archive.add(Quotable(*maker, stage, before.question, before.answers, texts, live=scored.live))
+
+    def has_asked(self, maker: str, id: QuestionId) -> bool:
+        """Whether `maker` has asked this stage about the same answers, as far as is known. Raises as `question`."""
+        asked = _about(maker, id.task, self._quoted(id)[0])
+        with self._lock:
+            return asked in self._asked
+
+    def note(self, maker: str, id: QuestionId) -> None:
+        """`maker` has asked this stage about these answers."""
+        if (quoted := self._get(id.quotes[0])) is None:
+            return
+        with self._lock:
+            self._asked[_about(maker, id.task, quoted)] = None
+            if len(self._asked) > ASKED:
+                self._asked.popitem(last=False)
 
     def draw(self, slot: int, key: tuple[str | int, ...]) -> Question | None:
-        """The question of the stage that is for `slot`. None: the slot is for none, or there is nothing to quote. Only
-        live rollouts are quoted, and those of each node as often."""
-        if (place := self._place(slot)) is None:
+        """The question of the stage that is for `slot`, which is then asked. None: the slot is for none, or there is
+        nothing to quote. Only live rollouts are quoted, and those of each node as often."""
+        if (place := self._place(slot, key)) is None:
             return None
         stage, seed = KINDS[self.names[place]], slot_seed(key, slot, self.names[place])
         random = Random(seed)
@@ -61,16 +91,25 @@ class Stages:
         for one in self.archive.of(self._before(stage)):
             if stage.indices(one):
                 about.setdefault((one.question.id, one.answers), []).append(one)
-        choices: dict[str, list[tuple[int, tuple[str, ...]]]] = {}
+        by_node: dict[str, list[list[Quotable]]] = {}
         for alike in about.values():
-            quoted = random.sample(alike, min(len(alike), stage.most))
+            with self._lock:
+                new = _about(self.node, stage.name, alike[0]) not in self._asked
+            if new:
+                by_node.setdefault(random.choice(alike).node, []).append(alike)
+        while by_node:
+            groups = by_node[node := random.choice(sorted(by_node))]
+            alike = groups.pop(random.randrange(len(groups)))
+            if not groups:
+                del by_node[node]
+            quoted = sorted(random.sample(alike, min(len(alike), stage.most)), key=lambda one: one.hash)
             index, hashes = random.choice(stage.indices(quoted[0])), tuple(one.hash for one in quoted)
-            if stage.ask(quoted, index) is not None and not self.archive.has_asked(self.node, stage.name, hashes):
-                choices.setdefault(quoted[0].node, []).append((index, hashes))
-        if not choices:
-            return None
-        index, quotes = random.choice(choices[random.choice(sorted(choices))])
-        return self.question(QuestionId(stage.name, stage.version, self.config, seed, index, quotes))
+            if stage.ask(quoted, index) is not None:
+                self._hold(quoted)
+                question = self.question(QuestionId(stage.name, stage.version, self.config, seed, index, hashes))
+                self.note(self.node, question.id)
+                return question
+        return None
 
     def question(self, id: QuestionId) -> Question:
         """The question with this id, made again. Raises `UnknownQuote` if it quotes what this node does not have, and
@@ -85,25 +124,41 @@ class Stages:
 
     def is_drawn(self, id: QuestionId, slot: int, *key: str | int) -> bool:
         """Whether the draw with `key` may give this question in `slot`. Raises as `question`."""
-        stage, place = self._stage(id), self._place(slot)
+        stage, place = self._stage(id), self._place(slot, key)
         here = place is not None and self.names[place] == stage.name
         return here and id.seed == slot_seed(key, slot, stage.name)
 
-    def settle(self, id: QuestionId, answers: Sequence[Answer]) -> tuple[QuestionId, tuple[Answer, ...]]:
+    def settle(self, id: QuestionId, answers: Sequence[str]) -> tuple[QuestionId, tuple[Answer, ...]]:
         """What is scored in place of `answers`, and as answers to which question. Raises as `question`."""
         stage, quoted = self._stage(id), self._quoted(id)
-        return quoted[0].question.id, tuple(stage.settle(quoted, id.index, text_of(answer)) for answer in answers)
+        return quoted[0].question.id, tuple(stage.settle(quoted, id.index, answer) for answer in answers)
 
     def save(self, folder: Path) -> None:
-        self.archive.save(folder)
+        with self._lock:
+            asked = list(self._asked)
+        (folder / FILE).write_bytes(msgspec.msgpack.encode((self.archive.kept, asked)))
 
     def load(self, folder: Path) -> None:
-        self.archive.load(folder)
+        kept, asked = msgspec.msgpack.decode((folder / FILE).read_bytes(), type=tuple[list[Quotable], list[str]])
+        self.archive.restore(kept)
+        with self._lock:
+            self._asked = OrderedDict.fromkeys(asked)
 
-    def _place(self, slot: int) -> int | None:
-        """The number of the stage that is for `slot`."""
-        turn = slot % (len(self.names) + 1)
+    def _place(self, slot: int, key: tuple[str | int, ...]) -> int | None:
+        """The number of the stage that is for `slot`. The last of `key` is the round."""
+        turn = (slot + int(key[-1])) % (len(self.names) + 1)
         return turn - 1 if turn else None
+
+    def _get(self, hash: str) -> Quotable | None:
+        with self._lock:
+            held = self._held.get(hash)
+        return held or self.archive.get(hash)
+
+    def _hold(self, quoted: Sequence[Quotable]) -> None:
+        with self._lock:
+            self._held |= {one.hash: one for one in quoted}
+            while len(self._held) > HELD:
+                self._held.popitem(last=False)
 
     def _before(self, stage: Stage) -> str:
         """The stage that `stage` quotes; empty for answers to questions that quote nothing."""
@@ -117,17 +172,24 @@ class Stages:
 
     def _quoted(self, id: QuestionId) -> list[Quotable]:
         stage = self._stage(id)
-        found = [one for hash in id.quotes if (one := self.archive.get(hash)) is not None]
+        found = [one for hash in id.quotes if (one := self._get(hash)) is not None]
         if not id.quotes or len(found) < len(id.quotes):
             raise UnknownQuote(f"it quotes what is not here: {id}")
-        if len(found) > stage.most or any(one.stage != self._before(stage) for one in found):
-            raise UnknownQuestion(f"it quotes another stage, or too much: {id}")
+        in_order = list(id.quotes) == sorted(set(id.quotes))
+        if not in_order or len(found) > stage.most or any(one.stage != self._before(stage) for one in found):
+            raise UnknownQuestion(f"it quotes another stage, too much, or in another order: {id}")
         return found
 
 
 def differing(texts: Sequence[str]) -> tuple[str, ...]:
-    """The first of `texts` that differ by more than white space."""
+    """The first of `texts` that differ by more than white space. (Not `canonical`: composing Unicode takes quadratic
+    time, and a stranger wrote them.)"""
     found: dict[str, str] = {}
     for text in texts:
-        found.setdefault(canonical(text), text)
+        found.setdefault(" ".join(text.split()), text)
     return tuple(found.values())[:SHOWN]
+
+
+def _about(maker: str, stage: str, quoted: Quotable) -> str:
+    """What names a question of a stage: who asks it, and about which answers."""
+    return hash_of((maker, stage, quoted.question.id, quoted.answers))

@@ -8,17 +8,19 @@ import pytest
 
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.rollout import Completion, Question, Rollout, Scored
+from shoal.sandbox.examiner import Candidate, Examiner
 from shoal.sandbox.verifier import ALMOST, Verifier
 from shoal.tasks import Tasks
 from shoal.tasks.stages.stages import Stages
 
 pytest.importorskip("pydantic_monty")
 CONFIG = TasksConfig(tasks=[TaskSpec(name="propose")])
-KEY = ("reef", "c0ffee", 1)
+KEY = ("reef", "c0ffee", 2)
 [ASKED] = Tasks(CONFIG).draw(1, *KEY)
 FIRST = int(ASKED.text.split("calls f(")[1].split(")")[0])
 PROGRAM = "def f(n):\n    return n * 2"
 PROBLEM = f"{PROGRAM}\nassert f({FIRST}) == {FIRST * 2}\nassert f(3) == 6\nassert f(-1) == -2"
+ONE = "def f(n):\n    return 1"
 SOLUTION = "def f(n):\n    return n + n"
 
 
@@ -36,6 +38,13 @@ def verifier() -> Iterator[Verifier]:
         "a wrong test": (PROBLEM.replace("== 6", "== 7"), 0.0),
         "another first test": (PROBLEM.replace(f"f({FIRST})", "f(4)").replace(str(FIRST * 2), "8"), 0.0),
         "one value is right": (f"def f(n):\n    return 5\nassert f({FIRST}) == 5\nassert f(3) == 5", 0.0),
+        "one value is right, written otherwise": (
+            f"def f(n):\n    return 1\nassert f({FIRST}) == 1\nassert f(3) == True",
+            0.0,
+        ),
+        "a message": (f"{ONE}\nassert f({FIRST}) == 1, 1\nassert f(3) == 1, 2", 0.0),
+        "a comment": (PROBLEM.replace("== 6", "== 6  # pay me"), 0.0),
+        "the same call twice": (PROBLEM.replace("assert f(-1) == -2", "assert f(3) == 6"), 0.0),
         "one test": ("\n".join(PROBLEM.splitlines()[:3]), 0.0),
         "no program": ("\n".join(PROBLEM.splitlines()[2:]), 0.0),
         "a test that calls": (PROBLEM.replace("== 6", "== f(3)"), 0.0),
@@ -65,6 +74,14 @@ def test_of_what_is_no_problem_nobody_can_say_who_solved_it(verifier: Verifier) 
         [(ASKED.id, [(wrong, "def f(n):\n    return n + n"), (PROBLEM, "def f(n):\n    return n + n")])]
     )
     assert values == [ALMOST, 1.0]
+
+
+def test_no_own_answer_passes_for_a_solution() -> None:
+    """In parts it would be the problem with its solution."""
+    candidate = Candidate(ASKED.id, ASKED.hash, KEY, 0, ((PROBLEM, SOLUTION), PROBLEM))
+    with Examiner(CONFIG) as examiner:
+        whole, plain = examiner.examine(candidate, 10.0).rewards
+    assert (whole, plain) == (0.0, 1.0)
 
 
 def proposed(*problems: str, rewards: tuple[float, ...]) -> Stages:
