@@ -54,6 +54,7 @@ from shoal.selection.pool import Pool
 from shoal.selection.selection import FairSelection
 from shoal.swarm.memory import MemorySwarm
 from shoal.tasks import Tasks
+from shoal.tasks.code.proposals import PROPOSE
 from shoal.tasks.stages.draws import StagedDraws, StagedTasks
 from shoal.tasks.stages.stages import Stages
 from shoal.tasks.suites import specs_of
@@ -182,6 +183,8 @@ class Nodes:
         names = self.config.tasks.stages
         if names and self.ranks.size > 1:
             raise UserError("tasks.stages is for nodes of one process each: leave it out")
+        if "solve" in names and PROPOSE not in [task.name for task in self.tasks.tasks]:
+            raise UserError("the stage solve is about problems that peers set: add the task propose")
         return self.member.stages if self.member else Stages(names, name) if names else None
 
     @property
