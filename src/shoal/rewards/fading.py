@@ -7,13 +7,11 @@ In round 1 of 50 a partial score counts in full, in round 26 half, after round 5
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
 from shoal.protocols import Tasks, Verifier
 from shoal.rewards.scorer import Scorer
-from shoal.rollout import Rollout, Scored
+from shoal.rollout import Scored
 from shoal.sandbox.replay import Replayer
 
 
@@ -30,11 +28,10 @@ class FadingScorer(Scorer):
         self.rounds = rounds
         self.round = 1
 
-    def score(self, rollouts: Sequence[Rollout | Scored]) -> list[Scored]:
-        found = super().score(rollouts)
-        self.round = max([self.round, *(s.rollout.round for s in found if s.rollout.node == self.node)])
+    def credited(self, scored: list[Scored]) -> list[Scored]:
+        self.round = max([self.round, *(s.rollout.round for s in scored if s.rollout.node == self.node)])
         weight = max(0.0, 1 - (self.round - 1) / self.rounds)
-        return [faded(scored, weight) for scored in found]
+        return [faded(one, weight) for one in scored]
 
 
 def faded(scored: Scored, weight: float) -> Scored:

@@ -44,10 +44,15 @@ class Scorer:
                     self.refused += 1
         rewards = self.verifier.score([self._answers(rollout) for rollout, _ in valid])
         scored = [Scored(r, question, tuple(values)) for (r, question), values in zip(valid, rewards, strict=True)]
+        found = self.credited(done + scored)
         if self.stages:
-            for one in scored:
+            for one in found[len(done) :]:
                 self.stages.remember(one.rollout, one)
-        return done + scored
+        return found
+
+    def credited(self, scored: list[Scored]) -> list[Scored]:
+        """What the rewards count for in this round."""
+        return scored
 
     def _answers(self, rollout: Rollout) -> tuple[QuestionId, Sequence[Answer]]:
         """What the verifier scores of a rollout."""
