@@ -18,6 +18,6 @@ def tests_of(problem: str) -> list[str]:
     return [line.strip() for line in problem.splitlines() if line.startswith("assert ")]
 
 
-def program_of(problem: str) -> str:
-    """The program of a problem: all but its tests."""
+def own_program(problem: str) -> str:
+    """The program by which its maker shows that a problem can be solved: all but the tests."""
     return "\n".join(line for line in problem.splitlines() if not line.startswith("assert "))

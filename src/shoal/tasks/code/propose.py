@@ -19,9 +19,8 @@ from typing import Any, Final
 
 from shoal.rollout import Message, Question, QuestionId, hash_of
 from shoal.tasks.code.monty import load, run
-from shoal.tasks.code.problems import Problem
-from shoal.tasks.code.problems import program_of as program_said
-from shoal.tasks.code.proposals import MAX_TESTS, MIN_TESTS, PROPOSE, program_of, tests_of
+from shoal.tasks.code.problems import Problem, program_of
+from shoal.tasks.code.proposals import MAX_TESTS, MIN_TESTS, PROPOSE, own_program, tests_of
 from shoal.tasks.task import Failed, NoVerdict
 
 LONGEST: Final = 200
@@ -64,7 +63,7 @@ class Propose:
                 raise NoVerdict("no problem")
             self._held = question, problem
         tests = tests_of(problem)
-        return float(run(program_said(Problem("", tuple(tests)), solution), tests).passed == len(tests))
+        return float(run(program_of(Problem("", tuple(tests)), solution), tests).passed == len(tests))
 
     def _is_problem(self, question: QuestionId, problem: str) -> bool:
         """Whether the problem's own program passes its tests, the first one calls as it has to, all call with
@@ -76,7 +75,7 @@ class Propose:
         again = any(value in called[:place] for place, value in enumerate(called))
         if called[0] != self._first(question.seed, question.index) or again or all(v == wanted[0] for v in wanted):
             return False
-        return run(program_of(problem), tests).passed == len(tests)
+        return run(own_program(problem), tests).passed == len(tests)
 
     def _first(self, seed: int, index: int) -> int:
         return Random(f"{seed} {index}").randint(0, HIGHEST)
