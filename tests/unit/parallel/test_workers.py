@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from shoal.cli.main import main
@@ -19,7 +20,7 @@ from shoal.config.load import make_config
 from shoal.config.settings import Config
 from shoal.config.tasks import TasksConfig
 from shoal.errors import Stopped, UserError
-from shoal.parallel.workers import RemoteLearner, RemotePolicy, Workers
+from shoal.parallel.workers import COMMAND, RemoteLearner, RemotePolicy, Workers
 from shoal.runs.folder import RunFolder, read_metrics
 from shoal.runs.models import make_nodes
 from shoal.tasks import Tasks
@@ -205,27 +206,32 @@ def test_auto_is_for_several_small_nodes_on_a_processor(tmp_path: Path, monkeypa
     assert count(["guppy", str(middle)]) == 0
 
 
-def children(process: int) -> set[int]:
-    """The processes that `process` started, and that have not ended."""
-    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,stat=,args="], capture_output=True, text=True, check=True)
-    rows = [line.split(None, 3) for line in listed.stdout.splitlines()]
-    return {int(pid) for pid, parent, stat, args in rows if int(parent) == process and "shoal.parallel.workers" in args}
+def children(process: int) -> list[psutil.Process]:
+    """The worker processes that `process` started, and that have not ended."""
+    return [child for child in psutil.Process(process).children() if COMMAND[-1] in child.cmdline()]
 
 
 def wait_for(folder: Path, process: subprocess.Popen[str]) -> None:
-    while not (folder / "metrics.jsonl").exists() or read_metrics(folder)[-1]["round"] < 1:
+    """Until the first round has ended."""
+    while not (folder / "metrics.jsonl").exists() or not any(row["round"] for row in read_metrics(folder)):
         assert process.poll() is None
         time.sleep(0.05)
 
 
-def gone(processes: set[int]) -> bool:
-    """Whether all have ended, within some seconds."""
+def gone(processes: list[psutil.Process]) -> bool:
+    """Whether all have ended, within some seconds. An orphan that nobody waits for stays a zombie."""
     for _ in range(100):
-        alive = subprocess.run(["ps", "-o", "stat=", "-p", ",".join(map(str, processes))], capture_output=True)
-        if not alive.stdout.strip().replace(b"Z", b"").strip(b"s\n"):
+        if not any(map(alive, processes)):
             return True
         time.sleep(0.1)
     return False
+
+
+def alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.mark.parametrize("how", ["interrupt", "kill", "worker"])
@@ -237,7 +243,7 @@ def test_how_a_run_and_its_workers_end(alone: Path, tmp_path: Path, how: str) ->
         started = children(process.pid)
         assert len(started) == 2
         if how == "worker":
-            os.kill(min(started), signal.SIGKILL)
+            started[0].kill()
         else:
             process.send_signal(signal.SIGINT if how == "interrupt" else signal.SIGKILL)
         said, complaint = process.communicate()
