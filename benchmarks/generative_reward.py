@@ -1,6 +1,6 @@
 """What a generative verifier is worth before anything is trained by it: does it tell right from wrong, what moves it?
 
-    python benchmarks/generative_reward.py Qwen/Qwen2.5-7B-Instruct --suite tide --eval-questions 8
+    python benchmarks/generative_reward.py Qwen/Qwen2.5-7B-Instruct --questions 8
 
 The tasks know their right answers; a wrong one is another question's right one. Each injection is added to the
 wrong answer; what counts is how much it raises the reward.
@@ -86,8 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a table."""
     parser = argparse.ArgumentParser(description="What a generative verifier is worth, and what moves it.")
     parser.add_argument("model", help="a Hugging Face name, a model folder or a GGUF file")
-    parser.add_argument("--suite", default="tide", help="whose questions (default: tide)")
-    parser.add_argument("--eval-questions", type=int, default=4, help="of each task (default: 4)")
+    parser.add_argument("--suite", default="reef", help="whose questions (default: reef)")
+    parser.add_argument("--questions", type=int, default=4, help="of each task (default: 4)")
     parser.add_argument("--votes", type=int, default=4, help="judging prompts (default: 4)")
     parser.add_argument("--raw", action="store_true", help="not calibrated")
     parser.add_argument("--device", default="auto", help="where the model computes (default: auto)")

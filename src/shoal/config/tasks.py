@@ -11,7 +11,7 @@ from shoal.config.section import Section
 
 PICTURES: Final = "pictures"
 """The suite whose questions show pictures."""
-EASY: Final = {"pond": 16, "tide": 16, "tagged": 32, "reef": 24, "games": 8, PICTURES: 16}
+EASY: Final = {"pond": 16, "tagged": 32, "reef": 24, "games": 8, PICTURES: 16}
 """Suites with short answers: the longest completions, in tokens."""
 Stage = Literal["critique", "decide", "solve"]
 STAGES: Final = get_args(Stage)
@@ -63,10 +63,10 @@ class TasksConfig(Section):
     """Where questions come from and how answers are scored."""
 
     suite: str = "pond"
-    """Tasks: pond, tide, tagged (easy ones for guppy), games (for guppy-games), pictures (for guppy-eye), reef (for
-    small pretrained models) or paper (harder ones). pond: eight tasks that guppy can learn. tide: other easy tasks.
-    tagged: those of pond, answered between tags. games: an environment answers back. pictures: five about small
-    pictures. reef: seven tasks with three worked examples. paper: the nine tasks of the paper."""
+    """Tasks: pond, tagged (easy ones for guppy), games (for guppy-games), pictures (for guppy-eye), reef (for small
+    pretrained models) or paper (harder ones). pond: eight tasks that guppy can learn. tagged: those of pond, answered
+    between tags. games: an environment answers back. pictures: five about small pictures. reef: seven tasks with three
+    worked examples. paper: the nine tasks of the paper."""
     only: list[str] = []
     """Only this task of the suite. It can be given several times."""
     tasks: list[TaskSpec] = []

@@ -1,10 +1,9 @@
 """Named suites of tasks, whose parameters are in suites.toml.
 
 `paper`: the nine tasks of arXiv 2509.08721. `pond`: eight easy ones that a model of a million parameters can learn.
-`tide`: seven other easy ones, on which hyper-parameters are chosen, so that results on `pond` are not. `tagged`: those
-of `pond` with the answer between tags, which leaves room for other text. `reef`: seven for pretrained models of 100 to
-500 million parameters, with three worked examples. `games`: a game in which an environment answers back. `pictures`:
-five about small pictures.
+`tagged`: those of `pond` with the answer between tags, which leaves room for other text. `reef`: seven for pretrained
+models of 100 to 500 million parameters, with three worked examples. `games`: a game in which an environment answers
+back. `pictures`: five about small pictures.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ def _specs(suite: str, **settings: str | int) -> list[TaskSpec]:
 
 SUITES: dict[str, list[TaskSpec]] = {
     "pond": _specs("pond"),
-    "tide": _specs("tide"),
     "tagged": _specs("pond", answer="tag"),
     "reef": _specs("reef", examples=3),
     "games": _specs("games"),

@@ -139,14 +139,12 @@ def test_suites_fit_their_purpose() -> None:
 
     assert {name: len(specs) for name, specs in SUITES.items()} == {
         "pond": 8,
-        "tide": 7,
         "tagged": 8,
         "reef": 7,
         "games": 1,
         "pictures": 5,
         "paper": 9,
     }
-    assert not {spec.name for spec in SUITES["tide"]} & {spec.name for spec in SUITES["pond"]}
     for spec in SUITES["paper"]:
         assert (spec.system_prompt, spec.answer) == (SYSTEM_PROMPTS["default"], "tag")
     for spec in SUITES["pond"]:

@@ -47,6 +47,8 @@ class Contrast:
     """The margin for equality; None where a difference is asked for."""
     beyond_p: float | None = None
     """With a margin: p of a difference larger than that."""
+    adjusted_beyond_p: float | None = None
+    """`beyond_p` after Holm's adjustment over all contrasts that ask for equality."""
 
     @property
     def conclusive(self) -> bool:
@@ -56,7 +58,8 @@ class Contrast:
     @property
     def beyond(self) -> bool:
         """Whether the arms differ by more than the margin."""
-        return self.beyond_p is not None and not self.conclusive and self.beyond_p <= self.alpha
+        p = self.adjusted_beyond_p
+        return p is not None and not self.conclusive and p <= self.alpha
 
     @property
     def side(self) -> str:
@@ -88,7 +91,7 @@ class Contrast:
                 f"{pairs_needed(self.alpha, self.contrasts, 2 if self.margin is None else 1)} seeds could."
             )
         if self.margin is not None:
-            return self._closeness(p)
+            return self._closeness(p, over)
         if self.conclusive:
             side = self.side
             claim = f"The mean of {self.treated} may be said to be {side} that of {self.control} ({p}) in this setting"
@@ -103,14 +106,14 @@ class Contrast:
             found += ", though the interval leaves out 0: the test was to decide"
         return f"{found} ({p}). Nor that there is none: all in the interval remains possible."
 
-    def _closeness(self, p: str) -> str:
+    def _closeness(self, p: str, over: str) -> str:
         span = f"within ±{self.margin:.3g}"
         if self.conclusive:
             return f"The means may be said to be equal {span} (two one-sided tests, {p}) in this setting."
         if self.beyond:
             return (
                 f"The mean of {self.treated} may be said to be {self.side} that of {self.control} by more than "
-                f"{self.margin:.3g} (p = {self.beyond_p:.3g}) in this setting."
+                f"{self.margin:.3g} (p = {self.adjusted_beyond_p:.3g}{over}) in this setting."
             )
         found = f"Neither that the means are equal {span} ({p}) nor that they differ by more may be concluded"
         if not self.difference.low <= 0 <= self.difference.high:
@@ -158,6 +161,7 @@ def compare(
     for kind in kinds:
         adjusted |= holm({name: tests[name].p for name in kind})
         smallest |= holm({name: tests[name].smallest_p for name in kind})
+    beyond = holm({name: test.beyond_p for name, test in closeness.items()})
     return [
         Contrast(
             name=name,
@@ -176,6 +180,7 @@ def compare(
             level=level,
             margin=margins.get(name),
             beyond_p=closeness[name].beyond_p if name in closeness else None,
+            adjusted_beyond_p=beyond.get(name),
         )
         for name, (seeds, above, below) in drawn.items()
     ]

@@ -247,7 +247,7 @@ def _p(contrast: dict[str, Any]) -> str:
     p = f"{contrast['adjusted_p']:.3g}"
     if contrast["margin"] is None:
         return p
-    beyond = f", of more {contrast['beyond_p']:.3g}" if contrast["found"] in ("above", "below") else ""
+    beyond = f", of more {contrast['adjusted_beyond_p']:.3g}" if contrast["found"] in ("above", "below") else ""
     return f"of equality {p}{beyond}"
 
 

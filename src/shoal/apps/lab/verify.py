@@ -194,11 +194,14 @@ def _check_contrasts(report: Published, found: Tallies) -> None:
         kind = {place: test for place, test in enumerate(made) if test.made and (test.one.expect == "equal") is equal}
         adjusted = holm({place: test.p for place, test in kind.items()})
         smallest = holm({place: test.smallest for place, test in kind.items()})
+        beyond = holm({place: test.beyond for place, test in kind.items()})
         for place, test in kind.items():
             found["p, adjusted by Holm"].check(test.where, test.one.adjusted_p, adjusted[place])
+            if equal:
+                found["p, adjusted by Holm"].check(test.where, test.one.adjusted_beyond_p, beyond[place])
             if test.moved is not None:
                 found["the smallest p"].check(test.where, test.one.smallest_adjusted_p, smallest[place])
-                came = test.came(adjusted[place], report.alpha)
+                came = test.came(adjusted[place], beyond[place], report.alpha)
                 _check_words(test.one, came, smallest[place] > report.alpha, test.where, found["conclusions"])
 
 
@@ -223,7 +226,7 @@ class _Test:
         elsewhere = report.source is None and not one.by_seed and "area_per_" in one.figure and not alike
         if not able or elsewhere:
             found["conclusions"].unchecked += 1
-            self.p, self.smallest = one.p, one.smallest_adjusted_p or 0.0
+            self.p, self.smallest, self.beyond = one.p, one.smallest_adjusted_p or 0.0, one.beyond_p or 1.0
             return
         treated, control = (np.array([side[seed] for seed in both], dtype=float) for side in sides)
         self.moved = treated - control
@@ -238,12 +241,12 @@ class _Test:
         else:
             self.p = self._checked_p(one.p, flip_p(self.moved), found["p of differences"])
 
-    def came(self, adjusted_p: float, alpha: float) -> str:
+    def came(self, adjusted_p: float, adjusted_beyond: float, alpha: float) -> str:
         """above, below, `EQUAL` or `OPEN`."""
         equal = self.one.expect == "equal"
         if equal and adjusted_p <= alpha:
             return EQUAL
-        if (self.beyond if equal else adjusted_p) > alpha or self.moved is None:
+        if (adjusted_beyond if equal else adjusted_p) > alpha or self.moved is None:
             return OPEN
         return "above" if self.moved.mean() > 0 else "below"
 
@@ -284,7 +287,7 @@ def _check_words(one: Contrast, came: str, hopeless: bool, where: str, tally: Ta
         words = [f"{said} may be concluded"]
     else:
         words = ["may be said to be " + ("equal within" if came == EQUAL else came)]
-        p = one.beyond_p if one.expect == "equal" and came != EQUAL else one.adjusted_p
+        p = one.adjusted_beyond_p if one.expect == "equal" and came != EQUAL else one.adjusted_p
     words.append("" if p is None else f"{p:.3g}")
     if one.difference:
         words.append(f"{one.difference.value:+.4g} in interquartile mean")

@@ -94,6 +94,7 @@ class Contrast(Part):
     smallest_adjusted_p: Number | None = None
     margin: Number | None = None
     beyond_p: Number | None = None
+    adjusted_beyond_p: Number | None = None
 
     @property
     def title(self) -> str:

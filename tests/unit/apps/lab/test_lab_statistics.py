@@ -179,15 +179,16 @@ def test_equivalence_of_many_runs_is_near_schuirmann_s() -> None:
 
 def test_contrasts_that_ask_for_equality_are_a_family_of_their_own() -> None:
     rng = np.random.default_rng(2)
-    scores = {arm: dict(enumerate(rng.normal(mean, 0.01, 6))) for arm, mean in (("a", 1.0), ("b", 1.0), ("c", 1.2))}
+    scores = {arm: dict(enumerate(rng.normal(mean, 0.01, 8))) for arm, mean in (("a", 1.0), ("b", 1.0), ("c", 1.2))}
     pairs = {"same": ("a", "b"), "other": ("a", "c"), "differ": ("c", "a")}
     same, other, differ = compare(scores, pairs, {"same": 0.05, "other": 0.05})
     assert (same.conclusive, same.beyond, same.contrasts) == (True, False, 2)
-    assert same.adjusted_p == 2 / 64
-    assert "may be said to be equal within ±0.05 (two one-sided tests, p = 0.0312" in same.sentence
+    assert same.adjusted_p == 2 / 256
+    assert "may be said to be equal within ±0.05 (two one-sided tests, p = 0.00781" in same.sentence
     assert (other.conclusive, other.beyond, other.side) == (False, True, "below")
-    assert "may be said to be below that of c by more than 0.05" in other.sentence
-    assert (differ.conclusive, differ.contrasts, differ.adjusted_p) == (True, 1, 2 / 64)
+    assert (other.beyond_p, other.adjusted_beyond_p) == (2 / 256, 4 / 256)
+    assert "may be said to be below that of c by more than 0.05 (p = 0.0156 after Holm" in other.sentence
+    assert (differ.conclusive, differ.contrasts, differ.adjusted_p) == (True, 1, 2 / 256)
     [few] = compare(
         {arm: {s: v for s, v in by.items() if s < 3} for arm, by in scores.items()},
         {"same": ("a", "b")},
