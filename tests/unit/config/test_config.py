@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from shoal.config.load import make_config, read_config
-from shoal.config.policy import GUPPY_RATE, PRETRAINED_RATE, default_learning_rate
+from shoal.config.policy import PRETRAINED_RATE, RATES, default_learning_rate
 from shoal.config.section import Section, settings_of
 from shoal.config.settings import Config
 from shoal.config.tasks import TaskSpec
@@ -140,10 +140,10 @@ def autos(config: Config) -> set[str]:
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({}, (16, 16, 4, 2e-4)),
-        ({"tasks": {"suite": "paper"}}, (256, 7, 1, 2e-4)),
-        ({"tasks": {"tasks": [{"name": "gcd"}]}}, (64, 64, 1, 2e-4)),
-        ({"tasks": {"tasks": [{"name": "gcd"}] * 40}}, (64, 4, 1, 2e-4)),
+        ({}, (16, 16, 4, 4e-4)),
+        ({"tasks": {"suite": "paper"}}, (256, 7, 1, 4e-4)),
+        ({"tasks": {"tasks": [{"name": "gcd"}]}}, (64, 64, 1, 4e-4)),
+        ({"tasks": {"tasks": [{"name": "gcd"}] * 40}}, (64, 4, 1, 4e-4)),
         ({"policy": {"model": ["org/model"]}}, (16, 7, 1, 2e-5)),
         ({"policy": {"model": ["org/model"], "lora_r": 8}}, (16, 7, 1, 2e-4)),
         ({"policy": {"model": ["guppy", "org/model"]}}, (16, 7, 1, "auto")),
@@ -276,12 +276,14 @@ def test_assignments_are_checked() -> None:
 
 def test_what_is_said_of_learning_rates_is_so() -> None:
     """Whoever changes one finds here where it is written."""
-    guppy, other, adapters = (
+    guppy, games, eye, other, adapters = (
         f"{Decimal(f'{rate:g}').normalize():e}"
-        for rate in (GUPPY_RATE, PRETRAINED_RATE, default_learning_rate("some/model", adapters=True))
+        for rate in (*RATES.values(), PRETRAINED_RATE, default_learning_rate("some/model", adapters=True))
     )
+    assert list(RATES) == ["guppy", "guppy-games", "guppy-eye"]
+    assert games == eye
     meaning = dict(settings_of(Config))["learner.learning_rate"].description or ""
-    assert f"auto: {guppy} for guppy, {other} for other models" in meaning
+    assert f"auto: {guppy} for guppy, {games} for guppy-games and guppy-eye, {other} for other models" in meaning
     page = (Path(__file__).parents[3] / "docs/start/own-model.md").read_text()
     assert f"| `--learning-rate` | {other} for pretrained models ({adapters} with LoRA)" in page
 
