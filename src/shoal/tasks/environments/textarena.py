@@ -3,10 +3,11 @@
 
     [[tasks.tasks]]
     name = "textarena"
-    parameters = { game = "Mastermind-v0", max_turns = 12 }
+    parameters = { game = "Crosswords-v0", max_turns = 12 }
 
-`pip install textarena`. Its games of words (Wordle-v0, Hangman-v0) read word lists of NLTK, which have to be on the
-machine: `python -m nltk.downloader words averaged_perceptron_tagger_eng`.
+`pip install textarena`. Crosswords-v0 and Mastermind-v0 have all that they need. Other games of words (Wordle-v0,
+Hangman-v0) read word lists of NLTK, which have to be on the machine: `python -m nltk.downloader words
+averaged_perceptron_tagger_eng`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 
 class TextArena:
-    """One game. Its reward is textarena's, in [0, 1]."""
+    """One game. Its reward is textarena's, in [0, 1]; what it gives for a part counts after the last turn, too."""
 
     def __init__(self, game: str = "Wordle-v0", max_turns: int = 8) -> None:
         """Raises `ValueError` without textarena, without such a game, or without the words that it needs."""
@@ -29,7 +30,7 @@ class TextArena:
         self.name = f"textarena:{game}"
         self.max_turns = max_turns
         try:
-            self._game = library.make(f"{game}-raw")
+            self._game = _made(library, f"{game}-raw", max_turns)
             self._game.reset(num_players=1, seed=0)
         except LookupError:
             raise ValueError(
@@ -54,3 +55,11 @@ class TextArena:
         """What the game has said since the last turn, without the player's own words."""
         _, said = self._game.get_observation()
         return "\n".join(message for sender, message, *_ in said if sender != 0)
+
+
+def _made(library: Any, name: str, max_turns: int) -> Any:
+    """The game, which ends by itself in turn `max_turns` if it counts turns: it counts from 0."""
+    try:
+        return library.make(name, max_turns=max_turns - 1)
+    except TypeError:  # it has a count of its own
+        return library.make(name)

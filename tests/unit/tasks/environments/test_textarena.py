@@ -42,7 +42,9 @@ class Standin:
 def standin(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = ModuleType("textarena")
 
-    def make(name: str) -> Standin:
+    def make(name: str, **settings: int) -> Standin:
+        if settings:
+            raise TypeError("make() got an unexpected keyword argument 'max_turns'")
         if name == "Wordle-v0-raw":
             raise LookupError("Resource 'words' not found")
         if name != "Find-v0-raw":
@@ -84,3 +86,17 @@ def test_a_game_of_textarena_itself() -> None:
     assert "1 2 3 4" in said
     assert not ended
     assert 0 <= game.score() < 1
+
+
+def test_a_game_of_words_of_textarena_itself() -> None:
+    pytest.importorskip("textarena")
+    game = TextArena("Crosswords-v0", max_turns=3)
+    board = game.begin(7)
+    assert board == TextArena("Crosswords-v0").begin(7)
+    assert "1. A stake or share in something, like a business or property. (8 letters)" in board
+    said, ended = game.answer("[6 2 i][6 3 n]")
+    assert "R06  .   .   I   N   _" in said
+    assert not ended
+    assert not game.answer("[6 4 t]")[1]
+    assert game.answer("[6 5 e]")[1]
+    assert game.score() == pytest.approx(4 / 21)
