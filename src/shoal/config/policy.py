@@ -66,6 +66,6 @@ def is_endpoint(model: str) -> bool:
 
 
 def default_learning_rate(model: str, adapters: bool) -> float:
-    """What `auto` means: `RATES` for the models that ship with shoal, `PRETRAINED_RATE` for others, and ten times as much
+    """What `auto` means: `RATES` for the models that ship with shoal, `PRETRAINED_RATE` for others, and ten times that
     for LoRA adapters (Schulman, LoRA Without Regret, 2025)."""
     return RATES.get(model, PRETRAINED_RATE) * (10 if adapters else 1)
