@@ -170,7 +170,7 @@ kill = lambda: os.kill(os.getpid(), signal.SIGKILL)
 def live(life):
     '''One life of the run; killed at a random step on the disk, or after a random time, later and later, so that a
     slow machine comes to the end as well.'''
-    longer = 1 + life / 20
+    longer = 1 + life / 8
     step, delay = int(longer * chance.randrange(1, 30)), longer * chance.uniform(0.2, 2)
     pid = os.fork()
     if pid:
@@ -202,6 +202,7 @@ while True:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # a busy machine is killed more often
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
     whole, folder = tmp_path / "whole", tmp_path / "run"
