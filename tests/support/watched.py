@@ -144,7 +144,8 @@ def told_run(path: Path) -> Path:
         21: [lesson("ada", "eve", 20)],
     }
     rollouts = {18: [completion("bob", text, reward=reward, answer="6") for text, reward in (("7", 0.0), ("6", 1.0))]}
-    return write_run(path, [metric(0, "ada")], rollouts, learned, transcripts=transcripts)
+    metrics = [metric(0, "ada", **{"eval/pass@1/gcd": 0.5, "eval/blind/gcd": 0.04})]
+    return write_run(path, metrics, rollouts, learned, transcripts=transcripts)
 
 
 def hostile_names() -> list[str]:
