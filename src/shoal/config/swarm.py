@@ -48,7 +48,7 @@ class NetworkConfig(Section):
     """The key (PEM) of `tls_certificate`."""
     display_name: str = ""
     """What people see beside the name of this node's key, such as the name of its owner. It proves nothing: anybody may
-    choose any name. Up to 32 letters, digits, spaces, dots, -, _ and '."""
+    choose any name. Up to 32 letters of one script, digits, spaces, dots, -, _ and '."""
     peer_rate: float = Field(40.0, gt=0, allow_inf_nan=False)
     """Rollouts per second that are taken from one key. What is above is refused and counted."""
 
