@@ -21,7 +21,18 @@ from test_network import until
 from test_watch_judge import KEYS, Book
 from test_watch_judge import fill as fill_book
 from test_watch_swarm import ADA, BOB, said
-from watched import HOSTILE, STATUS, hostile_names, hostile_run, lesson, metric, small_run, told_run, write_run
+from watched import (
+    HOSTILE,
+    STATUS,
+    hostile_names,
+    hostile_run,
+    lesson,
+    metric,
+    pictured_run,
+    small_run,
+    told_run,
+    write_run,
+)
 
 pytest.importorskip("playwright", reason="pip install playwright")
 
@@ -333,6 +344,29 @@ def test_a_phone_shows_all_without_scrolling_sideways(browser: Browser, tmp_path
         page.click("#theme")
         expect(page.locator("#theme")).to_have_text("Theme: light")
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") != dark
+
+
+@pytest.mark.parametrize("wide", [1280, 390])
+def test_pictures_and_drawings_are_small_in_the_list(browser: Browser, tmp_path: Path, wide: int) -> None:
+    size = {"viewport": {"width": wide, "height": 500}}
+    with served(pictured_run(tmp_path / "run")) as address, opened(browser, address, **size) as page:
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url) if "/rollout?" in request.url else None)
+        go(page, "rollouts")
+        rows = page.locator(".rollouts > li")
+        expect(rows).to_have_count(13)
+        expect(rows.first).to_contain_text("a red circle")
+        expect(rows.first.locator("img")).to_have_count(2)  # an answer and the right one
+        page.wait_for_timeout(500)
+        assert len(asked) < 13, "those out of sight are not asked for"
+        for at in range(13):
+            rows.nth(at).scroll_into_view_if_needed()
+        expect(page.locator(".rollouts img")).to_have_count(2 + 12)
+        expect(page.locator(".rollouts .thumbnail")).to_have_count(2 + 12)
+        assert max(box["width"] for each in page.locator(".rollouts img").all() if (box := each.bounding_box())) <= 40
+        until(lambda: fits(page))
+        if folder := os.environ.get("SHOAL_LOOK"):
+            page.screenshot(path=f"{folder}/thumbnails-{wide}.png", full_page=True)
 
 
 def test_everything_has_a_name_for_screen_readers(browser: Browser, tmp_path: Path) -> None:

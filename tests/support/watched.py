@@ -148,6 +148,17 @@ def told_run(path: Path) -> Path:
     return write_run(path, metrics, rollouts, learned, transcripts=transcripts)
 
 
+def pictured_run(path: Path) -> Path:
+    """Questions with pictures, of which answers are words, and questions whose answers are drawings."""
+    shape = '<svg viewBox="0 0 32 32"><circle cx="16" cy="16" r="9" fill="red"/></svg>'
+    rows = [completion("ada", text, task="drawings", question="a red circle", answer=shape) for text in (shape, "no")]
+    for index in range(12):
+        question = f"[picture 0123abcd] Which colour? {index}"
+        seen = {"task": "name_colour", "question": question, "seed": 7, "index": index}
+        rows += [completion("ada", text, reward=float(text == "red"), **seen) for text in ("red", "blue")]
+    return write_run(path, [metric(0, "ada")], {1: rows[::-1]})
+
+
 def hostile_names() -> list[str]:
     """The names in `hostile_run`."""
     return [text[:150].replace("\x00", "") + str(at) for at, text in enumerate(HOSTILE)]

@@ -143,8 +143,8 @@ export class Explorer {
     const shown = each.answers.reduce((sum, one) => sum + one.times, 0);
     return h("li", {},
       h("div", { class: "meta" }, h("span", { class: "task" }, cut(each.task)), h("span", {}, name(each.node), `, round ${whole(each.round)}`), h("b", {}, `${each.right} of ${each.completions} right`)),
-      thumbnail(each.question, "question"), open,
-      each.answer !== null && h("p", { class: "note" }, thumbnail(each.answer, "answer"), "Right answer: ", h("b", {}, cut(each.answer, 200))),
+      h("div", { class: "illustrated" }, thumbnail(each.question, "question"), open),
+      each.answer !== null && h("div", { class: "illustrated" }, thumbnail(each.answer, "answer"), h("p", { class: "note" }, "Right answer: ", h("b", {}, cut(each.answer, 200)))),
       h("ul", { class: "answers" }, answers), shown < each.completions && h("p", { class: "note" }, `${each.completions - shown} more completions`));
   }
 }
