@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import itertools
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -232,6 +235,33 @@ def test_it_is_drawn_in_a_terminal_and_left_there() -> None:
     text = console.file.getvalue()
     assert "round 1/1" in text.replace("\x1b[1m", "").replace("\x1b[0m", "")
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # the cursor is back
+
+
+class Watched(io.StringIO):
+    """A terminal that is written to. Meanwhile another thread draws, as it does between two rounds."""
+
+    display: LiveDisplay
+
+    def write(self, text: str) -> int:
+        drawing = threading.Thread(target=text_of, args=(self.display, 80), daemon=True)
+        drawing.start()
+        drawing.join(10)
+        assert not drawing.is_alive(), "whoever prints holds what drawing needs"
+        return super().write(text)
+
+
+def test_a_table_is_drawn_while_something_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count(0.0, 60.0)  # rounds so slow that the end is forecast
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    file = Watched()
+    console = Console(file=file, force_terminal=True, width=80, height=24, legacy_windows=False, _environ={})
+    file.display = LiveDisplay(Progress(1000, ["ada"], ()), console)
+    for round in range(1, 4):
+        file.display.update([row("ada", round)], round)
+    file.display.warn("careful")
+    file.display.before([{"node": "ada", "question": "1 + 1", "completion": "2", "reward": 1.0}])
+    for said in ("min to the end", "careful", "before any training"):
+        assert said in file.getvalue()
 
 
 def test_lines_for_a_pipe(monkeypatch: Any) -> None:
