@@ -127,6 +127,20 @@ def test_an_example_of_the_round_is_plain_and_stays_for_a_while(monkeypatch: Any
         assert ("of round" in text_of(display, 80)) == (round == 3)
 
 
+@pytest.mark.parametrize(
+    ("completion", "reward", "told"),
+    [("The answer is 11", 0.0, True), ("0+11.", 0.0, True), ("111", 0.0, False), ("11", 1.0, False), ("7", 0.0, False)],
+)
+def test_a_right_answer_in_the_wrong_form_is_told(completion: str, reward: float, told: bool) -> None:
+    display = live(10, ["ada"], 80)
+    asked = {"node": "ada", "question": "t + 4 = 15", "completion": completion, "reward": reward}
+    display.example(asked | {"answer": "11"})
+    assert ("reward 0.00: the right answer in the wrong form" in text_of(display, 80)) == told
+    display = live(10, ["ada"], 80)
+    display.example(asked | {"answer": None})
+    assert "wrong form" not in text_of(display, 80)
+
+
 def test_of_a_long_text_both_ends_are_shown() -> None:
     assert clip("short", 40) == "short"
     long = clip("Your task is to convert a number. " + "x " * 99 + "base-4 number 30 to base-3", 50)
