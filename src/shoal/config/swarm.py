@@ -29,7 +29,7 @@ class SwarmConfig(Section):
 class NetworkConfig(Section):
     """How a node of `shoal join` reaches its swarm."""
 
-    swarm: str = "reef"
+    swarm: str = "lagoon"
     """Name of the swarm: up to 64 letters, digits, dots, - and _."""
     connect: list[str] = []
     """Relays or nodes to connect to: HOST:PORT, tcp/HOST:PORT or tls/HOST:PORT. If empty, the node finds others on its

@@ -24,7 +24,7 @@ what a judge has measured, and what the nodes of a live swarm report of themselv
   shoal watch runs/one runs/two      two runs side by side
   shoal watch lab/paper              all runs of a study
   shoal watch --judge judge          a judge's data folder, also while it serves; or http://HOST:7460
-  shoal watch --swarm reef relay.example.org:7447      a live swarm
+  shoal watch --swarm lagoon relay.example.org:7447    a live swarm
   shoal watch --swarm SHOAL:INVITATION                 the same, by the line that `shoal host` prints
   shoal watch --serve runs           keep serving all of runs/, also runs to come; open no browser
   shoal watch --serve --listen 0.0.0.0:8400 runs       for other machines, with a token
