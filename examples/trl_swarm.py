@@ -2,7 +2,7 @@
 
     pip install 'shoal[trl]'
     shoal relay                                     # on one machine
-    shoal join --connect 127.0.0.1:7447 --swarm reef --suite pond      # any other nodes
+    shoal join --connect 127.0.0.1:7447 --swarm lagoon --suite pond    # any other nodes
     python examples/trl_swarm.py 127.0.0.1:7447
 
 Without an address it looks for nodes on the local network; alone it trains on its own answers. Two of them on one
@@ -37,7 +37,7 @@ def main(connect: list[str]) -> list[dict[str, Any]]:
         report_to="none",
         disable_tqdm=True,
     )
-    with TRLNode(connect=connect, swarm="reef", suite="pond", external=4) as node:
+    with TRLNode(connect=connect, swarm="lagoon", suite="pond", external=4) as node:
         trainer = GRPOTrainer(GUPPY, args=args, **node.hooks)
         trainer.train()
     rows = [row for row in trainer.state.log_history if "reward/local" in row]

@@ -48,7 +48,7 @@ def main() -> None:
         network = {"swarm": "lagoon", "connect": [relay]}
         one = Contributor(Config.model_validate({**SETTINGS, "network": network}), folder / "me")
         stack.enter_context(closing(one))
-        live = stack.enter_context(closing(open_swarm("lagoon", [relay], {})))
+        live = stack.enter_context(closing(open_swarm(network)))
         for node in range(NODES):
             where = ("--swarm", "lagoon", "--judges", f"http://{judge}", "--out", folder / str(node), "--threads", 1)
             about = ("--rounds", 100_000, "--eval-every", 20, "--eval-questions", 8, "--answer", "last_line")

@@ -2,6 +2,6 @@
 set -eu
 nginx -e stderr -c "$PWD/nginx.conf" &
 if [ -n "${SHOAL_RELAY:-}" ]; then
-  exec shoal watch --serve runs/demo --swarm "${SHOAL_SWARM:-reef}" "$SHOAL_RELAY"
+  exec shoal watch --serve runs/demo --swarm "${SHOAL_SWARM:-lagoon}" "$SHOAL_RELAY"
 fi
 exec shoal watch --serve runs/demo

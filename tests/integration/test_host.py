@@ -170,7 +170,7 @@ def may_make_machines() -> bool:
 @pytest.mark.skipif(not may_make_machines(), reason="needs root and network namespaces")
 def test_three_machines_join_by_the_line(tmp_path: Path) -> None:
     with machines(4) as (host, *others), ExitStack() as stack:
-        words = ("host", tmp_path / "host", "--address", "10.91.77.1", "--swarm", "reef")
+        words = ("host", tmp_path / "host", "--address", "10.91.77.1", "--swarm", "lagoon")
         running = stack.enter_context(program(*words, command=host, says="Ctrl-C ends"))
         began = time.monotonic()
         nodes = [

@@ -174,6 +174,21 @@ def test_a_view_looks_as_it_did(view: str, screen: str, browser: Any) -> None:
     assert differing(shown, kept) <= SHARE
 
 
+@pytest.mark.parametrize(("said", "told"), [("It is nretnal.", True), ("nretnel", False), ("nretnalo", False)])
+def test_a_right_answer_among_other_words_is_told(browser: Any, said: str, told: bool) -> None:
+    tab = browser.new_page()
+    tab.route("http://shoal.test/**", serve)
+    tab.route("http://shoal.test/api/answer", lambda route: route.fulfill(json=entry(9, [said], [0.0])))
+    tab.goto("http://shoal.test/")
+    tab.wait_for_selector("textarea")
+    answered(tab)
+    assert tab.locator(".right", has_text="nretnal").count() == 1
+    assert tab.locator(".right", has_text="Only the bare answer counts").count() == told
+    if folder := os.environ.get("SHOAL_LOOK"):
+        tab.screenshot(path=f"{folder}/human-{told}.png")
+    tab.close()
+
+
 def test_a_lost_brace_is_seen(browser: Any) -> None:
     """What the pictures are for: a style sheet that has lost one rule is found."""
 

@@ -35,7 +35,7 @@ from shoal.swarm.offers import CACHE, HISTORY, OfferedRollouts, seal_offer
 from shoal.swarm.peers import Peer
 from shoal.swarm.transport import TransportOptions, Unreachable, open_session
 
-SWARM = "reef"
+SWARM = "lagoon"
 MakeLink = Callable[..., "Link"]
 
 

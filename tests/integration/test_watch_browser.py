@@ -21,7 +21,18 @@ from test_network import until
 from test_watch_judge import KEYS, Book
 from test_watch_judge import fill as fill_book
 from test_watch_swarm import ADA, BOB, said
-from watched import HOSTILE, STATUS, hostile_names, hostile_run, lesson, metric, small_run, told_run, write_run
+from watched import (
+    HOSTILE,
+    STATUS,
+    hostile_names,
+    hostile_run,
+    lesson,
+    metric,
+    pictured_run,
+    small_run,
+    told_run,
+    write_run,
+)
 
 pytest.importorskip("playwright", reason="pip install playwright")
 
@@ -138,6 +149,8 @@ def test_it_opens_on_what_was_learned(browser: Browser, tmp_path: Path) -> None:
         expect(story.locator(".ask")).to_have_text("gcd of 12, 18?")
         expect(story.locator(".turn")).to_contain_text("right for the first time")
         expect(story.locator(".between")).to_contain_text("1 of its own, 1 of bob")
+        task = page.locator("#learned .card", has_text="One task over time").locator(".chart")
+        expect(task).to_have_attribute("aria-label", re.compile("pass@1 on gcd .* blind from 4.0 % to 4.0 %"))
         page.keyboard.press("Tab")
         page.locator(".asked", has_text="gcd of 12, 30?").focus()
         page.keyboard.press("Enter")
@@ -331,6 +344,29 @@ def test_a_phone_shows_all_without_scrolling_sideways(browser: Browser, tmp_path
         page.click("#theme")
         expect(page.locator("#theme")).to_have_text("Theme: light")
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") != dark
+
+
+@pytest.mark.parametrize("wide", [1280, 390])
+def test_pictures_and_drawings_are_small_in_the_list(browser: Browser, tmp_path: Path, wide: int) -> None:
+    size = {"viewport": {"width": wide, "height": 500}}
+    with served(pictured_run(tmp_path / "run")) as address, opened(browser, address, **size) as page:
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url) if "/rollout?" in request.url else None)
+        go(page, "rollouts")
+        rows = page.locator(".rollouts > li")
+        expect(rows).to_have_count(13)
+        expect(rows.first).to_contain_text("a red circle")
+        expect(rows.first.locator("img")).to_have_count(2)  # an answer and the right one
+        page.wait_for_timeout(500)
+        assert len(asked) < 13, "those out of sight are not asked for"
+        for at in range(13):
+            rows.nth(at).scroll_into_view_if_needed()
+        expect(page.locator(".rollouts img")).to_have_count(2 + 12)
+        expect(page.locator(".rollouts .thumbnail")).to_have_count(2 + 12)
+        assert max(box["width"] for each in page.locator(".rollouts img").all() if (box := each.bounding_box())) <= 40
+        until(lambda: fits(page))
+        if folder := os.environ.get("SHOAL_LOOK"):
+            page.screenshot(path=f"{folder}/thumbnails-{wide}.png", full_page=True)
 
 
 def test_everything_has_a_name_for_screen_readers(browser: Browser, tmp_path: Path) -> None:

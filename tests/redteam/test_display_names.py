@@ -17,7 +17,7 @@ from shoal.apps.watch.heard import Heard
 from shoal.apps.watch.nodes import swarm_state
 from shoal.apps.watch.remote import Row, _shown
 from shoal.cli.main import main
-from shoal.config.display_name import full_name
+from shoal.config.display_name import isolated
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.evaluation.judge_messages import Ask, Malformed, open_envelope
 from shoal.evaluation.judge_messages import encode as encode_judged
@@ -40,6 +40,10 @@ NAMES = [
     ("<img src=x onerror=alert(1)>", ""),
     ("[link=file:///]x[/link]", ""),
     ("wise-owl-0000", ""),
+    ("wise owl 0000", ""),
+    ("\u05d3\u05e0\u05d4 7", "\u05d3\u05e0\u05d4 7"),
+    ("\u05d3\u05e0\u05d4\u2069 9.99", ""),
+    ("\u2067\u05d3\u05e0\u05d4", ""),
     ("n" * 200, ""),
     ("a" + "\u0301" * 30, ""),
     ("\ud800", ""),
@@ -71,7 +75,8 @@ def test_in_the_status_of_a_node(
     (tmp_path / STATUS).write_text(json.dumps(status))  # the folder may come from a stranger, too
     assert main(["status", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert full_name(EVE.name, shown) in said
+    [line] = [line for line in said.splitlines() if EVE.name in line]
+    assert line.rstrip().endswith(isolated(shown)), "nothing stands behind a name from right to left"
     assert shown or (name not in said and "\x1b" not in said)
     state = swarm_state(json.dumps(status).encode(), time.time())
     assert state["display_name"] == state["admission"]["peers"][0]["display_name"] == shown

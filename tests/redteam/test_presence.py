@@ -26,7 +26,7 @@ sys.path.insert(0, sys.argv[4])
 from shoal.swarm.transport import TransportOptions, open_session
 
 what, where, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
-base = "shoal/reef/open"
+base = "shoal/lagoon/open"
 session = open_session(TransportOptions(connect=(where,)))
 keep = []
 
@@ -61,7 +61,7 @@ elif what == "signed":
     from test_network import Who
     from shoal.swarm.key_expressions import Keys
     from shoal.swarm.offers import OfferedRollouts
-    keys = Keys("reef")
+    keys = Keys("lagoon")
     fakes = []
     for n in range(number):
         who = Who(f"fake {n}")

@@ -22,7 +22,7 @@ from shoal.swarm.wire import seal
 def test_an_outsider_sees_neither_names_nor_ids_nor_texts(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("0123456789abcdef")
-    secret = read_secret(file, "reef")
+    secret = read_secret(file, "lagoon")
     where = f"127.0.0.1:{free_port()}"
     seen: list[tuple[str, bytes]] = []
     asked: list[str] = []
@@ -45,10 +45,10 @@ def test_an_outsider_sees_neither_names_nor_ids_nor_texts(tmp_path: Path) -> Non
             until(lambda: ada.listens_to(bob) and bob.listens_to(ada))
             who = Who("ada")
             sent = drawn_rollout(who, 1, 0, ["a very private answer"], TASKS)
-            ada._seal = lambda one: seal(one, who, "reef", time.time(), context=secret.context, model="Qwen/Private")
+            ada._seal = lambda one: seal(one, who, "lagoon", time.time(), context=secret.context, model="Qwen/Private")
             ada.share([sent])
             lesson = Lesson("otter", 1, 0, "private_task")
-            notice = Notice(1, "reef", who.public, time.time(), 1, "Qwen/Private", learned=(lesson,))
+            notice = Notice(1, "lagoon", who.public, time.time(), 1, "Qwen/Private", learned=(lesson,))
             tell(ada, seal_notice(notice, who, secret.context))
             until(lambda: len(seen) >= 2 and bob.status()["received"]["messages"] >= 1)
             for reply in outsider.get("shoal/**", target=zenoh.QueryTarget.ALL, timeout=3.0):
@@ -64,7 +64,7 @@ def test_an_outsider_sees_neither_names_nor_ids_nor_texts(tmp_path: Path) -> Non
     everything = b"\n".join(key.encode() + b" " + data for key, data in seen) + "\n".join(asked).encode()
     who = Who("ada"), Who("bob")
     ids = [part for one in who for part in (one.public, one.id.encode(), one.name.encode())]
-    for word in (b"reef", b"Private", b"private_task", b"answer", b"otter", b"chain_sum", *ids):
+    for word in (b"lagoon", b"Private", b"private_task", b"answer", b"otter", b"chain_sum", *ids):
         assert word not in everything
     assert bob.gate.given[0][1]  # and a member has it in the clear
     assert b"a very private answer" in bob.gate.given[0][1]
@@ -76,7 +76,7 @@ def tell(link: Link, notice: bytes) -> None:
 
 
 def test_what_was_changed_or_moved_does_not_open() -> None:
-    secret, keys = Secret(b"s" * 32), Keys("reef", Secret(b"s" * 32))
+    secret, keys = Secret(b"s" * 32), Keys("lagoon", Secret(b"s" * 32))
     key, other = keys.rollouts(Who("ada").id), keys.rollouts(Who("bob").id)
     data = secret.lock(key, rollout().encode())
     assert secret.unlock(key, data) == rollout().encode()

@@ -44,7 +44,7 @@ def key(text: str) -> bytes:
 
 
 def own(i: int) -> bytes:
-    return key(f"shoal/reef/open/rollouts/abc/{i:064x}")
+    return key(f"shoal/lagoon/open/rollouts/abc/{i:064x}")
 
 
 def declared(kind: int, i: int, name: bytes) -> bytes:
@@ -76,7 +76,7 @@ FLOODS: dict[str, Declaration] = {
     "queries": lambda i: query(i, own(i)),
     "interest of a moment": lambda i: b"\x39" + number(i + 1) + b"\x38" + own(i),
     "messages": message,
-    "presence": lambda i: declared(6, i, key(f"shoal/reef/open/peers/{i % 4096:03x}/{i:064x}")),
+    "presence": lambda i: declared(6, i, key(f"shoal/lagoon/open/peers/{i % 4096:03x}/{i:064x}")),
 }
 
 

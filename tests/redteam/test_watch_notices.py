@@ -36,7 +36,7 @@ from shoal.swarm.notices import Lesson, Notice
 from shoal.apps.watch.heard import Heard
 def notice(at):
     lessons = tuple(Lesson(f"{at}-{slot}".ljust(130), at, slot, f"{at}-{slot}".ljust(100)) for slot in range(64))
-    return Notice(1, "reef", (at % keys).to_bytes(32, "big"), float(at), at, f"{at}".ljust(256), 1.0, 1.0, lessons)
+    return Notice(1, "lagoon", (at % keys).to_bytes(32, "big"), float(at), at, f"{at}".ljust(256), 1.0, 1.0, lessons)
 heard, process, keys = Heard(0.0), psutil.Process(), int(sys.argv[2])
 heard.add(notice(0), 0.0)
 before = process.memory_info().rss

@@ -56,7 +56,7 @@ GRPOLearner.update = noting
 sys.exit(main(sys.argv[2:]))
 """
 """`shoal WORDS` that notes what each update learned from."""
-SWARM = "reef"
+SWARM = "lagoon"
 BLOCK = zenoh.CongestionControl.BLOCK
 NAMES = ("chain_sum", "binary_matrix", "spiral_matrix", "string_insertion", "n_queens")
 """Tasks: one that is plain, and those whose scorers in reasoning-gym evaluate what they are given."""

@@ -144,7 +144,19 @@ def told_run(path: Path) -> Path:
         21: [lesson("ada", "eve", 20)],
     }
     rollouts = {18: [completion("bob", text, reward=reward, answer="6") for text, reward in (("7", 0.0), ("6", 1.0))]}
-    return write_run(path, [metric(0, "ada")], rollouts, learned, transcripts=transcripts)
+    metrics = [metric(0, "ada", **{"eval/pass@1/gcd": 0.5, "eval/blind/gcd": 0.04})]
+    return write_run(path, metrics, rollouts, learned, transcripts=transcripts)
+
+
+def pictured_run(path: Path) -> Path:
+    """Questions with pictures, of which answers are words, and questions whose answers are drawings."""
+    shape = '<svg viewBox="0 0 32 32"><circle cx="16" cy="16" r="9" fill="red"/></svg>'
+    rows = [completion("ada", text, task="drawings", question="a red circle", answer=shape) for text in (shape, "no")]
+    for index in range(12):
+        question = f"[picture 0123abcd] Which colour? {index}"
+        seen = {"task": "name_colour", "question": question, "seed": 7, "index": index}
+        rows += [completion("ada", text, reward=float(text == "red"), **seen) for text in ("red", "blue")]
+    return write_run(path, [metric(0, "ada")], {1: rows[::-1]})
 
 
 def hostile_names() -> list[str]:

@@ -22,7 +22,7 @@ from shoal.untrusted import printable
 HELP = """Signs what a swarm's host says of it and adds it to a directory: a file that any web server can serve. Entries
 that others have signed are added as they are (docs/guides/host.md).
 
-  shoal announce reef.toml --to swarms.json         signs, with this machine's identity (`shoal id`)
+  shoal announce lagoon.toml --to swarms.json       signs, with this machine's identity (`shoal id`)
   shoal announce theirs.json --to swarms.json       takes entries that others have signed
   shoal join --list --directory swarms.json         what it says
 

@@ -12,12 +12,12 @@ from shoal.config.settings import ENDLESS
 HELP = """Trains one node in a swarm of many machines. It answers questions, shares what it tried under its own key
 (`shoal id`), and learns from its own rollouts and from those of nodes that it need not trust.
 
-  shoal join --swarm reef                              finds nodes on the local network
-  shoal join relay.example.org:7447 --swarm reef       reaches them through a relay (`shoal relay`)
+  shoal join --swarm lagoon                            finds nodes on the local network
+  shoal join relay.example.org:7447 --swarm lagoon     reaches them through a relay (`shoal relay`)
   shoal join HOST:PORT --swarm lab --secret-file FILE  a private swarm
   shoal join SHOAL:INVITATION                          the line that `shoal host` prints: relay, tasks, judge, secret
   shoal join --list --directory FILE-OR-URL            public swarms of a signed directory
-  shoal join reef --directory FILE-OR-URL              joins one by its name: relays, tasks and judge are its entry's
+  shoal join lagoon --directory FILE-OR-URL            joins one by its name: relays, tasks and judge are its entry's
   shoal join --resume runs/one                         goes on where a node ended or was killed
 
 Training never waits for the network: without peers it trains alone. `shoal status` shows its state. Settings can also

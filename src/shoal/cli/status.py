@@ -14,7 +14,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from shoal.config.display_name import full_name, harmless
+from shoal.config.display_name import harmless, isolated
 from shoal.errors import UserError
 from shoal.runs.folder import METRICS, STATUS, run_metrics
 from shoal.runs.run_warnings import read_warnings
@@ -85,7 +85,7 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
     received, sent, admission, got = status["received"], status["sent"], status["admission"], status["gained"]
     row("node", f"{status['name']} ({status['id'][:16]}…)")
     if display := harmless(status.get("display_name")):
-        row("called", display)
+        head.add_row(Text("called", "dim"), Text(isolated(display)))
     row("swarm", status["swarm"] + (" (private)" if status["private"] else ""))
     row("folder", str(folder))
     if status.get("ended", False):
@@ -125,16 +125,21 @@ def peers(known: Sequence[Mapping[str, Any]], shares: Mapping[str, float], now: 
     for name in ("admitted", "gradient", "weight", "last"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("refused")
-    for peer in known[:MAX_PEERS]:
+    shown = known[:MAX_PEERS]
+    called = [isolated(harmless(peer.get("display_name"))) for peer in shown]
+    if any(called):
+        table.add_column("called")  # the last one: a name may go from right to left
+    for peer, display in zip(shown, called, strict=True):
         muted = f"muted for {duration(peer['muted'])}; " if peer["muted"] else ""
         share = shares.get(peer["name"], 0.0)
         table.add_row(
-            Text(printable(full_name(peer["name"], peer.get("display_name")), MAX_TEXT)),
+            Text(printable(peer["name"], MAX_TEXT)),
             str(peer["admitted"]),
             f"{share:.1%}" if share else "",
             f"{peer['weight']:.2f}",
             duration(now - peer["last"]),
             Text(printable(muted + reasons(peer["refused"]), MAX_TEXT)),
+            *([Text(display)] if any(called) else []),
         )
     if len(known) > MAX_PEERS:
         table.add_row(Text(f"{len(known) - MAX_PEERS} more", "dim"))

@@ -70,9 +70,7 @@ def swarm_settings(args: argparse.Namespace, given: dict[str, Any]) -> dict[str,
         return None
     [word, *_] = named
     if is_invitation(word):
-        if len(words) > 1:
-            raise UserError("an invitation stands alone: it has the addresses, and it is one word")
-        choice, secret = _invited(word)
+        choice, secret = _invited(*words)
         entry, lost = choice.listed.entry, list[str]()
     else:
         listing, secret = _listing(args.directory, word), ""
@@ -95,18 +93,32 @@ def swarm_settings(args: argparse.Namespace, given: dict[str, Any]) -> dict[str,
     return merged(entry.settings, {"network": files})
 
 
-def in_one_line(choice: Choice, private: bool) -> str:
-    """What joining by an invitation does."""
+def invited_network(words: Sequence[str]) -> dict[str, Any]:
+    """The settings of `[network]` by which the swarm of an invitation is heard without joining it, once it is shown
+    whose swarm that is. `words`: the invitation, and nothing else. Raises `UserError`."""
+    choice, secret = _invited(*words)
+    entry = choice.listed.entry
+    shown = Text(printable(in_one_line(choice, bool(secret), "watches"), 2000))
+    Console(highlight=False).print(shown, soft_wrap=True)
+    files = kept(entry, secret)
+    remember(entry)
+    return {**entry.settings["network"], **files}
+
+
+def in_one_line(choice: Choice, private: bool, does: str = "joins") -> str:
+    """What is done with an invitation."""
     entry = choice.listed.entry
     host = f"{entry.host} (key {entry.key[:DIGITS]}, {'new' if choice.is_new else 'known'})"
     judges = f"; judge: {', '.join(map(_judge, entry.judges))}" if entry.judges else ""
     kind = "private swarm" if private else "swarm"
     tasks = entry.tasks or YOURS
-    return f"joins the {kind} {entry.swarm} of {host}: connects to {', '.join(entry.relays)}{judges}; tasks: {tasks}"
+    return f"{does} the {kind} {entry.swarm} of {host}: connects to {', '.join(entry.relays)}{judges}; tasks: {tasks}"
 
 
-def _invited(word: str) -> tuple[Choice, str]:
-    """What an invitation means, and its secret. Raises `UserError`."""
+def _invited(word: str, *others: str) -> tuple[Choice, str]:
+    """What an invitation means, and its secret. Raises `UserError`, also if there are `others` beside it."""
+    if others:
+        raise UserError("an invitation stands alone: it has the addresses, and it is one word")
     try:
         invitation: Invitation = read_invitation(word, time.time())
     except BadEntry as error:

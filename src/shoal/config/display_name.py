@@ -5,9 +5,13 @@
     full_name("brave-otter-3f2a", hostile)           # brave-otter-3f2a
 
 Anybody may choose any name, so it proves nothing and nothing is looked up by it. A stranger's name is shown only if it
-keeps the rules of `fault`: short, visible, in one script and one direction, and unlike the name of a key. Letters of
-two scripts may look the same; the rule of one script and the scripts are those of Unicode (UTS 39, single script;
-UAX 31, recommended scripts).
+keeps the rules of `fault`: short, visible, in one script, and unlike the name of a key. Letters of two scripts may look
+the same; the rule of one script and the scripts are those of Unicode (UTS 39, single script; UAX 31, recommended
+scripts).
+
+A name in Hebrew or Arabic goes from right to left and must not turn around what stands beside it: `isolated` puts it
+between Unicode's isolates (UAX 9), and a page into a <bdi>. A table in a terminal may cut a cell, and the closing
+isolate with it, so there a display name is the last cell of its line.
 """
 
 from __future__ import annotations
@@ -28,11 +32,15 @@ INVISIBLE: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
 """Letters and marks that are not seen."""
-LIKE_A_KEY: Final = re.compile(r"[^\W\d_]+-[^\W\d_]+-([0-9a-foil]|[^\W\x00-\x7f]){4}")
-"""Two words and four hex digits, or letters that look like them."""
+_WORD, _GAP, _DIGITS = r"[^\W\d_]+", rf"[{re.escape(SIGNS)}]+", r"([0-9a-foil]|[^\W\x00-\x7f]){4}"
+LIKE_A_KEY: Final = re.compile(
+    rf"{_WORD}-{_WORD}-{_DIGITS}|{_WORD}{_GAP}{_WORD}{_GAP}([0-9a-foil]{{4}}|(?=\w*\d){_DIGITS})(?!\w)"
+)
+"""Two words and four hex digits, or letters that look like them. Where the words are not joined as in a key, a third
+word of four letters is none of it in scripts that have no hex digits: many people have three names."""
 SCRIPTS: Final = [
     *"Latin Greek Cyrillic Armenian Georgian Ethiopic Devanagari Bengali Gurmukhi Gujarati Oriya Tamil Telugu".split(),
-    *"Kannada Malayalam Sinhala Thai Lao Tibetan Myanmar Khmer".split(),
+    *"Kannada Malayalam Sinhala Thai Lao Tibetan Myanmar Khmer Hebrew Arabic Thaana".split(),
     *("Han Hiragana Katakana", "Han Hangul", "Han Bopomofo"),
 ]
 """Those that a name may be written in; some languages need several."""
@@ -52,10 +60,10 @@ def fault(text: str) -> str:
         return "a display name has single spaces within it alone, and is in Unicode's form NFC"
     if "M" * (MARKS + 1) in "".join(kind[0] for kind in kinds) or kinds[0] == "M":
         return "a display name has too many marks on a letter"
-    if any(unicodedata.bidirectional(char) in ("R", "AL", "AN") for char in text):
-        return (
-            "a display name cannot be written from right to left yet: terminals would turn the figures beside it around"
-        )
+    if is_right_to_left(text) and not unicodedata.is_normalized("NFKC", text):
+        return "a display name has plain letters, no ligatures or presentation forms"
+    if any(unicodedata.bidirectional(char) == "AN" for char in text):
+        return "a display name has the digits 0 to 9"
     if not IN_ONE_SCRIPT.fullmatch(text):
         return "a display name is in one script, such as Latin: letters of several can imitate another name"
     if LIKE_A_KEY.search(unicodedata.normalize("NFKC", text).casefold()):
@@ -68,6 +76,16 @@ def harmless(text: str | None) -> str:
     return text if text and not fault(text) else ""
 
 
+def is_right_to_left(text: str) -> bool:
+    """Whether any letter of it is written from right to left."""
+    return any(unicodedata.bidirectional(char) in ("R", "AL") for char in text)
+
+
+def isolated(display: str) -> str:
+    """A harmless display name that turns nothing beside it around."""
+    return f"\u2068{display}\u2069" if is_right_to_left(display) else display
+
+
 def full_name(name: str, display: str | None) -> str:
     """A key's name with the display name beside it, if that may be shown."""
-    return f"{name} ({found})" if (found := harmless(display)) else name
+    return f"{name} ({isolated(found)})" if (found := harmless(display)) else name

@@ -29,7 +29,7 @@ class SwarmConfig(Section):
 class NetworkConfig(Section):
     """How a node of `shoal join` reaches its swarm."""
 
-    swarm: str = "reef"
+    swarm: str = "lagoon"
     """Name of the swarm: up to 64 letters, digits, dots, - and _."""
     connect: list[str] = []
     """Relays or nodes to connect to: HOST:PORT, tcp/HOST:PORT or tls/HOST:PORT. If empty, the node finds others on its
@@ -48,7 +48,7 @@ class NetworkConfig(Section):
     """The key (PEM) of `tls_certificate`."""
     display_name: str = ""
     """What people see beside the name of this node's key, such as the name of its owner. It proves nothing: anybody may
-    choose any name. Up to 32 letters, digits, spaces, dots, -, _ and '."""
+    choose any name. Up to 32 letters of one script, digits, spaces, dots, -, _ and '."""
     peer_rate: float = Field(40.0, gt=0, allow_inf_nan=False)
     """Rollouts per second that are taken from one key. What is above is refused and counted."""
 

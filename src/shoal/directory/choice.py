@@ -1,6 +1,6 @@
 """Which entry a name means, and whether its addresses are safe to connect to.
 
-    choice = choose(listing, "reef", known)          # or "reef@3f2a..." for the host with that key
+    choice = choose(listing, "lagoon", known)      # or "lagoon@3f2a..." for the host with that key
     entry = within_reach(choice.listed, allow_private=False)
     remember(entry.name, entry.key)
 

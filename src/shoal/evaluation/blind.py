@@ -1,6 +1,6 @@
 """What answers get that ignore the question: two baselines for held-out pass@1, which means something above them alone.
 
-    blind_baseline(tasks, held_out)      # some 0.02 on `pond`: for each task, its commonest right answer
+    constants(tasks, held_out)           # some 0.02 on each task of `pond`: its commonest right answer
     shuffled(evaluation, verifier)       # a model's own answers, scored against other questions of the same task
 
 The commonest answer is counted among training questions, and its share among the held-out ones: the same that pass@1 is
@@ -29,14 +29,10 @@ Shares = dict[str, float | None]
 """By task; None where it is not known."""
 
 
-def blind_baseline(tasks: Tasks, held_out: Mapping[str, Sequence[Question]]) -> float | None:
-    """The share of all `held_out` questions whose right answer is the commonest one of their task."""
-    return over_all(constants(tasks, held_out), {task: len(group) for task, group in held_out.items()})
-
-
 def constants(tasks: Tasks, held_out: Mapping[str, Sequence[Question]]) -> Shares:
-    """The same by task. None for a task that does not know its right answers (`Answered`). Of an environment it is the
-    share of conversations that are won without listening; None if it does not know how (`Blind`)."""
+    """The share of each task's `held_out` questions whose right answer is the task's commonest one. None for a task
+    that does not know its right answers (`Answered`). Of an environment it is the share of conversations that are won
+    without listening; None if it does not know how (`Blind`)."""
     found: Shares = {}
     for label, task in zip(tasks.labels, tasks.tasks, strict=True):
         if isinstance(task, EnvironmentTask):

@@ -1,6 +1,6 @@
 """Two nodes with one key draw the same questions and never hear each other. This lock notices the second one.
 
-    with only_node(identity_path(), "reef"):
+    with only_node(identity_path(), "lagoon"):
         ...
 
 It raises `UserError` if another process of this machine is in the block.

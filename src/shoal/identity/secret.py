@@ -1,6 +1,6 @@
 """The secret of a private swarm: without it nobody learns the swarm's name, its nodes or anything that they say.
 
-    secret = read_secret(Path("reef.secret"), "reef")
+    secret = read_secret(Path("lagoon.secret"), "lagoon")
     data = secret.lock(key, message)      # what crosses the network under the key expression `key`
     secret.unlock(key, data)              # the message, or None if another secret or key expression locked it
 

@@ -19,7 +19,7 @@ from shoal.config.own_code import make_part
 from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.errors import UserError
-from shoal.evaluation.blind import blind_baseline
+from shoal.evaluation.blind import Shares, constants
 from shoal.evaluation.judges import Judges
 from shoal.learn.optim import STATE_BYTES
 from shoal.node import Node
@@ -200,9 +200,9 @@ class Nodes:
         return ""
 
     @cached_property
-    def blind(self) -> float | None:
-        """What answers that ignore the question get of the held-out ones."""
-        return blind_baseline(self.tasks, self.held_out)
+    def blind(self) -> Shares:
+        """What answers that ignore the question get of the held-out ones of each task."""
+        return constants(self.tasks, self.held_out)
 
     def check_scoring(self) -> None:
         """Raises `UserError` if every answer since the last call failed to be scored."""

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from shoal.errors import Stopped
-from shoal.evaluation.blind import over_all, shuffled
+from shoal.evaluation.blind import Shares, over_all, shuffled
 from shoal.evaluation.judges import BY_SELF
 from shoal.evaluation.pass_at_k import evaluate
 from shoal.node import Node
@@ -91,8 +91,11 @@ class HeldOut:
         samples = number(nodes.config.evaluation.samples)
         result = evaluate(node.policy, nodes.verifier, nodes.held_out, samples, seed, hear)
         asked = {task: counts for task, counts in result.correct.items() if counts}
-        by_task = {f"eval/pass@1/{task}": result.pass_at(1, task).value for task in asked}
-        figures = {"eval/by": BY_SELF, "eval/pass@1": result.pass_at(1).value, "eval/blind": nodes.blind}
-        figures["eval/shuffled"] = over_all(shuffled(result, nodes.verifier), {t: len(c) for t, c in asked.items()})
-        figures["eval/questions"] = sum(map(len, asked.values()))
+        questions = {task: len(counts) for task, counts in asked.items()}
+        by_task: Shares = {f"eval/pass@1/{task}": result.pass_at(1, task).value for task in asked}
+        by_task |= {f"eval/blind/{task}": nodes.blind[task] for task in asked}
+        figures = {"eval/by": BY_SELF, "eval/pass@1": result.pass_at(1).value}
+        figures["eval/blind"] = over_all(nodes.blind, questions)
+        figures["eval/shuffled"] = over_all(shuffled(result, nodes.verifier), questions)
+        figures["eval/questions"] = sum(questions.values())
         return figures | by_task, transcript_rows(node.name, result, chosen(nodes.held_out), nodes.tasks.answer)

@@ -1,6 +1,6 @@
 """Admission: every check between the bytes of a stranger and the pool.
 
-    admission = Admission("reef", examiner, AdmissionLimits(), num_generations=8)
+    admission = Admission("lagoon", examiner, AdmissionLimits(), num_generations=8)
     admission.admit([(id, data), ...])                   # rollouts scored by this node, ready for the pool
     admission.refused                                    # Counter({"age": 3, "seed": 1})
 

@@ -1,6 +1,6 @@
 """Listens to the notices of a swarm (`notices`) without being one of its nodes.
 
-    with Listener(TransportOptions(connect=("tcp/relay.example.org:7447",)), "reef", on_notice=print):
+    with Listener(TransportOptions(connect=("tcp/relay.example.org:7447",)), "lagoon", on_notice=print):
         ...      # `on_notice` is called with each notice of this swarm that its key has signed
 
 The listener keeps nothing but the last `WAITING` messages that were not read yet. See `registry` for how to keep what

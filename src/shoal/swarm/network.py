@@ -1,6 +1,6 @@
 """A node's link to a networked swarm, on Eclipse Zenoh.
 
-    link = NetworkLink(TransportOptions(connect=("relay.example.org:7447",)), "reef", identity, seal, admission)
+    link = NetworkLink(TransportOptions(connect=("relay.example.org:7447",)), "lagoon", identity, seal, admission)
     link.share(rollouts)         # returns at once: a thread signs and sends
     link.receive()               # returns at once: what another thread has admitted since the last call
     link.need(live, wanted)      # once a round: more neighbours if the pool runs dry

@@ -1,7 +1,7 @@
 """The message that carries a rollout: signed by its maker.
 docs/reference/wire-format.md describes it for other languages.
 
-    data = seal(rollout, identity, "reef", time.time())
+    data = seal(rollout, identity, "lagoon", time.time())
     statement, envelope = open_envelope(data)      # for any bytes: a result, Malformed or NewerVersion
     check_signature(envelope, statement)           # whether statement.key signed it
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import itertools
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -124,6 +127,20 @@ def test_an_example_of_the_round_is_plain_and_stays_for_a_while(monkeypatch: Any
         assert ("of round" in text_of(display, 80)) == (round == 3)
 
 
+@pytest.mark.parametrize(
+    ("completion", "reward", "told"),
+    [("The answer is 11", 0.0, True), ("0+11.", 0.0, True), ("111", 0.0, False), ("11", 1.0, False), ("7", 0.0, False)],
+)
+def test_a_right_answer_in_the_wrong_form_is_told(completion: str, reward: float, told: bool) -> None:
+    display = live(10, ["ada"], 80)
+    asked = {"node": "ada", "question": "t + 4 = 15", "completion": completion, "reward": reward}
+    display.example(asked | {"answer": "11"})
+    assert ("reward 0.00: the right answer in the wrong form" in text_of(display, 80)) == told
+    display = live(10, ["ada"], 80)
+    display.example(asked | {"answer": None})
+    assert "wrong form" not in text_of(display, 80)
+
+
 def test_of_a_long_text_both_ends_are_shown() -> None:
     assert clip("short", 40) == "short"
     long = clip("Your task is to convert a number. " + "x " * 99 + "base-4 number 30 to base-3", 50)
@@ -232,6 +249,33 @@ def test_it_is_drawn_in_a_terminal_and_left_there() -> None:
     text = console.file.getvalue()
     assert "round 1/1" in text.replace("\x1b[1m", "").replace("\x1b[0m", "")
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # the cursor is back
+
+
+class Watched(io.StringIO):
+    """A terminal that is written to. Meanwhile another thread draws, as it does between two rounds."""
+
+    display: LiveDisplay
+
+    def write(self, text: str) -> int:
+        drawing = threading.Thread(target=text_of, args=(self.display, 80), daemon=True)
+        drawing.start()
+        drawing.join(10)
+        assert not drawing.is_alive(), "whoever prints holds what drawing needs"
+        return super().write(text)
+
+
+def test_a_table_is_drawn_while_something_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count(0.0, 60.0)  # rounds so slow that the end is forecast
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    file = Watched()
+    console = Console(file=file, force_terminal=True, width=80, height=24, legacy_windows=False, _environ={})
+    file.display = LiveDisplay(Progress(1000, ["ada"], ()), console)
+    for round in range(1, 4):
+        file.display.update([row("ada", round)], round)
+    file.display.warn("careful")
+    file.display.before([{"node": "ada", "question": "1 + 1", "completion": "2", "reward": 1.0}])
+    for said in ("min to the end", "careful", "before any training"):
+        assert said in file.getvalue()
 
 
 def test_lines_for_a_pipe(monkeypatch: Any) -> None:

@@ -39,7 +39,7 @@ def test_two_nodes_learn_from_a_file_and_the_folder_repeats_it(tmp_path: Path) -
     result = shoal.run(data=path, rewards=[data_rewards.short], rounds=3, out=tmp_path / "one", **SETTINGS)
     assert result.finished
     assert not result.warnings
-    assert {"eval/pass@1", "eval/pass@1/sums", "eval/blind"} <= set(result.metrics.columns)
+    assert {"eval/pass@1", "eval/pass@1/sums", "eval/blind", "eval/blind/sums"} <= set(result.metrics.columns)
     texts = {row["prompt"] for row in SUMS}
     assert set(result.rollouts["question"]) <= texts
     assert result.learned["foreign"].any(), "they learn from each other"

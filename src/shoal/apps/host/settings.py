@@ -1,6 +1,6 @@
 """What a host decides, kept in `host.toml` of its folder, so that a second start needs no flags.
 
-settings = settled(folder, {"swarm": "reef"})      # the file's, with these over them
+settings = settled(folder, {"swarm": "lagoon"})    # the file's, with these over them
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class HostSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """A swarm and where it is hosted."""
 
     version: Literal[1] = 1
-    swarm: Word = "reef"
+    swarm: Word = "lagoon"
     about: Line = ""
     suite: str = "pond"
     only: Annotated[tuple[str, ...], Meta(max_length=32)] = ()

@@ -15,7 +15,7 @@ see which nodes learned from you. Your answers are signed and admitted like any 
 address (docs/guides/human.md).
 
   shoal human                                    find nodes on the local network
-  shoal human relay.example.org:7447 --swarm reef
+  shoal human relay.example.org:7447 --swarm lagoon
   shoal human SHOAL:INVITATION                   the line that `shoal host` prints
   shoal human HOST:PORT --suite paper            the tasks must be those of the swarm
   shoal human HOST:PORT --kind program --model my-solver --no-open

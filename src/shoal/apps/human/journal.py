@@ -1,6 +1,6 @@
 """A contributor's questions, answers, scores, and who learned from them: one SQLite file.
 
-    with closing(Journal(folder / "reef.sqlite")) as journal:
+    with closing(Journal(folder / "lagoon.sqlite")) as journal:
         round = journal.reserve()                          # on disk before anybody sees the question
         journal.offer(Entry(round, 0, "gcd", question))
         journal.answer(round, 0, ["6"], [1.0])

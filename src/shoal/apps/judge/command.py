@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from shoal.config.display_name import isolated
 from shoal.config.load import make_config
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
@@ -125,10 +126,12 @@ def _table(found: list[dict[str, Any]]) -> Table | Text:
         return Text("nothing yet")
     table = Table(box=None)
     columns = [name for name in found[0] if name not in ("key", "time")]
+    columns.sort(key="display_name".__eq__)  # the last one: it may go from right to left
     for name in columns:
         table.add_column(name, justify="left" if isinstance(found[0][name], str) else "right")
     for row in found:
-        table.add_row(*(Text(_cell(row[name])) for name in columns))  # Text: a model's name may hold markup
+        cells = [isolated(row[name]) if name == "display_name" else _cell(row[name]) for name in columns]
+        table.add_row(*map(Text, cells))  # Text: a model's name may hold markup
     return table
 
 

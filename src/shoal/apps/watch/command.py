@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shoal.apps.serving import host
 from shoal.cli.flags import add_settings, given_settings
+from shoal.directory.invitation import is_invitation
 from shoal.errors import UserError
 
 if TYPE_CHECKING:
@@ -22,7 +24,8 @@ what a judge has measured, and what the nodes of a live swarm report of themselv
   shoal watch runs/one runs/two      two runs side by side
   shoal watch lab/paper              all runs of a study
   shoal watch --judge judge          a judge's data folder, also while it serves; or http://HOST:7460
-  shoal watch --swarm reef relay.example.org:7447      a live swarm
+  shoal watch --swarm lagoon relay.example.org:7447    a live swarm
+  shoal watch --swarm SHOAL:INVITATION                 the same, by the line that `shoal host` prints
   shoal watch --serve runs           keep serving all of runs/, also runs to come; open no browser
   shoal watch --serve --listen 0.0.0.0:8400 runs       for other machines, with a token
 
@@ -44,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--swarm",
         nargs="+",
         metavar=("NAME", "ENDPOINT"),
-        help="a live swarm, and relays or nodes to reach: HOST:PORT (give folders before it)",
+        help="a live swarm, and relays or nodes to reach: HOST:PORT; or an invitation (give folders before it)",
     )
     parser.add_argument("--serve", action="store_true", help="keep serving: open no browser, take no other port")
     host.add_arguments(parser, LISTEN)
@@ -73,9 +76,17 @@ def _sources(args: argparse.Namespace) -> Sources:
     if args.swarm:  # last: it has a thread
         from shoal.apps.watch.swarm import open_swarm
 
-        name, *endpoints = args.swarm
-        given.append(open_swarm(name, endpoints, given_settings(args).get("network", {})))
+        given.append(open_swarm({**_swarm(args.swarm), **given_settings(args).get("network", {})}))
     return Sources(given, folders)
+
+
+def _swarm(words: Sequence[str]) -> dict[str, Any]:
+    """The settings of `[network]` that the words of `--swarm` mean."""
+    if any(is_invitation(word) for word in words):
+        from shoal.cli.swarms import invited_network
+
+        return invited_network(words)
+    return {"swarm": words[0], "connect": words[1:]}
 
 
 def _judge(at: str) -> Source:

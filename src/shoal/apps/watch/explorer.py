@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from shoal.apps.watch.drawn import drawing_in, with_drawings
+from shoal.apps.watch.filters import conditions_of
 from shoal.apps.watch.pictures import shown_again
 from shoal.apps.watch.source import NAME, PIECE, SHOWN, WHOLE, Data, MissingError, RolloutQuery, RowQuery, TextQuery
 from shoal.apps.watch.tables import Row, Tables, parquet
@@ -38,7 +38,7 @@ class Explorer:
         """Rollouts, each with those of its completions that meet the conditions, equal ones together; `next`: where to
         go on, if there is more; `searched`: the round down to which it looked, if it ran out of time."""
         parts, lessons = self._tables.parts(ROLLOUTS), self._tables.parts(LEARNED)
-        conditions, values = _conditions(query, parquet(lessons.values()) if lessons else None)
+        conditions, values = conditions_of(query, parquet(lessons.values()) if lessons else None)
         meets, known = " AND ".join(conditions) or "true", dict(values)
         left = sorted(parts, reverse=True)
         if query.after:
@@ -178,32 +178,3 @@ def _cut(name: str) -> str:
 
 def _names(names: tuple[str, ...]) -> str:
     return ", ".join(f'"{name}"' for name in names)
-
-
-CONDITIONS = {
-    "node": "r.node = $node",
-    "task": "r.task = $task",
-    "least": "reward >= $least",
-    "most": "reward <= $most",
-    "first": "r.round >= $first",
-    "last": "r.round <= $last",
-    "live": "live = $live",
-    "finish": "finish_reason = $finish",
-}
-LEARNED_FROM = 'l.maker = r.node AND l.made = r.round AND l.task = r.task AND l.seed = r.seed AND l."index" = r."index"'
-
-
-def _conditions(query: RolloutQuery, learned: str | None) -> tuple[list[str], dict[str, Any]]:
-    """SQL and values for `query`. `learned`: the rows of what was learned from, if there are any."""
-    values: dict[str, Any] = {name: getattr(query, name) for name in CONDITIONS if getattr(query, name) is not None}
-    conditions = [CONDITIONS[name] for name in values]
-    if query.text:
-        conditions.append("(contains(lower(completion), lower($text)) OR contains(lower(r.question), lower($text)))")
-        values["text"] = query.text
-    if query.learner is not None and learned is None:
-        conditions.append("false")
-    elif query.learner is not None:
-        whom = 'l."foreign"' if query.learner == "*" else "l.node = $learner"
-        conditions.append(f"EXISTS (FROM {learned} l WHERE {whom} AND {LEARNED_FROM})")
-        values |= {} if query.learner == "*" else {"learner": query.learner}
-    return conditions, values

@@ -9,21 +9,20 @@ It says what came when. What caused what, a run alone does not show.
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 import numpy as np
 
 from shoal.apps.watch.drawn import with_drawings
+from shoal.apps.watch.lessons import Lessons, task_of
 from shoal.apps.watch.pictures import identified
 from shoal.apps.watch.source import NAME, SHOWN, WHOLE, Data, StoryQuery
 from shoal.apps.watch.tables import Row, Tables, parquet
 from shoal.runs.conversation import turns_of
-from shoal.runs.tables import LEARNED, ROLLOUTS, TRANSCRIPTS
+from shoal.runs.tables import ROLLOUTS, TRANSCRIPTS
 
-QUESTIONS, EVALUATIONS, MAKERS = 64, 40, 20
-"""Of one node that are shown, at most: questions, evaluations (evenly chosen), makers it learned from."""
-MAKER: Final = f'coalesce(left(maker, {NAME}), \'\') AS maker, coalesce("foreign", false) AS "foreign"'
+QUESTIONS, EVALUATIONS = 64, 40
+"""Of one node that are shown, at most: questions, evaluations (evenly chosen)."""
 TRIED: Final = 8
 """Questions among which the one to begin with is chosen."""
 RIGHT: Final = 1.0
@@ -35,12 +34,12 @@ class Story:
     """The transcripts in the folder that `tables` reads, with what was learned."""
 
     def __init__(self, tables: Tables) -> None:
-        self._tables = tables
+        self._tables, self._lessons = tables, Lessons(tables)
 
     def tell(self, query: StoryQuery) -> Data:
         """The node's questions with their marks, one of them with its answers, and what the node trained on."""
         found: Data = {"questions": [], "rounds": [], "evaluations": 0, "chosen": None, "answers": [], "before": None}
-        found["makers"] = self._makers(query.node)
+        found["makers"] = self._lessons.makers(query.node)
         parts = self._tables.parts(TRANSCRIPTS)
         if not parts:
             return found
@@ -61,7 +60,7 @@ class Story:
         shown = _evenly(every, EVALUATIONS)
         for question in questions:
             question["marks"] = [None] * len(shown)
-            question["pictures"] = identified(_task_of(question["task"]), question.pop("identity"))
+            question["pictures"] = identified(task_of(question["task"]), question.pop("identity"))
         by_key = {question["key"]: question for question in questions}
         marks = f"SELECT key, round, any_value(reward) AS reward FROM {own} WHERE round IN {_list(shown)} GROUP BY ALL"
         for row in self._tables.rows(marks, values):
@@ -84,7 +83,7 @@ class Story:
         found |= {"questions": questions, "rounds": shown, "evaluations": len(every), "chosen": chosen["key"]}
         found["answers"] = with_drawings(answers)
         if first is not None and (earlier := [round for round in every if round < first]):
-            found["before"] = self._before(query.node, chosen["task"], earlier[-1], first)
+            found["before"] = self._lessons.before(query.node, chosen["task"], earlier[-1], first)
         return found
 
     def _telling(self, questions: list[Row]) -> Row:
@@ -107,7 +106,7 @@ class Story:
         if not parts or question["answer"] is None:
             return None
         newest = parquet([parts[max(parts)]])
-        values = {"answer": question["answer"], "label": question["task"], "task": _task_of(question["task"])}
+        values = {"answer": question["answer"], "label": question["task"], "task": task_of(question["task"])}
         [row] = self._tables.rows(
             f"SELECT avg((left(answer, {SHOWN}) = $answer)::INT) AS share FROM "
             f"(SELECT any_value({self._tables.column(ROLLOUTS, 'answer')}) AS answer FROM {newest} "
@@ -116,66 +115,6 @@ class Story:
         )
         share: float | None = row["share"]
         return share
-
-    def _makers(self, node: str) -> list[Row]:
-        """Whose rollouts the node trained on; of `live` ones it could learn."""
-        parts = self._tables.parts(LEARNED)
-        if not parts:
-            return []
-        return self._tables.rows(
-            f"SELECT {MAKER}, count(*) AS rollouts, count_if(live) AS live, "
-            f"avg(mean_reward) AS reward FROM {parquet(parts.values())} WHERE left(node, {NAME}) = $node "
-            f'GROUP BY 1, 2 ORDER BY "foreign", rollouts DESC, 1 LIMIT {MAKERS}',
-            {"node": node},
-        )
-
-    def _before(self, node: str, label: str, after: int, until: int) -> Data:
-        """The live rollouts of a task that the node trained on in the rounds after `after` and up to `until`."""
-        found: Data = {"after": after, "until": until, "makers": [], "last": None}
-        parts = self._tables.parts(LEARNED)
-        if not parts:
-            return found
-        where = (
-            f"FROM {parquet(parts.values())} WHERE left(node, {NAME}) = $node AND task IN ($label, $task) AND live "
-            "AND round > $after AND round <= $until"
-        )
-        values: dict[str, Any] = {"node": node, "label": label, "task": _task_of(label)}
-        values |= {"after": after, "until": until}
-        found["makers"] = self._tables.rows(
-            f"SELECT {MAKER}, count(*) AS rollouts, avg(mean_reward) AS reward "
-            f"{where} GROUP BY 1, 2 ORDER BY rollouts DESC, 1 LIMIT {MAKERS}",
-            values,
-        )
-        last = self._tables.rows(
-            f'SELECT maker, made, round, "foreign", mean_reward AS reward, task, config, seed, "index" {where} '
-            "AND maker IS NOT NULL AND made >= 0 ORDER BY round DESC, mean_reward DESC, maker LIMIT 1",
-            values,
-        )
-        if last:
-            found["last"] = self._rollout(last[0])
-        return found
-
-    def _rollout(self, lesson: Row) -> Data:
-        """The rollout, with its question and best answer if this folder has it: those of its own nodes."""
-        told = {name: lesson[name] for name in ("made", "round", "foreign", "reward")}
-        told["maker"] = lesson["maker"][:NAME]
-        parts = self._tables.parts(ROLLOUTS)
-        holder = max((part for part in parts if part <= lesson["made"]), default=None)
-        if holder is None:
-            return told
-        rows = self._tables.rows(
-            f"SELECT part, row, left(question, {SHOWN}) AS question, left(completion, {SHOWN}) AS completion, "
-            f"reward AS best FROM {parquet([parts[holder]])} WHERE node = $maker AND round = $made "
-            'AND task = $task AND config = $config AND seed = $seed AND "index" = $index '
-            "ORDER BY reward DESC, row LIMIT 1",
-            {name: lesson[name] for name in ("maker", "made", "task", "config", "seed", "index")},
-        )
-        return told | (rows[0] if rows else {})
-
-
-def _task_of(label: str) -> str:
-    """The name of a task: its label has the number of a level or of a repetition behind it."""
-    return re.sub(r"(#\d+)?(@\d+)?$", "", label)
 
 
 def _evenly(rounds: list[int], most: int) -> list[int]:

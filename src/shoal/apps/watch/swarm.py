@@ -6,15 +6,14 @@ import hashlib
 import threading
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from shoal.apps.watch.heard import METRICS, Heard, medians
 from shoal.apps.watch.source import CurveQuery, Data, GraphQuery, Source, TaskQuery
-from shoal.config.load import make_config, merged
-from shoal.identity.secret import OPEN, Secret, read_secret
+from shoal.config.load import make_config
+from shoal.identity.secret import OPEN, Secret
 from shoal.swarm.listener import RetryingListener
-from shoal.swarm.membership import check_network, transport_options
+from shoal.swarm.membership import check_network, secret_of, transport_options
 from shoal.swarm.notices import Notice
 from shoal.swarm.transport import TransportOptions
 
@@ -87,11 +86,8 @@ class SwarmSource(Source):
             self.version += self._heard.add(notice, time.time())
 
 
-def open_swarm(swarm: str, endpoints: list[str], network: Mapping[str, Any]) -> SwarmSource:
-    """The swarm of this name. `network`: other settings of that section. Raises `UserError`."""
-    given = {"network": {**network, "swarm": swarm, "connect": endpoints}}
-    config = make_config(merged({"swarm": {"nodes": 1}}, given), "the command line")
+def open_swarm(network: Mapping[str, Any]) -> SwarmSource:
+    """The swarm that these settings of `[network]` name. Raises `UserError`."""
+    config = make_config({"swarm": {"nodes": 1}, "network": dict(network)}, "the command line")
     check_network(config)
-    secret_file = config.network.secret_file
-    secret = read_secret(Path(secret_file), swarm) if secret_file else OPEN
-    return SwarmSource(swarm, transport_options(config), secret)
+    return SwarmSource(config.network.swarm, transport_options(config), secret_of(config))

@@ -1,4 +1,4 @@
-"""Queries over the Parquet files of one run, in a process of their own (`reader`) that hostile files cannot leave.
+"""Queries over the Parquet files of one run, in a process of their own (`run_reader`) that hostile files cannot leave.
 
     tables = Tables(folder)
     tables.parts(ROLLOUTS)                    # number (its first round) and path of each part, oldest first
@@ -15,26 +15,16 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import signal
-import sys
-import threading
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from shoal.apps.watch.files import opened, state_of
-from shoal.apps.watch.reader import PATIENCE, Answer, Ask, Start
+from shoal.apps.watch.run_reader import RunReader
 from shoal.apps.watch.source import BusyError
-from shoal.errors import UserError
 from shoal.runs.tables import LATER, TABLES
-from shoal.sandbox.process import GuardedProcess
 
-COMMAND: Final = (sys.executable, "-P", "-m", "shoal.apps.watch.reader")
-READERS: Final = 3
-"""Processes at a time, of all tables: people look at runs one by one."""
 ENTRIES, PARTS = 20_000, 4096
 """Names in a table's folder that are looked at, and parts that are taken, the newest."""
 FOOTER, GROUPS, ROWS, BYTES = 1 << 20, 1000, 10_000_000, 512 << 20
@@ -44,25 +34,6 @@ TYPES: Final = {"int64": "BIGINT", "string": "VARCHAR", "double": "DOUBLE", "boo
 Row = dict[str, Any]
 Mark = tuple[int, int, int]
 """Of a part: its number, size and time of change."""
-_answers = msgspec.msgpack.Decoder(Answer)
-
-
-class Reader(GuardedProcess):
-    """One process of `shoal.apps.watch.reader`."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(COMMAND, Start(os.fsencode(folder), list(TABLES)))
-
-    def ask(self, query: str, values: Mapping[str, Any]) -> Answer:
-        """Raises `TimeoutError` or `EOFError` if no answer comes, `UserError` if it cannot be started."""
-        self.send(Ask(query, dict(values)))
-        return _answers.decode(self.receive(2 * PATIENCE, wall=PATIENCE + 5.0))
-
-    def kill(self) -> None:
-        """Ends it from another thread: whoever waits for its answer gets an `EOFError`."""
-        if (pid := self._pid) is not None:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
 
 
 class Tables:
@@ -70,8 +41,7 @@ class Tables:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
-        self._turn = threading.Lock()
-        self._reader: Reader | None = None
+        self.reader = RunReader(self._folder)
         self._checked: dict[str, tuple[Mark, str]] = {}
         self._lacking: dict[str, frozenset[str]] = {}
 
@@ -104,23 +74,16 @@ class Tables:
 
     def rows(self, query: str, values: Mapping[str, Any] | None = None) -> list[Row]:
         """The answer to `query`, in which `values` stand as `$name`. Raises `BusyError`."""
-        found = self._ask(query, values)
+        found = self.reader.ask(query, values)
         if found.error and not found.spent:
-            found = self._ask(query, values)
+            found = self.reader.ask(query, values)
         if found.error:
             raise BusyError(f"the run cannot be read: {found.error}")
         return found.rows
 
     def close(self) -> None:
         """Ends the reader, whatever it does; the next query starts another."""
-        reader = self._reader
-        if self._turn.acquire(blocking=False):
-            try:
-                self._end()
-            finally:
-                self._turn.release()
-        elif reader is not None:
-            reader.kill()  # who waits for it does the rest
+        self.reader.close()
 
     def _there(self, table: str) -> list[tuple[Mark, Path]]:
         room, found = self._folder / table, []
@@ -162,7 +125,7 @@ class Tables:
         if int.from_bytes(end[:4], "little") > FOOTER:
             return "its footer is too large"
         name = quoted(f"{table}/{path.name}")
-        columns = self._ask(f"DESCRIBE FROM read_parquet({name})")
+        columns = self.reader.ask(f"DESCRIBE FROM read_parquet({name})")
         if columns.error:
             return columns.error
         types = {row["column_name"]: row["column_type"] for row in columns.rows}
@@ -172,7 +135,7 @@ class Tables:
                 continue
             if types.get(field.name) != TYPES[str(field.type)]:
                 return f"its column {field.name} is not what runs write"
-        sizes = self._ask(
+        sizes = self.reader.ask(
             "SELECT count(DISTINCT row_group_id) AS groups, "
             "coalesce(sum(total_uncompressed_size), 0)::DOUBLE AS bytes, "
             f"(SELECT sum(num_rows)::DOUBLE FROM parquet_file_metadata({name})) AS rows FROM parquet_metadata({name})"
@@ -183,53 +146,6 @@ class Tables:
         if size["groups"] <= GROUPS and 0 <= size["rows"] <= ROWS and 0 <= size["bytes"] <= BYTES:
             return ""
         return f"it has {size['groups']} groups, {size['rows']:.0f} rows and {size['bytes']:.0f} bytes"
-
-    def _ask(self, query: str, values: Mapping[str, Any] | None = None) -> Answer:
-        with self._alone(2 * PATIENCE, "the run is busy; ask again"):
-            try:
-                if self._reader is None:
-                    _make_room(self)
-                    self._reader = Reader(self._folder)
-                found = self._reader.ask(query, values or {})
-            except UserError as error:
-                self._end()
-                return Answer(error=str(error))
-            except (TimeoutError, EOFError):
-                found = Answer(error="that took too much memory, or too long", spent=True)
-            if found.spent:
-                self._end()
-            return found
-
-    @contextmanager
-    def _alone(self, seconds: float, busy: str) -> Iterator[None]:
-        """One query at a time; none waits for ever."""
-        if not self._turn.acquire(timeout=seconds):
-            raise BusyError(busy)
-        try:
-            yield
-        finally:
-            self._turn.release()
-
-    def _end(self) -> None:
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
-        _reading.pop(self, None)
-
-
-_reading: dict[Tables, None] = {}
-"""Those that have a reader, oldest reader first."""
-_room = threading.Lock()
-
-
-def _make_room(tables: Tables) -> None:
-    """Ends readers of others until there are few enough for one more. Raises `BusyError`."""
-    with _room:
-        others = list(_reading)
-        for other in others[: max(0, len(others) + 1 - READERS)]:
-            with other._alone(PATIENCE, "other runs are being read; ask again"):
-                other._end()
-        _reading[tables] = None
 
 
 def quoted(text: str) -> str:

@@ -5,6 +5,7 @@ Which one is shown does not depend on its reward: it is the first answer of a no
 
 from __future__ import annotations
 
+import re
 import time
 
 from rich.text import Text
@@ -36,6 +37,8 @@ class Example:
             return []
         reward = row.get("reward")
         given = f", reward {reward:.2f}" if is_number(reward) else ""
+        if reward == 0 and _has(str(row["completion"]), str(row.get("answer") or "")):
+            given += ": the right answer in the wrong form"
         style = "green" if is_number(reward) and reward >= 1 else ""
         node = clip(str(row["node"]), 24)
         room = width - 10  # a column less than there is: terminals disagree about the width of some signs
@@ -44,3 +47,9 @@ class Example:
             Text.assemble(("question ", "dim"), clip(str(row["question"]), room)),
             Text.assemble(("answer   ", "dim"), (clip(str(row["completion"]), room) or "(nothing)", style)),
         ]
+
+
+def _has(completion: str, answer: str) -> bool:
+    """Whether the right answer stands in a completion among other words."""
+    words = re.escape(answer.strip())
+    return bool(words) and re.search(rf"(?<!\w){words}(?!\w)", completion) is not None

@@ -3,7 +3,7 @@
     from trl import GRPOConfig, GRPOTrainer
     from shoal.integrations.trl import TRLNode
 
-    with TRLNode(connect="relay.example.org:7447", swarm="reef", suite="reef") as node:
+    with TRLNode(connect="relay.example.org:7447", swarm="lagoon", suite="reef") as node:
         args = GRPOConfig(max_steps=200, num_generations=8, per_device_train_batch_size=64)
         GRPOTrainer("Qwen/Qwen3-0.6B", args=args, **node.hooks).train()
 

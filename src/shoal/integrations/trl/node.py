@@ -31,7 +31,7 @@ FOLDER: Final = "shoal"
 class TRLNode:
     """A GRPOTrainer's place in a swarm.
 
-        with TRLNode(connect="relay.example.org:7447", swarm="reef", suite="reef", external=4) as node:
+        with TRLNode(connect="relay.example.org:7447", swarm="lagoon", suite="reef", external=4) as node:
             GRPOTrainer(model, args=GRPOConfig(max_steps=200), **node.hooks).train()
 
     The node is in the swarm while the trainer trains. It needs no network: alone, the trainer trains on own rollouts.

@@ -2,7 +2,7 @@
 
     stages = Stages(["critique", "decide"], "ada")
     stages.remember(rollout, scored)                # each rollout that the node made or admitted
-    question = stages.draw(slot=1, key=("reef", "c0ffee", 7))
+    question = stages.draw(slot=1, key=("lagoon", "c0ffee", 7))
     base, answers = stages.settle(question.id, ["B, since 2 + 2 is 4"])
 
 With two stages a third of the slots is for each, and a third for questions that quote nothing. What a question quotes

@@ -27,6 +27,7 @@ from shoal.apps.serving.guard import Access
 from shoal.apps.watch import judge, metrics, sources, tables, tally
 from shoal.apps.watch.folder import FolderSource
 from shoal.apps.watch.judge import JudgeSource
+from shoal.apps.watch.run_reader import READERS
 from shoal.apps.watch.server import make_app
 from shoal.apps.watch.source import BusyError, MissingError, RolloutQuery, RowQuery
 from shoal.apps.watch.sources import Sources
@@ -167,8 +168,8 @@ def test_any_bytes_where_texts_should_be_are_an_answer(tmp_path: Path) -> None:
 def test_a_reader_that_died_is_started_again(tmp_path: Path) -> None:
     with closing(Tables(small_run(tmp_path / "run"))) as found:
         assert found.rows("SELECT 1 AS one") == [{"one": 1}]
-        assert found._reader is not None
-        found._reader.kill()
+        assert found.reader.process is not None
+        found.reader.process.kill()
         with pytest.raises(BusyError, match="too much memory"):
             found.rows("SELECT 1 AS one")
         assert found.rows("SELECT 2 AS two") == [{"two": 2}]
@@ -176,11 +177,11 @@ def test_a_reader_that_died_is_started_again(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_there_are_few_readers_and_each_has_little_memory(tmp_path: Path) -> None:
-    many = [Tables(small_run(tmp_path / f"run-{at}")) for at in range(tables.READERS + 2)]
+    many = [Tables(small_run(tmp_path / f"run-{at}")) for at in range(READERS + 2)]
     for each in many:
         assert len(each.rows("FROM range(3)")) == 3
-    assert sum(each._reader is not None for each in many) == tables.READERS
-    assert many[-1]._reader is not None
+    assert sum(each.reader.process is not None for each in many) == READERS
+    assert many[-1].reader.process is not None
     with pytest.raises(BusyError, match="emory"):
         many[-1].rows("SELECT list(repeat('x', 1000) || range) FROM range(10_000_000)")
     with pytest.raises(BusyError, match="too much text"):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import msgspec
 import pytest
-from strangers import SWARM, Node, address, relay
+from strangers import SWARM, Node, Program, address, program, relay
+from swarm_entries import signed
 from test_network import until
 from test_watch_server import ask
 from watched import HOSTILE
@@ -17,6 +20,7 @@ from watched import HOSTILE
 pytest.importorskip("starlette")
 pytest.importorskip("duckdb")
 
+from shoal.apps.host.keys import host_keys
 from shoal.apps.serving.guard import Access
 from shoal.apps.watch import heard
 from shoal.apps.watch.heard import Heard, medians
@@ -25,6 +29,7 @@ from shoal.apps.watch.source import CurveQuery, GraphQuery
 from shoal.apps.watch.sources import Sources
 from shoal.apps.watch.swarm import SwarmSource, open_swarm
 from shoal.config.settings import Config
+from shoal.directory.invitation import Invitation, written
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal.identity.secret import read_secret
@@ -206,8 +211,8 @@ def test_a_private_swarm_is_heard_by_those_who_have_its_secret(tmp_path: Path) -
     options = TransportOptions(connect=(where,))
     with (
         relay(where),
-        closing(open_swarm(SWARM, [where], {"secret_file": str(file)})) as inside,
-        closing(open_swarm(SWARM, [where], {})) as outside,
+        closing(open_swarm({"swarm": SWARM, "connect": [where], "secret_file": str(file)})) as inside,
+        closing(open_swarm({"swarm": SWARM, "connect": [where]})) as outside,
         open_session(options) as session,
     ):
         until(lambda: not inside.summary()["trouble"] and not outside.summary()["trouble"])
@@ -225,7 +230,37 @@ def test_what_cannot_be_reached_at_all_is_said_at_once(tmp_path: Path) -> None:
         (SWARM, ["127.0.0.1:1"], {"tls_ca": str(tmp_path / "absent")}, "certificates"),
     ):
         with pytest.raises(UserError, match=wrong):
-            open_swarm(swarm, endpoints, network)
+            open_swarm({"swarm": swarm, "connect": endpoints, **network})
+
+
+@network
+def test_an_invitation_is_all_that_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Address, name, certificate and secret are the invitation's, as for who joins."""
+    monkeypatch.setenv("SHOAL_HOME", str(tmp_path / "home"))
+    host, where = host_keys(tmp_path, ["127.0.0.1"], private=True), f"tls/{address()}"
+    now = int(time.time())
+    entry = {"swarm": SWARM, "relays": (where,), "certificate": host.fingerprint, "signed": now, "expires": now + 60}
+    word = written(Invitation(signed(host.identity, **entry), host.secret))
+    assert host.secret_file
+    secret, at = read_secret(host.secret_file, SWARM), address()
+    words = ("watch", "--no-open", "--listen", at, "--swarm", word)
+    link = TransportOptions(connect=(where,), ca=host.certificate)
+    with (
+        relay(where, "--certificate", host.certificate, "--key", host.certificate_key),
+        program(*words, says="watching") as window,
+        open_session(link) as session,
+    ):
+        assert f"watches the private swarm {SWARM} of {host.identity.name}" in window.said
+        key = Keys(SWARM, secret).notices(ADA.id)
+        told = secret.lock(key, seal_notice(said(ADA.public, 1), ADA, secret.context))
+
+        def is_live() -> bool:
+            with urlopen(f"http://{at}/api/runs", timeout=30) as reply:
+                [one] = json.load(reply)["runs"]
+            return bool(one["live"])
+
+        until(lambda: session.put(key, told) or is_live())
+        assert Program(("watch", "--swarm", word, where)).wait() == 2
 
 
 @network

@@ -1,16 +1,17 @@
 // The page: which run, which view, and when to ask again.
 
 import { addressOf, readAddress } from "./address.js";
-import { cut, fill, fixed, h, escaped, isFolder, percent, span, whole } from "./dom.js";
-import { repaint } from "./charts.js";
+import { cut, fill, h, escaped, isFolder } from "./dom.js";
+import { figures } from "./figures.js";
 import { ask, listen, PAUSE, Refused } from "./net.js";
 import { Learned } from "./learned.js";
 import { Progress } from "./progress.js";
 import { Swarm } from "./swarm.js";
 import { Explorer } from "./explorer.js";
-import { Judge, judgeFigures } from "./judge.js";
+import { Judge } from "./judge.js";
 import { Machine } from "./machine.js";
 import { Settings } from "./settings.js";
+import { themes } from "./theme.js";
 
 // ECharts empties its room with `innerHTML = ""`; anything more that would become markup is refused by the browser.
 window.trustedTypes?.createPolicy("default", { createHTML: (text) => (text === "" ? "" : null) });
@@ -97,7 +98,7 @@ async function refresh() {
     connection();
     say("about", summary.about);
     say("trouble", summary.trouble);
-    figures(summary);
+    figures($("figures"), summary);
     await views[state.view].update({ id, summary, runs: state.runs, beside: state.beside, kept: state.kept[state.view] ?? {}, compare: (beside) => go({ beside }) });
     problem("");
   } catch (error) {
@@ -124,38 +125,6 @@ function say(where, text) {
 
 const problem = (text) => say("problem", text);
 
-function figures(summary) {
-  const all = summary.kind === "judge" ? judgeFigures(summary) : summary.kind === "swarm" ? heardFigures(summary) : runFigures(summary);
-  fill($("figures"), all.map(([value, what]) => h("div", { class: "figure" }, h("b", {}, value), h("span", {}, what))));
-}
-
-const mean = (values) => (values.length ? values.reduce((a, b) => a + b) / values.length : null);
-
-/** Of a live swarm, by its nodes' own word. */
-function heardFigures(summary) {
-  const { of, held_out: passed, reward } = summary.median, those = `median of the ${of} nodes heard for longest, by their own word`;
-  const count = whole(summary.nodes.length + summary.more) + (summary.more ? "+" : "");
-  return [
-    [count, summary.nodes.length === 1 && !summary.more ? "node heard" : "nodes heard"],
-    [percent(passed), `pass@1, ${those}`], [fixed(reward, 3), `local reward, ${those}`],
-    [whole(summary.notices), "rounds reported"], [summary.ago === null ? "–" : span(summary.ago), "since the last"],
-  ];
-}
-
-function runFigures(summary) {
-  const known = (key) => summary.nodes.map((node) => node[key] ?? null).filter((value) => value !== null);
-  const passed = mean(known("held_out")), first = mean(known("held_out_first")), blind = mean(known("blind"));
-  const rounds = summary.of_rounds ? `of ${whole(summary.of_rounds)} rounds` : summary.rounds === 1 ? "round" : "rounds";
-  return [
-    [percent(passed), "held-out pass@1" + (passed !== null && first !== null ? `, ${percent(first)} at first` : "")],
-    ...(blind === null ? [] : [[(100 * Math.abs(passed - blind)).toFixed(1), `points ${passed < blind ? "below" : "above"} blind answers (${percent(blind)})`]]),
-    [fixed(mean(known("reward")), 3), "local reward"],
-    [whole(summary.rounds), rounds + (summary.left ? `, about ${span(summary.left)} left` : "")],
-    [whole(summary.nodes.length), summary.nodes.length === 1 ? "node" : "nodes"],
-    summary.swarm ? [whole(summary.swarm.peers), summary.swarm.peers === 1 ? "peer" : "peers"] : [whole(summary.completions), "completions"],
-  ];
-}
-
 let timer = 0;
 listen(
   (runs) => {
@@ -179,18 +148,6 @@ window.addEventListener("hashchange", () => {
 });
 $("run").addEventListener("change", () => go({ run: $("run").value, kept: {}, beside: state.beside.filter((id) => id !== $("run").value) }));
 
-const THEMES = ["auto", "light", "dark"];
-function theme(name) {
-  if (name === "auto") delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = name;
-  $("theme").textContent = "Theme: " + name;
-  try { localStorage.setItem("shoal-theme", name); } catch { /* a browser that keeps nothing */ }
-  repaint();
-}
-let kept = "auto";
-try { kept = localStorage.getItem("shoal-theme") ?? "auto"; } catch { /* as above */ }
-theme(THEMES.includes(kept) ? kept : "auto");
-$("theme").addEventListener("click", () => theme(THEMES[(THEMES.indexOf($("theme").textContent.slice(7)) + 1) % 3]));
-
+themes($("theme"));
 readHash();
 show();

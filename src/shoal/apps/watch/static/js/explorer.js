@@ -4,6 +4,7 @@ import { mark } from "./answer.js";
 import { card, cut, fill, h, name, nothing, select, whole } from "./dom.js";
 import { ask, Refused } from "./net.js";
 import { Rollout } from "./rollout.js";
+import { thumbnail, Thumbnails } from "./thumbnails.js";
 
 const WAIT = 250; // ms after the last key
 const PAGE = 20;
@@ -15,6 +16,7 @@ export class Explorer {
     this.applied = {}; // the conditions of the last search
     this.rollout = new Rollout(dialog, () => keep({ open: "" }));
     this.dialog = dialog;
+    this.thumbnails = new Thumbnails();
     this.form = h("form", { role: "search", "aria-label": "Filter rollouts", onsubmit: (event) => { event.preventDefault(); this.search(); } });
     this.count = h("p", { class: "note", role: "status" });
     this.newer = h("button", { type: "button", hidden: true, onclick: () => this.search() }, "Show newer rollouts");
@@ -103,7 +105,11 @@ export class Explorer {
         const page = await ask(`runs/${this.id}/rollouts`, { ...query, after: this.after }, asked.signal);
         if (fresh && first) fill(this.list);
         const from = this.shown;
-        this.list.append(...page.rollouts.map((each) => this.item(each)));
+        for (const each of page.rollouts) {
+          const item = this.item(each);
+          this.list.append(item);
+          this.thumbnails.watch(item, this.id, each);
+        }
         this.shown += page.rollouts.length;
         this.after = page.next;
         if (!fresh && first && page.rollouts.length) this.list.children[from]?.querySelector("button")?.focus();
@@ -133,11 +139,12 @@ export class Explorer {
   item(each) {
     const open = h("button", { type: "button", class: "link", onclick: () => { this.keep({ open: `${each.part}.${each.row}` }); this.rollout.open(this.id, each, open); } },
       h("span", { class: "cut" }, cut(each.question.trim(), 300) || "(no text)"));
-    const answers = each.answers.map((one) => h("li", {}, mark(one.reward), h("span", { class: "cut" }, cut(one.completion, 300) || "(empty)"), one.times > 1 && h("span", { class: "times" }, `× ${one.times}`)));
+    const answers = each.answers.map((one) => h("li", {}, mark(one.reward), thumbnail(one.completion, one.row), h("span", { class: "cut" }, cut(one.completion, 300) || "(empty)"), one.times > 1 && h("span", { class: "times" }, `× ${one.times}`)));
     const shown = each.answers.reduce((sum, one) => sum + one.times, 0);
     return h("li", {},
       h("div", { class: "meta" }, h("span", { class: "task" }, cut(each.task)), h("span", {}, name(each.node), `, round ${whole(each.round)}`), h("b", {}, `${each.right} of ${each.completions} right`)),
-      open, each.answer !== null && h("p", { class: "note" }, "Right answer: ", h("b", {}, cut(each.answer, 200))),
+      h("div", { class: "illustrated" }, thumbnail(each.question, "question"), open),
+      each.answer !== null && h("div", { class: "illustrated" }, thumbnail(each.answer, "answer"), h("p", { class: "note" }, "Right answer: ", h("b", {}, cut(each.answer, 200)))),
       h("ul", { class: "answers" }, answers), shown < each.completions && h("p", { class: "note" }, `${each.completions - shown} more completions`));
   }
 }

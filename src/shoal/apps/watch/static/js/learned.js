@@ -26,7 +26,7 @@ export class Learned {
     this.gave = h("div", { class: "board" });
     this.gaveCard = card("What the swarm gave", null, this.gave);
     this.taskSelect = h("span");
-    this.task = new Chart("One task over time", { controls: [this.taskSelect], note: "Held-out pass@1 on the questions of one task." });
+    this.task = new Chart("One task over time", { controls: [this.taskSelect], note: "Held-out pass@1 on the questions of one task. Blind: always its commonest answer." });
     told.classList.add("wide");
     this.task.element.classList.add("wide");
     fill(section, h("div", { class: "grid" }, told, this.curve.element, this.gaveCard, this.task.element));
@@ -154,7 +154,7 @@ export class Learned {
     this.task.element.hidden = !task;
     if (!task) return;
     reselect(this.taskSelect, "task", tasks.map((each) => [each, each]), task, (value) => this.choose({ task: value }));
-    const { series } = await askSpread(id, "eval/pass@1/" + task);
+    const { series } = await askSpread(id, "eval/pass@1/" + task, 0, [["eval/blind/" + task, "blind"]]);
     drawCurves(this.task, series, { share: true, what: `held-out pass@1 on ${cut(task)}` });
   }
 }
