@@ -608,8 +608,9 @@ def test_bombs_are_refused(name: str) -> None:
     started = time.process_time()
     for data in (signed(bomb), bomb, b"\x92" + bomb):
         if (opened := opens(data)) is not None:
-            # Depth that Python bears, and weight within the bounds, are no harm.
-            assert name.startswith(("arrays 900", "maps 900", "keys 900", "many numbers"))
+            # Depth that Python bears (some 1000; from 3.12 on more), and weight within the bounds, are no harm.
+            borne = (" 900", " 1100") if sys.version_info >= (3, 12) else " 900"
+            assert name.endswith(borne) or name == "many numbers"
             assert opened[0].rollout == PLAIN
     assert time.process_time() - started < 10  # no figure: something that grows faster than the message would show
 
