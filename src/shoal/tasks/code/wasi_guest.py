@@ -71,7 +71,7 @@ _ONE: Final[dict[str, Callable[[str], Any]]] = {
     "s": lambda said: bytes.fromhex(said).decode("utf-8", "surrogatepass"),
     "b": bytes.fromhex,
 }
-_MANY: Final[dict[str, type]] = {"l": list, "u": tuple, "e": set, "z": frozenset}
+_MANY: Final[dict[str, Any]] = {"l": list, "u": tuple, "e": set, "z": frozenset}
 
 
 def asked(said: str = "") -> Any:

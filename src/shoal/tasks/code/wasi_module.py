@@ -44,19 +44,19 @@ def prepared() -> Path | None:
     import wasmtime  # noqa: F401
 
     [installed] = data.submodule_search_locations or [""]
-    return _compiled(Path(installed, "python-3.12.0.wasm"), cache_folder("wasi"))
+    return compiled(Path(installed, "python-3.12.0.wasm"), cache_folder("wasi"))
 
 
 @functools.cache
-def module(compiled: Path) -> Any:
+def module(path: Path) -> Any:
     """Loads what `prepared` gave."""
     import wasmtime
 
-    return wasmtime.Module.deserialize_file(engine(), str(compiled))
+    return wasmtime.Module.deserialize_file(engine(), str(path))
 
 
 @functools.cache
-def _compiled(python: Path, folder: Path) -> Path | None:
+def compiled(python: Path, folder: Path) -> Path | None:
     """The compiled file in `folder`. None if `python` is another file than the one that is known."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     about = folder.lstat()
@@ -65,10 +65,10 @@ def _compiled(python: Path, folder: Path) -> Path | None:
     name = f"python-{PYTHON[:16]}-wasmtime-{WASMTIME}-"
     with alone(folder / ".lock", "another process compiles Python for WASI: waiting for it"):
         for kept in folder.glob(f"{name}*"):
-            if _digest(kept) == kept.name.removeprefix(name) and _fits(kept):
+            if digest(kept) == kept.name.removeprefix(name) and _fits(kept):
                 return kept
             kept.unlink()
-        if _digest(python) != PYTHON:
+        if digest(python) != PYTHON:
             return None
         print("compiling Python for WASI, once: this takes some 20 seconds", file=sys.stderr, flush=True)
         import wasmtime
@@ -89,9 +89,9 @@ def _fits(kept: Path) -> bool:
         return False
 
 
-def _digest(path: Path) -> str:
+def digest(path: Path) -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return str(hashlib.file_digest(file, "sha256").hexdigest())
 
 
 @functools.cache
