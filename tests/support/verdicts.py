@@ -1,8 +1,10 @@
 """What becomes of known programs: HumanEval's right answers, mutants of them, and programs that try to get out.
 
     python tests/support/verdicts.py > tests/unit/tasks/code/verdicts.txt
+    python tests/support/verdicts.py wasi > tests/unit/tasks/code/verdicts_wasi.txt
 
-writes them anew, which is right only after the rules of verdicts have changed (`RULES_VERSION`, or Monty's version).
+write them anew, in Monty alone and in WASI alone. Tests compare. They may change with `RULES_VERSION`, or with the
+version of an interpreter, and for no other reason.
 """
 
 from __future__ import annotations
@@ -49,7 +51,6 @@ def verdict(problem: Problem, said: str, run: Run = monty.run) -> str:
 def lines(run: Run = monty.run, every: int = 1) -> Iterator[str]:
     """A line for each right answer and for each program that tries to get out, or for `every` so many of them: where it
     is from, the beginning of its SHA-256, its verdict and those of its mutants."""
-    yield f"# {monty.load()}; tests/support/verdicts.py says what this is"
     for name, problem, said in itertools.islice(programs(), 0, None, every):
         yield ", ".join([f"{name} {digest(said[0])}", *(verdict(problem, one, run) for one in said)])
 

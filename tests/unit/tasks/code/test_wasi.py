@@ -133,7 +133,7 @@ def test_verdicts_are_those_of_another_machine(compiled: Path) -> None:
     from verdicts import lines
 
     known = KNOWN.read_text().splitlines()
-    assert list(lines(partial(wasi.run, compiled), every=40)) == known[:1] + known[1::40]
+    assert list(lines(partial(wasi.run, compiled), every=40)) == known[::40]
 
 
 def test_the_guarded_worker_runs_what_monty_does_not_support(compiled: Path) -> None:
