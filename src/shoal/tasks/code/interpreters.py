@@ -35,4 +35,8 @@ def run(program: str, tests: Sequence[str]) -> Run:
         compiled = prepared() if unknown.reason == "unsupported" else None
         if compiled is None:
             raise
-    return wasi.run(compiled, program, tests)
+        in_monty = unknown.detail
+    try:
+        return wasi.run(compiled, program, tests)
+    except NoVerdict as unknown:
+        raise NoVerdict(unknown.reason, f"{in_monty}; in WASI: {unknown.detail or unknown.reason}") from None
