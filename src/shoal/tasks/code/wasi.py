@@ -36,20 +36,21 @@ _FAILURES: Final = {
 
 def run(compiled: Path, program: str, tests: Sequence[str]) -> Run:
     """How many of `tests` the program passes. Raises as `monty.run` does. `compiled`: what `wasi_module` prepared."""
-    with closing(Guest(compiled, "answer")) as answer, closing(Guest(compiled, "tests")) as checker:
-        try:
+    try:
+        with closing(Guest(compiled, "answer")) as answer:
             raised = answer.ask(encoded(program))
             if raised == encoded("unknown"):
                 raise NoVerdict("unsupported", "the program needs what WASI has not")
             if raised != encoded("ran"):
                 raise Failed(_FAILURES.get(raised, "error"))
-            said = checker.ask(encoded(list(tests)))
-            while said.startswith("l"):  # a question to the answer
-                said = checker.ask(answer.ask(said))
-        except Ended as ended:
-            if ended.reason == "crash":
-                raise NoVerdict("crash") from None
-            raise Failed("error" if ended.reason == "exit" else ended.reason) from None
+            with closing(Guest(compiled, "tests")) as checker:
+                said = checker.ask(encoded(list(tests)))
+                while said.startswith("l"):  # a question to the answer
+                    said = checker.ask(answer.ask(said))
+    except Ended as ended:
+        if ended.reason == "crash":
+            raise NoVerdict("crash") from None
+        raise Failed("error" if ended.reason == "exit" else ended.reason) from None
     passed = decoded(iter(said.split()))
     if passed is None:
         raise NoVerdict("unsupported", "the program and its tests exchange what is no plain data")
