@@ -23,15 +23,15 @@ from shoal.tasks.code.wasi_system import Ended, System
 from shoal.tasks.task import Failed, NoVerdict
 
 FUEL: Final = 4 * 10**9
-"""Instructions of WebAssembly that a guest may take: a million turns of a loop in Python, or somewhat less."""
+"""Instructions of WebAssembly that a guest may take: some 800,000 turns of a loop in Python."""
 _GUEST: Final = Path(__file__).with_name("wasi_guest.py").read_bytes()
 _FAILURES: Final = {
-    encoded(error): reason
-    for error, reason in (
-        *(("SyntaxError", "no program"), ("IndentationError", "no program")),
-        *(("MemoryError", "memory"), ("RecursionError", "recursion")),
-    )
+    encoded("SyntaxError"): "no program",
+    encoded("IndentationError"): "no program",
+    encoded("MemoryError"): "memory",
+    encoded("RecursionError"): "recursion",
 }
+"""Of a program that raises before its tests. Any other error is "error"."""
 
 
 def run(compiled: Path, program: str, tests: Sequence[str]) -> Run:
