@@ -16,7 +16,8 @@ from typing import Any, Final
 
 import msgspec
 
-from shoal.tasks.code.monty import MOST_CHARACTERS, run
+from shoal.tasks.code.interpreters import run
+from shoal.tasks.code.monty import MOST_CHARACTERS
 from shoal.tasks.task import Failed
 
 HUMAN_EVAL: Final = ("prompt", "canonical_solution", "entry_point", "test")

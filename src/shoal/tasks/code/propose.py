@@ -18,7 +18,7 @@ from random import Random
 from typing import Any, Final
 
 from shoal.rollout import Message, Question, QuestionId, hash_of
-from shoal.tasks.code.monty import load, run
+from shoal.tasks.code.interpreters import load, run
 from shoal.tasks.code.problems import Problem, program_of
 from shoal.tasks.code.proposals import MAX_TESTS, MIN_TESTS, PROPOSE, own_program, tests_of
 from shoal.tasks.task import Failed, NoVerdict

@@ -15,7 +15,7 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from shoal.rollout import Message, Question, QuestionId, hash_of
-from shoal.tasks.code.monty import load
+from shoal.tasks.code.interpreters import load
 from shoal.tasks.code.problems import Problem, passed_share
 
 TESTS: Final = 6

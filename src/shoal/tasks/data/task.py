@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.rollout import Question, QuestionId, hash_of, seed_of
-from shoal.tasks.code.monty import load
+from shoal.tasks.code.interpreters import load
 from shoal.tasks.code.problems import decoded
 from shoal.tasks.data.prepare import prepared
 from shoal.tasks.data.rows import Row

@@ -84,14 +84,14 @@ def test_partial_credit_grows_with_the_tests_that_pass() -> None:
 def test_no_verdict_is_counted_and_teaches_nothing(verifier: Verifier) -> None:
     question, other = Tasks(CONFIG).draw(2, "no verdict")
     before = verifier.failures["unsupported"]
-    unsupported = "import heapq\n" + right(question)
+    unsupported = "import numpy\n" + right(question)
     assert verifier.score([(question.id, [right(question), "def f(x): pass", unsupported])]) == [[1.0, 0.0, 0.5]]
     [[full, less]] = verifier.score([(question.id, [right(question), unsupported])])
     assert full == 1.0
     assert 1.0 - 1e-9 < less < 1.0  # nothing to learn from, and not counted as right
     assert verifier.score([(other.id, [unsupported])]) == [[0.0]]
     assert verifier.failures["unsupported"] == before + 2
-    assert "unsupported: ModuleNotFoundError: No module named 'heapq'" in verifier.trouble
+    assert "unsupported: ModuleNotFoundError: No module named 'numpy'" in verifier.trouble
     assert verifier.counts[0] == 0  # no scorer failed
 
 
@@ -117,7 +117,7 @@ def test_a_time_out_of_the_worker_is_no_verdict() -> None:
 
 def test_strangers_programs_are_examined() -> None:
     [question, *_] = Tasks(CONFIG).draw(1, *KEY)
-    unsupported = ("import heapq", "del x")
+    unsupported = ("import numpy", "import ctypes")
 
     def candidate(*texts: str) -> Candidate:
         return Candidate(question.id, question.hash, KEY, 0, texts)

@@ -1,0 +1,42 @@
+"""Runs a stranger's program with its tests: in Monty, and if that does not support it, in WASI where it is installed.
+
+    load()                                                                          # "monty 1.4.0+1"
+    run("import heapq\\ndef f(x): return heapq.nsmallest(1, x)", ["assert f([2, 1]) == [1]"])
+    # Run(passed=1) with WASI; without it NoVerdict("unsupported")
+
+So two nodes, one with WASI and one without, differ in programs that Monty does not support, and there a verdict stands
+against none. A question is the same on both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shoal.tasks.code import monty, wasi
+from shoal.tasks.code.monty import Run
+from shoal.tasks.code.wasi_module import prepared
+from shoal.tasks.task import NoVerdict
+
+
+def load() -> str:
+    """The version of the rules, which is part of a question's identity. It gets ready what cannot be imported or
+    written within the guard. Raises `UserError` without Monty."""
+    version = monty.load()
+    prepared()
+    return version
+
+
+def run(program: str, tests: Sequence[str]) -> Run:
+    """How many of `tests` the program passes. Raises `Failed` for one that does not even run, or takes too much, and
+    `NoVerdict` where nobody can tell. `tests` may be a stranger's, too (`propose`)."""
+    try:
+        return monty.run(program, tests)
+    except NoVerdict as unknown:
+        compiled = prepared() if unknown.reason == "unsupported" else None
+        if compiled is None:
+            raise
+        in_monty = unknown.detail
+    try:
+        return wasi.run(compiled, program, tests)
+    except NoVerdict as unknown:
+        raise NoVerdict(unknown.reason, f"{in_monty}; in WASI: {unknown.detail or unknown.reason}") from None
