@@ -64,7 +64,7 @@ LESSONS = [
 
 def entry(round: int, answers: list[str], rewards: list[float], right: str | None = "nretnal") -> dict[str, Any]:
     about = {"answers": answers, "rewards": rewards, "answered": NOW - 60, "right": right, "lessons": []}
-    return {**QUESTION, "round": round, **about}
+    return {**QUESTION, "round": round, "bare": True, **about}
 
 
 WRONG = entry(9, ["nretnel"], [0.0])
@@ -174,11 +174,19 @@ def test_a_view_looks_as_it_did(view: str, screen: str, browser: Any) -> None:
     assert differing(shown, kept) <= SHARE
 
 
-@pytest.mark.parametrize(("said", "told"), [("It is nretnal.", True), ("nretnel", False), ("nretnalo", False)])
-def test_a_right_answer_among_other_words_is_told(browser: Any, said: str, told: bool) -> None:
+@pytest.mark.parametrize(
+    ("said", "bare", "told"),
+    [
+        *(("It is nretnal.", True, True), ("nretnel", True, False), ("nretnalo", True, False)),
+        *(("-nretnal", True, False), ("nretnal.5", True, False), ("2/nretnal", True, False)),
+        ("Not nretnal.\n<answer>lantern</answer>", False, False),
+    ],
+)
+def test_a_right_answer_among_other_words_is_told(browser: Any, said: str, bare: bool, told: bool) -> None:
     tab = browser.new_page()
     tab.route("http://shoal.test/**", serve)
-    tab.route("http://shoal.test/api/answer", lambda route: route.fulfill(json=entry(9, [said], [0.0])))
+    wrong = entry(9, [said], [0.0]) | {"bare": bare}
+    tab.route("http://shoal.test/api/answer", lambda route: route.fulfill(json=wrong))
     tab.goto("http://shoal.test/")
     tab.wait_for_selector("textarea")
     answered(tab)

@@ -149,8 +149,11 @@ def test_it_opens_on_what_was_learned(browser: Browser, tmp_path: Path) -> None:
         expect(story.locator(".ask")).to_have_text("gcd of 12, 18?")
         expect(story.locator(".turn")).to_contain_text("right for the first time")
         expect(story.locator(".between")).to_contain_text("1 of its own, 1 of bob")
-        task = page.locator("#learned .card", has_text="One task over time").locator(".chart")
-        expect(task).to_have_attribute("aria-label", re.compile("pass@1 on gcd .* blind from 4.0 % to 4.0 %"))
+        task = page.locator("#learned .card", has_text="One task over time")
+        expect(task).to_contain_text("Blind: answers that ignore the question.")
+        expect(task.locator(".chart")).to_have_attribute(
+            "aria-label", re.compile("pass@1 on gcd .* blind from 4.0 % to 4.0 %")
+        )
         page.keyboard.press("Tab")
         page.locator(".asked", has_text="gcd of 12, 30?").focus()
         page.keyboard.press("Enter")

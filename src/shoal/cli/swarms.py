@@ -127,7 +127,7 @@ def _invited(word: str, *others: str) -> tuple[Choice, str]:
     if known.get(entry.name, entry.key) != entry.key:
         raise UserError(
             f"ANOTHER HOST: the name '{entry.name}' belongs to the key {known[entry.name][:DIGITS]}, which you joined "
-            f"before, and this invitation is of {spelled(entry)}: if you trust that one, remove the line of "
+            f"or watched before, and this invitation is of {spelled(entry)}: if you trust that one, remove the line of "
             f"'{entry.name}' from {identity_path().with_name(KNOWN)}"
         )
     return Choice(Listed(invitation.signed, "an invitation"), entry.name not in known), invitation.secret

@@ -32,18 +32,21 @@ INVISIBLE: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
 """Letters and marks that are not seen."""
-_WORD, _GAP, _DIGITS = r"[^\W\d_]+", rf"[{re.escape(SIGNS)}]+", r"([0-9a-foil]|[^\W\x00-\x7f]){4}"
+_WORD, _GAP, _DIGITS = r"(?=[01]*[^\W\d_])[^\W2-9_]+", rf"[{re.escape(SIGNS)}]+", r"([0-9a-foil]|[^\W\x00-\x7f]){4}"
 LIKE_A_KEY: Final = re.compile(
     rf"{_WORD}-{_WORD}-{_DIGITS}|{_WORD}{_GAP}{_WORD}{_GAP}([0-9a-foil]{{4}}|(?=\w*\d){_DIGITS})(?!\w)"
 )
-"""Two words and four hex digits, or letters that look like them. Where the words are not joined as in a key, a third
-word of four letters is none of it in scripts that have no hex digits: many people have three names."""
+"""Two words and four hex digits, or what looks like them: letters like digits, and 0 and 1 like o and l. Where the
+words are not joined as in a key, a third word of four letters is none of it in scripts that have no hex digits: many
+people have three names."""
 SCRIPTS: Final = [
     *"Latin Greek Cyrillic Armenian Georgian Ethiopic Devanagari Bengali Gurmukhi Gujarati Oriya Tamil Telugu".split(),
     *"Kannada Malayalam Sinhala Thai Lao Tibetan Myanmar Khmer Hebrew Arabic Thaana".split(),
     *("Han Hiragana Katakana", "Han Hangul", "Han Bopomofo"),
 ]
 """Those that a name may be written in; some languages need several."""
+MARK: Final = regex.compile(r"\p{sc=Inherited}")
+"""A mark that may stand on a letter or digit of any script."""
 _BESIDE: Final = rf"{re.escape(SIGNS)}0-9\p{{sc=Inherited}}"
 _LETTERS: Final = ["".join(rf"\p{{scx={one}}}" for one in script.split()) for script in SCRIPTS]
 IN_ONE_SCRIPT: Final = regex.compile("|".join(f"[{_BESIDE}{letters}]*" for letters in _LETTERS))
@@ -66,7 +69,7 @@ def fault(text: str) -> str:
         return "a display name has the digits 0 to 9"
     if not IN_ONE_SCRIPT.fullmatch(text):
         return "a display name is in one script, such as Latin: letters of several can imitate another name"
-    if LIKE_A_KEY.search(unicodedata.normalize("NFKC", text).casefold()):
+    if LIKE_A_KEY.search(MARK.sub("", unicodedata.normalize("NFKC", text).casefold())):
         return "a display name does not look like the name of a key, such as brave-otter-3f2a"
     return ""
 

@@ -68,8 +68,9 @@ def choose(listing: Listing, word: str, known: Mapping[str, str]) -> Choice:
         raise UserError(f"no host of '{name}' has a key that begins with {prefix}; there are {hosts(named)}")
     if name in known and not fitting:
         raise UserError(
-            f"ANOTHER HOST: the name '{name}' belongs to the key {known[name][:DIGITS]}, which you joined before, and "
-            f"only {hosts(named)} has it now: if you trust that one, write {spelled(named[0].entry)}"
+            f"ANOTHER HOST: the name '{name}' belongs to the key {known[name][:DIGITS]}, which you joined or "
+            f"watched before, and only {hosts(named)} has it now: if you trust that one, write "
+            f"{spelled(named[0].entry)}"
         )
     if len(fitting) > 1:
         raise UserError(f"several hosts use the name '{name}': choose one of {hosts(named)}")

@@ -15,7 +15,7 @@ from shoal.errors import UserError
 KEY = "brave-otter-3f2a"
 GOOD = ["Ada", "Ada's laptop", "dr. x-7_b", "Zoë", "Кит", "小魚", "อ้น", "7"]
 GOOD += ["Ελένη", "りんごカフェ 東京", "김철수", "Mañana 2", "ዳዊት", "राम 3", "anne-marie 2", "my-old-node", "Đặng"]
-GOOD += ["Мария Ивановна Кузнецова", "Анна Мария Блок", "the old facebook", "Jo Ann Smith 2"]
+GOOD += ["Мария Ивановна Кузнецова", "Анна Мария Блок", "the old facebook", "Jo Ann Smith 2", "lab 10 2024"]
 LEFTWARDS = ["שלום", "مرحبا", "דנה 7", "7 דנה", "عبد الله", "ދިވެހި", "שָׁלוֹם", "محمد بن سلمان"]
 BAD = [
     *("", " ", "Ada ", " Ada", "a  b", "a\nb", "a\tb", "\x1b[31mred", "a\u202eb", "a\u2066b", "a\u200bb", "a\u00adb"),
@@ -42,6 +42,8 @@ BAD = [
 ]
 IMITATIONS = [
     *("аnchovy", "brave-оtter-3f2a", "brave-otter-3f2а", "Αda", "Ꭺda", "ꓮda", "brave一otter", "Ada 小魚", "𝐀da"),
+    *("brave-otter-3\u0323f2a", "brave-ot\u0324ter-3f2a", "brave-otter-\u03273f2a", "brave otter 3\u0332f2a"),
+    *("brave-0tter-3f2a", "swift-gu11-3f2a", "wise 0w1 3f2a", "сор-х0у-3102"),
     *("сор-хеу-3102", "brɑve-otter-3f2a", "brave-otter-3fɑ2", "brave-otter-3flo", "Ada brave-ottér-3f2a"),
 ]
 BAD += IMITATIONS

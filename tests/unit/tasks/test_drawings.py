@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from html.parser import HTMLParser
 from xml.parsers import expat
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from shoal.config.tasks import TasksConfig
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
-from shoal.tasks.drawings.plain_svg import LONGEST, MOST_SHAPES, NoDrawingError, read_svg
+from shoal.tasks.drawings.plain_svg import LONGEST, MOST_SHAPES, NoDrawingError, _without_comments, read_svg
 
 pytest.importorskip("resvg_py")
 
@@ -186,6 +187,21 @@ def test_whatever_is_read_is_plain_and_reads_as_the_same(pieces: list[str]) -> N
     expat.ParserCreate().Parse(plain, True)
     if len(plain) <= LONGEST:
         assert read_svg(plain) == drawing
+
+
+@pytest.mark.parametrize("text", ["<svg>" + "<a " * 1300, "<svg>'" + "<rect x='>'" * 360, "<svg>" + "<a x='" * 660])
+def test_tags_without_an_end_are_looked_at_once(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+    look = HTMLParser.check_for_whole_start_tag
+    monkeypatch.setattr(HTMLParser, "check_for_whole_start_tag", lambda *at: (looks.append(at), look(*at))[1])
+    assert not read_svg(text).shapes
+    assert 1 <= len(looks) <= 3
+
+
+@given(st.lists(st.sampled_from(["<!--", "-->", "<", "!", "-", ">", "a", "\n"]), max_size=12))
+def test_comments_are_left_out(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    assert _without_comments(text) == re.sub("(?s)<!--.*?-->", "", text)
 
 
 def test_in_the_guarded_worker() -> None:

@@ -256,5 +256,6 @@ def _question(one: Contributor, entry: Entry) -> dict[str, Any]:
 
 def _entry(one: Contributor, entry: Entry, lessons: Sequence[Learned] = ()) -> dict[str, Any]:
     right = one.right_answer(entry)
-    answered = {"answers": entry.answers, "rewards": entry.rewards, "answered": entry.answered}
+    bare = entry.task in one.specs and one.specs[entry.task].answer == "whole"  # nothing else may stand in an answer
+    answered = {"answers": entry.answers, "rewards": entry.rewards, "answered": entry.answered, "bare": bare}
     return {**_asked(entry), **answered, "right": right and shown(right[:LONGEST_RIGHT]), "lessons": lessons}

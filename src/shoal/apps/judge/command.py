@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shoal.config.display_name import isolated
+from shoal.config.display_name import is_right_to_left, isolated
 from shoal.config.load import make_config
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
@@ -137,7 +137,7 @@ def _table(found: list[dict[str, Any]]) -> Table | Text:
 
 def _cell(value: Any) -> str:
     text = "-" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
-    return "".join(sign if sign.isprintable() else "?" for sign in text)
+    return "".join(sign if sign.isprintable() and not is_right_to_left(sign) else "?" for sign in text)
 
 
 def _serve(args: argparse.Namespace) -> int:

@@ -197,7 +197,9 @@ def _check_contrasts(report: Published, found: Tallies) -> None:
         beyond = holm({place: test.beyond for place, test in kind.items()})
         for place, test in kind.items():
             found["p, adjusted by Holm"].check(test.where, test.one.adjusted_p, adjusted[place])
-            if equal:
+            if equal and test.one.adjusted_beyond_p is None:
+                found["p, adjusted by Holm"].unchecked += 1
+            elif equal:
                 found["p, adjusted by Holm"].check(test.where, test.one.adjusted_beyond_p, beyond[place])
             if test.moved is not None:
                 found["the smallest p"].check(test.where, test.one.smallest_adjusted_p, smallest[place])
@@ -226,7 +228,8 @@ class _Test:
         elsewhere = report.source is None and not one.by_seed and "area_per_" in one.figure and not alike
         if not able or elsewhere:
             found["conclusions"].unchecked += 1
-            self.p, self.smallest, self.beyond = one.p, one.smallest_adjusted_p or 0.0, one.beyond_p or 1.0
+            self.p, self.smallest = one.p, one.smallest_adjusted_p or 0.0
+            self.beyond = 1.0 if one.beyond_p is None else one.beyond_p
             return
         treated, control = (np.array([side[seed] for seed in both], dtype=float) for side in sides)
         self.moved = treated - control

@@ -47,7 +47,8 @@ def _cells(report: Published) -> Iterable[str]:
         yield from (one.name, one.title, *_span(one.relative, " %", _percent), *_span(one.improvement))
         if one.adjusted_p is not None:
             p = f"{one.adjusted_p:.3g}"
-            yield from (p, f"of equality {p}", f"of equality {p}, of more {one.adjusted_beyond_p or 0:.3g}")
+            beyond = one.beyond_p if one.adjusted_beyond_p is None else one.adjusted_beyond_p
+            yield from (p, f"of equality {p}", f"of equality {p}, of more {beyond or 0:.3g}")
 
 
 def _span(span: Span | None, unit: str = "", of: Callable[[float], str] = number) -> Iterable[str]:

@@ -29,7 +29,8 @@ what a judge has measured, and what the nodes of a live swarm report of themselv
   shoal watch --serve runs           keep serving all of runs/, also runs to come; open no browser
   shoal watch --serve --listen 0.0.0.0:8400 runs       for other machines, with a token
 
-It changes nothing. Only this machine can open the page, unless you give --listen: then it asks for a token, which it
+It changes no run. What an invitation brings, a certificate and a secret, is kept beside your identity, as by
+`shoal join`. Only this machine can open the page, unless you give --listen: then it asks for a token, which it
 prints. The page is not encrypted: outside a network that you trust, put it behind TLS."""
 LISTEN = "127.0.0.1:8400"
 TITLES = 4

@@ -38,7 +38,7 @@ class Example:
         reward = row.get("reward")
         given = f", reward {reward:.2f}" if is_number(reward) else ""
         if reward == 0 and _has(str(row["completion"]), str(row.get("answer") or "")):
-            given += ": the right answer in the wrong form"
+            given += ", though it has the right answer in it"
         style = "green" if is_number(reward) and reward >= 1 else ""
         node = clip(str(row["node"]), 24)
         room = width - 10  # a column less than there is: terminals disagree about the width of some signs
@@ -50,6 +50,7 @@ class Example:
 
 
 def _has(completion: str, answer: str) -> bool:
-    """Whether the right answer stands in a completion among other words."""
+    """Whether the right answer stands in a completion. 11 does not stand in -11, 1.11, 11.5 or 2/11."""
     words = re.escape(answer.strip())
-    return bool(words) and re.search(rf"(?<!\w){words}(?!\w)", completion) is not None
+    alone = rf"(?<![\w−-])(?<!\w[.,/]){words}(?![.,/-]?\w)"
+    return bool(words) and re.search(alone, completion) is not None

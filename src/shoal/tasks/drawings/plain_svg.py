@@ -34,7 +34,6 @@ _PATH: Final = re.compile(r"[MmLlHhVvCcSsQqTtAaZz\d\s,.+-]*", re.ASCII)
 _TURN: Final = rf"(?:translate|scale|rotate)\(\s*{_NUMBER}(?:[\s,]+{_NUMBER}){{0,2}}\s*\)"
 _TURNED: Final = re.compile(rf"\s*{_TURN}(?:\s*{_TURN}){{0,3}}\s*", re.ASCII)
 _RGB: Final = r"rgb\(\s*\d{1,3}\s*,\s*\d{1,3}\s*,\s*\d{1,3}\s*\)"
-_COMMENT: Final = re.compile("<!--.*?-->", re.DOTALL)
 _COLOUR: Final = re.compile(rf"\s*(?:[a-zA-Z]{{3,20}}|#(?:[0-9a-fA-F]{{3}}){{1,2}}|{_RGB})\s*", re.ASCII)
 _GEOMETRY: Final[dict[str, Mapping[str, re.Pattern[str]]]] = {
     "rect": dict.fromkeys(("x", "y", "width", "height", "rx", "ry"), _ONE),
@@ -91,9 +90,22 @@ def read_svg(text: str) -> Drawing:
     if len(drawing) > LONGEST:
         raise NoDrawingError(f"more than {LONGEST} characters")
     reader = _Reader()
-    reader.feed(_COMMENT.sub("", drawing).replace("<!", "").replace("<?", ""))  # the parser trips over some of these
-    reader.close()
+    # The parser trips over some <! and <?. It is not closed: after a tag without an end it would look for others, in
+    # quadratic time.
+    reader.feed(_without_comments(drawing).replace("<!", "").replace("<?", ""))
     return Drawing(reader.view, tuple(reader.shapes))
+
+
+def _without_comments(text: str) -> str:
+    """Without the comments that have an end."""
+    kept = ""
+    while "<!--" in text:
+        before, _, rest = text.partition("<!--")
+        _, ended, behind = rest.partition("-->")
+        if not ended:
+            break
+        kept, text = kept + before, behind
+    return kept + text
 
 
 class _Reader(HTMLParser):

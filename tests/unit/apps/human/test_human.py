@@ -462,7 +462,7 @@ def test_a_program_answers_by_the_api(page: Page) -> None:
     right = asked["text"].split()[-1][::-1]
     place = {"round": asked["round"], "slot": asked["slot"]}
     done = page.post("/api/answer", {**place, "answers": [right, "no"]})
-    assert (done["rewards"], done["right"]) == ([1.0, 0.0], right)
+    assert (done["rewards"], done["right"], done["bare"]) == ([1.0, 0.0], right, True)
     assert not page.get("/api/state")["ranks"]
     [entry] = page.get("/api/journal")["entries"]
     assert entry == done

@@ -197,13 +197,14 @@ function chips(entry) {
   }, `${right(entry.rewards[number]) ? "✓" : "✗"} ${text}`)));
 }
 
-const hasWords = (text, words) => new RegExp(`(?<![\\p{L}\\p{N}])${words.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&")}(?![\\p{L}\\p{N}])`, "u").test(text);
+// 11 does not stand in -11, 1.11, 11.5 or 2/11.
+const hasWords = (text, words) => new RegExp(`(?<![\\p{L}\\p{N}−-])(?<![\\p{L}\\p{N}][.,/])${words.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&")}(?![.,/-]?[\\p{L}\\p{N}])`, "u").test(text);
 
 // The right answer, after one's own and where none of those is right.
 function rightAnswer(entry) {
-  if (entry.right === null || entry.rewards.some(right)) return null;
+  if (!entry.right || entry.rewards.some(right)) return null;
   return el("div", { className: "right" }, el("span", {}, "The right answer"), el("p", {}, entry.right),
-    entry.answers.some((text) => hasWords(text, entry.right)) ? el("span", {}, "You wrote it among other words. Only the bare answer counts.") : null);
+    entry.bare && entry.answers.some((text) => hasWords(text, entry.right)) ? el("span", {}, "You wrote it among other words. Only the bare answer counts.") : null);
 }
 
 function learners(entry) {

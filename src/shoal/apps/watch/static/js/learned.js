@@ -11,6 +11,7 @@ export function heldOutNote(series) {
   const bases = series.some(({ look }) => look === "base");
   return "Right answers to questions that are never trained on." + (bases ? " Blind: always the commonest answer of the task. Shuffled: the nodes' answers, scored against other questions. Only what lies above both needs the question." : "");
 }
+const TASK_NOTE = "Held-out pass@1 on the questions of one task.";
 export const BASES = [["eval/blind", "blind"], ["eval/shuffled", "shuffled"]];
 
 export class Learned {
@@ -26,7 +27,7 @@ export class Learned {
     this.gave = h("div", { class: "board" });
     this.gaveCard = card("What the swarm gave", null, this.gave);
     this.taskSelect = h("span");
-    this.task = new Chart("One task over time", { controls: [this.taskSelect], note: "Held-out pass@1 on the questions of one task. Blind: always its commonest answer." });
+    this.task = new Chart("One task over time", { controls: [this.taskSelect], note: TASK_NOTE });
     told.classList.add("wide");
     this.task.element.classList.add("wide");
     fill(section, h("div", { class: "grid" }, told, this.curve.element, this.gaveCard, this.task.element));
@@ -155,6 +156,7 @@ export class Learned {
     if (!task) return;
     reselect(this.taskSelect, "task", tasks.map((each) => [each, each]), task, (value) => this.choose({ task: value }));
     const { series } = await askSpread(id, "eval/pass@1/" + task, 0, [["eval/blind/" + task, "blind"]]);
+    this.task.note.textContent = TASK_NOTE + (series.some(({ look }) => look === "base") ? " Blind: answers that ignore the question." : "");
     drawCurves(this.task, series, { share: true, what: `held-out pass@1 on ${cut(task)}` });
   }
 }
