@@ -14,7 +14,10 @@ from __future__ import annotations
 
 import importlib
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, Final
+
+RULES: Final = 2
+"""Of this file: another one plays otherwise."""
 
 
 class TextArena:
@@ -23,7 +26,7 @@ class TextArena:
     def __init__(self, game: str = "Wordle-v0", max_turns: int = 8) -> None:
         """Raises `ValueError` without textarena, without such a game, or without the words that it needs."""
         try:
-            self.version = version("textarena")
+            self.version = f"{version('textarena')}+{RULES}"
             library: Any = importlib.import_module("textarena")
         except (PackageNotFoundError, ImportError):
             raise ValueError("it needs textarena: pip install textarena") from None

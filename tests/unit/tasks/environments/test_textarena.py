@@ -69,7 +69,7 @@ def test_a_game(standin: ModuleType) -> None:
 def test_a_game_is_a_task_by_its_name(standin: ModuleType) -> None:
     task = create_task(TaskSpec(name="textarena", parameters={"game": "Find-v0", "max_turns": 4}))
     assert isinstance(task, EnvironmentTask)
-    assert (task.name, task.version, task.question(1, 0).turns) == ("textarena:Find-v0", "0.7.4", 4)
+    assert (task.name, task.version, task.question(1, 0).turns) == ("textarena:Find-v0", "0.7.4+2", 4)
 
 
 @pytest.mark.parametrize(("game", "said"), [("Wordle-v0", "nltk.downloader words"), ("Nothing-v0", "does not play")])
