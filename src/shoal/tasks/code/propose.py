@@ -21,12 +21,13 @@ from shoal.rollout import Message, Question, QuestionId, hash_of
 from shoal.tasks.code.monty import load, run
 from shoal.tasks.code.problems import Problem, program_of
 from shoal.tasks.code.proposals import MAX_TESTS, MIN_TESTS, PROPOSE, own_program, tests_of
+from shoal.tasks.code.small import HIGHEST, calls, small_function
 from shoal.tasks.task import Failed, NoVerdict
 
 LONGEST: Final = 200
 """Characters of a test."""
-HIGHEST: Final = 9999
-"""Of the numbers with which first tests call."""
+GIVEN: Final = 3
+"""Tests of the problems that this task sets itself."""
 
 
 class Propose:
@@ -51,8 +52,9 @@ class Propose:
         return Question(QuestionId(self.name, self.version, self.config, seed, index), (Message("user", text),))
 
     def answer(self, question: QuestionId) -> str:
-        first = self._first(question.seed, question.index)
-        return f"def f(n):\n    return n + 3\nassert f({first}) == {first + 3}\nassert f(2) == 5"
+        random = Random(f"answer {question.seed} {question.index}")
+        small, first = small_function(random), self._first(question.seed, question.index)
+        return "\n".join([small.program, *small.tests(calls(random, first, GIVEN))])
 
     def score(self, question: QuestionId, answers: Sequence[str]) -> list[float]:
         return [float(self._is_problem(question, answer)) for answer in answers]
