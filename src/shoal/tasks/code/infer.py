@@ -16,7 +16,7 @@ from shoal.rollout import Message, Question, QuestionId, hash_of
 from shoal.tasks.code.monty import load
 from shoal.tasks.code.problems import Problem, passed_share
 from shoal.tasks.code.proposals import asked
-from shoal.tasks.code.small import HIGHEST, SmallFunction, calls, small_function
+from shoal.tasks.code.small import HIGHEST, LOWEST, SmallFunction, calls, small_function
 
 SHOWN, TESTS = 2, 6
 
@@ -28,9 +28,10 @@ class Infer:
     version = "1"
     runs_programs = True
 
-    def __init__(self) -> None:
-        """Raises `UserError` without Monty."""
-        self.config = hash_of({"rules": load(), "tests": [SHOWN, TESTS]})
+    def __init__(self, highest: int = HIGHEST) -> None:
+        """`highest`: of the numbers with which first tests call. Raises `UserError` without Monty."""
+        self.highest = highest
+        self.config = hash_of({"rules": load(), "tests": [SHOWN, TESTS], "highest": highest})
 
     def question(self, seed: int, index: int) -> Question:
         _, tests = self._made(seed, index)
@@ -47,4 +48,4 @@ class Infer:
     def _made(self, seed: int, index: int) -> tuple[SmallFunction, list[str]]:
         random = Random(f"{seed} {index}")
         small = small_function(random)
-        return small, small.tests(calls(random, random.randint(0, HIGHEST), TESTS))
+        return small, small.tests(calls(random, random.randint(LOWEST, self.highest), TESTS))

@@ -21,7 +21,7 @@ from shoal.rollout import Message, Question, QuestionId, hash_of
 from shoal.tasks.code.monty import load, run
 from shoal.tasks.code.problems import Problem, program_of
 from shoal.tasks.code.proposals import MAX_TESTS, MIN_TESTS, PROPOSE, own_program, tests_of
-from shoal.tasks.code.small import HIGHEST, calls, small_function
+from shoal.tasks.code.small import HIGHEST, LOWEST, calls, small_function
 from shoal.tasks.task import Failed, NoVerdict
 
 LONGEST: Final = 200
@@ -37,11 +37,12 @@ class Propose:
     version = "1"
     runs_programs = True
 
-    def __init__(self) -> None:
-        """Raises `UserError` without Monty."""
+    def __init__(self, highest: int = HIGHEST) -> None:
+        """`highest`: of the numbers with which first tests call. Raises `UserError` without Monty."""
+        self.highest = highest
         self._held: tuple[QuestionId, str] | None = None
         """The last problem that held: all solutions of a group are to one."""
-        self.config = hash_of({"rules": load(), "tests": [MIN_TESTS, MAX_TESTS]})
+        self.config = hash_of({"rules": load(), "tests": [MIN_TESTS, MAX_TESTS], "highest": highest})
 
     def question(self, seed: int, index: int) -> Question:
         text = (
@@ -80,7 +81,7 @@ class Propose:
         return run(own_program(problem), tests).passed == len(tests)
 
     def _first(self, seed: int, index: int) -> int:
-        return Random(f"{seed} {index}").randint(0, HIGHEST)
+        return Random(f"{seed} {index}").randint(LOWEST, self.highest)
 
 
 def _pair(test: str) -> tuple[Any, Any]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Final, NamedTuple
 
+LOWEST: Final = 10
 HIGHEST: Final = 9999
 """Of the numbers with which first tests call."""
 WORDS: Final = (
@@ -54,7 +55,7 @@ def small_function(random: Random) -> SmallFunction:
 
 
 def calls(random: Random, first: int, count: int) -> list[int]:
-    """The numbers with which `count` tests call: `first`, then smaller ones. Each ends with another digit, so that no
-    two tests want the same."""
+    """The numbers with which `count` tests call: `first`, then some of two digits. Each ends with another digit, so
+    that no two tests want the same."""
     digits = random.sample([digit for digit in range(10) if digit != first % 10], count - 1)
-    return [first, *(10 * random.randint(0, 9) + digit for digit in digits)]
+    return [first, *(10 * random.randint(1, 9) + digit for digit in digits)]
