@@ -15,6 +15,7 @@ from shoal.config.own_code import task_maker
 from shoal.config.tasks import TaskSpec
 from shoal.errors import UserError
 from shoal.protocols import Environment
+from shoal.tasks.code.infer import Infer
 from shoal.tasks.code.proposals import PROPOSE
 from shoal.tasks.code.propose import Propose
 from shoal.tasks.code.questions import Programs
@@ -50,6 +51,7 @@ OWN: Final[dict[str, Callable[..., Task]]] = {
     "larger": Larger,
     "programs": Programs,
     PROPOSE: Propose,
+    "infer": Infer,
     "drawings": _drawings,
     DATA: data_task,
     **PICTURE_TASKS,

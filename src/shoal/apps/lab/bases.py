@@ -51,14 +51,16 @@ def make_base(recipe: Recipe | RewardRecipe, start: str | None, out: Path, tell:
 
 
 def _make_policy(recipe: Recipe, start: str | None, out: Path, tell: Callable[[str], None]) -> None:
-    from shoal.apps.lab.supervised import fresh, load_start, save, train  # imports torch
+    from shoal.apps.lab.supervised import change_vocabulary, fresh, load_start, save, train  # imports torch
 
     examples = make_examples(Tasks(recipe.tasks), recipe, 40 * max(recipe.steps, 1))
+    texts = sorted(text for example in examples[:TOKENIZER_EXAMPLES] for text in example)
     if start is None:
-        texts = sorted(text for example in examples[:TOKENIZER_EXAMPLES] for text in example)
         model, tokenizer = fresh(texts, recipe, VOCABULARY)
     else:
         model, tokenizer = load_start(start)
+        if recipe.vocabulary == "own":
+            tokenizer = change_vocabulary(model, tokenizer, texts, VOCABULARY)
     rate = recipe.learning_rate
     peak = (3e-3 if start is None else 1e-3) if rate == "auto" else rate
     train(model, tokenizer, examples, recipe.steps, recipe.batch, peak, recipe.seed, tell)

@@ -17,6 +17,7 @@ import msgspec
 from shoal.apps.lab.attacks import Adversary, FreshKeys, SwarmAround
 from shoal.apps.lab.config import ExperimentConfig, LabConfig
 from shoal.apps.lab.contributors import make_contributor
+from shoal.apps.lab.roles import Role
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.node import Node
@@ -27,6 +28,7 @@ from shoal.rollout import Rollout, Scored, seed_of
 from shoal.runs.build import Nodes, node_names
 from shoal.runs.models import number
 from shoal.sandbox.verifier import Verifier as SandboxVerifier
+from shoal.tasks.stages.draws import StagedDraws
 
 
 class Experiment(Nodes):
@@ -38,6 +40,7 @@ class Experiment(Nodes):
         self.frozen = last_nodes(config, config.experiment.frozen)
         self.adversaries = last_nodes(config, config.experiment.adversaries)
         self.contributors = last_nodes(config, config.experiment.contributors)
+        self.proposers = last_nodes(config, config.experiment.proposers)
         super().__init__(config, checkpoint=checkpoint, verifier=verifier)
 
     def make_scorer(self, name: str, tasks: Tasks) -> Scorer:
@@ -51,6 +54,9 @@ class Experiment(Nodes):
         node = super().make_node(name, policy)
         settings = self.experiment
         node.swarm = Controlled(node.swarm, settings, self.config.seed)
+        if self.proposers:
+            stages = node.draws if isinstance(node.draws, StagedDraws) else None
+            node.draws = Role(self.tasks, stages, name in self.proposers)
         if name in self.frozen:
             node.learner = None
         if name in self.adversaries:
@@ -93,7 +99,8 @@ def last_nodes(config: Config, count: int) -> list[str]:
     """The last `count` nodes. Raises `UserError` if there are not so many."""
     names = node_names(config)
     if count > len(names):
-        raise UserError(f"of {len(names)} nodes {count} cannot be frozen, hostile, contributors or rewarded otherwise")
+        roles = "frozen, hostile, contributors, proposers or rewarded otherwise"
+        raise UserError(f"of {len(names)} nodes {count} cannot be {roles}")
     return names[len(names) - count :]
 
 

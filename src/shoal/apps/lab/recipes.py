@@ -37,6 +37,9 @@ class Recipe(Section):
     kind: Literal["policy"] = "policy"
     start: str = ""
     """The base it starts from, or guppy; none: from scratch, with its own vocabulary."""
+    vocabulary: Literal["start", "own"] = "start"
+    """own: tokens of these tasks' texts in place of the start's, which make texts of another kind shorter. From scratch
+    it has always its own."""
     tasks: TasksConfig = TasksConfig()
     """What it is asked."""
     knows: list[str] = []

@@ -23,6 +23,7 @@ from shoal.apps.lab.attacks import attack_measures
 from shoal.apps.lab.cells import DONE
 from shoal.apps.lab.config import LabConfig
 from shoal.apps.lab.measures import COSTS, PASS, curves, flops, held_out, metrics_frame, of_nodes, summary
+from shoal.apps.lab.proposals import proposal_measures
 from shoal.apps.lab.provenance import differences
 from shoal.apps.lab.study import STUDY, Cell, Study, read_study
 from shoal.errors import UserError
@@ -30,8 +31,8 @@ from shoal.runs.folder import run_metrics
 from shoal.runs.tables import LEARNED
 
 KEPT: Final = frozenset(
-    "round node reward/local reward/trained_on rollouts/wanted rollouts/refused learner/steps gradient/external "
-    "external/ess external/gated eval/blind eval/shuffled".split()
+    "round node reward/local reward/trained_on rollouts/live_local rollouts/wanted rollouts/refused learner/steps "
+    "gradient/external external/ess external/gated eval/blind eval/shuffled".split()
 ).union(COSTS)
 """Columns of metrics that the report needs, beside held-out pass@1."""
 
@@ -52,8 +53,8 @@ class RunResult:
     """NaN where it is not known."""
     versions: dict[str, str]
     """Of the software, if known."""
-    attack: dict[str, float]
-    """`attacks.attack_measures`, in a study with adversaries."""
+    special: dict[str, float]
+    """`attacks.attack_measures`, in a study with adversaries; `proposals.proposal_measures`, with proposers."""
     differs: list[str]
     """Settings that are not as the study says now (`provenance.differences`)."""
 
@@ -118,9 +119,10 @@ def read_results(folder: Path) -> Results:
 
 
 def counted_nodes(config: LabConfig) -> list[str]:
-    """The nodes whose figures count: the honest ones that learn; if none learns, all honest ones but contributors."""
+    """The nodes whose figures count: the honest ones that learn and do not propose; if none learns, all honest ones but
+    contributors and proposers."""
     nodes, experiment = config.swarm.nodes, config.experiment
-    honest = honest_nodes(config)[: max(0, nodes - experiment.contributors)]
+    honest = honest_nodes(config)[: max(0, nodes - experiment.contributors - experiment.proposers)]
     if config.learner.learning_rate == 0:
         return honest
     return honest[: max(0, nodes - experiment.frozen)] or honest or first_nodes(nodes)
@@ -163,7 +165,7 @@ def scores(runs: Runs, threshold: float) -> pd.DataFrame:
                 figures[f"per_round/{key}"] = figures[f"cumulative/{key}"] / parts
             end, spent = cuts({arm: {seed: run}})
             came = {"run/rounds": float(run.rounds), "run/seconds": run.seconds, "run/end": end, "run/end_flops": spent}
-            found[arm, seed] = figures | came | run.attack
+            found[arm, seed] = figures | came | run.special
     return pd.DataFrame(list(found.values()), index=pd.MultiIndex.from_tuples(found, names=["arm", "seed"]))
 
 
@@ -191,9 +193,17 @@ def read_run(folder: Path, study: Study, cell: Cell, attacked: bool) -> RunResul
         config.swarm.external,
         float(seconds) if isinstance(seconds, int | float) else math.nan,
         {str(k): str(v) for k, v in versions.items()} if isinstance(versions, dict) else {},
-        attack_measures(path, honest_nodes(config)) if attacked else {},
+        _special(path, config, attacked),
         differences(path, config),
     )
+
+
+def _special(path: Path, config: LabConfig, attacked: bool) -> dict[str, float]:
+    if attacked:
+        return attack_measures(path, honest_nodes(config))
+    if proposers := config.experiment.proposers:
+        return proposal_measures(path, first_nodes(config.swarm.nodes)[-proposers:])
+    return {}
 
 
 def _kept(row: Mapping[str, Any]) -> dict[str, Any]:

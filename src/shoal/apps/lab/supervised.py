@@ -66,6 +66,25 @@ def load_start(model: str) -> tuple[Any, Any]:
     return loaded.model, loaded.tokenizer
 
 
+def change_vocabulary(
+    model: Any, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str], vocabulary: int
+) -> PreTrainedTokenizerFast:
+    """Gives the model tokens of `texts` (sorted, as in `fresh`) in place of those of `tokenizer`; returns the new
+    tokenizer. A new token begins as the mean of the old ones that its text had. Then train it."""
+    new = train_tokenizer(texts, vocabulary)
+    special = {new.eos_token_id: tokenizer.eos_token_id, new.pad_token_id: tokenizer.pad_token_id}
+    old = model.get_input_embeddings().weight.detach().clone()
+    rows = []
+    for token in range(len(new)):
+        ids = [special[token]] if token in special else tokenizer(new.decode([token])).input_ids
+        rows.append(old[ids].mean(0) if ids else old.mean(0))
+    model.resize_token_embeddings(len(new), mean_resizing=False)
+    model.get_input_embeddings().weight.data.copy_(torch.stack(rows))
+    for config in (model.config, model.generation_config):
+        config.eos_token_id, config.pad_token_id = new.eos_token_id, new.pad_token_id
+    return new
+
+
 def train_tokenizer(texts: Sequence[str], vocabulary: int) -> PreTrainedTokenizerFast:
     """Byte-level BPE, each digit alone, merges across words."""
     bpe = Tokenizer(models.BPE())

@@ -21,12 +21,13 @@ from shoal.rollout import Message, Question, QuestionId, hash_of
 from shoal.tasks.code.interpreters import load, run
 from shoal.tasks.code.problems import Problem, program_of
 from shoal.tasks.code.proposals import MAX_TESTS, MIN_TESTS, PROPOSE, own_program, tests_of
+from shoal.tasks.code.small import HIGHEST, LOWEST, calls, small_function
 from shoal.tasks.task import Failed, NoVerdict
 
 LONGEST: Final = 200
 """Characters of a test."""
-HIGHEST: Final = 9999
-"""Of the numbers with which first tests call."""
+GIVEN: Final = 3
+"""Tests of the problems that this task sets itself."""
 
 
 class Propose:
@@ -36,11 +37,12 @@ class Propose:
     version = "1"
     runs_programs = True
 
-    def __init__(self) -> None:
-        """Raises `UserError` without Monty."""
+    def __init__(self, highest: int = HIGHEST) -> None:
+        """`highest`: of the numbers with which first tests call. Raises `UserError` without Monty."""
+        self.highest = highest
         self._held: tuple[QuestionId, str] | None = None
         """The last problem that held: all solutions of a group are to one."""
-        self.config = hash_of({"rules": load(), "tests": [MIN_TESTS, MAX_TESTS]})
+        self.config = hash_of({"rules": load(), "tests": [MIN_TESTS, MAX_TESTS], "highest": highest})
 
     def question(self, seed: int, index: int) -> Question:
         text = (
@@ -51,8 +53,9 @@ class Propose:
         return Question(QuestionId(self.name, self.version, self.config, seed, index), (Message("user", text),))
 
     def answer(self, question: QuestionId) -> str:
-        first = self._first(question.seed, question.index)
-        return f"def f(n):\n    return n + 3\nassert f({first}) == {first + 3}\nassert f(2) == 5"
+        random = Random(f"answer {question.seed} {question.index}")
+        small, first = small_function(random), self._first(question.seed, question.index)
+        return "\n".join([small.program, *small.tests(calls(random, first, GIVEN))])
 
     def score(self, question: QuestionId, answers: Sequence[str]) -> list[float]:
         return [float(self._is_problem(question, answer)) for answer in answers]
@@ -78,7 +81,7 @@ class Propose:
         return run(own_program(problem), tests).passed == len(tests)
 
     def _first(self, seed: int, index: int) -> int:
-        return Random(f"{seed} {index}").randint(0, HIGHEST)
+        return Random(f"{seed} {index}").randint(LOWEST, self.highest)
 
 
 def _pair(test: str) -> tuple[Any, Any]:

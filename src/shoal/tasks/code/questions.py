@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from shoal.rollout import Message, Question, QuestionId, hash_of
 from shoal.tasks.code.interpreters import load
 from shoal.tasks.code.problems import Problem, passed_share
+from shoal.tasks.code.small import WORDS
 
 TESTS: Final = 6
 """Hidden tests of a question."""
@@ -25,9 +26,6 @@ TRIES: Final = 200
 DEFINES, PASSES = 0.1, 0.4
 """Partial credit: for a program that defines f, and for the share of tests that it passes."""
 PRIMES: Final = (53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103, 107, 109, 113, 127, 131, 137, 139, 149)
-WORDS: Final = (
-    "amber birch cedar delta ember fjord grove heron islet juniper kelp lagoon maple north otter pine".split()
-)
 
 
 class Asked(NamedTuple):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from shoal.rollout import Answer
-from shoal.tasks.code.proposals import MAX_TESTS, MIN_TESTS, PROGRAM_ONLY, PROPOSE, tests_of
+from shoal.tasks.code.proposals import MAX_TESTS, MIN_TESTS, PROPOSE, asked, tests_of
 from shoal.tasks.stages.archive import Quotable
 
 SHOWN: Final = 3
@@ -104,8 +104,7 @@ class Solve:
         tests = tests_of(answers[index])
         if not MIN_TESTS <= len(tests) <= MAX_TESTS:
             return None
-        shown = "\n".join(map(quote, tests[: (len(tests) + 1) // 2]))
-        return f"Write a function f in Python that passes these tests and others like them:\n{shown}\n\n{PROGRAM_ONLY}"
+        return asked([quote(test) for test in tests[: (len(tests) + 1) // 2]])
 
     def indices(self, one: Quotable) -> Sequence[int]:
         return [index for index, right in enumerate(one.right) if right]

@@ -26,8 +26,12 @@ from shoal.apps.lab.recipes import Recipe, RewardRecipe, in_order
 from shoal.apps.lab.results import read_results
 from shoal.apps.lab.runner import open_study, run_study
 from shoal.apps.lab.study import Study
+from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
+from shoal.policy.draw import Sampling
+from shoal.policy.language import LanguagePolicy
 from shoal.runs.folder import read_metrics
+from shoal.tasks import Tasks
 
 pytestmark = pytest.mark.slow
 
@@ -204,6 +208,19 @@ def test_a_base_is_a_model_folder_and_a_function_of_its_recipe(tmp_path: Path) -
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two")]
     assert weights[0] == weights[1]
     assert json.loads((tmp_path / "one" / "recipe.json").read_text())["knows"] == ["chain_sum"]
+
+
+def test_a_base_with_a_vocabulary_of_its_own(tmp_path: Path) -> None:
+    pytest.importorskip("pydantic_monty")
+    tasks = TasksConfig(tasks=[TaskSpec(name="infer")])
+    recipe = Recipe(start="guppy", vocabulary="own", tasks=tasks, right=1.0, refused=0.0, steps=60, batch=8)
+    told: list[str] = []
+    make_base(recipe, "guppy", tmp_path / "base", told.append)
+    policy = LanguagePolicy(str(tmp_path / "base"), Sampling(max_completion_length=8))
+    question, guppy = Tasks(tasks).draw(1, "any", 0)[0], LanguagePolicy("guppy", Sampling(max_completion_length=8))
+    assert 3 * len(policy.prompt_ids(question)) < len(guppy.prompt_ids(question)), "its texts are shorter"
+    first, last = (float(line.split()[3]) for line in (told[0], told[-1]))
+    assert last < first / 2, "and it learns"
 
 
 def test_a_base_of_as_many_steps_as_the_warm_up_has(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -10,6 +10,7 @@ from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.rollout import Completion, Question, Rollout, Scored
 from shoal.sandbox.examiner import Candidate, Examiner
 from shoal.sandbox.verifier import ALMOST, Verifier
+from shoal.selection.selection import FairSelection
 from shoal.tasks import Tasks
 from shoal.tasks.stages.stages import Stages
 
@@ -50,6 +51,12 @@ def verifier() -> Iterator[Verifier]:
         "a test that calls": (PROBLEM.replace("== 6", "== f(3)"), 0.0),
         "too many tests": (PROBLEM + "\nassert f(5) == 10" * 4, 0.0),
         "files": (PROBLEM.replace("return", "open('/etc/passwd'); return"), 0.0),
+        "much memory": (PROBLEM.replace("return", "a = 'x' * 10**12; return"), 0.0),
+        "much output": (PROBLEM.replace("return", "print('x' * 10**6); return"), 0.0),
+        "no bottom": (PROBLEM.replace("return", "f(n); return"), 0.0),
+        "much work in each test": (PROBLEM.replace("return", "sum([i for i in range(10**5)]); return"), 0.0),
+        "a test that computes": (PROBLEM.replace("== 6", "== 3 * 10**6"), 0.0),
+        "a test of a megabyte": (PROBLEM.replace("== 6", f"== {'6' * 2**20}"), 0.0),
         "no end": (PROBLEM.replace("return", "while True: pass\n    return"), 0.0),
         "a deep test": (PROBLEM.replace("== 6", f"== {'(' * 90}6{')' * 90}"), 1.0),
         "nothing": ("", 0.0),
@@ -119,3 +126,47 @@ def test_solutions_are_scored_as_peers_have_them(verifier: Verifier) -> None:
     settled = stages.settle(drawn(stages).id, ["def f(n):\n    return n * 2", "def f(n):\n    return n"])
     assert settled[0] == ASKED.id
     assert verifier.score([settled]) == [[1.0, 0.0]]
+
+
+def of(program: str, wanted: Callable[[int], object]) -> str:
+    """A problem with four tests, of which two are shown."""
+    return "\n".join([program, *(f"assert f({n}) == {wanted(n)!r}" for n in (FIRST, 3, 14, 15))])
+
+
+@pytest.mark.parametrize(
+    ("problem", "solutions", "reward"),
+    {
+        "impossible": (
+            of("def f(n):\n    return n * 7919 % 9973", lambda n: n * 7919 % 9973),
+            ["n", "n * 2", f"{{{FIRST}: {FIRST * 7919 % 9973}, 3: {3 * 7919 % 9973}}}[n]"],
+            0.0,
+        ),
+        "trivial": (of("def f(n):\n    return n", lambda n: n), ["n", "n + 0", "+n"], 1.0),
+        "the program stands in the shown tests": (
+            of("def f(n):\n    return ['return [1, n]', n]", lambda n: ["return [1, n]", n]),
+            ["['return [1, n]', n]", "['return' + ' [1, n]', n]", "list(('return [1, n]', n))"],
+            1.0,
+        ),
+    }.values(),
+)
+def test_a_problem_that_nobody_or_everybody_solves_teaches_nothing(
+    verifier: Verifier, problem: str, solutions: list[str], reward: float
+) -> None:
+    """It is a problem, and costs its solvers a question. But no node learns from the answers, and none takes them."""
+    assert verifier.score([(ASKED.id, [problem])]) == [[1.0]]
+    stages = proposed(problem, rewards=(1.0,))
+    question = drawn(stages)
+    texts = [f"def f(n):\n    return {solution}" for solution in solutions]
+    [rewards] = verifier.score([stages.settle(question.id, texts)])
+    assert rewards == [reward] * 3
+    rollout = Rollout(question.id, question.hash, tuple(map(Completion.of, texts)), "cyd", 1)
+    assert FairSelection().choose_foreign([Scored(rollout, question, tuple(rewards))], 4, seed=0) == []
+
+
+def test_what_only_a_clock_ends_is_no_problem_and_nobody_is_asked_about_it() -> None:
+    slow = PROBLEM.replace("return", "sum(range(10**13)); return")
+    with Verifier(TasksConfig(tasks=CONFIG.tasks, score_timeout=0.2)) as verifier:
+        [rewards] = verifier.score([(ASKED.id, [slow, PROBLEM])])
+    assert rewards == [ALMOST, 1.0]
+    assert drawn(proposed(slow, PROBLEM, rewards=tuple(rewards))).id.index == 1
+    assert proposed(slow, rewards=(rewards[0],)).draw(1, KEY) is None
