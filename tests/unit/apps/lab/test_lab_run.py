@@ -311,6 +311,14 @@ def test_a_study_that_was_moved_is_the_same(tmp_path: Path) -> None:
     assert differences(tmp_path, study.config(cell)) == []
 
 
+def test_a_study_whose_network_has_another_name_by_now_is_the_same(tmp_path: Path) -> None:
+    config = small().config(next(small().cells()))
+    text = config.to_toml()
+    assert 'swarm = "lagoon"' in text
+    (tmp_path / "config.toml").write_text(text.replace('swarm = "lagoon"', 'swarm = "reef"'))
+    assert differences(tmp_path, config) == []
+
+
 def test_a_base_of_another_recipe_is_refused(tmp_path: Path) -> None:
     def study(**recipe: object) -> Study:
         bases = {"b": {"start": "guppy", "steps": 1, "batch": 2, **recipe}}
