@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
+from support.figures import figures
 
 from shoal.cli.main import main
 from shoal.config.load import make_config
@@ -34,12 +35,6 @@ SETTINGS: dict[str, Any] = {"policy": {"device": "cpu", "max_completion_length":
 
 def run(folder: Path, workers: int | str, *args: str) -> None:
     assert main(["run", *SMALL, "--workers", str(workers), "--out", str(folder), *args]) == 0
-
-
-def figures(folder: Path) -> list[dict[str, Any]]:
-    """All that a run measured, but for clocks."""
-    rows = read_metrics(folder)
-    return [{k: v for k, v in row.items() if k != "time" and not k.startswith("seconds/")} for row in rows]
 
 
 def unevaluated(folder: Path, rounds: int) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.figures import figures
 from tiny import (
     ARCHITECTURES,
     CPU,
@@ -281,11 +282,6 @@ def test_a_damaged_folder_of_adapters_is_an_error_of_one_line(tmp_path: Path) ->
 
 SMALL = """--nodes 2 --local 2 --external 1 --num-generations 4 --partial-credit true --lora-r 4 --threads 1
     --evaluation.every 2 --eval-questions 2 --eval-samples 1 --quiet""".split()
-
-
-def figures(folder: Path) -> list[dict[str, Any]]:
-    clocks = ("time", "seconds/")
-    return [{k: v for k, v in row.items() if not k.startswith(clocks)} for row in read_metrics(folder)]
 
 
 def complaint(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:

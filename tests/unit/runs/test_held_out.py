@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.figures import figures
 
 from shoal.config.settings import Config
-from shoal.runs.folder import read_metrics
 from shoal.runs.session import Silent, execute
 
 CONFIG = Config.model_validate(
@@ -43,11 +43,6 @@ class Stopper(Silent):
             self.asked.append(text)
             if self._next == self._round:
                 self.stop.set()
-
-
-def figures(folder: Path) -> list[dict[str, Any]]:
-    clocks = ("time", "seconds/")
-    return [{k: v for k, v in row.items() if not k.startswith(clocks)} for row in read_metrics(folder)]
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
+from support.figures import figures
 
 from shoal.cli.main import main
 from shoal.runs.folder import RunFolder, read_metrics
@@ -33,14 +34,6 @@ def run(*args: str | Path) -> int:
 
 def resume(folder: Path, *args: str) -> int:
     return main(["run", "--resume", str(folder), "--quiet", *args])
-
-
-def figures(folder: Path) -> list[dict[str, Any]]:
-    """All that a run measured, but for clocks."""
-    return [
-        {key: value for key, value in row.items() if key != "time" and not key.startswith("seconds/")}
-        for row in read_metrics(folder)
-    ]
 
 
 def unevaluated(folder: Path, rounds: int) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 from fakes import RIGHT, WRONG, question, rollout
+from support.figures import figures
 
 from shoal.config.load import config_from_keywords
 from shoal.config.settings import Config
@@ -374,7 +375,6 @@ def test_what_a_tracker_got_is_read_back(name: str, tmp_path: Path, monkeypatch:
 @pytest.mark.slow
 def test_training_with_trackers_gives_the_same_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if one is missing and one hangs; the run's folder says so."""
-    from shoal.runs.folder import read_metrics
     from shoal.runs.run_warnings import read_warnings
     from shoal.runs.session import execute
 
@@ -384,14 +384,7 @@ def test_training_with_trackers_gives_the_same_figures(tmp_path: Path, monkeypat
         execute(config_from_keywords(settings | {"report_to": names}).resolved(), tmp_path / f"run-{len(names)}")
         for names in ([], ["wandb"])
     ]
-    first, second = (
-        [
-            {k: v for k, v in row.items() if k != "time" and not k.startswith("seconds/")}
-            for row in read_metrics(o.folder)
-        ]
-        for o in outcomes
-    )
-    assert first == second
+    assert figures(outcomes[0].folder) == figures(outcomes[1].folder)
     [warning] = read_warnings(outcomes[1].folder)
     assert warning == "wandb did not take 3 rounds: OSError: no room"
     assert outcomes[1].warnings == (warning,)

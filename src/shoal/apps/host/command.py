@@ -15,7 +15,7 @@ from rich.text import Text
 HELP = """Hosts a swarm in one command: a relay, a judge, a window on both and, if wished, a page for people. It prints
 an invitation, one line that others paste to join. All that it keeps is in one folder.
 
-  shoal host                                        hosts the swarm `lagoon` in the folder host/
+  shoal host                                        hosts a new swarm in the folder host/
   shoal host club --swarm club --suite reef         another swarm and other tasks
   shoal host club                                   goes on: same keys, certificate, ports and records
   shoal host lab --private --human                  a private swarm, with a page on which you answer, too
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `shoal host`. A flag that is not given is as it was at the last start."""
     parser.add_argument("folder", nargs="?", type=Path, default=Path(FOLDER), metavar="FOLDER", help="default: host")
     add = parser.add_argument
-    add("--swarm", default=None, metavar="NAME", help="small letters, digits, - (default lagoon)")
+    add("--swarm", default=None, metavar="NAME", help="small letters, digits, - (default: a new name, such as brave-otter-3f2a)")
     add("--about", default=None, metavar="LINE", help="what it is, for those who are invited")
     add("--suite", default=None, metavar="NAME", help="the suite of tasks (default pond)")
     add("--task", action="append", default=None, dest="only", metavar="NAME", help="only this task of it; repeatable")

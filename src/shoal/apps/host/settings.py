@@ -1,12 +1,13 @@
 """What a host decides, kept in `host.toml` of its folder, so that a second start needs no flags.
 
-settings = settled(folder, {"swarm": "lagoon"})    # the file's, with these over them
+settings = settled(folder, {"swarm": "club"})    # the file's, with these over them
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
+import secrets
 import socket
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -19,6 +20,7 @@ from shoal.config.load import read_config
 from shoal.config.tasks import TasksConfig
 from shoal.directory.entry import EntryTasks, Line, Word
 from shoal.errors import UserError
+from shoal.identity.keys import name_of
 from shoal.runs.atomic import write_atomically
 from shoal.runs.lock import LOCK
 from shoal.tasks.create import ENVIRONMENTS
@@ -39,7 +41,8 @@ class HostSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """A swarm and where it is hosted."""
 
     version: Literal[1] = 1
-    swarm: Word = "lagoon"
+    swarm: Word = msgspec.field(default_factory=lambda: name_of(secrets.token_bytes(32)))
+    """By default a new name, since whoever joins keeps the name with the key of its host."""
     about: Line = ""
     suite: str = "pond"
     only: Annotated[tuple[str, ...], Meta(max_length=32)] = ()

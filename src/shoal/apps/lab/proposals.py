@@ -18,7 +18,7 @@ from shoal.tasks.code.proposals import PROPOSE, own_program
 def proposal_measures(folder: Path, proposers: Sequence[str], part: float = 0.2) -> dict[str, float]:
     """Figures of a finished run. What was not measured is absent.
 
-    - `proposals/valid_first`, `proposals/valid`: the share of proposals that hold, in the first and the last `part` of
+    - `proposals/valid_first`, `proposals/valid`: the share of valid proposals, in the first and the last `part` of
       the rounds.
     - `proposals/commonest`: of those in the last part, the share of the commonest `form`.
     """

@@ -55,6 +55,14 @@ def test_a_second_start_needs_no_flags_and_changes_no_key(tmp_path: Path) -> Non
     assert settled(tmp_path, {"human": False}).human is False
 
 
+def test_two_new_hosts_have_two_names_and_each_keeps_its_own(tmp_path: Path) -> None:
+    """Whoever joins keeps a name with its host's key, and refuses another host of that name."""
+    first, second = settled(tmp_path, {}), settled(tmp_path, {})
+    assert first.swarm != second.swarm
+    keep(tmp_path, first)
+    assert settled(tmp_path, {}) == first
+
+
 def test_the_folder_keeps_its_secrets(tmp_path: Path) -> None:
     settings, keys = made(tmp_path, private=True)
     invite(tmp_path, settings, keys)
