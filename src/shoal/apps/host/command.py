@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `shoal host`. A flag that is not given is as it was at the last start."""
     parser.add_argument("folder", nargs="?", type=Path, default=Path(FOLDER), metavar="FOLDER", help="default: host")
     add = parser.add_argument
-    add("--swarm", default=None, metavar="NAME", help="small letters, digits, - (default: a new name, such as brave-otter-3f2a)")
+    add("--swarm", default=None, metavar="NAME", help="small letters, digits, - (default: a new one)")
     add("--about", default=None, metavar="LINE", help="what it is, for those who are invited")
     add("--suite", default=None, metavar="NAME", help="the suite of tasks (default pond)")
     add("--task", action="append", default=None, dest="only", metavar="NAME", help="only this task of it; repeatable")
