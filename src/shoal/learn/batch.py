@@ -77,6 +77,8 @@ class MicroBatch:
     """0 in the prompt, 1, 2, ... in its completions, -1 in the padding."""
     shared: int
     """L: the first tokens of every prompt, which are not in `input_ids`."""
+    prompt: int
+    """How many tokens each row begins with that are of its prompt."""
     rows_T: torch.Tensor
     columns_T: torch.Tensor
     """With `rows_T`, where the hidden state that predicts each trained token is."""
@@ -190,6 +192,7 @@ def tensors(rows: Sequence[Row], device: torch.device, shared: int = 0) -> Micro
         positions_RS=positions.to(device),
         segments_RS=segments.to(device),
         shared=shared,
+        prompt=min(len(row.prompt_ids) for row in rows) - shared,
         rows_T=torch.tensor(where_row, device=device),
         columns_T=torch.tensor(where_column, device=device),
         targets_T=torch.tensor(targets, device=device),

@@ -42,12 +42,12 @@ MAX_GRAD_NORM = 1.0
 """Longest gradient (2-norm) that is applied; a longer one is scaled down."""
 
 
-def token_budget(setting: int | str, device: torch.device) -> int:
+def token_budget(setting: int | str, model: Any) -> int:
     """The number that `tokens_per_micro_batch` stands for. `auto` keeps four nodes of 135 million parameters in one
-    process at some 8 GB."""
+    process at some 8 GB. Pictures make long prompts, which answers in another row would repeat."""
     if isinstance(setting, int):
         return setting
-    return 16_384 if device.type == "cuda" else 512
+    return 16_384 if model.device.type == "cuda" else 512 if vision_of(model) is None else 1024
 
 
 class GRPOLearner:
@@ -93,7 +93,7 @@ class GRPOLearner:
         if sharded is None:
             check_architecture(self.model, policy.name)
         self.optimizer = make_optimizer(self.model.parameters(), config.optim, learning_rate, self.device)
-        self.token_budget = token_budget(config.tokens_per_micro_batch, self.device)
+        self.token_budget = token_budget(config.tokens_per_micro_batch, self.model)
         if checkpointing is None:  # a sharded model is one that does not fit
             checkpointing = sharded is not None or worth_checkpointing(self.model, policy.placement, self.token_budget)
         self.checkpointing = Checkpointing(self.model, checkpointing)

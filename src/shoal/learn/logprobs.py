@@ -31,7 +31,7 @@ def trained_hidden(
 ) -> torch.Tensor:
     """The last hidden state (T, D) before each trained token, which predicts it. `prefix`: the keys and values of the
     `batch.shared` tokens that its prompts begin with. `router_logits`: see `token_logprobs`."""
-    reading = Reading(prefix, batch.mask_RSN)
+    reading = Reading(prefix, batch.mask_RSN, batch.prompt)
     routers = {} if router_logits is None else {"output_router_logits": True}
     with attention(model):
         out = read(model, batch.input_ids_RS, batch.positions_RS, reading, **routers)

@@ -32,13 +32,16 @@ class Reading:
         self,
         prefix: Sequence[KeysValues] = (),
         mask: Callable[[int | None], torch.Tensor] | None = None,
+        plain: int = 0,
         keep: bool = False,
     ) -> None:
         """`prefix`: by layer, with R = 1. `mask`: (R, S, N) for a window: which tokens each one sees; None: rows are
-        plain texts, padded on the right, where nothing sees the padding. `keep`: whether `layers` is wanted."""
+        plain texts, padded on the right, where nothing sees the padding. `plain`: with a mask, how many tokens each
+        row begins with that are such a text. `keep`: whether `layers` is wanted."""
         self.prefix = prefix
         self._mask = mask
-        self._masks: dict[tuple[int | None, int], torch.Tensor] = {}
+        self._plain = plain
+        self._masks: dict[tuple[int | None, int, int], torch.Tensor] = {}
         self._keep = keep
         self._kept: dict[int, KeysValues] = {}
         self.pictures_RS: torch.Tensor | None = None
@@ -62,28 +65,33 @@ class Reading:
             )
         R, H, K, S, D = query_RHKSD.shape
         slides = kind.window is not None and kind.window < key_RHND.shape[2]
-        if not (self.prefix or self._mask or slides or kind.softcap or self.pictures_RS is not None):
-            out_RAS = torch.nn.functional.scaled_dot_product_attention(
-                query_RHKSD.reshape(R, H * K, S, D), key_RHND, value_RHNE,
-                is_causal=True, scale=kind.scale, enable_gqa=K > 1,
+        special = self.prefix or slides or kind.softcap or self.pictures_RS is not None
+        plain = 0 if special else S if self._mask is None else self._plain if 2 * self._plain > S else 0
+        parts = []
+        if plain:  # half the work of a mask; of a short text that is less than another product costs
+            out_RASE = torch.nn.functional.scaled_dot_product_attention(
+                query_RHKSD[:, :, :, :plain].reshape(R, H * K, plain, D), key_RHND[:, :, :plain],
+                value_RHNE[:, :, :plain], is_causal=True, scale=kind.scale, enable_gqa=K > 1,
             )  # fmt: skip
-            return out_RAS.view(R, H, K, S, -1)
-        mask = self._folded(kind.window if slides else None, query_RHKSD, key_RHND.shape[2])
-        query = query_RHKSD.reshape(R, H, K * S, D)  # all queries of a head are rows of one product
-        out = _attend(query, key_RHND, value_RHNE, mask, kind)
-        return out.view(R, H, K, S, -1)
+            parts.append(out_RASE.view(R, H, K, plain, -1))
+        if plain < S:
+            rest = query_RHKSD[:, :, :, plain:]
+            mask = self._folded(kind.window if slides else None, rest, key_RHND.shape[2])
+            query = rest.reshape(R, H, K * (S - plain), D)  # all queries of a head are rows of one product
+            parts.append(_attend(query, key_RHND, value_RHNE, mask, kind).view(R, H, K, S - plain, -1))
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 3)
 
     def _folded(self, window: int | None, query_RHKSD: torch.Tensor, N: int) -> torch.Tensor:
-        """The mask (R, 1, K S, N), or (1, 1, K S, N) where it is the same for all rows."""
+        """The mask (R, 1, K S, N) of the last S tokens, or (1, 1, K S, N) where it is the same for all rows."""
         _R, _H, K, S, _D = query_RHKSD.shape
-        if (window, K) not in self._masks:  # in some models K differs by layer
-            mask_RSN = self._mask(window) if self._mask else causal(S, N, window, query_RHKSD.device)[None]
+        if (window, K, S) not in self._masks:  # in some models K differs by layer
+            mask_RSN = self._mask(window)[:, -S:] if self._mask else causal(S, N, window, query_RHKSD.device)[None]
             if self.pictures_RS is not None:
                 number_RS1 = self.pictures_RS[..., None]
                 same_RSS = (number_RS1 == self.pictures_RS[:, None]) & (number_RS1 >= 0)
                 mask_RSN = mask_RSN | torch.nn.functional.pad(same_RSS, (N - S, 0))
-            self._masks[window, K] = mask_RSN.repeat(1, K, 1)[:, None]
-        return self._masks[window, K]
+            self._masks[window, K, S] = mask_RSN.repeat(1, K, 1)[:, None]
+        return self._masks[window, K, S]
 
 
 def _attend(

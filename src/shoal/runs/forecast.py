@@ -97,7 +97,7 @@ def measure(config: Config, policy: LanguagePolicy, name: str, tasks: Tasks) -> 
     """Counts what the run's first questions need, with answers as long as they may get."""
     swarm, evaluation, learner = config.swarm, config.evaluation, config.learner
     device, generations = policy.placement.device, config.policy.num_generations
-    budget = token_budget(learner.tokens_per_micro_batch, device)
+    budget = token_budget(learner.tokens_per_micro_batch, policy.lm.model)
     length = policy.sampling.max_completion_length
     answers = [Trained([0] * length, 0.0, 0.0, 0)] * generations
     number_asked = swarm.local + swarm.external

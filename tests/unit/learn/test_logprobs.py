@@ -15,8 +15,9 @@ from shoal.learn.batch import Trained, make_rows, micro_batches
 from shoal.learn.logprobs import check_architecture, token_logprobs
 
 CPU = torch.device("cpu")
-GROUPS = [(6, [9, 1, 4]), (2, [3, 12]), (11, [5])]
-"""Prompt length and completion lengths of each group: with prompts shorter and longer than the sliding window."""
+GROUPS = [(6, [9, 1, 4]), (2, [3, 12]), (11, [5]), (12, [3])]
+"""Prompt length and completion lengths of each group: with prompts shorter and longer than the sliding window, and than
+the answers behind them."""
 
 
 def make_groups(seed: int = 0) -> list[tuple[list[int], list[list[int]]]]:
