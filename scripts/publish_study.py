@@ -1,0 +1,51 @@
+"""Puts a finished study's report into docs/studies.
+
+    python scripts/publish_study.py lab/default default
+
+The report keeps the pictures of held-out pass@1 and gains alone. `shoal lab run studies/NAME.toml` makes the others
+again, and the numbers behind pictures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).parents[1] / "docs" / "studies"
+KEPT = ("held_out_", "gain")
+"""How the names of pictures that are kept begin."""
+
+
+def published(text: str, command: str, name: str) -> str:
+    """The report with the command that repeats it, without the other pictures, their captions and links to numbers."""
+    text = text.replace(command, f"shoal lab run studies/{name}.toml")
+    text = re.sub(
+        r"!\[([^\]]+)\]\([^)]+\)\n\n.*\n\n?", lambda found: found[0] if found[1].startswith(KEPT) else "", text
+    )
+    return re.sub(r" \[Numbers\]\([^)]+\)", "", text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("study", type=Path, help="its folder")
+    parser.add_argument("name", help="of studies/NAME.toml")
+    args = parser.parse_args()
+    made, place = args.study / "report", DOCS / args.name
+    command = json.loads((made / "report.json").read_text())["command"]
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    (place / "report.md").write_text(published((made / "report.md").read_text(), command, args.name))
+    figures = json.loads(published((made / "report.json").read_text(), command, args.name))
+    (place / "report.json").write_text(json.dumps(figures, ensure_ascii=False) + "\n")
+    for picture in made.glob("*.png"):
+        if picture.name.startswith(KEPT):
+            shutil.copy(picture, place)
+    print(f"{place}; check it: {Path(sys.executable).with_name('shoal')} lab verify {place}")
+
+
+if __name__ == "__main__":
+    main()
