@@ -8,8 +8,8 @@
     python benchmarks/network.py soak --soak 600
     ... [--json]                              # one object of name to ratio, measured over what is at most asked
 
-Latency is from `share()` until `receive()` would give the rollout, by one clock. Figures of a busy
-machine are noisy: the load is printed.
+Latency is from `share()` until `receive()` would give the rollout, by one clock. Figures of a busy machine are noisy:
+the load is printed.
 """
 
 from __future__ import annotations
