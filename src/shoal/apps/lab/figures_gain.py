@@ -1,4 +1,4 @@
-"""What one arm gains over another, regime by regime, against the start or the number of nodes.
+"""What one arm gains over another, regime by regime, against held-out pass@1 at the start.
 
 draw_gains({"sparsity": (gain, points(results, gain))})
 """
@@ -28,7 +28,6 @@ WHAT = {
 }
 LARGE = 3.0
 """A gain above 300 % leaves nothing to be seen of the others but on a logarithmic axis."""
-AXES = {"start": "held-out pass@1 at the start", "nodes": "nodes"}
 COLUMNS = ["figure", "regime", "x", "seeds", "value", "low", "high"]
 
 
@@ -43,11 +42,7 @@ def points(results: Results, gain: Gain) -> pd.DataFrame:
         figures = results.figures[regime]
         seeds = len(runs[gain.treated].keys() & runs[gain.control].keys())
         starts = figures.loc[[gain.treated, gain.control], "held_out/start"].dropna()
-        if gain.along == "nodes":
-            cell = next(iter(runs[gain.treated].values())).cell
-            x = float(results.study.config(cell).swarm.nodes)
-        else:
-            x = interquartile_mean(starts) if len(starts) else math.nan
+        x = interquartile_mean(starts) if len(starts) else math.nan
         for name in WHAT if seeds and not math.isnan(x) else ():
             found = gain_of(figures, name, gain.treated, gain.control)
             point = {"figure": name, "regime": regime, "x": x, "seeds": seeds}
@@ -100,7 +95,7 @@ def _column(panels: Sequence[Axes], gain: Gain, found: pd.DataFrame) -> None:
                 fmt=mark, color=INK, ecolor=MUTED, markersize=6, capsize=3, linewidth=1.2, zorder=3,
             )  # fmt: skip
             axes.annotate(
-                f"{value:.3g}×" if times else f"{value:+.2g}", (at[row.regime], value), xytext=(7, 5),
+                f"{value:.3g}×" if times else f"{value:+.3g}", (at[row.regime], value), xytext=(7, 5),
                 textcoords="offset points", fontsize=8, color=INK, parse_math=False, annotation_clip=False,
             )  # fmt: skip
         if not axes.lines:
@@ -110,13 +105,13 @@ def _column(panels: Sequence[Axes], gain: Gain, found: pd.DataFrame) -> None:
             axes.set_yscale("log")
             drawing.plain_log(axes.yaxis, "×")
         axes.axhline(1 if times else 0, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
-    _logarithmic(panels[0], list(places), floor if (found["x"] <= 0).any() else None, gain.along == "nodes")
+    _logarithmic(panels[0], list(places), floor if (found["x"] <= 0).any() else None)
     for regime, x in at.items():  # over the panel, aslant so that neighbours do not meet
         panels[0].annotate(
             regime, (x, 1.02), xycoords=("data", "axes fraction"), rotation=45, fontsize=8.5, color=INK,
             ha="left", va="bottom", parse_math=False, annotation_clip=False,
         )  # fmt: skip
-    panels[-1].set_xlabel(AXES[gain.along], fontsize=9.5, color=MUTED, parse_math=False)
+    panels[-1].set_xlabel("held-out pass@1 at the start", fontsize=9.5, color=MUTED, parse_math=False)
 
 
 def apart(x: Sequence[float]) -> list[float]:
@@ -131,14 +126,14 @@ def apart(x: Sequence[float]) -> list[float]:
     return [float(value) for value in np.exp(places)]
 
 
-def _logarithmic(axes: Axes, x: Sequence[float], zero: float | None, each: bool) -> None:
-    """A logarithmic axis with ticks that can be read at any span, or at `each` x; `zero` is where 0 is drawn."""
+def _logarithmic(axes: Axes, x: Sequence[float], zero: float | None) -> None:
+    """A logarithmic axis with ticks that can be read at any span; `zero` is where 0 is drawn."""
     axes.set_xscale("log")
     axes.set_xlim(min(x) / 1.6, max(x) * 1.6)
     low = min((at for at in x if at != zero), default=0.0)
     ticks = [m * 10.0**e for e in range(-7, 7) for m in ((1, 3) if max(x) / min(x) > 30 else (1, 2, 3, 5, 7))]
     ticks = [tick for tick in ticks if (low if zero else min(x)) / 1.6 <= tick <= max(x) * 1.6]
-    names = {tick: f"{tick:g}" for tick in (x if each else ticks)} | ({zero: "0"} if zero else {})
+    names = {tick: f"{tick:g}" for tick in ticks} | ({zero: "0"} if zero else {})
     axes.set_xticks(sorted(names))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: names.get(value, f"{value:g}")))
     axes.xaxis.set_minor_locator(NullLocator())

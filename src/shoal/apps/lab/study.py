@@ -102,10 +102,7 @@ class ContrastSpec(Pair):
 
 
 class Gain(Pair):
-    """A figure of what `treated` gains over `control`, regime by regime."""
-
-    along: Literal["start", "nodes"] = "start"
-    """The x axis: held-out pass@1 at the start, or the number of nodes."""
+    """A figure of what `treated` gains over `control`, regime by regime, against held-out pass@1 at the start."""
 
 
 T = TypeVar("T", Arm, ContrastSpec, Gain)

@@ -167,9 +167,8 @@ def _check_gains(report: Published, tally: Tally) -> None:
                 tally.unchecked += 1
                 continue
             where = f"{name}, {point.regime}, {point.figure}"
-            if point.along == "start":
-                starts = [_known(_figure(regime, arm, "held_out/start")) for arm in pair]
-                tally.check(f"{where}, start", point.x, float(iqm(np.concatenate(starts))))
+            starts = [_known(_figure(regime, arm, "held_out/start")) for arm in pair]
+            tally.check(f"{where}, start", point.x, float(iqm(np.concatenate(starts))))
             given = None
             if point.value is not None and point.low is not None and point.high is not None:
                 given = Span(value=point.value, low=point.low, high=point.high)

@@ -108,7 +108,6 @@ class Point(Part):
     figure: Name = ""
     treated: Name = ""
     control: Name = ""
-    along: Name = ""
     x: Number | None = None
     value: Number | None = None
     low: Number | None = None

@@ -128,9 +128,8 @@ def test_gain_of_each_regime(results: Results) -> None:
     assert draw_gains({"sharing": (gain, found[:0])}) is None
 
 
-@pytest.mark.parametrize("along", ["start", "nodes"])
-def test_gain_where_points_meet_or_lack(tmp_path: Path, along: str) -> None:
-    gain = Gain.model_validate({"treated": "a", "control": "b", "along": along})
+def test_gain_where_points_meet_or_lack(tmp_path: Path) -> None:
+    gain = Gain.model_validate({"treated": "a", "control": "b"})
     one, other = WHAT
 
     def point(regime: str, x: float, seeds: int, **gains: tuple[float, float, float]) -> pd.DataFrame:
@@ -138,7 +137,7 @@ def test_gain_where_points_meet_or_lack(tmp_path: Path, along: str) -> None:
         return pd.DataFrame(rows, columns=COLUMNS)
 
     some, large = (0.5, 0.1, 0.6), (95.0, 72.0, 151.0)
-    found = [point(name, x, 3, a=some) for name, x in (("dense", 0.0 if along == "start" else 1.0), ("same", 2.0))]
+    found = [point(name, x, 3, a=some) for name, x in (("dense", 0.0), ("same", 2.0))]
     picture = draw_gains(
         {
             "some": (gain, pd.concat([*found, point("too", 2.0, 1, a=some)])),
