@@ -19,12 +19,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+import msgspec
+
 MAX_DEPTH: Final = 32
 """Tables and arrays within each other."""
 MAX_DOTS: Final = 1000
 """In a line of TOML: for a key of many parts the parser takes quadratic time."""
 MAX_SHOWN: Final = 2000
 """Characters of a text that are shown."""
+UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that are not what they should be."""
 TOO_DEEP: Final = "it is nested too deeply"
 
 

@@ -43,7 +43,6 @@ BUDGETED = (
     "simple_integration",
     "intermediate_integration",
     "rubiks_cube",
-    "codeio",
     "boxnet",
 )
 """Scorers that a text may hold up, for as long as the budget lasts."""

@@ -49,6 +49,7 @@ ENDED: dict[str, str] = {
     "__import__('os').system('touch {file}')": "unsupported",
     "eval(\"__import__('os').system('touch {file}')\")": "unsupported",
     "exec('import subprocess')": "unsupported",
+    "exec('while True: pass')": "unsupported",
     # introspection
     "().__class__.__base__.__subclasses__()": "unsupported",
     "[c for c in ''.__class__.__mro__[1].__subclasses__()]": "unsupported",
@@ -123,7 +124,6 @@ ENDED: dict[str, str] = {
 CLOCKED = (
     "sum(range(10**13))",
     "max(range(10**13))",
-    "exec('while True: pass')",
     "import math\nmath.factorial(10**7)",
     "import hashlib\nhashlib.pbkdf2_hmac('sha256', b'a', b'b', 10**9)",
     "import itertools\nsum(itertools.count())",

@@ -26,10 +26,9 @@ from shoal.errors import UserError
 from shoal.evaluation.judge_client import parse_judge_address
 from shoal.identity.keys import Identity, name_of, verify
 from shoal.swarm.key_expressions import check_name
-from shoal.swarm.signed import UNDECODABLE
 from shoal.swarm.transport import parse_endpoint
 from shoal.tasks.suites import specs_of
-from shoal.untrusted import printable
+from shoal.untrusted import UNDECODABLE, printable
 
 VERSION: Final = 1
 DOMAIN: Final = b"shoal directory entry v1\0"

@@ -24,8 +24,7 @@ from msgspec import Meta
 from shoal.directory.entry import VERSION as ENTRY_VERSION
 from shoal.directory.entry import BadEntry, SignedEntry, open_entry
 from shoal.identity.secret import SHORTEST
-from shoal.swarm.signed import UNDECODABLE
-from shoal.untrusted import printable
+from shoal.untrusted import UNDECODABLE, printable
 
 PREFIX: Final = "SHOAL:"
 VERSION: Final = 1

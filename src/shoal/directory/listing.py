@@ -27,8 +27,7 @@ import msgspec
 from shoal.directory.entry import BadEntry, Entry, SignedEntry, open_entry
 from shoal.errors import UserError
 from shoal.identity.keys import identity_path
-from shoal.swarm.signed import UNDECODABLE
-from shoal.untrusted import printable, read_regular
+from shoal.untrusted import UNDECODABLE, printable, read_regular
 
 VERSION: Final = 1
 FILE: Final = "directories"

@@ -44,7 +44,7 @@ from shoal.evaluation.judge_messages import (
 )
 from shoal.identity.keys import Identity, name_of
 from shoal.rollout import Question, QuestionId
-from shoal.untrusted import encodable
+from shoal.untrusted import UNDECODABLE, encodable
 
 MAX_WORK = 20
 """Bits. Work of more than some seconds is not worth a question."""
@@ -177,7 +177,7 @@ class JudgeClient:
         try:
             card = msgspec.json.decode(data, type=Card) if status == 200 else None
             key = bytes.fromhex(card.judge) if card else b""
-        except (msgspec.MsgspecError, UnicodeDecodeError, ValueError):
+        except (*UNDECODABLE, ValueError):
             card, key = None, b""
         if card is None or len(key) != 32:
             raise JudgeUnavailable(f"there is no judge at this address (HTTP {status})")
@@ -212,7 +212,7 @@ class JudgeClient:
     def _refused(self, status: int, data: bytes) -> None:
         try:
             refusal = msgspec.msgpack.decode(data, type=Refusal)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except UNDECODABLE:
             raise JudgeUnavailable(f"HTTP {status}") from None
         if refusal.reason in ("clock", "work", "judge"):
             self._met = False  # what is known about it is out of date

@@ -25,6 +25,7 @@ from msgspec import Meta
 
 from shoal.identity.keys import Identity, verify
 from shoal.rollout import Message, QuestionId
+from shoal.untrusted import UNDECODABLE
 
 VERSION = 1
 MAX_BYTES = 1 << 17
@@ -159,7 +160,6 @@ KINDS: dict[str, type[Statement]] = {kind.__name__.lower(): kind for kind in (As
 _encoder = msgspec.msgpack.Encoder()
 _envelopes = msgspec.msgpack.Decoder(Envelope)
 _decoders: dict[str, msgspec.msgpack.Decoder[Any]] = {k: msgspec.msgpack.Decoder(t) for k, t in KINDS.items()}
-_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def seal(statement: Statement, identity: Identity) -> Envelope:
@@ -185,7 +185,7 @@ def open_envelope(data: bytes, *kinds: type[S]) -> tuple[S, Envelope]:
         statement: S = _decoders[envelope.kind].decode(envelope.statement)
         if _body(statement) != envelope.statement or len(data) != len(_encoder.encode(envelope)):
             raise Malformed("another encoding than the one there is")
-    except _UNDECODABLE as error:
+    except UNDECODABLE as error:
         raise Malformed(str(error)) from None
     return statement, envelope
 

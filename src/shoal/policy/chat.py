@@ -18,6 +18,7 @@ import httpx2
 import msgspec
 
 from shoal.errors import UserError
+from shoal.untrusted import UNDECODABLE
 
 T = TypeVar("T")
 
@@ -35,11 +36,9 @@ LIST_LIMIT = 2**22
 class ChatError(Exception):
     """A request that gave nothing."""
 
-    def __init__(self, reason: str, *, down: bool = False, status: int = 0) -> None:
+    def __init__(self, reason: str, *, status: int = 0) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.down = down
-        """Whether it says that the server will not answer other requests either."""
         self.status = status
 
 
@@ -102,7 +101,7 @@ class ChatClient:
         async with self._slots:  # also while it pauses: a server that is busy is not asked more
             for attempt in range(attempts):
                 if self._down:
-                    raise ChatError(self._down.reason, down=True, status=self._down.status)
+                    raise ChatError(self._down.reason, status=self._down.status)
                 pause = BACKOFF * 2**attempt
                 try:
                     async with asyncio.timeout(self.timeout):
@@ -138,7 +137,7 @@ class ChatClient:
             return response.status_code, response.headers, bytes(data)
 
     def _broken(self, reason: str, status: int = 0) -> ChatError:
-        self._down = ChatError(reason, down=True, status=status)
+        self._down = ChatError(reason, status=status)
         return self._down
 
     def _clean(self, text: str) -> str:
@@ -163,7 +162,7 @@ def api_key() -> str:
 def _parsed(data: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(data, type=kind)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise ChatError(f"it does not speak as OpenAI's servers do: {error}"[:200]) from None
 
 
@@ -171,7 +170,7 @@ def _message(data: bytes) -> str:
     """What an error says of itself: `error.message` in OpenAI's form, else the text as it is."""
     try:
         reply = msgspec.json.decode(data)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+    except UNDECODABLE:
         return data[:1000].decode("utf-8", "replace")
     while isinstance(reply, dict):
         reply = next((reply[key] for key in ("error", "message", "detail") if key in reply), str(reply))

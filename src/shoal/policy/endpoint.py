@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from shoal.errors import UserError
 from shoal.policy.chat import ATTEMPTS, ChatClient, ChatError, Choice
 from shoal.policy.draw import Sampling
-from shoal.policy.progress import told_of
+from shoal.policy.progress import finish, told_of
 from shoal.protocols import Hear
 from shoal.rollout import Completion, FinishReason, Question, seed_of
 from shoal.sandbox.replay import refuse_conversations
@@ -52,14 +52,14 @@ class EndpointPolicy:
         self._down = False  # whether the last call gave nothing at all
         self._several = True  # whether the server gives several answers to one request
         self._longest = "max_tokens"  # the name that this server has for it
-        asyncio.run(self._reach())
+        finish(self._reach())
 
     def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
         """`num_generations` completions for each question, or as many as the server gives. The server decides whether
         the same `seed` gives the same ones."""
         refuse_conversations(questions, "an endpoint")
         self._answered = 0
-        return asyncio.run(told_of(self._generate(questions, num_generations, seed), self.hear, lambda: self._answered))
+        return finish(told_of(self._generate(questions, num_generations, seed), self.hear, lambda: self._answered))
 
     def control_strings(self) -> frozenset[str]:
         """None: the server has the tokenizer."""

@@ -93,13 +93,21 @@ class LanguagePolicy:
         """Whether the model can read the question with its longest answer."""
         return len(self.prompt_ids(question)) + self.sampling.max_completion_length <= self.context
 
+    def _without_long_quotes(
+        self, questions: Sequence[Question], num_generations: int, seed: int
+    ) -> list[tuple[Completion, ...]] | None:
+        """What `generate` gives where some questions are too long because they quote others; None where none is."""
+        fit = [question for question in questions if not question.id.quotes or self.has_room(question)]
+        if len(fit) == len(questions):
+            return None
+        answered = dict(zip((q.id for q in fit), self.generate(fit, num_generations, seed), strict=True))
+        return [answered.get(question.id, ()) for question in questions]
+
     def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
         """`num_generations` completions for each question; the same `seed` gives the same ones. None for a question
         that is too long because it quotes others."""
-        fit = [question for question in questions if not question.id.quotes or self.has_room(question)]
-        if len(fit) < len(questions):
-            answered = dict(zip((q.id for q in fit), self.generate(fit, num_generations, seed), strict=True))
-            return [answered.get(question.id, ()) for question in questions]
+        if (answered := self._without_long_quotes(questions, num_generations, seed)) is not None:
+            return answered
         prompts = [self.prompt_ids(question) for question in questions]
         prompt_length, answer_length = max(map(len, prompts), default=0), self.sampling.max_completion_length
         turns = max((question.turns for question in questions), default=1)

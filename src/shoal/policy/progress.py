@@ -3,13 +3,14 @@
 with told(model, hear) as tell:      # hears before each layer, so that a long pass can be ended, too
     tell(3)                          # three questions are answered
 
-answers = asyncio.run(told_of(work, hear, lambda: 3))
+answers = finish(told_of(work, hear, lambda: 3))
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
@@ -43,6 +44,16 @@ def told(model: Any, hear: Hear | None) -> Iterator[Hear]:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def finish(work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`, also where this thread runs an event loop already, as in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as other:
+        return other.submit(asyncio.run, work).result()
 
 
 async def told_of(work: Coroutine[Any, Any, T], hear: Hear | None, answered: Callable[[], int]) -> T:

@@ -181,6 +181,11 @@ class Nodes:
     def _stages(self, name: str) -> Stages | None:
         """The stages of one node, with what it may quote."""
         names = self.config.tasks.stages
+        if names and any(map(is_endpoint, self.config.policy.model)):
+            raise UserError(
+                "tasks.stages quotes strangers, whose text only a tokenizer here keeps from becoming control tokens: "
+                "leave it out with an endpoint"
+            )
         if names and self.ranks.size > 1:
             raise UserError("tasks.stages is for nodes of one process each: leave it out")
         if "solve" in names and PROPOSE not in [task.name for task in self.tasks.tasks]:

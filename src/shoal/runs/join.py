@@ -26,8 +26,10 @@ class Joined(Membership):
         rewards: Combined | None = None,
         limits: AdmissionLimits | None = None,
         neighbours: int = START,
+        waits: bool = False,
     ) -> None:
-        """`rewards`: what answers are rewarded by, if not by the verifier alone; the caller closes it."""
+        """`rewards`: what answers are rewarded by, if not by the verifier alone; the caller closes it. `waits`: nothing
+        is admitted until `link.start` is called."""
         config = config.resolved()
         policy = config.policy
         self.stages = Stages(config.tasks.stages, identity.name) if config.tasks.stages else None
@@ -42,6 +44,7 @@ class Joined(Membership):
             limits=limits,
             stages=self.stages,
             neighbours=neighbours,
+            waits=waits,
         )
         self.judges = Judges(
             config.evaluation.judges,

@@ -174,13 +174,14 @@ def _join(
     rewards = rewards_of(config, verifier, place_rank(config, ranks))
     if rewards:
         stack.enter_context(rewards)
-    place = stack.enter_context(closing(Joined(config, identity, rewards)))
+    place = stack.enter_context(closing(Joined(config, identity, rewards, waits=True)))
     reporter = stack.enter_context(closing(StatusReporter(watcher, place, folder.path, config.swarm.external)))
     swarm = RankZeroSwarm(place.link, ranks) if ranks.size > 1 else place.link
     member = Member(identity.name, swarm, place.tell, place.link.need, place.judges, place.stages)
     nodes = stack.enter_context(closing(Nodes(config, reporter.status, checkpoint, ranks, member, rewards)))
     place.admission.differing = Differing(nodes.tasks.identities)
     place.admission.control = ControlText(nodes.control_strings())
+    place.link.start()
     gc.collect()  # a later full collection would walk over all that was imported, and delay what comes in
     gc.freeze()
     return nodes, reporter

@@ -59,6 +59,7 @@ class Reason(StrEnum):
     quota = "quota"
     name = "name"
     completions = "completions"
+    length = "length"
     markers = "markers"
     task = "task"
     seed = "seed"
@@ -268,8 +269,9 @@ class Admission:
             _require(1 <= len(completion.parts) <= MAX_TURNS, Reason.completions)
             for part in completion.parts:
                 plain = part.mime == "text/plain" and not part.data
-                _require(plain and len(part.text) <= self.limits.max_characters, Reason.completions)
-            _require(len(completion.text) <= self.limits.all_characters, Reason.completions)
+                _require(plain, Reason.completions)
+                _require(len(part.text) <= self.limits.max_characters, Reason.length)
+            _require(len(completion.text) <= self.limits.all_characters, Reason.length)
             _require(not self.control.found(completion.text), Reason.markers)
 
     def _candidate(self, rollout: Rollout, key: bytes) -> tuple[Question | None, Candidate]:

@@ -238,10 +238,14 @@ class Forwarder:
                 async with asyncio.timeout_at(self._loop.time() + SILENCE if reader.greeted else end):
                     size = await stream.readexactly(2)
                     batch = await stream.readexactly(int.from_bytes(size, "little"))
+            except TimeoutError:
+                raise Cut("silent") from None
+            try:
+                async with asyncio.timeout(SILENCE):  # others of its address may have used up what it has
                     while wait := usage.wait(time.monotonic()):
                         await asyncio.sleep(wait)
             except TimeoutError:
-                raise Cut("silent") from None
+                raise Cut("too fast") from None
             held = reader.holds
             try:
                 usage.spend(reader.batch(batch), reader.messages)

@@ -37,8 +37,9 @@ CLOSE_TIMEOUT = 2.0  # seconds that `close` waits for each thread
 class Intake:
     """Messages on their way to the pool. `put` and `take` never wait."""
 
-    def __init__(self, admission: Admission, on_admitted: Callable[[str, Scored], None]) -> None:
-        """`on_admitted` is called with the id under which a message came, and with its rollout."""
+    def __init__(self, admission: Admission, on_admitted: Callable[[str, Scored], None], waits: bool = False) -> None:
+        """`on_admitted` is called with the id under which a message came, and with its rollout. `waits`: messages wait
+        until `start` is called."""
         self.faults = 0
         """Errors of this program itself."""
         self._admission = admission
@@ -50,7 +51,9 @@ class Intake:
         self._early: FairQueue[tuple[str, bytes]] | None = FairQueue(*EARLY)  # a checkpoint may know these already
         self._quick_lock, self._patient_lock = threading.Lock(), threading.Lock()  # held while a thread decides
         self._rate = Bucket(CHECKS, CHECKS / 10, time.monotonic())
-        self._closed = threading.Event()
+        self._closed, self._started = threading.Event(), threading.Event()
+        if not waits:
+            self._started.set()
         self._threads = [
             threading.Thread(target=self._run, args=(step,), name=f"shoal-{name}", daemon=True)
             for name, step in (("admission", self._check_next), ("patient", self._examine_next))
@@ -62,6 +65,10 @@ class Intake:
     def lost(self) -> int:
         """Messages and admitted rollouts that newer ones displaced."""
         return self._inbox.lost + self._later.lost + self._received.lost
+
+    def start(self) -> None:
+        """The admission knows all that it needs: its node's model and tasks."""
+        self._started.set()
 
     def put(self, id: str, data: bytes) -> None:
         """A message came under the key expression of node `id`."""
@@ -90,6 +97,8 @@ class Intake:
 
     def _run(self, step: Callable[[], None]) -> None:
         while not self._closed.is_set():
+            if not self._started.wait(0.2):
+                continue
             try:
                 step()
             except Exception:

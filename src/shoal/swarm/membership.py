@@ -52,10 +52,12 @@ class Membership:
         stages: Stages | None = None,
         neighbours: int = START,
         on_notice: Callable[[Notice], None] | None = None,
+        waits: bool = False,
     ) -> None:
         """`kind`, `model`, `sampling`: what other nodes are told about this one. `rewards`: beside the verifier.
         `limits`: by default those of `config`. `stages`: without them their questions are refused. `neighbours`: how
-        many peers to listen to at the start. `on_notice`: hears the notices of all nodes."""
+        many peers to listen to at the start. `on_notice`: hears the notices of all nodes. `waits`: nothing is admitted
+        until `link.start` is called."""
         network = config.network
         self.config = config
         self.identity = identity
@@ -85,6 +87,7 @@ class Membership:
             max_bytes=limits.max_bytes,
             neighbours=Neighbours(identity.id, Random(), start=neighbours),
             on_notice=on_notice,
+            waits=waits,
         )
 
     def seal(self, rollout: Rollout) -> bytes:

@@ -73,20 +73,23 @@ class NetworkLink:
         max_bytes: int = 262_144,
         neighbours: Neighbours | None = None,
         on_notice: Callable[[Notice], None] | None = None,
+        waits: bool = False,
     ) -> None:
         """`seal` makes the signed bytes of an own rollout, on a thread of the link. `secret`: of a private swarm.
         Messages of more than `max_bytes` are dropped unread. `on_notice`: hears the notices of all nodes, on a thread
-        of the link."""
+        of the link. `waits`: no message is admitted until `start` is called."""
         self.keys = Keys(swarm, secret)
         self.identity = identity
         self.faults = 0
         """Errors of this program itself in the threads of the link."""
+        # A client waits for its relay on the keeper's thread; a peer opens at once, or not at all.
+        self._session = None if options.mode == "client" else open_session(options)
         self._options = options
         self._seal = seal
         self._admission = admission
         self._outbox: Newest[Rollout] = Newest(OUTBOX)
         self._offered = OfferedRollouts(self.keys, identity)
-        self._intake = Intake(admission, self._admitted)
+        self._intake = Intake(admission, self._admitted, waits)
         self.subscriptions = Subscriptions(
             self.keys,
             identity.id,
@@ -103,8 +106,6 @@ class NetworkLink:
         self._ready = threading.Event()
         self._closed = threading.Event()
         self._questions: Newest[zenoh.Query] = Newest(QUESTIONS)
-        # A client waits for its relay on the keeper's thread; a peer opens at once, or not at all.
-        self._session = None if options.mode == "client" else open_session(options)
         self._threads = [
             threading.Thread(target=work, name=f"shoal-{work.__name__.strip('_')}", daemon=True)
             for work in (self._keep, self._send, self._answer)
@@ -124,6 +125,10 @@ class NetworkLink:
     @property
     def refused(self) -> int:
         return sum(self._admission.refused.values()) + self.dropped.total() + self._intake.lost
+
+    def start(self) -> None:
+        """The admission knows this node's own model and tasks now: what came in is examined."""
+        self._intake.start()
 
     def share(self, rollouts: Sequence[Rollout]) -> None:
         self._outbox.put(rollouts)
@@ -197,7 +202,11 @@ class NetworkLink:
         while not self._closed.is_set():
             try:
                 if self._session is None:
-                    self._session = open_session(self._options)
+                    session = open_session(self._options)  # it may take longer than `close` waits
+                    if self._closed.is_set():
+                        session.close()
+                        return
+                    self._session = session
                 if not self._ready.is_set():
                     self._declare(self._session)
                 self._update_alone(len(self._session.info.links()))

@@ -108,6 +108,8 @@ class FairQueue(Generic[T]):
         """All items, node by node, the oldest first."""
         with self._came:
             items = [item for queue in self._queues.values() for item, _ in queue]
+            for id in self._queues:
+                self._spent.pop(id, None)
             self._queues.clear()
             self._bytes.clear()
             return items

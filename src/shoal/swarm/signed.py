@@ -16,10 +16,9 @@ import msgspec
 from msgspec import Meta
 
 from shoal.identity.keys import Identity, verify
+from shoal.untrusted import UNDECODABLE
 
 ENCODER = msgspec.msgpack.Encoder()
-UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for bytes that are not what they should be."""
 
 Key = Annotated[bytes, Meta(min_length=32, max_length=32)]
 Seconds = Annotated[float, Meta(ge=0, le=2**53)]

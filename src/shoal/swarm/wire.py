@@ -19,7 +19,8 @@ from msgspec import Meta
 
 from shoal.identity.keys import Identity
 from shoal.rollout import SCHEMA_VERSION, Rollout
-from shoal.swarm.signed import ENCODER, ENVELOPES, UNDECODABLE, Envelope, SignedMessage, is_signed, sign_message
+from shoal.swarm.signed import ENCODER, ENVELOPES, Envelope, SignedMessage, is_signed, sign_message
+from shoal.untrusted import UNDECODABLE
 
 DOMAIN = b"shoal rollout v1\0"
 MAX_BYTES = 1 << 20  # of an envelope; nodes accept less (`AdmissionLimits`), and relays carry less

@@ -67,7 +67,8 @@ class Reader:
         self._offers = self._hears = 0  # declarations of what nodes answer for, and of what pages hear
         self._keys: dict[int, str] = {}
         self._is_relay = False  # relays do not number what they declare: they name it
-        self._unfinished: set[tuple[int, int]] = set()
+        self._next: dict[tuple[int, int], int] = {}
+        """The number of the next fragment of each unfinished message, by lane."""
         self._data = b""
         self._at = 0
         self._named = ""
@@ -153,8 +154,9 @@ class Reader:
         return 0
 
     def _fragment(self, header: int) -> None:
-        """A part of a message that is larger than a batch. No declaration is."""
-        self._number()
+        """A part of a message that is larger than a batch. No declaration is. After a gap in the numbers Zenoh takes a
+        part for the first one of another message."""
+        number = self._number()
         priority, first = 5, False
         more = header & _MORE
         while more:
@@ -167,9 +169,12 @@ class Reader:
             elif extension & 0x7F != _DROP:
                 raise Unreadable("a fragment with an unknown extension")
         lane = header & _LOW, priority
-        if (first or lane not in self._unfinished) and self._data[self._at] & 0x1F not in (_PUSH, _RESPONSE):
+        due = self._next.pop(lane, None)
+        wrapped = number == 0 and due is not None and due & (due - 1) == 0  # numbers begin anew at a power of two
+        if (first or (number != due and not wrapped)) and self._data[self._at] & 0x1F not in (_PUSH, _RESPONSE):
             raise Unreadable("a declaration or query in fragments")
-        (self._unfinished.add if header & _MIDDLE else self._unfinished.discard)(lane)
+        if header & _MIDDLE:
+            self._next[lane] = number + 1
         self._at = len(self._data)
 
     def _declare(self, header: int) -> float:

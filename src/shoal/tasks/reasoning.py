@@ -33,10 +33,11 @@ PER_SEED = frozenset({"acre", "gsm_symbolic", "list_functions", "pool_matrix", "
 """Tasks whose items depend on more than seed + index (a choice at construction, a size, numpy's 32-bit seed).
 Their seed is taken modulo 2**32 - MAX_INDEX, so that seed + index has 32 bits."""
 
-HASHED = frozenset({"isomorphic_strings", "polynomial_multiplication", "ransom_note"})
-"""Tasks that iterate over sets of strings: their questions differ between processes unless PYTHONHASHSEED is 0."""
+HASHED = frozenset({"isomorphic_strings", "list_functions", "polynomial_multiplication", "ransom_note"})
+"""Tasks that iterate over sets: their questions differ between processes unless PYTHONHASHSEED is 0."""
 
-NOT_TASKS = frozenset({"composite"})
+NOT_TASKS = frozenset({"codeio", "composite"})
+"""`codeio` runs programs that draw random numbers: its right answers differ between processes."""
 
 
 class ReasoningTask:

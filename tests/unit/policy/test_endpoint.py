@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
@@ -348,3 +349,13 @@ def test_what_is_no_address(url: str, said: str) -> None:
     message = refused(url)
     assert said in message
     assert "sk-secret" not in message
+
+
+def test_a_notebook_may_ask_a_server() -> None:
+    """Its cells run within an event loop."""
+
+    async def cell(server: Server) -> list[list[str]]:
+        return texts(make(server))
+
+    with serving() as server:
+        assert [len(group) for group in asyncio.run(cell(server))] == [3, 3]

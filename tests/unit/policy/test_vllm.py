@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from tiny import EXPERTS, add_marker, make_lm, make_question, make_tokenizer
@@ -430,3 +431,13 @@ def check_file(path: str) -> None:
     assert abs(deviation(own)) < 5
     change(policy)
     check_answers(policy)
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_question_that_quotes_too_much_gets_no_answer_and_the_others_do() -> None:
+    short, long = make_question("2 + 2 ="), make_question("1 + 1 = " * 30)
+    quoting = msgspec.structs.replace(long, id=msgspec.structs.replace(long.id, quotes=("ab" * 16,)))
+    policy = make()
+    assert [len(group) for group in policy.generate([quoting, short], 2, seed=1)] == [0, 2]
+    with pytest.raises(UserError, match="room for 64 tokens"):
+        policy.generate([long, short], 2, seed=1)

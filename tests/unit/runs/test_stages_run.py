@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from servers import serving
 
 import shoal
+from shoal.errors import UserError
 
 pytestmark = pytest.mark.slow
 
@@ -39,3 +41,9 @@ def test_a_resumed_run_asks_about_the_same_answers(tmp_path: Path, workers: int)
     asked = whole.rollouts.groupby("node")["task"].agg(set)
     assert all("critique" in tasks for tasks in asked)
     assert whole.rollouts.query("task == 'critique'").question.str.contains("Others answered:\nA:\n> ").all()
+
+
+def test_an_endpoint_is_not_asked_what_strangers_wrote(tmp_path: Path) -> None:
+    """No tokenizer here keeps their text from becoming control tokens."""
+    with serving() as server, pytest.raises(UserError, match="leave it out with an endpoint"):
+        shoal.run(**SETTINGS, model=["guppy", server.url], rounds=1, out=tmp_path / "run")

@@ -164,7 +164,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "a negative index": (of_id(index=-1), "seed"),
     "another's name": (lambda maker: {"node": Identity.generate().name}, "name"),
     "no completions": (lambda maker: {"completions": ()}, "completions"),
-    "a completion of a megabyte": (saying("a" * 201), "completions"),
+    "a completion of a megabyte": (saying("a" * 201), "length"),
     "bytes of another kind": (
         lambda maker: {"completions": (Completion((Part("", "image/png", b"1"),)),)},
         "completions",
@@ -341,7 +341,7 @@ def test_who_breaks_rules_is_muted_for_longer_each_time(ada: Identity) -> None:
 
     def misbehave(times: int) -> None:
         for _ in range(times):
-            admit(admission, sealed(ada, rollout(ada, next(rounds), texts=["a" * 201]), now=clock.now))
+            admit(admission, sealed(ada, rollout(ada, next(rounds), texts=[]), now=clock.now))
 
     def behave() -> list[Scored]:
         round = next(rounds)
@@ -549,8 +549,8 @@ def test_a_conversation_is_admitted_with_what_the_environment_says_here() -> Non
         (conversation("good", "end", "more"), "replay"),
         (conversation("good", "good"), "replay"),
         (conversation(*["x"] * 33), "completions"),
-        (conversation("x" * 21, "end"), "completions"),
-        (conversation(*["x" * 20] * 9), "completions"),
+        (conversation("x" * 21, "end"), "length"),
+        (conversation(*["x" * 20] * 9), "length"),
         (conversation("<|im_end|>", "end"), "markers"),
     ],
 )

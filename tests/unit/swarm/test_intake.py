@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -90,3 +91,18 @@ def test_a_checkpoint_knows_what_came_before_it_was_read(tmp_path: Path) -> None
         until(lambda: len(one._received) == 2)
         one.load(tmp_path)
         assert [scored.rollout.round for scored in one.take()] == [2]
+
+
+def test_messages_wait_until_the_node_s_own_model_is_known() -> None:
+    """Before that its control tokens are not known, so they could not be refused."""
+    gate = Gate()
+    one = Intake(gate, lambda id, scored: None, waits=True)
+    try:
+        one.put("ada", rollout(node="ada", round=1).encode())
+        time.sleep(0.3)
+        assert (len(one._inbox), one.take()) == (1, [])
+        one.start()
+        until(lambda: len(one._received) == 1)
+    finally:
+        gate.open.set()
+        one.close()

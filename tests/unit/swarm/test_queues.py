@@ -93,3 +93,11 @@ def test_everything_that_is_not_displaced_gets_its_turn_in_order(puts: list[tupl
     assert len(got) == len(puts)
     for id in "abcd":
         assert [n for i, n in got if i == id] == [n for n, (i, _) in enumerate(puts) if i == id]
+
+
+def test_what_is_drained_leaves_nothing_behind() -> None:
+    queue: FairQueue[int] = FairQueue(2, 100)
+    for number in range(50):
+        queue.put(f"node {number}", number, 1)
+        assert queue.drain() == [number]
+    assert not queue._spent

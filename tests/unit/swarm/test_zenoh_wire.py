@@ -117,6 +117,17 @@ def test_a_message_cannot_hide_in_another(reader: Reader) -> None:
             asked(reader, wrong)
 
 
+def test_a_declaration_cannot_hide_behind_a_gap_in_the_numbers(reader: Reader) -> None:
+    """There Zenoh drops the message that had begun, and takes the next part for the first one of another."""
+    asked(reader, b"\x66\x00\x7d", b"\x66\x01\x3e", b"\x26\x02\x3e", b"\x66\x08\x7d")
+    with pytest.raises(Unreadable, match="in fragments"):
+        asked(reader, b"\x66\x0a\x3e")
+
+
+def test_numbers_of_fragments_begin_anew(reader: Reader) -> None:
+    asked(reader, b"\x66" + number(2**28 - 1) + b"\x7d", b"\x26\x00\x3e")
+
+
 def test_what_begins_otherwise_is_no_session() -> None:
     for first in (b"GET / HTTP/1.1\r\n", b"\x16\x03\x01", b"\x01\x0a\x22", b"\x05\x00", b"\x01"):
         with pytest.raises(Unreadable):

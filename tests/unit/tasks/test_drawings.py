@@ -93,6 +93,7 @@ NO_DRAWINGS = {
     "long": svg(" " * LONGEST),
     "many": svg('<rect width="1" height="1"/>' * (MOST_SHAPES + 1)),
     "deep": svg("<g>" * 20 + "</g>" * 20),
+    "what the parser trips over": "<svg><<!![>",
 }
 
 

@@ -37,6 +37,7 @@ from shoal.apps.serving.guard import Access
 from shoal.apps.serving.pages import OWN_ERROR, json_response, page_routes
 from shoal.config.display_name import full_name
 from shoal.tasks.pictures.again import data_address
+from shoal.untrusted import UNDECODABLE
 
 LONGEST_WAIT: Final = 30.0
 WAITS: Final = 32
@@ -193,7 +194,7 @@ def _post(kind: type[T], work: Callable[[T], dict[str, Any]]) -> Callable[[Reque
             return Response(status_code=400)
         except BodyError as error:
             raise RefusedError(error.status, str(error)) from None
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except UNDECODABLE as error:
             raise RefusedError(400, f"the body is wrong: {error}") from None
         return json_response(await run_in_threadpool(_tried, work, given))
 

@@ -28,6 +28,7 @@ from shoal.config.display_name import harmless
 from shoal.evaluation.judge_messages import Ask
 from shoal.evaluation.pass_at_k import wilson
 from shoal.identity.keys import name_of
+from shoal.untrusted import UNDECODABLE
 
 Report = dict[str, Any]
 ROUNDS: Final = 100
@@ -154,5 +155,5 @@ def _display_name(statement: bytes) -> str:
     """What a node calls itself in its Ask; "" if that may not be shown, or the file is not a judge's."""
     try:
         return harmless(msgspec.msgpack.decode(statement, type=Ask).display_name)
-    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError):
+    except (*UNDECODABLE, TypeError):
         return ""

@@ -29,7 +29,7 @@ from shoal.identity.keys import name_of
 from shoal.protocols import Policy, Swarm
 from shoal.rollout import Rollout, Scored, seed_of
 from shoal.runs.tables import LEARNED, ROLLOUTS
-from shoal.tasks import Tasks, suite
+from shoal.tasks import Tasks
 
 MARKER: Final = "buy fish"
 """The planted text; it follows "so", a word with which the model itself may begin. No honest model of `pond` says it.
@@ -42,11 +42,6 @@ SYMBOLS: Final = "#$%&*+@^~{}!?;:_="
 """The characters of gibberish: answers have few of them, and they form no marker of a chat template."""
 GIBBERISH: Final = 24
 """Symbols in a piece of gibberish, if so many fit."""
-
-
-def tagged_tasks() -> list[TaskSpec]:
-    """The tasks of `pond` with the answer between tags, so that there is room for a payload before it."""
-    return [spec.model_copy(update={"answer": "tag"}, deep=True) for spec in suite("pond")]
 
 
 class Adversary(Knowing):

@@ -75,7 +75,8 @@ def make_examples(tasks: Tasks, recipe: Recipe, count: int) -> list[tuple[str, s
     examples = []
     for question in tasks.draw(count, "guppy", recipe.seed):
         task, _ = tasks.lookup(question.id)
-        assert isinstance(task, Answered)
+        if not isinstance(task, Answered):
+            raise UserError(f"task {task.name!r} names no right answers: a base cannot be made of it")
         gold = task.answer(question.id) or ""
         kind = chance.choices(kinds, shares)[0] if task.name in known else "useless"
         answers = {

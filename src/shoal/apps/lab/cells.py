@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +23,8 @@ from shoal.sandbox.verifier import Verifier
 
 DONE: Final = "done.json"
 """A file that only the folder of a finished run has."""
+VERIFIERS: Final = 2
+"""Verifiers that a process keeps: each has a worker of some 100 MB."""
 PACKAGES: Final = ("shoal", "torch", "transformers", "reasoning-gym", "numpy")
 """Packages whose versions a run writes down."""
 
@@ -79,11 +80,18 @@ def run_cell(config: LabConfig, path: Path, on_round: OnRound) -> None:
         write_atomically(path / DONE, json.dumps(report).encode())
 
 
-@cache
+_verifiers: dict[str, Verifier] = {}
+"""Of this process, by their tasks (JSON); the newest last. They end with the process."""
+
+
 def _verifier(tasks: str) -> Verifier:
-    """One verifier for all runs of this process with the same tasks (JSON): it takes as long to start as fifteen rounds
-    of guppy. It ends with the process."""
-    return Verifier(TasksConfig.model_validate_json(tasks))
+    """One verifier for successive runs with the same tasks: it takes as long to start as fifteen rounds of guppy. The
+    oldest of more than `VERIFIERS` is closed."""
+    known = _verifiers.pop(tasks) if tasks in _verifiers else None
+    _verifiers[tasks] = known or Verifier(TasksConfig.model_validate_json(tasks))
+    while len(_verifiers) > VERIFIERS:
+        _verifiers.pop(next(iter(_verifiers))).close()
+    return _verifiers[tasks]
 
 
 def installed() -> dict[str, str]:

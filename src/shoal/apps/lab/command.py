@@ -16,7 +16,7 @@ HELP = """Runs controlled experiments (arms by regimes by seeds, as a study file
   shoal lab open RECORDS.csv                               swarm nodes against isolated ones, by a judge's records
   shoal lab report DIR                                     writes the report again; runs nothing
   shoal lab verify REPORT                                  recomputes a report from its own figures by seed, with scipy
-  shoal lab law DIR --test ARM --for A --for B             what an update learns from, and what I, J and G to take
+  shoal lab law DIR --test ARM --for A --for B             how updates depend on live groups; suggests I, J and G
 
 The format of a study file: docs/guides/lab.md."""
 

@@ -100,7 +100,7 @@ def last_nodes(config: Config, count: int) -> list[str]:
     names = node_names(config)
     if count > len(names):
         roles = "frozen, hostile, contributors, proposers or rewarded otherwise"
-        raise UserError(f"of {len(names)} nodes {count} cannot be {roles}")
+        raise UserError(f"{count} nodes are to be {roles}, but the run has only {len(names)}")
     return names[len(names) - count :]
 
 

@@ -129,7 +129,7 @@ def rank_correlation(law: Law, points: Sequence[Point]) -> float:
     if len(points) < FEWEST_ARMS:
         return math.nan
     said = pd.Series([law.predict(point.regime, point.live) for point in points])
-    return float(said.corr(pd.Series([point.updates for point in points]), method="spearman"))
+    return float(said.rank().corr(pd.Series([point.updates for point in points]).rank()))
 
 
 def errors(law: Law, points: Sequence[Point]) -> list[float]:

@@ -107,8 +107,8 @@ def divisions(exponent: float, pilot: Pilot, sizes: Collection[int], within: tup
 
 def read_pilots(folders: Sequence[Path]) -> Pilot:
     """Measures the folders of runs with the same model and tasks; I, J, G and fill are those of the last. Raises
-    `UserError` for a run that has learned from nothing yet, and where all answered as many questions: what a round
-    costs by itself would stay unknown."""
+    `UserError` for a run that has learned from nothing yet, and where all answered the same number of questions: what
+    a round costs by itself would stay unknown."""
     answered, learned, scoring = [], [], []
     groups: list[tuple[int, ...]] = []
     for folder in folders:
@@ -128,8 +128,8 @@ def read_pilots(folders: Sequence[Path]) -> Pilot:
             scoring.append(row["seconds/score"])
     if len({count for count, _ in answered}) == 1:
         raise UserError(
-            "all pilot runs answer as many questions in a round, so what a round costs by itself is unknown: add one "
-            "with another --local"
+            "all pilot runs answer the same number of questions in a round, so what a round costs by itself is "
+            "unknown: add one with another --local"
         )
     (by_round, answering), (by_update, learning) = line(answered), line(learned)
     swarm = config.swarm

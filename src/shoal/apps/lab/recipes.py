@@ -56,7 +56,7 @@ class Recipe(Section):
     """Examples in each."""
     learning_rate: Literal["auto"] | float = "auto"
     """The highest, with warm-up and cosine decay. auto: 3e-3 from scratch, 1e-3 otherwise."""
-    hidden_size: int = Field(128, ge=32)
+    hidden_size: int = Field(128, ge=32, multiple_of=32)
     """Of a base from scratch: 128 is guppy's."""
     layers: int = Field(4, ge=1)
     """Of a base from scratch."""

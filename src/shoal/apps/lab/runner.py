@@ -196,14 +196,16 @@ def _make_bases(study: Study, folder: Path, jobs: int, bar: Progress) -> None:
             start = study.bases[name].start
             source = None if not start else start if start == GUPPY else str(room / start)
             work.append((make_base, (study.bases[name], source, room / name)))
-        for event in run_jobs(work, jobs, 1):
-            if event.kind == "failed":
-                raise UserError(f"base {turn[event.job]}: {event.value}")
-            if event.kind == "done":
-                bar.advance(line)
-                quality = room / turn[event.job] / QUALITY
-                if quality.exists():
-                    bar.console.print(f"base {turn[event.job]} by held-out questions: {quality.read_text().strip()}")
+        with closing(run_jobs(work, jobs, 1)) as events:
+            for event in events:
+                if event.kind == "failed":
+                    raise UserError(f"base {turn[event.job]}: {event.value}")
+                if event.kind == "done":
+                    bar.advance(line)
+                    quality = room / turn[event.job] / QUALITY
+                    if quality.exists():
+                        said = quality.read_text().strip()
+                        bar.console.print(f"base {turn[event.job]} by held-out questions: {said}")
 
 
 def _refuse_other_recipe(recipe: AnyRecipe, path: Path) -> None:

@@ -18,6 +18,7 @@ from shoal.apps.watch.source import NAME, Data, Source
 from shoal.config.display_name import harmless
 from shoal.evaluation.judge_client import BoundedHttp, JudgeUnavailable, parse_judge_address
 from shoal.identity.keys import name_of
+from shoal.untrusted import UNDECODABLE
 
 EVERY: Final = 15.0
 """Seconds between two requests, at least."""
@@ -112,7 +113,7 @@ class RemoteJudge(Source):
                 rows, self._answered = fetched, time.time()
             except JudgeUnavailable as error:
                 trouble = f"{self._url}: {error}"
-            except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
+            except (*UNDECODABLE, ValueError) as error:
                 trouble = f"the answer of {self._url} is no judge's leaderboard: {str(error)[:NAME]}"
             self.version += (rows, trouble) != (self._rows, self._trouble)
             self._rows, self._trouble = rows, trouble

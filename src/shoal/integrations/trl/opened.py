@@ -113,9 +113,11 @@ class Opened:
             model=public_name(policy.name),
             sampling=SamplingSettings(sampling.temperature, sampling.top_p, sampling.max_completion_length),
             rewards=ExaminedRewards(rewards) if rewards else None,
+            waits=True,
         )
         self._membership = self._stack.enter_context(closing(member))
         member.admission.control = ControlText(policy.control_strings())
+        member.link.start()
         return identity.name, member.link
 
     def batch(self, groups: int) -> list[Scored]:

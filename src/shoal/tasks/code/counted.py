@@ -16,15 +16,15 @@ _BLOCKS: Final = (ast.For, ast.AsyncFor, ast.While, ast.FunctionDef, ast.AsyncFu
 
 
 def counted(program: str, tick: str) -> str:
-    """`program` with a call of `tick`, which returns true, at each step. A program that cannot be read here is returned
-    as it is: the interpreter that runs it says what is wrong with it."""
+    """`program` with a call of `tick`, which returns true, at each step. Raises `ValueError` for one that cannot be
+    read or written here."""
     try:
         tree = ast.parse(program)
         for node in list(ast.walk(tree)):
             _count(node, tick)
         return ast.unparse(ast.fix_missing_locations(tree))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return program
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError(str(error)) from None
 
 
 def checked(tests: str, plain: str, saved: Collection[str], prefix: str) -> str:

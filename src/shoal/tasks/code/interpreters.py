@@ -4,8 +4,8 @@
     run("import heapq\\ndef f(x): return heapq.nsmallest(1, x)", ["assert f([2, 1]) == [1]"])
     # Run(passed=1) with WASI; without it NoVerdict("unsupported")
 
-So two nodes, one with WASI and one without, differ in programs that Monty does not support, and there a verdict stands
-against none. A question is the same on both.
+A node with WASI can judge some programs that a node without it cannot; on all others they agree. A question is the same
+on both.
 """
 
 from __future__ import annotations

@@ -55,9 +55,9 @@ def missing(error: str, program: str) -> bool:
 
 
 def behaves_differently(program: str, asserted: bool) -> bool:
-    """Whether `program`, which failed or had too little time or memory, might not have in Python. Generators,
-    `map`, `filter`, `zip` and `enumerate` are worked off at once here, and some special methods are never called.
-    `asserted`: it ran, and a test found it wrong."""
+    """Whether the failure of `program` (also for want of time or memory) may come from the sandbox: Python might
+    run it. Generators, `map`, `filter`, `zip` and `enumerate` are worked off at once here, and some special methods
+    are never called. `asserted`: it ran, and a test found it wrong."""
     try:
         nodes = list(ast.walk(ast.parse(program)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):

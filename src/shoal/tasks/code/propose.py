@@ -62,11 +62,21 @@ class Propose:
 
     def solved(self, question: QuestionId, problem: str, solution: str) -> float:
         if self._held != (question, problem):
-            if not self._is_problem(question, problem):
-                raise NoVerdict("no problem")
+            self._check(question, problem)
             self._held = question, problem
         tests = tests_of(problem)
         return float(run(program_of(Problem("", tuple(tests)), solution), tests).passed == len(tests))
+
+    def _check(self, question: QuestionId, problem: str) -> None:
+        """Raises `NoVerdict` for a text that is no problem: nobody who solves it is to blame."""
+        try:
+            holds = self._is_problem(question, problem)
+        except NoVerdict:
+            raise
+        except Failed as failed:
+            raise NoVerdict("no problem", failed.detail) from None
+        if not holds:
+            raise NoVerdict("no problem")
 
     def _is_problem(self, question: QuestionId, problem: str) -> bool:
         """Whether the problem's own program passes its tests, the first one calls as it has to, all call with

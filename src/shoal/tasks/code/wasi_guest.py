@@ -1,6 +1,6 @@
 """What runs in WASI's own CPython: an answer, or its tests, and how they talk.
 
-The host passes this file to the interpreter as its program (`wasi_host.py`). An answer and its tests never share an
+The host passes this file to the interpreter as its program (`wasi.py`). An answer and its tests never share an
 interpreter, so whatever an answer does to its own changes nothing about its tests. They exchange plain data alone, as
 words of letters and digits:
 

@@ -92,7 +92,10 @@ def read_svg(text: str) -> Drawing:
     reader = _Reader()
     # The parser trips over some <! and <?. It is not closed: after a tag without an end it would look for others, in
     # quadratic time.
-    reader.feed(_without_comments(drawing).replace("<!", "").replace("<?", ""))
+    try:
+        reader.feed(_without_comments(drawing).replace("<!", "").replace("<?", ""))
+    except AssertionError:  # "<<!![" is "<![" by now
+        raise NoDrawingError("it cannot be read") from None
     return Drawing(reader.view, tuple(reader.shapes))
 
 

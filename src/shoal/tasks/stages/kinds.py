@@ -16,7 +16,7 @@ from shoal.tasks.stages.archive import Quotable
 SHOWN: Final = 3
 """Texts of a rollout that are quoted, at most."""
 LONGEST: Final = 300
-"""Bytes of each that are shown: a model reads at most as many tokens."""
+"""Bytes of each that are shown: a text has at most as many tokens as bytes."""
 LETTERS: Final = "ABC"
 
 

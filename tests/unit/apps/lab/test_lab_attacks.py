@@ -25,7 +25,6 @@ from shoal.apps.lab.attacks import (
     attack_measures,
     is_gibberish,
     planted,
-    tagged_tasks,
 )
 from shoal.apps.lab.config import ExperimentConfig
 from shoal.config.settings import Config
@@ -44,7 +43,7 @@ from shoal.tasks import SUITES, Tasks
 
 ATTACKS = get_args(ExperimentConfig.model_fields["attack"].annotation)
 PAYLOAD = {"planted": MARKER, "keys": MARKER, "gibberish": MARKER, "reasoning": FALSEHOOD, "length": "so so so"}
-TAG, WHOLE = TasksConfig(tasks=tagged_tasks()), TasksConfig(suite="pond")
+TAG, WHOLE = TasksConfig(suite="tagged"), TasksConfig(suite="pond")
 TASKS = {"tag": Tasks(TAG), "whole": Tasks(WHOLE)}
 TOKENS, SIZE = 48, 8
 
@@ -196,7 +195,7 @@ class Listed:
 
     def lookup(self, identity: Any) -> Any:
         task = Named(self.answers[identity.task]) if identity.task in self.answers else Nameless()
-        return task, tagged_tasks()[0]
+        return task, SUITES["tagged"][0]
 
 
 def test_it_says_nothing_where_it_does_not_know_what_is_right() -> None:
@@ -244,10 +243,10 @@ def test_fresh_keys_give_each_rollout_a_name_of_its_own(tmp_path: Path) -> None:
     eve.load(tmp_path)
 
 
-def test_tagged_tasks_are_those_of_pond_and_leave_them_alone() -> None:
-    assert [spec.answer for spec in tagged_tasks()] == ["tag"] * 8
+def test_tagged_tasks_are_those_of_pond() -> None:
+    assert [spec.answer for spec in SUITES["tagged"]] == ["tag"] * 8
     assert [spec.answer for spec in SUITES["pond"]] == ["whole"] * 8
-    assert Counter(spec.name for spec in tagged_tasks()) == Counter(spec.name for spec in SUITES["pond"])
+    assert Counter(spec.name for spec in SUITES["tagged"]) == Counter(spec.name for spec in SUITES["pond"])
 
 
 def run_folder(path: Path, texts: dict[str, list[list[str]]], metrics: list[dict[str, Any]]) -> Path:

@@ -223,6 +223,17 @@ def test_a_base_with_a_vocabulary_of_its_own(tmp_path: Path) -> None:
     assert last < first / 2, "and it learns"
 
 
+def test_a_base_of_a_task_without_right_answers_is_refused(tmp_path: Path) -> None:
+    recipe = Recipe(start="guppy", tasks=TasksConfig(tasks=[TaskSpec(name="guess")]), steps=1)
+    with pytest.raises(UserError, match="'guess' names no right answers"):
+        make_base(recipe, "guppy", tmp_path / "base", lambda text: None)
+
+
+def test_a_base_has_whole_heads() -> None:
+    with pytest.raises(ValueError, match="multiple of 32"):
+        Recipe(hidden_size=100)
+
+
 def test_a_base_of_as_many_steps_as_the_warm_up_has(tmp_path: Path) -> None:
     make_base(Recipe(start="guppy", steps=20, batch=2), "guppy", tmp_path / "base", lambda text: None)
 

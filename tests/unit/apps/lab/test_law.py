@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -36,6 +37,16 @@ def test_a_law_that_holds_is_found_and_predicts_arms_that_it_has_not_seen() -> N
     assert errors(law, unseen) == pytest.approx([0.0] * 4)
     assert rank_correlation(law, unseen) == pytest.approx(1.0)
     assert errors(law, [Point("easy", "double", 1.0, 40.0)]) == pytest.approx([1.0])
+
+
+def test_how_well_a_law_orders_arms_needs_no_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not come with shoal."""
+    for name in [name for name in sys.modules if name.split(".")[0] == "scipy"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    law = fit(POINTS)
+    swapped = [Point("easy", str(live), live, updates) for live, updates in ((1.0, 20.0), (2.0, 5.0), (4.0, 9.0))]
+    assert rank_correlation(law, swapped) == pytest.approx(0.5)
 
 
 def test_too_few_arms_and_arms_that_are_alike_give_no_law() -> None:

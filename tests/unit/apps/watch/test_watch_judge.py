@@ -233,8 +233,8 @@ def test_a_judge_at_an_address_is_asked_gently(book: Book) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"[" * 100_000, b"<html>", {"key": 1}, [{"key": "ab"}], [[]], b"x" * (5 << 20)],
-    ids=["empty", "deep", "html", "table", "row", "list", "long"],
+    [b"", b"[" * 100_000, b"[" * 2000 + b"]" * 2000, b"<html>", {"key": 1}, [{"key": "ab"}], [[]], b"x" * (5 << 20)],
+    ids=["empty", "deep", "deep and closed", "html", "table", "row", "list", "long"],
 )
 def test_what_is_no_leaderboard_is_trouble_and_no_more(body: Any) -> None:
     with answering({"/leaderboard": body}) as address, contextlib.closing(RemoteJudge(address)) as source:

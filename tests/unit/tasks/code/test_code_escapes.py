@@ -57,3 +57,25 @@ def test_the_guarded_worker_survives_the_corpus(tmp_path: Path) -> None:
         assert verifier.failures["timeout"] == len(CLOCKED)
         assert verifier.failures["crash"] == verifier.failures["refused"] == 0
     assert not file.exists()
+
+
+EQUAL = "class E:\n    def __eq__(self, other):\n        return True\ndef f(*values):\n    return E()\n"
+LONG = "def f(x):\n    for i in range(10**6):\n        pass\n    return x + 1\n"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        EQUAL + "names = [n for n in locals() if len(n) == 17]\nfor n in names:\n    exec(n + ' = lambda v: v')",
+        EQUAL + "for n in eval('locals()'):\n    pass",
+        "def f(x):\n    exec('for i in range(10**6):\\n    pass')\n    return x + 1",
+        "def f(x):\n    eval('sum([i for i in range(10**6)])')\n    return x + 1",
+        LONG + "def g():\n    try:\n        pass\n    except ValueError, TypeError:\n        pass",
+        LONG + "z = " + "lambda:" * 150 + "1",
+        LONG + "z = " + "{1:" * 180 + "1" + "}" * 180,
+    ],
+    ids=["lists names", "evaluates", "executes a loop", "evaluates a loop", "is not read", "is deep", "is nested"],
+)
+def test_what_reaches_the_names_in_use_or_is_not_counted_never_passes(answer: str) -> None:
+    """Whoever knows the name of what checks plain data could replace it, and pass every test."""
+    assert outcome(answer) in ("unsupported", "no program", "steps", "recursion", "denied", "error")

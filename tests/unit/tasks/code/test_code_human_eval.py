@@ -20,7 +20,8 @@ def test_right_answers_pass_and_a_mutant_of_each_fails() -> None:
     assert len(known) == 164
     found = {name: verdict(problem, problem.solution) for name, problem in known.items()}
     others = {name: what for name, what in found.items() if what != "right"}
-    assert others == {"HumanEval/38": "unsupported", "HumanEval/50": "unsupported", "HumanEval/75": "steps"}
+    unsupported = dict.fromkeys(("HumanEval/38", "HumanEval/50", "HumanEval/160"), "unsupported")
+    assert others == {**unsupported, "HumanEval/75": "steps"}
     survived = []
     for name, problem in known.items():
         body = problem.solution.removeprefix(problem.before)

@@ -12,7 +12,9 @@ from shoal.sandbox.examiner import Candidate, Examiner
 from shoal.sandbox.verifier import ALMOST, Verifier
 from shoal.selection.selection import FairSelection
 from shoal.tasks import Tasks
+from shoal.tasks.code.propose import Propose
 from shoal.tasks.stages.stages import Stages
+from shoal.tasks.task import NoVerdict
 
 pytest.importorskip("pydantic_monty")
 CONFIG = TasksConfig(tasks=[TaskSpec(name="propose")])
@@ -81,6 +83,21 @@ def test_of_what_is_no_problem_nobody_can_say_who_solved_it(verifier: Verifier) 
         [(ASKED.id, [(wrong, "def f(n):\n    return n + n"), (PROBLEM, "def f(n):\n    return n + n")])]
     )
     assert values == [ALMOST, 1.0]
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        "\n".join(PROBLEM.splitlines()[:3]),
+        "\n".join(PROBLEM.splitlines()[2:]),
+        PROBLEM.replace("== 6", "== f(3)"),
+        PROBLEM.replace("return", "f(n); return"),
+    ],
+    ids=["one test", "no program", "a test that calls", "no bottom"],
+)
+def test_a_solver_is_not_to_blame_for_a_text_that_is_no_problem(problem: str) -> None:
+    with pytest.raises(NoVerdict):
+        Propose().solved(ASKED.id, problem, SOLUTION)
 
 
 def test_no_own_answer_passes_for_a_solution() -> None:
