@@ -77,11 +77,11 @@ class Reason(StrEnum):
 
 
 OFFENCES = {
-    **dict.fromkeys((Reason.name, Reason.completions, Reason.seed, Reason.question, Reason.held_out), 1.0),
+    **dict.fromkeys((Reason.name, Reason.completions, Reason.seed, Reason.question), 1.0),
     **dict.fromkeys((Reason.slow, Reason.crash), 2.5),
 }
 """What no honest program sends, and its weight: what takes this node's time weighs more. Other reasons may be chance,
-another configuration or the network."""
+another configuration, other data or the network."""
 
 
 class Refused(Exception):  # noqa: N818 (it is an answer, not a fault)

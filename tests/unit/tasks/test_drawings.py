@@ -122,6 +122,9 @@ HOSTILE = {
     "huge numbers": '<circle cx="1e300" cy="99999999999" r="4" fill="red"/>',
     "not a number": '<circle cx="NaN" cy="inf" r="-4" fill="red"/>',
     "huge turn": '<g transform="scale(99999999)"><circle r="4"/></g>',
+    "turns that grow": '<g transform="scale(99)"><g transform="rotate(45) scale(99, 0.01)"><path d="M0 0'
+    + " C 9 0 0 9 9 9" * 20
+    + '" stroke="red" stroke-width="0.01"/></g></g>',
     "turns": '<g transform="' + "rotate(1)" * 40 + '"><circle r="4"/></g>',
     "animation": '<circle r="4"><animate attributeName="r" to="9999" dur="1s"/></circle>',
     "an entity": "&lol;",
@@ -156,6 +159,13 @@ def test_hostile_drawings_do_nothing(kind: str) -> None:
         assert not re.search(rf"\b{word}\w*=|<{word}\b|{word}\(", plain)
     assert render(read_svg(plain)).shape == (PIXELS, PIXELS, 3)
     assert time.process_time() - began < 5  # some take 0.1 s
+
+
+def test_turns_enlarge_a_hundred_times_at_most() -> None:
+    drawing = read_svg(
+        svg('<g transform="scale(10)"><rect transform="scale(-9)"/><rect transform="scale(0, -11)"/></g>')
+    )
+    assert [shape.attributes["transform"] for shape in drawing.shapes] == ["scale(10) scale(-9)", "scale(10)"]
 
 
 PIECES = [

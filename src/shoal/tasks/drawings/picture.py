@@ -18,7 +18,7 @@ from shoal.tasks.task import Failed
 
 PIXELS: Final = 96
 """Points of a side. P: a row or a column, C: red, green, blue."""
-RULES_VERSION: Final = 1
+RULES_VERSION: Final = 2
 """Another one whenever a drawing may get another score."""
 
 

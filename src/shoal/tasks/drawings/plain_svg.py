@@ -10,6 +10,7 @@ wrote reaches a renderer or a browser but numbers and the names of colours. Size
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from html.parser import HTMLParser
@@ -24,6 +25,8 @@ LONGEST_VALUE: Final = 400
 """Characters of an attribute."""
 LARGEST: Final = 9999.0
 """Of a number."""
+LARGEST_SCALE: Final = 100.0
+"""Of all transforms of a shape together: a curve that is larger takes a renderer seconds."""
 CANVAS: Final = (0.0, 0.0, 32.0, 32.0)
 """Left, top, width and height, where a drawing says nothing else."""
 
@@ -33,6 +36,7 @@ _SEVERAL: Final = re.compile(rf"\s*{_NUMBER}(?:[\s,]+{_NUMBER})*\s*", re.ASCII)
 _PATH: Final = re.compile(r"[MmLlHhVvCcSsQqTtAaZz\d\s,.+-]*", re.ASCII)
 _TURN: Final = rf"(?:translate|scale|rotate)\(\s*{_NUMBER}(?:[\s,]+{_NUMBER}){{0,2}}\s*\)"
 _TURNED: Final = re.compile(rf"\s*{_TURN}(?:\s*{_TURN}){{0,3}}\s*", re.ASCII)
+_SCALE: Final = re.compile(rf"scale\(\s*({_NUMBER})(?:[\s,]+({_NUMBER}))?", re.ASCII)
 _RGB: Final = r"rgb\(\s*\d{1,3}\s*,\s*\d{1,3}\s*,\s*\d{1,3}\s*\)"
 _COLOUR: Final = re.compile(rf"\s*(?:[a-zA-Z]{{3,20}}|#(?:[0-9a-fA-F]{{3}}){{1,2}}|{_RGB})\s*", re.ASCII)
 _GEOMETRY: Final[dict[str, Mapping[str, re.Pattern[str]]]] = {
@@ -130,7 +134,9 @@ class _Reader(HTMLParser):
         outer = self._groups[-1] if self._groups else {}
         looks = {**outer, **_read(_styled(given), _LOOKS)}
         if tag != "svg" and (turned := _read(given, {"transform": _TURNED})):
-            looks["transform"] = f"{outer.get('transform', '')} {turned['transform']}".strip()[:LONGEST_VALUE]
+            transform = f"{outer.get('transform', '')} {turned['transform']}".strip()
+            if len(transform) <= LONGEST_VALUE and _scale(transform) <= LARGEST_SCALE:
+                looks["transform"] = transform
         if tag in _GEOMETRY:
             if len(self.shapes) == MOST_SHAPES:
                 raise NoDrawingError(f"more than {MOST_SHAPES} shapes")
@@ -163,6 +169,11 @@ def _read(given: Mapping[str, str], wanted: Mapping[str, re.Pattern[str]]) -> di
         and form.fullmatch(value)
         and (form is _COLOUR or all(abs(float(number)) <= LARGEST for number in re.findall(_NUMBER, value)))
     }
+
+
+def _scale(transform: str) -> float:
+    """What a transform enlarges by, at most."""
+    return math.prod(max(abs(float(number)) for number in pair if number) for pair in _SCALE.findall(transform))
 
 
 def _styled(given: Mapping[str, str]) -> dict[str, str]:

@@ -92,7 +92,10 @@ def test_frozen_nodes_share_and_never_learn(tmp_path: Path) -> None:
         assert [node.learner is None for node in run.nodes] == [False, True, True]
     assert set(table(tmp_path / "run", "learned").node) == {"node-1"}
     assert {row["rollouts/shared"] for row in read_metrics(tmp_path / "run") if row["round"]} == {3}
-    with pytest.raises(UserError, match="4 nodes are to be frozen.* has only 3"), running(tmp_path / "other", config(frozen=4)):
+    with (
+        pytest.raises(UserError, match=r"4 nodes are to be frozen.* has only 3"),
+        running(tmp_path / "other", config(frozen=4)),
+    ):
         pass
 
 
