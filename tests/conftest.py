@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from shoal.policy.language import LanguagePolicy
     from shoal.policy.loading import LanguageModel
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what runs in the background
 os.environ["HF_HUB_OFFLINE"] = "1"
 settings.register_profile("shoal", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shoal")  # a busy machine is no error

@@ -25,11 +25,10 @@ from shoal.policy.named import NAMED, NamedModel
 from shoal.policy.wheels import DamagedError, NotOnIndexError, join
 
 CHILD = """
-import signal, tempfile
+import tempfile
 from pathlib import Path
 import index
 from shoal.policy.fetch import fetch
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what runs in the background
 with tempfile.TemporaryDirectory() as folder:
     model = index.make_model(Path(folder))
 print(fetch(model), flush=True)
