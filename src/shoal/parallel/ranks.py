@@ -146,6 +146,7 @@ def joined(device: str) -> Iterator[Ranks]:
     store: Any = dist.TCPStore  # type: ignore[attr-defined]
     alarm = _Alarm(lambda: store(address, port, is_master=False, wait_for_workers=False))
     try:
+        ranks.each(None)  # all have the alarm before anybody can fail: rank zero takes the store with it
         yield ranks
         ranks.each(None)
     except BaseException as error:
