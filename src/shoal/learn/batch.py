@@ -123,14 +123,21 @@ def row_families(rows: Sequence[Row]) -> list[Family]:
 
 def make_rows(prompt_ids: list[int], sequences: Sequence[Trained], token_budget: int) -> list[Row]:
     """The group as one row, or as several that repeat the prompt where one would exceed `token_budget`."""
+    longest = len(prompt_ids) + room_behind(len(prompt_ids), token_budget)
     rows: list[Row] = []
     current: list[Trained] = []
     for sequence in sorted(sequences, key=lambda s: s.length):
-        if current and len(Row(prompt_ids, (*current, sequence))) > token_budget:
+        if current and len(Row(prompt_ids, (*current, sequence))) > longest:
             rows.append(Row(prompt_ids, tuple(current)))
             current = []
         current.append(sequence)
     return [*rows, Row(prompt_ids, tuple(current))] if current else rows
+
+
+def room_behind(tokens: int, token_budget: int) -> int:
+    """How many tokens may stand behind a prompt or prefix of so many `tokens`. Half of the budget at least: a long
+    prompt is computed whole in any case, and a pass costs much beside its tokens."""
+    return max(token_budget - tokens, token_budget // 2)
 
 
 def has_split_groups(rows: Sequence[Row]) -> bool:
@@ -143,10 +150,11 @@ def micro_batches(
     rows: Sequence[Row], token_budget: int, device: torch.device, shared: int = 0
 ) -> Iterator[MicroBatch]:
     """Rows of similar length together: at most `token_budget` tokens (padding and the `shared` ones included) in each
-    pass, but at least one row."""
+    pass, but at least one row, and `room_behind` a long prefix."""
+    room = room_behind(shared, token_budget)
     pending: list[Row] = []
     for row in sorted(rows, key=len):
-        if pending and shared + (len(row) - shared) * (len(pending) + 1) > token_budget:
+        if pending and (len(row) - shared) * (len(pending) + 1) > room:
             yield tensors(pending, device, shared)
             pending = []
         pending.append(row)

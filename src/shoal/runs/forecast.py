@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from shoal.config.policy import GUPPY, is_endpoint
 from shoal.config.settings import Config
-from shoal.learn.batch import Trained, make_rows, micro_batches, row_families
+from shoal.learn.batch import Trained, make_rows, micro_batches, room_behind, row_families
 from shoal.learn.checkpointing import worth_checkpointing
 from shoal.learn.learner import token_budget
 from shoal.learn.memory import Sizes, Work, estimate
@@ -259,6 +259,7 @@ def changed(config: Config, models: Sequence[Model], change: Change) -> list[tup
 def _cut(rows: tuple[int, int, int, int], budget: int, completion_length: int) -> tuple[int, int, int, int]:
     """A micro-batch within `budget`: fewer rows, and a shorter one where a single row is too long."""
     R, S, L, T = rows
-    count = max(1, min(R, (budget - L) // S))
-    length = min(S, max(budget - L, completion_length)) if count == 1 else S
+    room = room_behind(L, budget)
+    count = max(1, min(R, room // S))
+    length = min(S, max(room, completion_length)) if count == 1 else S
     return count, length, L, -(-T * count * length // (R * S))

@@ -54,6 +54,7 @@ class Reason(StrEnum):
     key = "key"
     signature = "signature"
     muted = "muted"
+    name_taken = "name taken"
     repeated = "repeated"
     round = "round"
     quota = "quota"
@@ -254,6 +255,7 @@ class Admission:
         peer.begin(round, now)
         try:
             _require(now >= peer.muted_until, Reason.muted)
+            _require(self.peers.owns_name(statement.key), Reason.name_taken)
             _require(not peer.seen.has(round, slot), Reason.repeated)
             _require(not peer.leaps(round, now), Reason.round)
             _require(peer.bucket.take(now), Reason.quota)

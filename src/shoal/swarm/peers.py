@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from typing import Any
 
+from shoal.identity.keys import name_of
 from shoal.swarm.admission_limits import AdmissionLimits
 from shoal.swarm.limits import Bucket
 from shoal.swarm.wire import Kind
@@ -144,6 +145,13 @@ class Peers:
         self.by_key: OrderedDict[bytes, Peer] = OrderedDict()
         """The key that was heard last stands last."""
         self._strangers: OrderedDict[bytes, None] = OrderedDict()
+        self._named: dict[str, bytes] = {}
+        """The key that has each name: the first of which something was admitted."""
+
+    def owns_name(self, key: bytes) -> bool:
+        """Whether no other key had this key's name first. Trust and pool go by names, and whoever tries four thousand
+        million keys gets any name."""
+        return self._named.get(name_of(key), key) == key
 
     def get(self, key: bytes, now: float) -> Peer:
         """The record of `key`, which is created if there is none."""
@@ -162,10 +170,13 @@ class Peers:
         self.get(key, now).admit(useful, now)
         if key in self._strangers:
             del self._strangers[key]
+            self._named.setdefault(name_of(key), key)
             if len(self.by_key) - len(self._strangers) > MAX_PEERS - MAX_STRANGERS:
                 others = [k for k in self.by_key if k not in self._strangers and k != key]
-                unknown = (k for k in others if not self.by_key[k].known)
-                del self.by_key[next(unknown, others[0])]
+                gone = next((k for k in others if not self.by_key[k].known), others[0])
+                if self.owns_name(gone):
+                    del self._named[name_of(gone)]
+                del self.by_key[gone]
 
     def state(self) -> dict[bytes, Any]:
         return {key: peer.state() for key, peer in self.by_key.items()}
@@ -173,8 +184,11 @@ class Peers:
     def restore(self, state: dict[bytes, Any], now: float) -> None:
         self.by_key.clear()
         self._strangers.clear()
+        self._named.clear()
         for key, kept in state.items():
             peer = self.by_key[key] = Peer(self._limits, now)
             peer.restore(kept)
-            if not peer.admitted:
+            if peer.admitted:
+                self._named.setdefault(name_of(key), key)
+            else:
                 self._strangers[key] = None

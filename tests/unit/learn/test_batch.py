@@ -85,6 +85,14 @@ def test_a_sequence_longer_than_the_budget_stands_alone() -> None:
     assert sorted(len(row.sequences) for row in rows) == [1, 2]
 
 
+def test_a_long_prompt_is_not_repeated_for_each_answer() -> None:
+    """The prompt is computed whole in any case: behind it there is room for half of the budget."""
+    assert [len(row.sequences) for row in make_rows([0] * 100, trained(5, 5, 5, 5), token_budget=40)] == [4]
+    rows = [Row([0] * 100, tuple(trained(5))) for _ in range(4)]
+    (batch,) = micro_batches(rows, 40, CPU, shared=99)
+    assert batch.input_ids_RS.shape == (4, 5)
+
+
 def test_nothing_to_train_is_no_row() -> None:
     assert make_rows([1, 2, 3], [], 100) == []
     assert list(micro_batches([], 100, CPU)) == []
@@ -107,7 +115,8 @@ def test_every_token_is_trained_once_and_passes_keep_to_the_budget(
             slot += length
             ends.append(slot)
         rows += make_rows([0] * prompt_length, sequences, budget)
-    assert all(len(row) <= budget or len(row.sequences) == 1 for row in rows)
+    for row in rows:
+        assert len(row) <= max(budget, len(row.prompt_ids) + budget // 2) or len(row.sequences) == 1
     seen = []
     for batch in micro_batches(rows, budget, CPU):
         assert batch.input_ids_RS.numel() <= budget or len(batch.input_ids_RS) == 1

@@ -113,7 +113,7 @@ def test_a_prefix_is_computed_once_forward_and_backward() -> None:
     backward: list[int] = []
     model.model.layers[0].mlp.register_forward_hook(lambda _m, inputs, _o: forward.append(inputs[0].shape[1]))
     model.model.layers[0].mlp.register_full_backward_hook(lambda _m, _i, out: backward.append(out[0].shape[1]))
-    learned(in_double(model), True, 90)
+    learned(in_double(model), True, 30)
     assert forward.count(60) == backward.count(60) == 1
     assert forward.count(70) == backward.count(70) == 1
     assert len(forward) == len(backward) > 5

@@ -415,6 +415,38 @@ def test_known_keys_outlast_newcomers(ada: Identity, monkeypatch: pytest.MonkeyP
     assert len(admission.peers.by_key) <= 6
 
 
+def test_a_name_belongs_to_the_key_that_had_it_first(
+    ada: Identity, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trust and the pool go by names: another key with the same name must not inherit what the first one earned."""
+    monkeypatch.setattr("shoal.swarm.peers.name_of", lambda key: "brave-otter-3f2a")
+    other = Identity.generate()
+    admission = gate()
+    assert admit(admission, sealed(other, msgspec.structs.replace(rollout(other), node="nobody"))) == []
+    assert len(admit(admission, sealed(ada, rollout(ada)))) == 1
+    assert admit(admission, sealed(other, rollout(other, 2))) == []
+    admission.save(tmp_path)
+    again = gate()
+    again.load(tmp_path)
+    assert admit(again, sealed(other, rollout(other, 3))) == []
+    assert again.refused == {"name": 1, "name taken": 2}
+    assert len(admit(again, sealed(ada, rollout(ada, 4, texts=["c", "d"])))) == 1
+
+
+def test_a_forgotten_key_leaves_its_name_to_others(ada: Identity, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.swarm.peers.MAX_STRANGERS", 1)
+    monkeypatch.setattr("shoal.swarm.peers.MAX_PEERS", 2)
+    names = {ada.public: "brave-otter-3f2a"}
+    monkeypatch.setattr("shoal.swarm.peers.name_of", lambda key: names.get(key, key.hex()))
+    admission = gate()
+    assert len(admit(admission, sealed(ada, rollout(ada)))) == 1
+    fresh, heir = Identity.generate(), Identity.generate()
+    assert len(admit(admission, sealed(fresh, rollout(fresh, texts=["c", "d"])))) == 1
+    assert ada.public not in admission.peers.by_key
+    names[heir.public] = names[ada.public]
+    assert len(admit(admission, sealed(heir, rollout(heir, texts=["e", "f"])))) == 1
+
+
 class Slow:
     """An examiner for which all answers take too long, or one is fatal."""
 

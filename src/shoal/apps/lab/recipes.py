@@ -50,6 +50,9 @@ class Recipe(Section):
     """The share of right answers in a form that the verifier refuses."""
     forms: list[str] = Field(["{}"], min_length=1)
     """What a right answer in form looks like; {} is the answer. One is drawn at random for each example."""
+    shown: float = Field(0.0, ge=0, le=1)
+    """The share of examples with an earlier turn: one half with the same question and its right answer, which is to be
+    given again; the other with another question of the task and its answer, which is of no use."""
     steps: int = Field(1500, ge=0)
     """Batches."""
     batch: int = Field(96, ge=1)
