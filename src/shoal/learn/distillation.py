@@ -50,6 +50,8 @@ class PeerDistillation(GRPOLearner):
     `context` is what the teacher is shown:
 
     - peers: the peer's shortest right answer.
+    - failed: the same, but only for questions to which all of the node's own answers are wrong. What it can get right
+      by itself is trained on as own rollouts are.
     - own: the shortest right one of the node's own answers, but for itself, as in SDPO.
     - none: nothing. The answers are trained on as own rollouts are: the control for the further answers.
 
@@ -60,7 +62,11 @@ class PeerDistillation(GRPOLearner):
     """
 
     def __init__(
-        self, policy: Policy, config: Config, context: Literal["peers", "own", "none"] = "peers", weight: float = 1.0
+        self,
+        policy: Policy,
+        config: Config,
+        context: Literal["peers", "failed", "own", "none"] = "peers",
+        weight: float = 1.0,
     ) -> None:
         """`weight`: of the divergence, beside the loss of own rollouts. Raises `UserError`."""
         if not isinstance(policy, LanguagePolicy) or policy.ranks.size > 1:
@@ -89,10 +95,15 @@ class PeerDistillation(GRPOLearner):
         if self.context != "peers" and asked:
             anew = self._scored([scored.rollout for scored, _ in asked], answers, own)
             figures["distill/reward"] = fmean(reward for scored in anew for reward in scored.rewards)
-            lessons = [lesson for scored in anew for lesson in self._own_lessons(scored)]
-            if self.context == "none":
-                own, lessons = [*own, *anew], []
-        self._pack(lessons)
+            if self.context == "own":
+                lessons = [lesson for scored in anew for lesson in self._own_lessons(scored)]
+            else:
+                own = [*own, *anew]
+                failed = [lesson for lesson, scored in zip(lessons, anew, strict=True) if not right_answers(scored)]
+                lessons = failed if self.context == "failed" else []
+            figures["distill/lessons"] = len(lessons)
+        # Of a question each answer counts as much, however many other questions there are.
+        self._pack(lessons, self.weight * (len(lessons) / len(asked) if self.context == "failed" and asked else 1.0))
         self._divergence = 0.0
         result = super().update(own, seed)
         metrics = result.metrics | figures | self._spent(questions, answers)
@@ -136,7 +147,7 @@ class PeerDistillation(GRPOLearner):
             ]
         )
 
-    def _pack(self, lessons: Sequence[Lesson]) -> None:
+    def _pack(self, lessons: Sequence[Lesson], weight: float) -> None:
         """Rows of the same answers, after what the student reads and after what the teacher does."""
         self._students, self._teachers = [], []
         ids = [[self.policy.completion_ids(answer) for answer in lesson.answers] for lesson in lessons]
@@ -146,7 +157,7 @@ class PeerDistillation(GRPOLearner):
         for lesson, of_lesson in zip(lessons, ids, strict=True):
             sequences = []
             for one in of_lesson:
-                sequences.append(Trained(one, 0.0, self.weight * next(weights), slot))
+                sequences.append(Trained(one, 0.0, weight * next(weights), slot))
                 slot += len(one)
             seen = self.policy.prompt_ids(lesson.question)
             shown = self.policy.prompt_ids(with_example(lesson.question, lesson.right))
@@ -221,6 +232,11 @@ class PeerDistillation(GRPOLearner):
 def peers(policy: Policy, config: Config) -> PeerDistillation:
     """`learner.factory = "shoal.learn.distillation:peers"`: from peers' right answers."""
     return PeerDistillation(policy, config, "peers")
+
+
+def failed(policy: Policy, config: Config) -> PeerDistillation:
+    """`learner.factory = "shoal.learn.distillation:failed"`: from peers' right answers, where the node fails itself."""
+    return PeerDistillation(policy, config, "failed")
 
 
 def own(policy: Policy, config: Config) -> PeerDistillation:

@@ -73,7 +73,7 @@ def make_examples(tasks: Tasks, recipe: Recipe, count: int) -> list[tuple[str, s
     known = set(recipe.knows) or {task.name for task in tasks.tasks}
     kinds, shares = list(recipe.mixture), list(recipe.mixture.values())
     examples = []
-    turns: dict[str, str] = {}  # of each task, the question before with its right answer
+    turns: dict[str, tuple[str, str]] = {}  # of each task, the question before and its right answer
     for question in tasks.draw(count, "guppy", recipe.seed):
         task, _ = tasks.lookup(question.id)
         if not isinstance(task, Answered):
@@ -86,13 +86,14 @@ def make_examples(tasks: Tasks, recipe: Recipe, count: int) -> list[tuple[str, s
             "right": recipe.forms[0 if len(recipe.forms) == 1 else chance.randrange(len(recipe.forms))].format(gold),
         }
         asked, answer = prompt(question), answers[kind]
-        right = asked + answers["right"] + "\n"
+        before, other = turns.get(task.name, ("", answers["right"]))
+        turns[task.name] = asked, answers["right"]
         if recipe.shown and chance.random() < recipe.shown:
             if chance.random() < 0.5:
-                asked, answer = right + asked, answers["right"]
-            else:
-                asked = turns.get(task.name, "") + asked
-        turns[task.name] = right
+                answer = chance.choice((answers["right"], other))
+                asked = f"{asked}{answer}\n{asked}"
+            elif before:
+                asked = f"{before}{other}\n{asked}"
         examples.append((asked, answer))
     return examples
 

@@ -51,8 +51,9 @@ class Recipe(Section):
     forms: list[str] = Field(["{}"], min_length=1)
     """What a right answer in form looks like; {} is the answer. One is drawn at random for each example."""
     shown: float = Field(0.0, ge=0, le=1)
-    """The share of examples with an earlier turn: one half with the same question and its right answer, which is to be
-    given again; the other with another question of the task and its answer, which is of no use."""
+    """The share of examples with an earlier turn. In one half of them it is the same question with an answer, right or
+    that of another question, which is to be given again: so the model uses what it is shown. In the other half it is
+    another question of the task with its answer, which is of no use."""
     steps: int = Field(1500, ge=0)
     """Batches."""
     batch: int = Field(96, ge=1)

@@ -17,7 +17,7 @@ import tomli_w
 from rich.console import Console
 
 from shoal.apps.lab import cells
-from shoal.apps.lab.bases import make_base
+from shoal.apps.lab.bases import make_base, make_examples, prompt
 from shoal.apps.lab.cells import DONE, run_cell
 from shoal.apps.lab.config import LabConfig
 from shoal.apps.lab.processes import Event, run_jobs
@@ -28,8 +28,10 @@ from shoal.apps.lab.runner import open_study, run_study
 from shoal.apps.lab.study import Study
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
+from shoal.learn.distillation import with_example
 from shoal.policy.draw import Sampling
 from shoal.policy.language import LanguagePolicy
+from shoal.rollout import Completion
 from shoal.runs.folder import read_metrics
 from shoal.tasks import Tasks
 
@@ -208,6 +210,26 @@ def test_a_base_is_a_model_folder_and_a_function_of_its_recipe(tmp_path: Path) -
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two")]
     assert weights[0] == weights[1]
     assert json.loads((tmp_path / "one" / "recipe.json").read_text())["knows"] == ["chain_sum"]
+
+
+def test_a_base_that_uses_what_it_is_shown_reads_questions_after_their_answers() -> None:
+    """Its examples are what a node's own teacher reads (`learn.distillation`): the question, its right answer, and the
+    question again. An answer to another question is of no use."""
+    tasks = Tasks(TasksConfig())
+    plain, shown = (make_examples(tasks, Recipe(start="guppy", shown=share), 300) for share in (0.0, 1.0))
+    alone, again, other = [], [], []
+    for (asked, _), (question, answer) in zip(plain, shown, strict=True):
+        before = question.removesuffix(asked)
+        kind = again if before == f"{asked}{answer}\n" else other if before else alone
+        kind.append((before, answer))
+    assert min(len(again), len(other)) > 100
+    assert len(alone) < 10
+    assert sum(answer in before for before, answer in other) < 20
+    policy = LanguagePolicy("guppy", Sampling(max_completion_length=8))
+    [question] = tasks.draw(1, "any", 0)
+    text = prompt(question)
+    read = policy.prompt_ids(with_example(question, Completion.of("8")))
+    assert read == policy.lm.tokenizer(f"{text}8\n{text}").input_ids
 
 
 def test_a_base_with_a_vocabulary_of_its_own(tmp_path: Path) -> None:
