@@ -39,7 +39,7 @@ from shoal.runs.metrics import round_metrics
 
 EOS = 1
 G = 3
-Context = Literal["peers", "own", "none"]
+Context = Literal["peers", "failed", "own", "none"]
 
 
 class Scorer:
@@ -201,7 +201,7 @@ def test_several_steps_go_towards_the_teacher() -> None:
     assert several.metrics["distill/divergence"] < first
 
 
-@pytest.mark.parametrize("context", ["peers", "own", "none"])
+@pytest.mark.parametrize("context", ["peers", "failed", "own", "none"])
 def test_without_right_answers_it_is_plain_grpo(context: Context) -> None:
     policy = make_policy()
     learner, plain = make_learner(clone(policy), context), clone(policy)
@@ -225,6 +225,34 @@ def test_without_context_the_answers_are_own_rollouts() -> None:
         [*rollouts()[:1], *Scorer().score(anew)], seed=2
     )
     assert_same(weights(learner.model), weights(plain.lm.model), 0)
+
+
+class OneFails(Scorer):
+    """As `Scorer`, but no answer to the first question is right."""
+
+    def score(self, rollouts: Sequence[Rollout | Scored]) -> list[Scored]:
+        hard = make_question(TEXTS[0]).hash
+        found = super().score(rollouts)
+        return [msgspec.structs.replace(s, rewards=(0.0,) * G) if s.question.hash == hard else s for s in found]
+
+
+def test_only_where_the_node_fails_itself_is_it_taught() -> None:
+    """The other question's answers are own rollouts. The one lesson of two counts half: an answer counts as much as if
+    both were taught."""
+    policy = make_policy(double=True)
+    own, first, second, *_ = rollouts()
+    failed, peers = make_learner(clone(policy), "failed"), make_learner(clone(policy), "peers", 0.5)
+    failed.scorer = OneFails()
+    taught, expected = record(failed), record(peers)
+    metrics = failed.update([own, first, second], seed=4).metrics
+    assert (metrics["distill/questions"], metrics["distill/lessons"]) == (2, 1)
+    questions = [first.question, second.question]
+    anew = [
+        Rollout(q.id, q.hash, group, "ada", 0)
+        for q, group in zip(questions, policy.generate(questions, G, seed_of(4, "answers")), strict=True)
+    ]
+    peers.update([own, *OneFails().score(anew), first], seed=4)
+    assert_same(taught[0], expected[0])
 
 
 def test_no_text_of_a_right_answer_is_more_than_text(monkeypatch: pytest.MonkeyPatch) -> None:
