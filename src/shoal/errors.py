@@ -21,3 +21,18 @@ def nearest(name: str, names: Iterable[str]) -> str:
     if near:
         return f"did you mean {near[0]!r}?"
     return f"choose from {', '.join(known)}" if len(known) <= 12 else f"there are {len(known)} others"
+
+
+SHOWN = 200
+"""Characters of another library's message that are shown. It may quote a stranger's text."""
+
+
+def in_brief(error: BaseException) -> str:
+    """What kind of error it is, and the beginning of what it says: for errors of other libraries."""
+    line = first_line(str(error))
+    return f"{type(error).__name__}: {line[:SHOWN]}" if line else type(error).__name__
+
+
+def first_line(text: str) -> str:
+    """The first line of a text that has anything in it; "" if there is none."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")

@@ -19,7 +19,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig
 
-from shoal.errors import UserError
+from shoal.errors import UserError, in_brief
 from shoal.export.card import card_of
 from shoal.export.gguf_file import write_gguf
 from shoal.export.gguf_tensors import KINDS, Kind
@@ -30,7 +30,6 @@ from shoal.export.sources import Source
 from shoal.export.story import Story, public_name, story_of
 from shoal.export.writing import check_files, check_folder, new_files, new_folder, scratch_beside
 from shoal.policy.adapters import ADAPTER_CONFIG, MOST_BYTES, base_name, is_adapters
-from shoal.policy.failures import first_line
 from shoal.policy.loading import LanguageModel, load, source_of
 from shoal.policy.vision_families import FAMILIES
 from shoal.untrusted import parse_json, read_regular
@@ -176,7 +175,7 @@ def _check_adapters(folder: Path) -> None:
         with safe_open(weights, "pt"):
             pass
     except (OSError, SafetensorError) as error:
-        raise UserError(f"the adapters in '{folder}' cannot be read: {first_line(error)}") from error
+        raise UserError(f"the adapters in '{folder}' cannot be read: {in_brief(error)}") from error
 
 
 def _loaded(source: Source, say: Callable[[str], None]) -> LanguageModel:

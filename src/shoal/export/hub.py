@@ -25,8 +25,7 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
 )
 
-from shoal.errors import UserError
-from shoal.policy.failures import first_line
+from shoal.errors import UserError, in_brief
 from shoal.untrusted import printable
 
 EMPTY: Final = {".gitattributes"}
@@ -95,7 +94,7 @@ def hub_errors(name: str, api: HfApi) -> Iterator[None]:
                 f"the Hub refuses {name} (HTTP {status}): your login has no right to write there; take a token with "
                 "write access (`hf auth login`), or another name"
             ) from error
-        said = printable(error.server_message or first_line(error), 200)
+        said = printable(error.server_message or in_brief(error), 200)
         raise UserError(f"the Hub did not take {name} (HTTP {status}): {said}; try again") from error
     except (httpx2.HTTPError, ConnectionError, TimeoutError) as error:
         raise UserError(f"cannot reach the Hub at {api.endpoint} ({type(error).__name__}): try again") from error

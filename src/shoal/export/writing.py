@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from shoal.errors import UserError
-from shoal.policy.failures import first_line
+from shoal.errors import UserError, in_brief
 from shoal.runs.atomic import DISK_FULL, give_usual_rights, is_full, reason, sync
 
 
@@ -79,7 +78,7 @@ def write_errors(out: Path) -> Iterator[None]:
     except OSError as error:
         raise UserError(f"cannot write '{out}': {DISK_FULL if _is_full(out, error) else reason(error)}") from error
     except Exception as error:  # saving raises errors of its own, which do not say that the disk is full
-        raise UserError(f"cannot write '{out}': {DISK_FULL if _is_full(out, error) else first_line(error)}") from error
+        raise UserError(f"cannot write '{out}': {DISK_FULL if _is_full(out, error) else in_brief(error)}") from error
 
 
 def _is_full(out: Path, error: Exception) -> bool:

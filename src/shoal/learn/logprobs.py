@@ -12,7 +12,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from shoal.errors import UserError
+from shoal.errors import UserError, in_brief
 from shoal.learn.batch import MicroBatch, Row, Trained, micro_batches
 from shoal.policy.attention import attention
 from shoal.policy.device import Placement
@@ -69,10 +69,9 @@ def check_architecture(model: PreTrainedModel, name: str) -> None:
     try:
         difference = _packing_error(model)
     except Exception as error:  # architectures refuse a mask in many ways
-        reason = str(error).strip().partition("\n")[0][:200]
         raise UserError(
             f"model '{name}' ({model.config.model_type}) cannot be trained here: it does not take a question's answers "
-            f"packed together ({type(error).__name__}: {reason})"
+            f"packed together ({in_brief(error)})"
         ) from error
     if not difference < 1e-2:  # NaN is refused too
         raise UserError(

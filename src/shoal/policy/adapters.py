@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from shoal.errors import UserError
-from shoal.policy.failures import first_line
+from shoal.errors import UserError, in_brief
 from shoal.untrusted import parse_json, read_regular
 
 ADAPTER_CONFIG = "adapter_config.json"
@@ -28,7 +27,7 @@ def base_name(folder: Path) -> str:
     try:
         name = parse_json(read_regular(folder / ADAPTER_CONFIG, MOST_BYTES))["base_model_name_or_path"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{folder / ADAPTER_CONFIG} cannot be read: {first_line(error)}") from error
+        raise UserError(f"{folder / ADAPTER_CONFIG} cannot be read: {in_brief(error)}") from error
     if not name or not isinstance(name, str):
         raise UserError(f"{folder / ADAPTER_CONFIG} does not say what model it belongs to (base_model_name_or_path)")
     return name
@@ -41,7 +40,7 @@ def fill_adapters(model: Any, folder: Path, base: str) -> None:
         saved = peft.load_peft_weights(str(folder), device=str(model.device))
         misfits = peft.set_peft_model_state_dict(model, saved).unexpected_keys
     except Exception as error:  # a damaged file, or other shapes
-        reason = first_line(error).replace("Error(s) in loading state_dict for ", "")
+        reason = in_brief(error).replace("Error(s) in loading state_dict for ", "")
         raise UserError(f"the adapters in '{folder}' do not fit model '{base}': {reason}") from error
     if misfits:
         raise UserError(f"the adapters in '{folder}' do not fit model '{base}': it has no {misfits[0]}")
@@ -56,7 +55,7 @@ def merged_with_adapters(model: Any, folder: Path, base: str) -> Any:
             fill_adapters(adapted, folder, base)
             merged = adapted.merge_and_unload()
     except (ValueError, TypeError, KeyError, AttributeError) as error:  # kinds of adapters that cannot be merged
-        raise UserError(f"the adapters in '{folder}' cannot be merged: {first_line(error)}") from error
+        raise UserError(f"the adapters in '{folder}' cannot be merged: {in_brief(error)}") from error
     return merged.requires_grad_(True)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from shoal.errors import UserError
+from shoal.errors import UserError, in_brief
 from shoal.policy.attention import attention
 from shoal.policy.bucket import Bucket, Step
 from shoal.policy.device import Placement
@@ -200,8 +200,9 @@ def check_decoding(model: PreTrainedModel, name: str, placement: Placement) -> N
             for s in group
         )
     except Exception as error:  # architectures refuse in many ways
-        reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
-        raise UserError(f"model '{name}' ({model.config.model_type}) cannot be decoded here: {reason}") from error
+        raise UserError(
+            f"model '{name}' ({model.config.model_type}) cannot be decoded here: {in_brief(error)}"
+        ) from error
     if not worst < tolerance(placement):  # NaN is refused too
         raise UserError(
             f"model '{name}' ({model.config.model_type}) cannot be decoded here: its log-probabilities come out "

@@ -25,9 +25,8 @@ from transformers import (
 )
 
 from shoal.config.policy import EMBEDDED
-from shoal.errors import UserError
+from shoal.errors import UserError, in_brief
 from shoal.policy.adapters import ADAPTER_CONFIG, base_name, is_adapters, merged_with_adapters
-from shoal.policy.failures import first_line
 from shoal.policy.fetch import resolve
 from shoal.policy.gguf_words import cut_as_the_file_says
 from shoal.policy.named import check_spelling, named
@@ -180,10 +179,12 @@ def source_of(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def _reason(name: str, error: Exception) -> str:
+    if "trust_remote_code" in str(error):
+        return "it needs code of its own (auto_map in its files), which shoal never runs"
     if name.endswith(".gguf"):
         return (
             "the GGUF file is damaged, cut short or of an architecture that transformers does not read "
-            f"({first_line(error)})"
+            f"({in_brief(error)})"
         )
     if isinstance(error, OSError) and not Path(name).exists():
         offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
@@ -191,7 +192,7 @@ def _reason(name: str, error: Exception) -> str:
             f"no folder of this name here, and the Hugging Face Hub did not give it{offline}; "
             "check the name and the network"
         )
-    return first_line(error)
+    return in_brief(error)
 
 
 def _forget_quantisation(model: Any) -> None:

@@ -17,9 +17,8 @@ import torch
 from safetensors.torch import save_file
 
 from shoal.config.policy import EMBEDDED
-from shoal.errors import UserError
+from shoal.errors import UserError, in_brief
 from shoal.policy.adapters import fill_adapters, import_peft, quiet
-from shoal.policy.failures import first_line
 from shoal.policy.loading import LanguageModel
 
 ALPHA = 32
@@ -52,7 +51,7 @@ def add_adapters(base: LanguageModel, rank: int, seed: int) -> AdaptedModel:
         try:
             model.add_adapter(lora)
         except (ValueError, ImportError) as error:  # an unsupported layer, or version of peft
-            raise UserError(f"model '{base.name}' takes no LoRA adapters: {first_line(error)}") from error
+            raise UserError(f"model '{base.name}' takes no LoRA adapters: {in_brief(error)}") from error
     lora.base_model_name_or_path = _address(base.name)
     return AdaptedModel(**{**vars(base), "model": model.eval()})
 

@@ -22,7 +22,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from shoal.errors import UserError
+from shoal.errors import UserError, in_brief
 
 SECONDS = 5
 """Of processor time that a template may take. An honest one takes milliseconds."""
@@ -225,7 +225,7 @@ def _render(source: str, variables: dict[str, Any]) -> tuple[str, str]:
     except MemoryError:
         return "", "MemoryError"
     except Exception as error:  # templates raise what they like
-        return "", f"{type(error).__name__}: {str(error).strip()[:200]}".splitlines()[0]
+        return "", in_brief(error)
     return "".join(parts), ""
 
 

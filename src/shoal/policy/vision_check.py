@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import torch
 
-from shoal.errors import UserError
+from shoal.errors import UserError, in_brief
 from shoal.policy.attention import attention
 from shoal.policy.decode import output_logits, tolerance
 from shoal.policy.device import Placement
@@ -27,10 +27,7 @@ def check_pictures(model: Any, name: str, placement: Placement) -> None:
     try:
         error = picture_error(model, vision, placement)
     except Exception as problem:  # architectures refuse in many ways
-        reason = str(problem).strip().partition("\n")[0][:200]
-        raise UserError(
-            f"model '{name}' cannot be shown pictures here: {type(problem).__name__}: {reason}"
-        ) from problem
+        raise UserError(f"model '{name}' cannot be shown pictures here: {in_brief(problem)}") from problem
     if not error < tolerance(placement):  # NaN is refused too
         raise UserError(
             f"model '{name}' cannot be shown pictures here: behind one, its log-probabilities come out {error:.2g} "

@@ -21,11 +21,10 @@ from typing import Any, Final
 import torch
 from transformers.core_model_loading import revert_weight_conversion
 
-from shoal.errors import UserError
+from shoal.errors import UserError, in_brief
 from shoal.policy.decode import logprob_error, tolerance
 from shoal.policy.device import Placement
 from shoal.policy.draw import Sampling
-from shoal.policy.failures import first_line
 from shoal.policy.language import CACHE_BYTES, LanguagePolicy
 from shoal.policy.loading import LanguageModel
 from shoal.policy.turns import Sampled
@@ -166,7 +165,7 @@ class VLLMPolicy(LanguagePolicy):
                         **(CPU_OPTIONS if self._on_cpu else GPU_OPTIONS),
                     )
             except Exception as error:  # it refuses architectures and machines in many ways
-                raise self._refused(first_line(error)) from error
+                raise self._refused(in_brief(error)) from error
             finally:  # its CPU build takes one thread for the whole process and lets nobody change that
                 torch.set_num_threads = set_threads
                 torch.set_num_threads(threads)
@@ -182,7 +181,7 @@ class VLLMPolicy(LanguagePolicy):
                 for each in output.outputs
             )
         except Exception as error:  # it fails in many ways
-            raise self._refused(first_line(error)) from error
+            raise self._refused(in_brief(error)) from error
         if not worst < tolerance(self.placement):  # NaN is refused too
             raise self._refused(f"its log-probabilities come out {worst:.2g} nats off")
 

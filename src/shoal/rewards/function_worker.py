@@ -17,13 +17,12 @@ import msgspec
 
 from shoal.config.own_code import reward_function
 from shoal.config.tasks import TasksConfig
-from shoal.errors import UserError, nearest
+from shoal.errors import UserError, in_brief, nearest
 from shoal.rollout import Message, QuestionId
 from shoal.sandbox import guard
 from shoal.sandbox.pipes import Handler, serve
 from shoal.tasks.data.task import DataTask
 from shoal.tasks.draw import Tasks
-from shoal.tasks.trouble import describe
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -106,9 +105,9 @@ class Function:
                     values = loop.run_until_complete(values)
                 return Returned([None if value is None else float(value) for value in values])
         except guard.Refused as refusal:
-            return Returned(failure="refused", detail=describe(refusal))
+            return Returned(failure="refused", detail=in_brief(refusal))
         except Exception as error:  # any kind of error is that call's result
-            return Returned(failure="error", detail=describe(error))
+            return Returned(failure="error", detail=in_brief(error))
 
     def arguments(self, calls: Sequence[Call]) -> dict[str, Any]:
         """What TRL passes: prompts, completions, the dataset's columns, and hooks that do nothing here."""

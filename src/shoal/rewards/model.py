@@ -16,10 +16,9 @@ import torch
 import transformers
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from shoal.errors import UserError
+from shoal.errors import UserError, in_brief
 from shoal.policy.decode import length_batches
 from shoal.policy.device import Placement
-from shoal.policy.failures import first_line
 from shoal.policy.loading import source_of
 from shoal.policy.plain import PlainText
 from shoal.rewards.escaped import CONTEXT, LEAST, SLOTS, Frame, plain
@@ -129,7 +128,7 @@ def _load(name: str) -> tuple[Any, Any]:
             source, dtype=torch.float32, output_loading_info=True, **options
         )
     except Exception as error:  # loaders raise whatever their parsers do
-        raise UserError(f"reward model '{name}' cannot be loaded: {first_line(error)}") from error
+        raise UserError(f"reward model '{name}' cannot be loaded: {in_brief(error)}") from error
     if report["missing_keys"]:
         missing = ", ".join(sorted(report["missing_keys"])[:3])
         raise UserError(f"'{name}' is no reward model: it has no trained {missing}; take one made for that")

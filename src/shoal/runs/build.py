@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from shoal.config.own_code import make_part
 from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
-from shoal.errors import UserError
+from shoal.errors import UserError, in_brief
 from shoal.evaluation.blind import Shares, constants
 from shoal.evaluation.judges import Judges
 from shoal.learn.optim import STATE_BYTES
@@ -259,8 +259,7 @@ class Nodes:
             raise
         except Exception as error:  # the parsers of its files raise whatever they do
             raise UserError(
-                f"the checkpoint {checkpoint} cannot be read, or another version of shoal wrote it: "
-                f"{type(error).__name__}: {error}"
+                f"the checkpoint {checkpoint} cannot be read, or another version of shoal wrote it: {in_brief(error)}"
             ) from error
 
     def _scoring(self) -> AnyVerifier:

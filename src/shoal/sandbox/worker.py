@@ -15,6 +15,7 @@ import msgspec
 
 from shoal.config.answer_form import extract
 from shoal.config.tasks import TasksConfig
+from shoal.errors import in_brief
 from shoal.rollout import Answer, QuestionId
 from shoal.sandbox import guard
 from shoal.sandbox.examiner import check
@@ -26,7 +27,6 @@ from shoal.sandbox.verifier import filled, is_too_long, reward
 from shoal.tasks.draw import Tasks, UnknownQuestion
 from shoal.tasks.environments.task import EnvironmentTask, play
 from shoal.tasks.task import Failed, NoVerdict, Proposes, RunsPrograms
-from shoal.tasks.trouble import describe
 
 
 def prepare(start: bytes) -> Handler:
@@ -105,7 +105,7 @@ def make(tasks: Tasks, question: QuestionId) -> Result | None:
     except UnknownQuestion:
         return Result(failure="unknown", detail="the task is another one in this process: its questions vary")
     except Exception as error:  # any kind of error in a generator
-        return Result(failure="error", detail=describe(error))
+        return Result(failure="error", detail=in_brief(error))
     return None
 
 
@@ -132,11 +132,11 @@ def conversed(task: EnvironmentTask, question: QuestionId, turns: tuple[str, ...
             value = float(conversation.score()) if scored else 0.0
         return Result(value, observations=observations, ended=ended)
     except guard.Refused as refusal:
-        return Result(None, "refused", describe(refusal))
+        return Result(None, "refused", in_brief(refusal))
     except Failed as failed:
         return Result(None, failed.reason, failed.detail)
     except Exception as error:  # any kind of error in an environment
-        return Result(None, "environment", describe(error))
+        return Result(None, "environment", in_brief(error))
 
 
 def score(tasks: Tasks, question: QuestionId, text: str) -> Result:
@@ -156,11 +156,11 @@ def guarded(call: Callable[[], float], own_code: bool = False) -> Result:
             value = call()
         return Result(float(value))
     except guard.Refused as refusal:
-        return Result(failure="refused", detail=describe(refusal))
+        return Result(failure="refused", detail=in_brief(refusal))
     except Failed as failed:
         return Result(None if isinstance(failed, NoVerdict) else 0.0, failed.reason, failed.detail)
     except Exception as error:  # any kind of error in a scorer is that answer's score
-        return Result(failure="error", detail=describe(error) if own_code else "")
+        return Result(failure="error", detail=in_brief(error) if own_code else "")
 
 
 if __name__ == "__main__":

@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from random import Random
 
 from shoal.config.tasks import TasksConfig, TaskSpec
-from shoal.errors import UserError
+from shoal.errors import UserError, in_brief
 from shoal.rollout import Message, Question, QuestionId, hash_of, seed_of
 from shoal.tasks.environments.task import EnvironmentTask
 from shoal.tasks.examples import worked_examples
 from shoal.tasks.ladders import create_levels
 from shoal.tasks.suites import specs_of
 from shoal.tasks.task import MAX_INDEX, Answered, Bounded, Failed, Split, Task, Verifiable
-from shoal.tasks.trouble import Trouble, describe
+from shoal.tasks.trouble import Trouble
 
 HELD_OUT = 0.2
 """The share of all questions, by a hash of their content, that is never trained on. All nodes hold out the same."""
@@ -278,7 +278,7 @@ class Tasks:
         except UserError:
             raise
         except Exception as error:  # own code raises whatever it does
-            why = error.detail if isinstance(error, Failed) and error.detail else describe(error)
+            why = error.detail if isinstance(error, Failed) and error.detail else in_brief(error)
             raise QuestionFailed(f"task {source.task.name!r}: {why}") from error
         return self._asked(source, identity, made)
 

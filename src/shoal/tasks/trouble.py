@@ -8,10 +8,8 @@ str(trouble)      # "task 'mine': ZeroDivisionError: division by zero (1 of 64 a
 
 from __future__ import annotations
 
+from shoal.errors import SHOWN, first_line
 from shoal.untrusted import printable
-
-SHOWN = 200
-"""Characters of an error that are shown. It may quote a stranger's text."""
 
 
 class Trouble:
@@ -35,13 +33,3 @@ class Trouble:
 
     def __str__(self) -> str:
         return f"{self.first} ({self.failed} of {self.scored} {self._what})" if self.first else ""
-
-
-def describe(error: BaseException) -> str:
-    """The type of an error and the first line of its message."""
-    line = first_line(str(error))
-    return f"{type(error).__name__}: {line[:SHOWN]}" if line else type(error).__name__
-
-
-def first_line(text: str) -> str:
-    return next((line for line in text.strip().splitlines() if line), "")
