@@ -2,7 +2,7 @@
 
 An answer made to hang a scorer costs its verifier the time limit and a new worker, several seconds. So there are two
 queues, each with a verifier of its own: one for nodes whose last answers were no trouble, one for new and troublesome
-nodes. Within a queue, addresses take turns by the time that their answers took (`FairQueue`), so that slow answers
+nodes. Within a queue, addresses take turns by the time that their answers took (`FairThread`), so that slow answers
 delay their own sender. Answers are scored one at a time, which costs a fraction of a millisecond more than in a batch,
 so that it is certain which answer caused the trouble.
 """
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from typing import NamedTuple
 
-from shoal.apps.judge.fair_queue import FairQueue
+from shoal.apps.judge.fair_thread import FairThread
 from shoal.errors import UserError
 from shoal.rollout import QuestionId
 from shoal.sandbox.verifier import Verifier
@@ -47,7 +47,7 @@ class Scoring:
         self._note, self._trial = note, trial
         self._trials = 0
         self._closed = threading.Event()
-        self._queues = [(FairQueue(name), make()) for name in ("trusted", "others")]
+        self._queues = [(FairThread(name), make()) for name in ("trusted", "others")]
         for queue, scorer in self._queues:
             queue.submit("", lambda scorer=scorer: self._try(scorer))  # type: ignore[misc]
 

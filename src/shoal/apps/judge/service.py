@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from shoal.apps.judge.address_limits import AddressLimits
-from shoal.apps.judge.fair_queue import FairQueue
+from shoal.apps.judge.fair_thread import FairThread
 from shoal.apps.judge.questions import Questions
 from shoal.apps.judge.records import Records, answer_row, ask_rows, outcome_row, restart_row
 from shoal.apps.judge.rules import Reason, Refused, Rules, Terms
@@ -80,7 +80,7 @@ class Service:
         self.rules = Rules(identity.public, terms, clock, records.last, records.next_id())
         self.refused: Counter[str] = Counter()
         self._counts = {"asked": 0, "scored": 0, "lapsed": 0, "void": 0}
-        self._drawer = FairQueue("draw")
+        self._drawer = FairThread("draw")
         self._posing: dict[int, asyncio.Task[Envelope]] = {}
         """Questions that are drawn and stored, by session."""
         self._keeping: dict[int, asyncio.Task[None]] = {}

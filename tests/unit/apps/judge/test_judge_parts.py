@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shoal.apps.judge.address_limits import AddressLimits, Rates
-from shoal.apps.judge.fair_queue import FairQueue
+from shoal.apps.judge.fair_thread import FairThread
 from shoal.apps.judge.questions import Questions, read_secret
 from shoal.apps.judge.scoring import Scoring
 from shoal.config.tasks import TasksConfig
@@ -219,7 +219,7 @@ class Work:
 @pytest.mark.parametrize("hostile", [1, 2, 8])
 def test_whoever_takes_long_waits_and_a_newcomer_does_not(hostile: int) -> None:
     work = Work()
-    lane = FairQueue("test", lambda: work.now)
+    lane = FairThread("test", lambda: work.now)
     slow = [lane.submit(f"slow {number % hostile}", work.of("slow", 2.0)) for number in range(100)]
     quick = [lane.submit("quick", work.of("quick", 0.1)) for _ in range(50)]
     work.begin.set()
@@ -240,7 +240,7 @@ def test_whoever_takes_long_waits_and_a_newcomer_does_not(hostile: int) -> None:
 
 def test_nobody_saves_up_time_by_staying_away() -> None:
     work = Work()
-    lane = FairQueue("test", lambda: work.now)
+    lane = FairThread("test", lambda: work.now)
     work.begin.set()
     lane.submit("away", work.of("away", 0.1)).result(10)
     for _ in range(20):
@@ -256,7 +256,7 @@ def test_nobody_saves_up_time_by_staying_away() -> None:
 
 
 def test_what_waits_is_cancelled_at_the_end_and_errors_are_told() -> None:
-    lane = FairQueue("test")
+    lane = FairThread("test")
     assert lane.submit("a", lambda: 1).result(10) == 1
     with pytest.raises(ZeroDivisionError):
         lane.submit("a", lambda: 1 / 0).result(10)

@@ -1,7 +1,7 @@
 """A thread whose work takes turns by who caused it, so that nobody's slow work delays everybody.
 
-    queue = FairQueue("score")
-    queue.submit("192.0.2.7", work)      # a future of what `work()` returns
+    thread = FairThread("score")
+    thread.submit("192.0.2.7", work)     # a future of what `work()` returns
 
 Next is always the party (an address) that has used the least time so far. A new party starts where the others are, with
 neither credit nor debt (start-time fair queueing). So if k parties always have work, each gets 1/k of the time however
@@ -22,7 +22,7 @@ PARTIES: Final = 65_536
 T = TypeVar("T")
 
 
-class FairQueue:
+class FairThread:
     """Close it: what has not begun is then cancelled."""
 
     def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
