@@ -53,7 +53,7 @@ one, and a name of shoal 0.1 with its present one. A run writes its complete con
 `shoal run --config` on that file repeats the run.
 
 `auto` in a run's `config.toml` is resolved, except for what depends on the machine (device, dtype, workers).
-`[network]`, `[admission]` and `evaluation.judges` are for `shoal join` alone. The laboratory adds `[experiment]`
+`[network]` and `evaluation.judges` are for `shoal join` alone. The laboratory adds `[experiment]`
 ([controls](../guides/lab.md#controls)).
 """
 
