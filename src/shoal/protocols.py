@@ -219,6 +219,8 @@ class AnswersItself(Protocol):
 
     scorer: Scorer | None
     """What rewards these answers: the node's own, from whoever builds the node. None until then."""
+    node: str
+    """The node's name, from the same."""
 
 
 class Swarm(Stateful, Protocol):

@@ -19,8 +19,8 @@ KEPT_AT_MOST: Final = 2**31
 
 
 def worth_checkpointing(model: Any, placement: Placement, token_budget: int) -> bool:
-    """Whether one micro-batch, as a single row, would keep more than a quarter of the device's free memory, or more
-    than 2 GiB."""
+    """Whether a micro-batch of `token_budget` tokens, as a single row, would keep more than a quarter of the device's
+    free memory, or more than 2 GiB."""
     kept = count_activations(model, placement).kept(1, token_budget, checkpointed=False)
     return kept > min(KEPT_AT_MOST, free_bytes(placement.device) / 4)
 

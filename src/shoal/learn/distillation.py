@@ -11,7 +11,7 @@ travels, and all of it passes through the node's own model before it teaches any
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
 
@@ -28,7 +28,7 @@ from shoal.learn.losses import token_weights
 from shoal.learn.sums import Sums
 from shoal.policy.language import LanguagePolicy
 from shoal.protocols import Policy, Scorer, UpdateResult
-from shoal.rollout import Completion, Message, Question, Rollout, Scored, seed_of
+from shoal.rollout import Completion, FinishReason, Message, Question, Rollout, Scored, seed_of
 from shoal.sandbox.replay import refuse_conversations
 
 RIGHT = 1 - 1e-6
@@ -42,6 +42,8 @@ class Lesson:
     question: Question
     answers: Sequence[Completion]
     right: Completion
+    taught: bool = True
+    """Whether its answers are distilled. They count in the average in any case."""
 
 
 class PeerDistillation(GRPOLearner):
@@ -50,8 +52,8 @@ class PeerDistillation(GRPOLearner):
     `context` is what the teacher is shown:
 
     - peers: the peer's shortest right answer.
-    - failed: the same, but only for questions to which all of the node's own answers are wrong. What it can get right
-      by itself is trained on as own rollouts are.
+    - failed: the same, but only for questions to which all of the node's own answers are wrong. All of its answers are
+      trained on as own rollouts, too.
     - own: the shortest right one of the node's own answers, but for itself, as in SDPO.
     - none: nothing. The answers are trained on as own rollouts are: the control for the further answers.
 
@@ -71,12 +73,15 @@ class PeerDistillation(GRPOLearner):
         """`weight`: of the divergence, beside the loss of own rollouts. Raises `UserError`."""
         if not isinstance(policy, LanguagePolicy) or policy.ranks.size > 1:
             raise UserError("distillation trains language models in one process: leave out --learner, or torchrun")
+        if config.tasks.stages and context != "peers":
+            raise UserError(f"distillation with context {context!r} answers no questions of stages: tasks.stages = []")
         super().__init__(policy, config.learner, config.external)
         self.answering = policy
         self.G = config.policy.num_generations
         self.context = context
         self.weight = weight
         self.scorer: Scorer | None = None
+        self.node = ""
         self._students: list[Row] = []
         self._teachers: list[Row] = []
         self._divergence = 0.0
@@ -99,11 +104,12 @@ class PeerDistillation(GRPOLearner):
                 lessons = [lesson for scored in anew for lesson in self._own_lessons(scored)]
             else:
                 own = [*own, *anew]
-                failed = [lesson for lesson, scored in zip(lessons, anew, strict=True) if not right_answers(scored)]
-                lessons = failed if self.context == "failed" else []
-            figures["distill/lessons"] = len(lessons)
-        # Of a question each answer counts as much, however many other questions there are.
-        self._pack(lessons, self.weight * (len(lessons) / len(asked) if self.context == "failed" and asked else 1.0))
+                failed = [self.context == "failed" and not right_answers(scored) for scored in anew]
+                lessons = [replace(lesson, taught=one) for lesson, one in zip(lessons, failed, strict=True)]
+            figures["distill/lessons"] = len(
+                {lesson.question.id for lesson in lessons if lesson.taught and lesson.answers}
+            )
+        self._pack(lessons)
         self._divergence = 0.0
         result = super().update(own, seed)
         metrics = result.metrics | figures | self._spent(questions, answers)
@@ -139,30 +145,37 @@ class PeerDistillation(GRPOLearner):
         """The node's own answers to the questions of others' `rollouts`, rewarded as its other answers are."""
         if self.scorer is None:
             raise UserError(f"distillation with context {self.context!r} needs a scorer: set the learner's `scorer`")
-        node, number = (own[0].rollout.node, own[0].rollout.round) if own else ("", 0)
+        number = own[0].rollout.round if own else 0
         return self.scorer.score(
             [
-                msgspec.structs.replace(rollout, completions=group, node=node, round=number)
+                msgspec.structs.replace(rollout, completions=group, node=self.node, round=number)
                 for rollout, group in zip(rollouts, answers, strict=True)
             ]
         )
 
-    def _pack(self, lessons: Sequence[Lesson], weight: float) -> None:
+    def _pack(self, lessons: Sequence[Lesson]) -> None:
         """Rows of the same answers, after what the student reads and after what the teacher does."""
         self._students, self._teachers = [], []
-        ids = [[self.policy.completion_ids(answer) for answer in lesson.answers] for lesson in lessons]
+        ids = [[self._ids(answer) for answer in lesson.answers] for lesson in lessons]
         lengths = [len(one) for of_lesson in ids for one in of_lesson]
         weights = iter(token_weights(lengths, self.config.loss_type, self._longest))
         slot = 0
         for lesson, of_lesson in zip(lessons, ids, strict=True):
             sequences = []
             for one in of_lesson:
-                sequences.append(Trained(one, 0.0, weight * next(weights), slot))
-                slot += len(one)
+                weight = self.weight * next(weights)
+                if one and lesson.taught:
+                    sequences.append(Trained(one, 0.0, weight, slot))
+                    slot += len(one)
             seen = self.policy.prompt_ids(lesson.question)
             shown = self.policy.prompt_ids(with_example(lesson.question, lesson.right))
             self._students += make_rows(seen, sequences, self.token_budget)
             self._teachers += make_rows(shown, sequences, self.token_budget)
+
+    def _ids(self, answer: Completion) -> list[int]:
+        """The tokens of an own answer; none if it is left out of losses."""
+        masked = self.config.mask_truncated_completions and answer.finish_reason == FinishReason.length
+        return [] if masked else self.policy.completion_ids(answer)
 
     def _steps(self, rows: list[Row]) -> int:
         return super()._steps(rows or self._students)

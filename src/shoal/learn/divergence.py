@@ -36,9 +36,11 @@ def token_divergence(
 
 
 def _head(model: PreTrainedModel, hidden_TD: torch.Tensor, taught_TD: torch.Tensor, temperature: float) -> torch.Tensor:
+    # The student's first: up to torch 2.10 autocast keeps a copy of the weights that is made without gradients.
+    student_TV = logits(model, hidden_TD, temperature)
     with torch.no_grad():
         taught_TV = logits(model, taught_TD, temperature)
-    kl_T: torch.Tensor = _ReverseKL.apply(logits(model, hidden_TD, temperature), taught_TV)
+    kl_T: torch.Tensor = _ReverseKL.apply(student_TV, taught_TV)
     return kl_T
 
 

@@ -44,7 +44,7 @@ MAX_GRAD_NORM = 1.0
 
 def token_budget(setting: int | str, model: Any) -> int:
     """The number that `tokens_per_micro_batch` stands for. `auto` keeps four nodes of 135 million parameters in one
-    process at some 8 GB. Pictures make long prompts, which answers in another row would repeat."""
+    process at some 8 GB. Pictures make long prompts, and each pass behind them costs much beside its tokens."""
     if isinstance(setting, int):
         return setting
     return 16_384 if model.device.type == "cuda" else 512 if vision_of(model) is None else 1024

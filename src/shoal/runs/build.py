@@ -143,7 +143,7 @@ class Nodes:
         levels = Levels(self.tasks) if self.tasks.ladders else None
         let_answer(policy, self._verifier)
         if isinstance(learner, AnswersItself):
-            learner.scorer = scorer
+            learner.scorer, learner.node = scorer, name
         return Node(
             name=name,
             seed=config.seed,

@@ -58,13 +58,16 @@ class Pool:
             self._drop(number)
 
     def save(self, folder: Path) -> None:
-        (folder / "pool.msgpack").write_bytes(msgspec.msgpack.encode(list(self._entries.values())))
+        state = list(self._entries.values()), list(self._newcomers)
+        (folder / "pool.msgpack").write_bytes(msgspec.msgpack.encode(state))
 
     def load(self, folder: Path) -> None:
         data = (folder / "pool.msgpack").read_bytes()
         self._entries, self._held, self._newcomers = {}, {}, {}
-        for arrived, scored in msgspec.msgpack.decode(data, type=list[tuple[int, Scored]]):
+        entries, newcomers = msgspec.msgpack.decode(data, type=tuple[list[tuple[int, Scored]], list[str]])
+        for arrived, scored in entries:
             self._put(scored, arrived)
+        self._newcomers = dict.fromkeys(newcomers)  # a later rollout of a maker, used since, may have made it known
 
     def _put(self, scored: Scored, round: int) -> None:
         maker = scored.rollout.node

@@ -81,7 +81,7 @@ def make_learner(policy: LanguagePolicy, context: Context = "peers", weight: flo
         {"policy": {"num_generations": G}, "learner": {"learning_rate": 1e-2, "optim": "adamw", **settings}}
     )
     learner = PeerDistillation(policy, config, context, weight)
-    learner.scorer = Scorer()
+    learner.scorer, learner.node = Scorer(), "ada"
     learner.max_grad_norm = 1e9
     return learner
 
@@ -255,6 +255,22 @@ def test_only_where_the_node_fails_itself_is_it_taught() -> None:
     assert_same(taught[0], expected[0])
 
 
+def test_answers_that_were_cut_are_left_out_where_that_is_asked_for() -> None:
+    policy = make_policy(max_completion_length=2)
+    batch = [one for one in rollouts() if one.foreign][:2]
+    cut = make_learner(clone(policy), mask_truncated_completions=True).update(batch, seed=1).metrics
+    both = make_learner(clone(policy)).update(batch, seed=1).metrics
+    assert cut["tokens/generated"] == both["tokens/generated"]
+    assert cut["tokens/trained"] < both["tokens/trained"]
+
+
+def test_answers_to_peers_questions_are_the_nodes_own() -> None:
+    """Also where no own rollout is in the batch."""
+    learner = make_learner(make_policy(), "none")
+    result = learner.update([one for one in rollouts() if one.foreign], seed=2)
+    assert result.gradient_shares == {"ada": 1.0}
+
+
 def test_no_text_of_a_right_answer_is_more_than_text(monkeypatch: pytest.MonkeyPatch) -> None:
     lm = make_lm(chat=True)
     lm.model.config.max_position_embeddings = 512
@@ -337,6 +353,9 @@ def test_what_it_cannot_train_is_said() -> None:
         distillation.peers(endpoint, Config())
     learner = make_learner(make_policy(), "own")
     learner.scorer = None
+    staged = Config.model_validate({"tasks": {"stages": ["critique"]}})
+    with pytest.raises(UserError, match="no questions of stages"):
+        PeerDistillation(make_policy(), staged, "failed")
     with pytest.raises(UserError, match="needs a scorer"):
         learner.update(random.Random(0).sample(rollouts(), 5))
 

@@ -30,6 +30,21 @@ def test_the_oldest_go_first_when_there_are_too_many() -> None:
     assert indices(pool) == [7, 8, 9]
 
 
+def test_who_is_no_newcomer_any_more_is_none_after_a_restart(tmp_path: Path) -> None:
+    """What it sent as a newcomer is still there, and what it sent since has been learned from."""
+    pool = Pool(size=4)
+    known = scored(index=2, node="ada")
+    pool.add([msgspec.structs.replace(scored(index=1, node="ada"), newcomer=True), known], round=1)
+    pool.remove([known])
+    pool.save(tmp_path)
+    again = Pool(size=4)
+    again.load(tmp_path)
+    for one in (pool, again):  # two of a newcomer are half of it, which newcomers may hold
+        one.add([scored(index=n, node="bob") for n in (3, 4)], round=1)
+        one.add([msgspec.structs.replace(scored(index=n, node="eve"), newcomer=True) for n in (5, 6)], round=1)
+        assert indices(one) == [1, 4, 5, 6]
+
+
 def test_what_is_too_old_goes() -> None:
     pool = Pool(size=9, max_age=2)
     pool.add([scored(index=1)], round=1)
