@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import msgspec
+import regex
 
 MAX_DEPTH: Final = 32
 """Tables and arrays within each other."""
@@ -30,6 +31,7 @@ MAX_SHOWN: Final = 2000
 UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for bytes that are not what they should be."""
 TOO_DEEP: Final = "it is nested too deeply"
+MARKS: Final = regex.compile(r"\p{M}{31}")
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -85,6 +87,12 @@ def json_safe(value: Any) -> Any:
             return [json_safe(item) for item in value]
         case _:
             return value
+
+
+def piles_marks(text: str) -> bool:
+    """Whether more than 30 marks follow one letter, as no language has it (Unicode's Stream-Safe Text Format, UAX 15).
+    To compose them takes time that grows with the square of their number."""
+    return not text.isascii() and MARKS.search(text) is not None
 
 
 def printable(text: str, max_length: int = MAX_SHOWN) -> str:

@@ -21,7 +21,7 @@ from statistics import fmean
 import msgspec
 
 from shoal.config.tasks import TasksConfig
-from shoal.rollout import Answer, QuestionId
+from shoal.rollout import Answer, QuestionId, hash_of
 from shoal.sandbox.messages import Job, Made, Result, readable
 from shoal.sandbox.process import COMMAND, GuardedProcess
 from shoal.tasks.trouble import Trouble
@@ -51,7 +51,8 @@ class Verifier:
         self._trouble = Trouble()
         self._undecided = Trouble("answers have no verdict")
         self._worker = GuardedProcess(COMMAND, config.model_dump(mode="json"))
-        self._known: OrderedDict[Job, Result] = OrderedDict()
+        self._known: OrderedDict[str, Result] = OrderedDict()
+        """By a hash of the job: its text may be long."""
         self._lock = threading.Lock()
 
     @property
@@ -86,9 +87,10 @@ class Verifier:
         """The results of all jobs. Each distinct one is done once."""
         with self._lock:
             jobs = dict.fromkeys(wanted)
-            results = {job: self._known[job] for job in jobs if job in self._known}
+            keys = {job: hash_of(msgspec.structs.astuple(job)) for job in jobs}
+            results = {job: self._known[key] for job, key in keys.items() if key in self._known}
             results |= self._score([job for job in jobs if job not in results])
-            self._remember({job: result for job, result in results.items() if job.scored})
+            self._remember({keys[job]: result for job, result in results.items() if job.scored})
         return results
 
     def close(self) -> None:
@@ -152,10 +154,10 @@ class Verifier:
         same = itertools.takewhile(lambda job: job.question == question, jobs)
         return [Result(failure="slow question") for _ in same]
 
-    def _remember(self, results: dict[Job, Result]) -> None:
-        for job, result in results.items():
-            self._known[job] = result
-            self._known.move_to_end(job)
+    def _remember(self, results: dict[str, Result]) -> None:
+        for key, result in results.items():
+            self._known[key] = result
+            self._known.move_to_end(key)
         while len(self._known) > CACHED:
             self._known.popitem(last=False)
 

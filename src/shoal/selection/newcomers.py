@@ -1,4 +1,4 @@
-"""Which makers are new to this node: those with fewer than 16 rollouts so far.
+"""Which makers are new to this node: those with fewer than 16 rollouts so far, and those that admission does not know.
 
 New names cost nothing, so newcomers share one quota of an update (`selection.newcomer_share`).
 """
@@ -12,7 +12,7 @@ from typing import Any
 from shoal.rollout import Scored
 
 ENOUGH = 16
-"""Rollouts after which a maker is no newcomer, as in admission."""
+"""Rollouts after which a maker is no newcomer, if it is none to admission (`Scored.newcomer`)."""
 NAMES = 1024
 """Newcomers that are remembered, and as many known makers: invented names cannot fill the memory."""
 
@@ -35,7 +35,7 @@ class Newcomers:
                 continue
             name = digest(scored.rollout.node)
             count = self._counts.pop(name, 0) + 1
-            if name in self._known or count >= ENOUGH:
+            if name in self._known or (count >= ENOUGH and not scored.newcomer):
                 self._known.pop(name, None)
                 self._known[name] = None
             else:

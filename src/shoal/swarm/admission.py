@@ -125,15 +125,16 @@ class Admission:
         stages: Stages | None = None,
         clock: Callable[[], float] = time.time,
         context: bytes = b"",
+        own: bytes = b"",
     ) -> None:
         """`num_generations`: G; a longer group is cut to it. `patient`: examines what takes longer than `FAST`; by
         default `examiner` does. `rewards`: rewards beside the verifier. `stages`: questions about what was admitted.
-        `context`: what a private swarm signs with its messages and never sends."""
+        `context`: what a private swarm signs with its messages and never sends. `own`: this node's public key."""
         self.swarm = swarm
         self.limits = limits
         self.refused: Counter[str] = Counter()
         self.admitted = 0
-        self.peers = Peers(limits)
+        self.peers = Peers(limits, own)
         self.rewards = rewards
         self.stages = stages
         self.control = ControlText(())
@@ -248,14 +249,14 @@ class Admission:
             self._check_rights(peer, statement, now)
             peer.came(rollout.round, rollout.slot, now)
             peer.kind, peer.display_name = statement.kind, harmless(statement.display_name)
-        return Claim(rollout, statement.key, peer)
+        return Claim(rollout.public(), statement.key, peer)  # log-probabilities are of no use here, and may be long
 
     def _check_rights(self, peer: Peer, statement: Statement, now: float) -> None:
         round, slot = statement.rollout.round, statement.rollout.slot
         peer.begin(round, now)
         try:
             _require(now >= peer.muted_until, Reason.muted)
-            _require(self.peers.owns_name(statement.key), Reason.name_taken)
+            _require(self.peers.owns_name(statement.key, now), Reason.name_taken)
             _require(not peer.seen.has(round, slot), Reason.repeated)
             _require(not peer.leaps(round, now), Reason.round)
             _require(peer.bucket.take(now), Reason.quota)
@@ -308,18 +309,22 @@ class Admission:
         question = staged or verdict.question
         with self._lock:
             texts = sorted(completion.text for completion in rollout.completions)
-            new = self._texts.add(hash_of((question.hash, texts)))
+            # A single answer is short, perhaps one of four letters: one key must not give them all for everybody.
+            maker = claim.key.hex() if len(texts) == 1 else ""
+            new = self._texts.add(hash_of((question.hash, texts, maker)))
         _require(new, Reason.duplicate)
         rewards = verdict.rewards if self.rewards is None else tuple(self.rewards.reward(candidate, verdict))
         shown = with_observations(rollout.public(), verdict.observations) if verdict.observations else rollout.public()
         scored = Scored(shown, question, rewards, claim.peer.weight, newcomer=not claim.peer.known)
+        with self._lock:  # again: another key of this name may have come while this one was examined
+            now = self._clock()
+            _require(self.peers.owns_name(claim.key, now), Reason.name_taken)
+            self.admitted += 1
+            self.peers.admit(claim.key, scored.usable and max(rewards) > 0, now)
         if self.stages and len(claim.rollout.completions) == len(rollout.completions):  # all of it was scored
             self.stages.remember(claim.rollout, scored)
         elif self.stages and staged:
             self.stages.note(rollout.node, staged.id)
-        with self._lock:
-            self.admitted += 1
-            self.peers.admit(claim.key, scored.usable and max(rewards) > 0, self._clock())
         return scored
 
     def _blame(self, claim: Claim, reason: Reason) -> None:

@@ -113,11 +113,12 @@ class Intake:
         if (taken := self._inbox.take(0.2)) is None:
             return
         id, data = taken
-        seconds = CHECK_SECONDS
         with self._quick_lock:
+            began = time.thread_time()
             if self._early is not None:
                 self._early.put(id, taken, len(data))
             claim = self._admission.attribute(id, data)
+            seconds = max(CHECK_SECONDS, time.thread_time() - began)
             if claim is not None:
                 seconds += self._examine(id, claim, len(data), patient=False)
                 for queue in (self._inbox, self._later):

@@ -76,6 +76,7 @@ class Membership:
             rewards=rewards,
             stages=stages,
             context=self.secret.context,
+            own=identity.public,
         )
         self.link = NetworkLink(
             options,

@@ -15,6 +15,7 @@ KNOWN = 12  # periods with a useful rollout after which a key is known: two hour
 FUTURE = 60.0  # seconds that a maker's clock may be ahead
 PAUSE = 60.0  # seconds for which a key's rollouts of a task are refused after one on which the task took too long
 STRIKES = 5.0  # broken rules, minus one per minute, after which a key is muted
+YIELD = 3600.0  # seconds of silence after which a key that is not known gives its name up to another
 MAX_PEERS, MAX_STRANGERS = 4096, 1024  # keys that are remembered, and how many of them may be strangers
 ROUNDS = 256  # newest rounds of a key for which is remembered what came; older ones count as replays
 BEHIND = 64  # rounds before the first one heard of a key that may still come
@@ -140,18 +141,27 @@ class Peers:
     one that was silent for longest goes first.
     """
 
-    def __init__(self, limits: AdmissionLimits) -> None:
+    def __init__(self, limits: AdmissionLimits, own: bytes = b"") -> None:
+        """`own`: the key of this node, whose name nobody else has."""
         self._limits = limits
+        self._own = own
         self.by_key: OrderedDict[bytes, Peer] = OrderedDict()
         """The key that was heard last stands last."""
         self._strangers: OrderedDict[bytes, None] = OrderedDict()
         self._named: dict[str, bytes] = {}
         """The key that has each name: the first of which something was admitted."""
 
-    def owns_name(self, key: bytes) -> bool:
-        """Whether no other key had this key's name first. Trust and pool go by names, and whoever tries four thousand
-        million keys gets any name."""
-        return self._named.get(name_of(key), key) == key
+    def owns_name(self, key: bytes, now: float) -> bool:
+        """Whether no other key has this key's name. Trust and pool go by names, and whoever tries four thousand million
+        keys gets any name. A key that is not known keeps its name for as long as it is heard."""
+        name = name_of(key)
+        if self._own and key != self._own and name == name_of(self._own):
+            return False
+        holder = self._named.get(name, key)
+        if holder != key and not self.by_key[holder].known and now - self.by_key[holder].last > YIELD:
+            del self._named[name]
+            return True
+        return holder == key
 
     def get(self, key: bytes, now: float) -> Peer:
         """The record of `key`, which is created if there is none."""
@@ -168,13 +178,13 @@ class Peers:
     def admit(self, key: bytes, useful: bool, now: float) -> None:
         """A rollout of `key` was admitted, so it is no stranger any more."""
         self.get(key, now).admit(useful, now)
+        self._named.setdefault(name_of(key), key)
         if key in self._strangers:
             del self._strangers[key]
-            self._named.setdefault(name_of(key), key)
             if len(self.by_key) - len(self._strangers) > MAX_PEERS - MAX_STRANGERS:
                 others = [k for k in self.by_key if k not in self._strangers and k != key]
                 gone = next((k for k in others if not self.by_key[k].known), others[0])
-                if self.owns_name(gone):
+                if self._named.get(name_of(gone)) == gone:
                     del self._named[name_of(gone)]
                 del self.by_key[gone]
 
@@ -188,7 +198,8 @@ class Peers:
         for key, kept in state.items():
             peer = self.by_key[key] = Peer(self._limits, now)
             peer.restore(kept)
-            if peer.admitted:
-                self._named.setdefault(name_of(key), key)
-            else:
+            if not peer.admitted:
                 self._strangers[key] = None
+        admitted = [key for key, peer in self.by_key.items() if peer.admitted]
+        for key in sorted(admitted, key=lambda key: (-self.by_key[key].periods, -self.by_key[key].admitted)):
+            self._named.setdefault(name_of(key), key)

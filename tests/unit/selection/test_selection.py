@@ -16,6 +16,7 @@ from shoal.config.selection import SelectionConfig
 from shoal.errors import UserError
 from shoal.protocols import UpdateResult
 from shoal.rollout import Completion, Scored
+from shoal.selection.newcomers import Newcomers
 from shoal.selection.pool import Pool
 from shoal.selection.selection import FairSelection, live_first
 
@@ -173,6 +174,14 @@ def test_one_gated_success_halves_the_trust_in_a_stranger_however_much_it_sends(
     drawn = Counter(entry.rollout.node for seed in range(400) for entry in chooser.choose_foreign(pool, 1, seed))
     assert 0.65 < drawn["ada"] / 400 < 0.85  # without trust a half, by turns
     assert len(chooser.choose_foreign(pool, 4, 0)) == 4  # places are not left empty
+
+
+def test_who_is_a_newcomer_to_admission_is_one_however_much_it_sends() -> None:
+    newcomers = Newcomers()
+    loud = [msgspec.structs.replace(scored(index=n, node="eve"), newcomer=True) for n in range(100)]
+    newcomers.observe([*loud, *(scored(index=n, node="ada") for n in range(16))])
+    assert "eve" in newcomers
+    assert "ada" not in newcomers
 
 
 def test_a_newcomer_that_was_gated_is_distrusted_when_it_is_known() -> None:

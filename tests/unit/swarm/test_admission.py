@@ -46,10 +46,10 @@ class Clock:
         return self.now
 
 
-def gate(clock: Clock | None = None, **settings: Any) -> Admission:
+def gate(clock: Clock | None = None, own: bytes = b"", **settings: Any) -> Admission:
     config = AdmissionLimits(**{"max_characters": 200, **settings})
     examiner = LocalExaminer(TASKS, Half())
-    admission = Admission(SWARM, examiner, config, num_generations=8, clock=clock or Clock())
+    admission = Admission(SWARM, examiner, config, num_generations=8, clock=clock or Clock(), own=own)
     admission.control = ControlText(["<|im_end|>", "</s>"])  # of this node's model
     return admission
 
@@ -377,6 +377,9 @@ def test_the_same_texts_for_the_same_question_are_taken_once(ada: Identity) -> N
     assert admit(admission, sealed(maker, rollout(maker, texts=["b", "a"]))) == []
     assert admission.refused == {"duplicate": 1}
     assert admission.peers.by_key[maker.public].offences == 0
+    other = gate()  # one of four letters, say: no key gives all of them for everybody
+    assert len(admit(other, sealed(first, rollout(first, texts=["a"])))) == 1
+    assert len(admit(other, sealed(maker, rollout(maker, texts=["a"])))) == 1
 
 
 def test_there_is_always_room_for_another_key(ada: Identity, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -431,6 +434,40 @@ def test_a_name_belongs_to_the_key_that_had_it_first(
     assert admit(again, sealed(other, rollout(other, 3))) == []
     assert again.refused == {"name": 1, "name taken": 2}
     assert len(admit(again, sealed(ada, rollout(ada, 4, texts=["c", "d"])))) == 1
+
+
+def test_a_name_does_not_stay_with_a_key_that_has_gone(ada: Identity, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One useless rollout must not take a name from its owner for ever."""
+    monkeypatch.setattr("shoal.swarm.peers.name_of", lambda key: "brave-otter-3f2a")
+    clock, squatter = Clock(), Identity.generate()
+    admission = gate(clock)
+    assert len(admit(admission, sealed(squatter, rollout(squatter)))) == 1
+    clock.now += 3500
+    assert admit(admission, sealed(ada, rollout(ada, texts=["c", "d"]), now=clock.now)) == []
+    clock.now += 200
+    assert len(admit(admission, sealed(ada, rollout(ada, 2, texts=["c", "d"]), now=clock.now))) == 1
+    assert admit(admission, sealed(squatter, rollout(squatter, 9, texts=["e", "f"]), now=clock.now)) == []
+
+
+def test_nobody_has_the_name_of_this_node(ada: Identity, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.swarm.peers.name_of", lambda key: "brave-otter-3f2a")
+    admission = gate(own=Identity.generate().public)
+    assert admit(admission, sealed(ada, rollout(ada))) == []
+    assert admission.refused == {"name taken": 1}
+
+
+def test_two_keys_of_one_name_that_wait_together_are_not_both_admitted(
+    ada: Identity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.swarm.peers.name_of", lambda key: "brave-otter-3f2a")
+    monkeypatch.setattr("shoal.swarm.peers.MAX_STRANGERS", 1)
+    monkeypatch.setattr("shoal.swarm.peers.MAX_PEERS", 2)
+    admission, twin = gate(), Identity.generate()
+    messages = [sealed(ada, rollout(ada)), sealed(twin, rollout(twin, texts=["c", "d"]))]
+    claims = [admission.attribute(claimed(message), message) for message in messages]
+    scored = [admission.examine(claim, patient=True)[0] for claim in claims if claim is not None]
+    assert [one is not None for one in scored] == [True, False]
+    assert admission.refused == {"name taken": 1}
 
 
 def test_a_forgotten_key_leaves_its_name_to_others(ada: Identity, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from shoal.rollout import Question, QuestionId, Scored, canonical, hash_of
 from shoal.swarm.limits import Recent, RecentKeys
+from shoal.untrusted import piles_marks
 
 QUESTIONS: Final = 512
 """Questions that are kept, the latest."""
@@ -70,8 +71,8 @@ class _Asked:
         _drop_oldest(self.questions, ANSWERS)
         for completion, reward in zip(scored.rollout.completions, scored.rewards, strict=True):
             text = completion.text
-            if canonical(text) and len(text) <= LONGEST:
-                answer = self.answers.setdefault(canonical(text), Answer(text, reward))
+            if len(text) <= LONGEST and not piles_marks(text) and (same := canonical(text)):
+                answer = self.answers.setdefault(same, Answer(text, reward))
                 answer.makers[scored.rollout.node] = None
                 _drop_oldest(self.answers, ANSWERS)
 

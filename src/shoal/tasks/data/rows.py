@@ -23,7 +23,7 @@ from shoal.rollout import Message
 from shoal.tasks.code.problems import HUMAN_EVAL, MBPP, problem_of, schema_of
 from shoal.tasks.code.problems import encoded as problem_text
 from shoal.tasks.data.spec import COLUMNS, DataSpec
-from shoal.untrusted import printable
+from shoal.untrusted import piles_marks, printable
 
 MOST_CHARACTERS: Final = 100_000
 """Of a question with its right answer."""
@@ -229,6 +229,8 @@ def _encodable(text: str, column: str) -> str:
         text.encode()
     except UnicodeEncodeError:
         raise Unusable(f"has half a character (a lone surrogate) in {column!r}") from None
+    if piles_marks(text):
+        raise Unusable(f"has more than 30 marks on one letter in {column!r}")
     return text
 
 

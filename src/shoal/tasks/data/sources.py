@@ -22,13 +22,15 @@ from typing import Any, BinaryIO, Final, NamedTuple, cast
 
 import msgspec
 
-from shoal.errors import UserError
+from shoal.errors import UserError, in_brief
 from shoal.tasks.data.rows import MOST_BYTES, Unusable
 from shoal.tasks.data.spec import FORMATS, HASH, NONE, DataSpec
 from shoal.untrusted import open_regular, printable
 
 CHUNK: Final = 2**20
 """Bytes that are read at once."""
+MOST_COLUMNS: Final = 10_000
+"""Of a table in CSV: each row takes a place for each of them."""
 BATCH: Final = 256
 """Rows of a table that are read at once."""
 OWN_SPLITS: Final = ("test", "validation")
@@ -181,15 +183,19 @@ def _csv(delimiter: str, path: Path) -> Iterator[Block]:
         with open_regular(path) as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as text:
             lines = csv.reader(iter(lambda: _line(text), ""), delimiter=delimiter, strict=True)
             header = next(lines, [])
+            if len(header) > MOST_COLUMNS:
+                raise csv.Error(f"it has {len(header):,} columns, and {MOST_COLUMNS:,} are the most")
             rows: list[tuple[int, Any]] = []
+            characters = 0
             for number, fields in enumerate(lines, 1):
                 if len(fields) == len(header):
                     rows.append((number, dict(zip(header, fields, strict=True))))
                 elif fields:
                     rows.append((number, Unusable(f"has {len(fields)} fields, and the header has {len(header)}")))
-                if len(rows) >= BATCH:
+                characters += sum(map(len, fields))
+                if len(rows) >= BATCH or characters >= MOST_BYTES:
                     yield Block(raw.tell() / size, rows)
-                    rows = []
+                    rows, characters = [], 0
             yield Block(1.0, rows)
     except (csv.Error, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read behind row {number}: {printable(str(error), 120)}") from error
@@ -208,9 +214,10 @@ def _parquet(path: Path) -> Iterator[Block]:
 
     number = 0
     try:
+        open_regular(path).close()  # a pipe would be waited for
         with closing(pyarrow.parquet.ParquetFile(path, memory_map=True)) as file:
             for batch in file.iter_batches(BATCH):
-                rows = list(enumerate(batch.to_pylist(), number + 1))
+                rows = _numbered(batch, number)
                 number += len(rows)
                 yield Block(number / max(1, file.metadata.num_rows), rows)
     except (pyarrow.ArrowException, OSError) as error:
@@ -246,9 +253,25 @@ def _of_datasets(spec: DataSpec) -> dict[str, Part]:
 def _rows(split: Any) -> Iterator[Block]:
     number = 0
     for table in split.with_format("arrow").iter(BATCH):
-        rows = list(enumerate(table.to_pylist(), number + 1))
+        rows = _numbered(table, number)
         number += len(rows)
         yield Block(number / max(1, len(split)), rows)
+
+
+def _numbered(table: Any, before: int) -> list[tuple[int, Any]]:
+    """The rows of a table of Arrow, of which so many came `before`."""
+    try:
+        return list(enumerate(table.to_pylist(), before + 1))
+    except (ValueError, OverflowError):  # a text that is no UTF-8, a time beyond the year 9999: of some rows
+        return [(before + n + 1, _converted(table.slice(n, 1))) for n in range(table.num_rows)]
+
+
+def _converted(row: Any) -> Any:
+    """A table of one row as Python has it, or why it has not."""
+    try:
+        return row.to_pylist()[0]
+    except (ValueError, OverflowError) as error:
+        return Unusable(f"cannot be read: {printable(in_brief(error), 120)}")
 
 
 _json = msgspec.json.Decoder()

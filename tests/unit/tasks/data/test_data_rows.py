@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import tempfile
 from decimal import Decimal
 from pathlib import Path
@@ -138,6 +139,37 @@ def test_a_long_text_in_a_csv_file_is_a_row_that_is_left_out(tmp_path: Path, row
     info = data_task(path=str(write(tmp_path / "q.csv", [*SUMS, row, SUMS[0]]))).info
     assert (info.train, info.skipped) == (101, 1)
     assert "row 101 of q.csv" in info.first
+
+
+def test_marks_without_end_on_one_letter_are_a_row_that_is_left_out(tmp_path: Path) -> None:
+    """To compose them takes seconds, in which nothing can be interrupted."""
+    row = json.dumps({"prompt": "a" + "\u0301" * 40_000 + "\u0327" * 40_000, "answer": "1"})
+    info = data_task(path=str(lines(tmp_path / "q.jsonl", row))).info
+    assert "more than 30 marks on one letter" in info.first
+
+
+def test_a_cell_that_python_cannot_hold_is_one_row_that_is_left_out(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    late = pyarrow.array([0] * 100 + [2**62], pyarrow.timestamp("us"))
+    asked = [*(row["prompt"] for row in SUMS[:100]), "last"]
+    table = pyarrow.table({"prompt": asked, "answer": ["1"] * 101, "when": late})
+    parquet.write_table(table, tmp_path / "q.parquet")
+    info = data_task(path=str(tmp_path / "q.parquet")).info
+    assert (info.train, info.skipped) == (100, 1)
+    assert "row 101 of q.parquet cannot be read" in info.first
+
+
+def test_a_pipe_that_looks_like_a_table_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "q.parquet")
+    with pytest.raises(UserError, match=r"there is no file|not an ordinary file"):
+        data_task(path=str(tmp_path / "q.parquet"))
+
+
+def test_a_table_with_columns_without_end_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "q.csv").write_text(",".join(map(str, range(20_000))) + "\n")
+    with pytest.raises(UserError, match="20,000 columns"):
+        data_task(path=str(tmp_path / "q.csv"))
 
 
 @pytest.mark.parametrize("first", [{"prompt": "first"}, {"version": 1}])
