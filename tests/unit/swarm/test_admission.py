@@ -364,7 +364,7 @@ def test_who_breaks_rules_is_muted_for_longer_each_time(ada: Identity) -> None:
 def test_the_same_texts_for_the_same_question_are_taken_once(ada: Identity) -> None:
     admission = gate()
     seen: dict[str, tuple[int, Identity]] = {}
-    for number in range(400):  # until two makers happen on one question
+    for number in range(10_000):  # until two makers happen on one question, mostly after some 200
         maker = Identity.generate()
         question = drawn(maker)
         if question.hash in seen:
