@@ -121,6 +121,20 @@ def test_the_divergence_and_its_gradient_are_those_of_the_formula(chunk: int, mo
     assert (found[0][0] > 0).all()
 
 
+def test_the_head_has_its_gradient_in_bfloat16_too() -> None:
+    model = make_lm().model
+    torch.manual_seed(1)
+    hidden_TD, taught_TD = torch.randn(5, 16), torch.randn(5, 16)
+    found = []
+    for dtype in (torch.float32, torch.bfloat16):
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+            kl_T = token_divergence(model, hidden_TD.clone().requires_grad_(), taught_TD, 0.7)
+        kl_T.sum().backward()
+        found.append(model.get_output_embeddings().weight.grad.flatten())
+    assert torch.cosine_similarity(*found, dim=0) > 0.99
+
+
 def test_what_the_model_never_says_is_hardly_taught() -> None:
     """However sure the teacher is: planted text has to be likely here already. As a token its gradient is all of 1."""
     model = make_lm().model
