@@ -30,8 +30,9 @@ Shares = dict[str, float | None]
 
 
 def constants(tasks: Tasks, held_out: Mapping[str, Sequence[Question]]) -> Shares:
-    """The share of each task's `held_out` questions whose right answer is the task's commonest one. None for a task
-    that does not know its right answers (`Answered`). Of an environment it is the share of conversations that are won
+    """The share of each task's `held_out` questions whose right answer is the task's commonest one: among training
+    questions, or without any among the other held-out ones. None for a task that does not know its right answers
+    (`Answered`). Of an environment it is the share of conversations that are won
     without listening; None if it does not know how (`Blind`)."""
     found: Shares = {}
     for label, task in zip(tasks.labels, tasks.tasks, strict=True):
@@ -41,11 +42,16 @@ def constants(tasks: Tasks, held_out: Mapping[str, Sequence[Question]]) -> Share
             found[label] = fmean(known) if known and len(known) == len(scores) else None
             continue
         answers = right_answers(task, held_out[label])
-        counts = Counter(right_answers(task, _trained(tasks, label, task.name)))
-        del counts[""]
-        common = [answer for answer, _ in counts.most_common(1)]
+        trained = Counter(filter(None, right_answers(task, _trained(tasks, label, task.name))))
+        common = [answer for answer, _ in trained.most_common(1)] if trained else _leading(answers)
         found[label] = sum(answer in common for answer in answers) / len(answers) if any(answers) else None
     return found
+
+
+def _leading(answers: Iterable[str]) -> list[str]:
+    """The one answer that is commoner than all others, its own question left aside; else none."""
+    (first, times), (_, next_times) = [*Counter(filter(None, answers)).most_common(2), ("", 0), ("", 0)][:2]
+    return [first] if times > max(1, next_times) else []
 
 
 def _trained(tasks: Tasks, label: str, name: str) -> Iterator[Question]:

@@ -4,7 +4,7 @@
     row |= judges.ask(node.policy, node.round, seed)          # figures; None where there is no score
     judges.trouble                                            # a warning for the display, or ""
 
-The policy answers all questions in one batch. A round waits at most `patience` seconds for the questions, and as long
+The policy answers the questions one by one. A round waits at most `patience` seconds for the questions, and as long
 again for the scores. A judge that failed is left alone for a while, twice as long each time, so that a dead one costs
 next to nothing. Whatever a judge does, nothing is raised here and training does not change.
 """
@@ -19,6 +19,7 @@ from functools import partial
 from statistics import fmean
 from typing import Any, TypeVar
 
+from shoal.errors import UserError
 from shoal.evaluation.judge_client import AskedQuestion, JudgeClient, JudgeUnavailable
 from shoal.evaluation.judge_messages import Receipt, Verdict
 from shoal.identity.keys import Identity
@@ -81,11 +82,8 @@ class Judges:
         said = round, self.model, self.in_swarm, self.display_name
         asking = {one: partial(one.client.ask, *said) for one in self._ready(notes)}
         asked = self._call(asking, notes)
-        texts = self._answers(policy, list(asked.values()), seed, notes)
-        answering = {
-            one: partial(one.client.answer, question, text)
-            for (one, question), text in zip(asked.items(), texts, strict=True)
-        }
+        texts = self._answers(policy, asked, seed, notes)
+        answering = {one: partial(one.client.answer, asked[one], text) for one, text in texts.items()}
         replies = self._call(answering, notes)
         later = [one.name for one, reply in replies.items() if isinstance(reply, Receipt)]
         notes |= dict.fromkeys(later, "it has the answer, and scores it later")
@@ -113,14 +111,22 @@ class Judges:
                 found.append(one)
         return found
 
-    def _answers(self, policy: Policy, asked: list[AskedQuestion], seed: int, notes: dict[str, str]) -> list[str]:
-        """One text for each question; "" where the policy gives none, which counts as wrong."""
-        if not asked:
-            return []
-        groups = policy.generate([each.question for each in asked], 1, seed)
-        if policy.trouble:
-            notes["(the policy)"] = policy.trouble
-        return [group[0].text if group else "" for group in groups]
+    def _answers(
+        self, policy: Policy, asked: Mapping[JudgeConnection, AskedQuestion], seed: int, notes: dict[str, str]
+    ) -> dict[JudgeConnection, str]:
+        """One text for each question; "" where the policy gives none, which counts as wrong. None for a question that
+        the policy cannot read, as one that is too long."""
+        texts = {}
+        for one, each in asked.items():
+            try:
+                [group] = policy.generate([each.question], 1, seed)
+            except UserError as error:
+                notes[one.name] = f"its question has no answer here: {error}"
+                continue
+            if policy.trouble:
+                notes["(the policy)"] = policy.trouble
+            texts[one] = group[0].text if group else ""
+        return texts
 
     def _call(
         self, calls: Mapping[JudgeConnection, Callable[[], T]], notes: dict[str, str]

@@ -173,7 +173,7 @@ def _mean(values: Column, weights: Sequence[float]) -> float | None:
     pairs = [(value, weight) for value, weight in zip(values, weights, strict=True) if value is not None]
     if len(pairs) < 2:  # a single value is returned exactly
         return pairs[0][0] if pairs else None
-    return sum(v * w for v, w in pairs) / math.fsum(w for _, w in pairs)
+    return math.fsum(v * w for v, w in pairs) / math.fsum(w for _, w in pairs)
 
 
 def _means(columns: Sequence[Column], weights: Sequence[float], size: int) -> list[float | None]:

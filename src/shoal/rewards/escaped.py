@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shoal.policy.template import chat_template
+from shoal.untrusted import piles_marks
 
 SLOTS = ("qzslotaqz", "qzslotbqz", "qzslotcqz")
 """Placeholders of texts in a frame. They need not be secret: they are looked up before strangers' text is filled in."""
@@ -58,8 +59,12 @@ class Frame:
 
 def plain(text: str, limit: int) -> str:
     """The first `limit` visible characters of `text`, composed (NFC): without zero-width characters, changes of
-    direction and the tag characters that spell hidden text."""
-    shown = (c for c in text[: 4 * limit] if c in VISIBLE or unicodedata.category(c)[0] != "C")
+    direction and the tag characters that spell hidden text. Empty for letters under piles of marks, which take long to
+    compose."""
+    text = text[: 4 * limit]
+    if piles_marks(text):
+        return ""
+    shown = (c for c in text if c in VISIBLE or unicodedata.category(c)[0] != "C")
     return unicodedata.normalize("NFC", "".join(shown))[:limit]
 
 

@@ -102,7 +102,7 @@ class FunctionReward(Pointwise):
             for result in [self._returned([call]) for call in batch] if alone else [whole]:
                 if result.failure:
                     self._fail(result.failure, result.detail)
-                yield from (self._value(value) for value in (result.values if not result.failure else [0.0]))
+                yield from [0.0] if result.failure else map(self._value, result.values)
 
     def _returned(self, calls: list[Call]) -> Returned:
         timeout = self._timeout * (1 if len(calls) == 1 else 1 + len(calls) / SHARE)

@@ -168,7 +168,12 @@ class Admission:
         """The scored rollout, or None if it is refused; and the seconds that this took. Raises `SlowAnswers` if the
         rollout needs a `patient` examination."""
         rollout = claim.rollout.first(self._num_generations)
-        verdict = Verdict()
+        verdict, began = Verdict(), time.monotonic()
+
+        def spent() -> float:
+            """Rewards may take any time, in processes of their own."""
+            return verdict.seconds if self.rewards is None else time.monotonic() - began
+
         try:
             self._check(rollout, claim.key)
             _require(claim.peer.may_try(rollout.question.task, self._clock()), Reason.slow_task)
@@ -187,10 +192,10 @@ class Admission:
                 claim.peer.was_slow(rollout.question.task, self._clock())
             if verdict.reason:
                 raise Refused(Reason(verdict.reason))
-            return self._scored(claim, rollout, candidate, verdict, question), verdict.seconds
+            return self._scored(claim, rollout, candidate, verdict, question), spent()
         except Refused as refusal:
             self._blame(claim, refusal.reason)
-            return None, verdict.seconds
+            return None, spent()
 
     def save(self, folder: Path) -> None:
         with self._lock:

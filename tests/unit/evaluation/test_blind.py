@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from statistics import fmean
 
 import pytest
+from data_files import write
 
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.evaluation.blind import constants, over_all
@@ -38,6 +40,14 @@ def test_answers_of_pond_are_hard_to_guess() -> None:
 def test_it_is_unknown_where_a_task_names_no_right_answer() -> None:
     assert baseline(TasksConfig(suite="paper", only=["propositional_logic"])) is None
     assert baseline(TasksConfig(tasks=[TaskSpec(name="letters:Letters"), TaskSpec(name="gcd")])) is None
+
+
+def test_without_a_training_side_it_is_the_answer_that_leads_among_held_out_questions(tmp_path: Path) -> None:
+    for answers, expected in (("BBBBACDB", 5 / 8), ("ABCDEFGH", 0.0), ("AABBCCDD", 0.0)):
+        rows = [{"prompt": f"Which of four, in case {n} of {answers}?", "answer": a} for n, a in enumerate(answers)]
+        write(tmp_path / "held.jsonl", rows)
+        spec = TaskSpec(name="data", parameters={"path": str(tmp_path / "held.jsonl"), "split": "none"})
+        assert baseline(TasksConfig(tasks=[spec]), per_task=8) == expected
 
 
 def test_conversations_that_do_not_listen() -> None:

@@ -271,7 +271,7 @@ def test_judges_asks_all_and_compares(fake: FakeJudge) -> None:
     row = judges.ask(policy, 3, seed=9)
     assert row == {"judge/pass@1": 0.5, "judge/questions": 2, "judge/pass@1/1": 1.0, "judge/pass@1/2": 0.0}
     assert judges.trouble == ""
-    assert policy.seeds == [9]
+    assert policy.seeds == [9, 9]
     judges.close()
     second.shutdown()
     second.server_close()
@@ -317,6 +317,17 @@ def test_judges_does_not_wait_for_a_judge_that_hangs(fake: FakeJudge) -> None:
     assert policy.seeds == []
     assert judges.trouble
     done.set()
+
+
+def test_a_question_that_the_policy_cannot_read_ends_nothing(fake: FakeJudge) -> None:
+    class Short(Parrot):
+        def generate(self, questions: Any, num_generations: int, seed: int) -> Any:
+            raise UserError("a prompt of 600 tokens does not fit into 512")
+
+    judges = Judges([fake.url], Identity.generate(), patience=10.0)
+    assert judges.ask(Short("2"), 1, 0) == {"judge/pass@1": None, "judge/questions": 0}
+    assert "does not fit into 512" in judges.trouble
+    assert fake.answers == []
 
 
 def test_a_policy_that_gives_nothing_is_wrong_and_said_so(fake: FakeJudge) -> None:

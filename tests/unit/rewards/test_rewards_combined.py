@@ -68,6 +68,11 @@ def test_a_weighted_mean_by_hand() -> None:
     assert combined([1.0, 0.0], [0.5, 0.25], weights=[3, 1]) == [0.875, 0.0625]
 
 
+@given(st.lists(st.floats(0.01, 10), min_size=2, max_size=5))
+def test_full_marks_of_all_are_full_marks(weights: list[float]) -> None:
+    assert combined(*[[1.0, 0.0]] * len(weights), weights=weights) == [1.0, 0.0]
+
+
 def test_a_missing_one_is_left_out_and_the_rest_count_in_its_place() -> None:
     assert combined([1.0, 0.0, None], [0.5, None, 0.25], weights=[3, 1]) == [0.875, 0.0, 0.25]
 

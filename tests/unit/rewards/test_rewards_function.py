@@ -85,6 +85,11 @@ def test_what_fails_gets_0_and_is_counted_alone(
     assert +naughty.failures == {failure: 1}
 
 
+def test_what_fails_gets_0_on_any_scale(question: Question) -> None:
+    with reward_of("naughty", conversational=False, low=-1.0, high=1.0) as reward:
+        assert reward.score([(question, ["fine", "raise it", "nan", "exit"])]) == [[1.0, 0.0, 0.0, 0.0]]
+
+
 @pytest.mark.slow
 def test_what_takes_too_long_is_killed_and_the_others_are_not_affected(
     naughty: FunctionReward, question: Question

@@ -28,8 +28,9 @@ def counted(program: str, tick: str) -> str:
 
 
 def checked(tests: str, plain: str, saved: Collection[str], prefix: str) -> str:
-    """`tests` as no answer can change them: what they compare is passed through `plain`, and builtins in `saved` are
-    called by their names with `prefix`, as they were before the answer ran. Raises `ValueError` for what is no test."""
+    """`tests` as no answer can change them: what they compare or calculate with is passed through `plain`, and builtins
+    in `saved` are called by their names with `prefix`, as they were before the answer ran. Raises `ValueError` for what
+    is no test."""
     try:
         tree = ast.parse(tests)
         own = set(map(_bound, ast.walk(tree)))
@@ -49,6 +50,22 @@ class _Checked(ast.NodeTransformer):
         self.generic_visit(node)
         node.left = self._passed(node.left)
         node.comparators = [self._passed(one) for one in node.comparators]
+        return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        node.left, node.right = self._passed(node.left), self._passed(node.right)
+        return node
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
+        self.generic_visit(node)
+        node.value = self._passed(node.value)
+        return node
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        self.generic_visit(node)
+        if not isinstance(node.op, ast.Not):
+            node.operand = self._passed(node.operand)
         return node
 
     def visit_Name(self, node: ast.Name) -> ast.AST:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from random import Random
 
 from shoal.rollout import Message, Question, QuestionId, hash_of
-from shoal.tasks.code.monty import load
+from shoal.tasks.code.interpreters import load
 from shoal.tasks.code.problems import Problem, passed_share
 from shoal.tasks.code.proposals import asked
 from shoal.tasks.code.small import HIGHEST, LOWEST, SmallFunction, calls, small_function

@@ -34,7 +34,7 @@ SECONDS = 10.0
 """By the clock, for the program and for each test. STEPS take about a tenth of a second."""
 MOST_CHARACTERS: Final = 20_000
 """Of a program with what stands before it."""
-RULES_VERSION: Final = 2
+RULES_VERSION: Final = 3
 """Another one whenever a program may get another verdict."""
 
 _TOO_MUCH: Final = 10**15

@@ -74,7 +74,20 @@ def problem_of(schema: tuple[str, ...], row: Mapping[str, Any]) -> tuple[str, Pr
 
 def passed_share(problem: Problem, said: str) -> float:
     """The share of the tests that an answer passes. Raises `Failed` or `NoVerdict`."""
-    return run(program_of(problem, said), problem.tests).passed / len(problem.tests)
+    setup = setup_of(problem)
+    tests = [f"{setup}\n{test}" for test in problem.tests]
+    return run(program_of(problem, said), tests).passed / len(tests)
+
+
+def setup_of(problem: Problem) -> str:
+    """What stands before the answer, but for the function that the answer completes. Tests run it again, so that an
+    answer cannot change what they call."""
+    try:
+        tree = ast.parse(_closed(problem.before))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ""
+    tree.body = [one for one in tree.body if not (isinstance(one, ast.FunctionDef) and one.name == problem.entry)]
+    return ast.unparse(tree)
 
 
 def program_of(problem: Problem, said: str) -> str:

@@ -45,7 +45,7 @@ Hear = Callable[[str, float, int], None]
 def prepared(spec: DataSpec) -> tuple[Path, Info]:
     """The folder of a data set in the cache, and what is known of it. Raises `UserError`."""
     covered = [FORMAT, spec.subset, spec.revision, spec.split, spec.held_out, spec.prompt, spec.answer, spec.gold]
-    covered += [spec.most_characters, spec.score in ("auto", "code")]
+    covered += [spec.most_characters, spec.score if spec.score in ("auto", "code") else ""]
     path = Path(spec.path)
     place = hash_of([str(path.absolute()) if path.exists() else spec.path, covered])[:16]
     try:

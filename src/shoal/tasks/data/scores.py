@@ -20,7 +20,7 @@ from shoal.errors import UserError
 from shoal.rollout import canonical
 from shoal.tasks.code.problems import decoded, passed_share
 
-SCORES_VERSION: Final = 1
+SCORES_VERSION: Final = 2
 """Another one whenever an answer may get another score: nodes then do not exchange rollouts."""
 MOST_DIGITS: Final = 400
 """Of a number."""
@@ -31,9 +31,8 @@ MOST_BARE: Final = 200
 """Characters of an answer that may be a formula without the marks of one."""
 
 _ALONE = re.compile(r"[\s(\[*]{0,8}([A-Za-z])[\s)\].:*]{0,8}")
-_SAID = re.compile(
-    r"(?i:answer|option|choice)(?i:\s{1,4}is)?[\s:=*]{0,4}(?:\\boxed\{)?(?:([A-HJ-Z])(?![A-Za-z'])|[(\[]([A-Za-z])[)\]])"
-)  # an I is a person
+_BEHIND = r"(?i:\s{1,4}is)?[\s:=*$]{0,8}(?:\\boxed\{)?(?:([A-HJ-Z])(?![A-Za-z'])|[(\[]([A-Za-z])[)\]])"  # an I is a person
+_SAID = re.compile(r"(?i:answer)" + _BEHIND), re.compile(r"(?i:option|choice)" + _BEHIND)
 _FIRST = re.compile(r"\s{0,8}[(\[*]{0,3}([A-HJ-Z])[)\].:*]")
 
 
@@ -75,9 +74,9 @@ def number_in(text: str) -> Decimal | None:
 
 
 def letter_in(text: str) -> str:
-    """The letter that a text chooses: it stands alone, behind "answer is", or in front, as in "B) 14". Empty without
-    one."""
-    said = _SAID.findall(text)
+    """The letter that a text chooses: it stands alone, behind "answer is", else behind "option" or "choice", else in
+    front, as in "B) 14". Empty without one."""
+    said = next(filter(None, (pattern.findall(text) for pattern in _SAID)), [])
     whole = _ALONE.fullmatch(text.strip()[:40])
     first = _FIRST.match(text)
     letter = whole[1] if whole else "".join(said[-1]) if said else first[1] if first else ""

@@ -20,7 +20,7 @@ from shoal.tasks.task import MAX_INDEX, Task
 
 
 def pictures_of(task: str, version: str, seed: int, index: int) -> tuple[Picture, ...]:
-    """None for tasks and numbers that are not those of a question with pictures."""
+    """Empty for a task or a number that is not that of a question with pictures."""
     if task not in PICTURE_TASKS or not 0 <= seed < 2**63 or not 0 <= index <= MAX_INDEX:
         return ()
     made = _made(task)

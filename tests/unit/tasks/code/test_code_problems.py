@@ -67,6 +67,25 @@ def test_the_share_of_tests_is_what_passes() -> None:
     assert passed_share(problem, "def plus(x):\n    return 6") == pytest.approx(1 / 3)
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "class X:\n    def __sub__(self, other):\n        return 0\ndef root(x):\n    return X()",
+        "class X:\n    def __rsub__(self, other):\n        return 0\ndef root(x):\n    return X()",
+        "class math:\n    def isclose(*values, **named):\n        return True\ndef root(x):\n    return 0",
+        "def near(a, b):\n    return True\ndef root(x):\n    return 0",
+    ],
+    ids=["an operator of its own", "a reflected one", "a module of its own", "what stands before it"],
+)
+def test_an_answer_cannot_change_what_tests_calculate_with(answer: str) -> None:
+    near = "def near(a, b):\n    return abs(a - b) < 1e-9\n"
+    tests = ("assert abs(root(9) - 3) < 1e-6", "assert math.isclose(root(4), 2)", "assert near(root(4), 2)")
+    late = "e = 3\ne -= root(9)\nassert abs(e) < 1e-6"
+    problem = Problem("def root(x):\n    return x ** 0.5", (*tests, late), f"import math\n{near}")
+    assert passed_share(problem, problem.solution) == 1
+    assert passed_share(problem, answer) == 0
+
+
 def test_an_answer_goes_on_or_begins_anew() -> None:
     _, problem = problem_of(HUMAN_EVAL, human_eval(5))
     for said in (
