@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, Final, TypeVar, get_type_hints
 
-from shoal.errors import UserError, nearest
+from shoal.errors import UserError, in_brief, nearest
 
 _importing = 0
 
@@ -29,7 +29,10 @@ def task_maker(name: str) -> tuple[Callable[..., Any], str]:
     """The class of a task or an environment, or a function that says in its annotation that it returns one; and which
     of `KINDS` it is. Raises `UserError`."""
     found = _imported(name, "task")
-    made = get_type_hints(found).get("return") if isinstance(found, FunctionType) else found
+    try:
+        made = get_type_hints(found).get("return") if isinstance(found, FunctionType) else found
+    except Exception as error:  # annotations are code, too; their names may be known to type checkers alone
+        raise UserError(f"task {name!r}: its annotations cannot be read: {in_brief(error)}") from error
     kinds = [kind for kind, methods in KINDS.items() if all(callable(getattr(made, m, None)) for m in methods)]
     if not (isinstance(made, type) and kinds):
         raise UserError(
@@ -113,9 +116,10 @@ def look_in(folder: Path) -> None:
 
 def _imported(name: str, what: str) -> Any:
     module_name, _, attribute = name.rpartition(":")
-    if module_name.endswith(".py"):
-        look_in(Path(module_name).resolve().parent)
-        module_name = Path(module_name).stem
+    file = Path(module_name).resolve() if module_name.endswith(".py") else None
+    if file:
+        look_in(file.parent)
+        module_name = file.stem
     try:
         with importing():
             module = importlib.import_module(module_name)
@@ -123,6 +127,8 @@ def _imported(name: str, what: str) -> Any:
         raise UserError(
             f"{what} {name!r}: cannot import {module_name!r} (looked in this folder, too): {error}"
         ) from error
+    if file and Path(module.__file__ or "").resolve() != file:
+        raise UserError(f"{what} {name!r}: another module is called {module_name!r}: rename the file")
     try:
         return getattr(module, attribute)
     except AttributeError:

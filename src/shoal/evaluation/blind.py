@@ -17,9 +17,10 @@ from statistics import fmean
 from shoal.evaluation.pass_at_k import Evaluation
 from shoal.protocols import Verifier
 from shoal.rollout import Question, seed_of
-from shoal.tasks import Answered, Task, Tasks
+from shoal.tasks import Task, Tasks
 from shoal.tasks.draw import QuestionFailed
 from shoal.tasks.environments.task import EnvironmentTask
+from shoal.tasks.task import right_answer
 
 COUNTED = 500
 """Questions of each task among which the commonest right answer is looked for."""
@@ -87,5 +88,4 @@ def over_all(shares: Shares, questions: Mapping[str, int]) -> float | None:
 
 def right_answers(task: Task, questions: Iterable[Question]) -> list[str]:
     """The right answer to each question; empty where the task names none."""
-    known = task.answer if isinstance(task, Answered) else lambda question: None
-    return [(known(question.id) or "").strip() for question in questions]
+    return [(right_answer(task, question.id) or "").strip() for question in questions]

@@ -18,7 +18,8 @@ from shoal.config.answer_form import in_form
 from shoal.config.tasks import TasksConfig
 from shoal.rollout import Question, seed_of
 from shoal.sandbox.verifier import Verifier
-from shoal.tasks import Answered, Task, Tasks
+from shoal.tasks import Task, Tasks
+from shoal.tasks.task import right_answer
 
 COMMON = 8
 """The commonest right answers, of which the best constant one is found."""
@@ -110,7 +111,7 @@ def _tried(verifier: Verifier, question: Question, answer: str) -> Wrong:
 
 def _right(task: Task, question: Question, form: str) -> str | None:
     """A completion with the right answer; None where none is known."""
-    answer = task.answer(question.id) if isinstance(task, Answered) else None
+    answer = right_answer(task, question.id)
     if answer is None:
         return None
     try:

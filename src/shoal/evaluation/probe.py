@@ -20,11 +20,12 @@ from shoal.protocols import Policy
 from shoal.rollout import Completion, FinishReason, Question, seed_of
 from shoal.sandbox.replay import let_answer
 from shoal.sandbox.verifier import Verifier
-from shoal.tasks import Answered, Task, Tasks
+from shoal.tasks import Task, Tasks
 from shoal.tasks.draw import at_levels, labels
 from shoal.tasks.environments.task import EnvironmentTask
 from shoal.tasks.ladders import create_levels
 from shoal.tasks.suites import specs_of
+from shoal.tasks.task import right_answer
 
 TAGGED = "Give the final answer between <answer> and </answer>."
 MOST_QUESTIONS = 32
@@ -144,9 +145,7 @@ def ways_for(levels: Sequence[Task]) -> list[Way]:
         return [WAYS[0]]
     ways = list(WAYS)
     for task in levels:
-        answers: list[str] = []
-        if isinstance(task, Answered):
-            answers = [answer for index in range(16) if (answer := task.answer(task.question(0, index).id))]
+        answers = [answer for index in range(16) if (answer := right_answer(task, task.question(0, index).id))]
         numbers = all(extract(answer, "last_number") == answer for answer in answers)
         examples = bool(answers) and not task.question(0, 0).pictures
         ways = [way for way in ways if (examples or not way.examples) and (numbers or way.answer != "last_number")]

@@ -13,7 +13,7 @@ from typing import Any, Final
 from shoal.config.data import DATA
 from shoal.config.own_code import task_maker
 from shoal.config.tasks import TaskSpec
-from shoal.errors import UserError
+from shoal.errors import UserError, in_brief
 from shoal.protocols import Environment
 from shoal.tasks.code.infer import Infer
 from shoal.tasks.code.proposals import PROPOSE
@@ -74,8 +74,11 @@ def create_task(spec: TaskSpec) -> Task:
     make = OWN.get(spec.name) or _maker(spec.name)
     try:
         task = make(**spec.parameters)
-    except (TypeError, ValueError, AssertionError) as error:
-        raise UserError(f"task {spec.name!r}: {error}") from error
+    except UserError:
+        raise
+    except Exception as error:  # own code raises whatever it does
+        told = isinstance(error, TypeError | ValueError | AssertionError)
+        raise UserError(f"task {spec.name!r}: {error if told else in_brief(error)}") from error
     if not isinstance(task, Task):
         raise UserError(f"task {spec.name!r} is not a task: see shoal.tasks.Task for what it must have")
     if isinstance(task, EnvironmentTask) and spec.form:

@@ -24,7 +24,7 @@ from shoal.tasks.environments.task import EnvironmentTask
 from shoal.tasks.examples import worked_examples
 from shoal.tasks.ladders import create_levels
 from shoal.tasks.suites import specs_of
-from shoal.tasks.task import MAX_INDEX, Answered, Bounded, Failed, Split, Task, Verifiable
+from shoal.tasks.task import MAX_INDEX, Bounded, Failed, Split, Task, Verifiable, right_answer
 from shoal.tasks.trouble import Trouble
 
 HELD_OUT = 0.2
@@ -192,7 +192,7 @@ class Tasks:
         if identity.quotes:
             return None
         task, _ = self.lookup(identity)
-        return task.answer(identity) if isinstance(task, Answered) else None
+        return right_answer(task, identity)
 
     def refuse_environments(self, who: str) -> None:
         """Raises `UserError` if a task answers back, which `who` cannot do."""
@@ -275,6 +275,8 @@ class Tasks:
         source = self._source(identity)
         try:
             made = source.task.question(identity.seed, identity.index)
+            if not isinstance(made, Question):
+                raise TypeError(f"it gives no shoal.Question, but {type(made).__name__}")
         except UserError:
             raise
         except Exception as error:  # own code raises whatever it does

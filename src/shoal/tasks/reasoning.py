@@ -58,7 +58,7 @@ class ReasoningTask:
         self._parameters = dict(parameters)
         try:
             self._dataset = self._make(0)
-        except (AssertionError, TypeError, ValueError, LookupError) as error:
+        except (AssertionError, TypeError, ValueError, LookupError, OSError) as error:
             raise UserError(f"task {name!r} refuses its parameters: {error}") from error
         resolved = dataclasses.asdict(self._dataset.config)
         self.config = hash_of({key: value for key, value in resolved.items() if key in allowed})

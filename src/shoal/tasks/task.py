@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+from shoal.errors import UserError
 from shoal.rollout import Question, QuestionId
 
 MAX_INDEX = 1000
@@ -52,6 +53,19 @@ class Answered(Task, Protocol):
     def answer(self, question: QuestionId) -> str | None:
         """A right answer without the form that the settings ask for; None if none is known."""
         ...
+
+
+def right_answer(task: Task, question: QuestionId) -> str | None:
+    """The right answer that a task names; None if it names none, fails or gives something else than text."""
+    if not isinstance(task, Answered):
+        return None
+    try:
+        answer: object = task.answer(question)
+    except UserError:
+        raise
+    except Exception:  # own code raises whatever it does
+        return None
+    return answer if isinstance(answer, str) else None
 
 
 @runtime_checkable

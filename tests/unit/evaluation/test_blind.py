@@ -45,8 +45,8 @@ def test_it_is_unknown_where_a_task_names_no_right_answer() -> None:
 def test_without_a_training_side_it_is_the_answer_that_leads_among_held_out_questions(tmp_path: Path) -> None:
     for answers, expected in (("BBBBACDB", 5 / 8), ("ABCDEFGH", 0.0), ("AABBCCDD", 0.0)):
         rows = [{"prompt": f"Which of four, in case {n} of {answers}?", "answer": a} for n, a in enumerate(answers)]
-        write(tmp_path / "held.jsonl", rows)
-        spec = TaskSpec(name="data", parameters={"path": str(tmp_path / "held.jsonl"), "split": "none"})
+        path = str(write(tmp_path / "held.jsonl", rows))
+        spec = TaskSpec(name="data", parameters={"path": path, "split": "none", "held_out": path})
         assert baseline(TasksConfig(tasks=[spec]), per_task=8) == expected
 
 

@@ -40,9 +40,9 @@ from shoal.sandbox.verifier import Verifier
 from shoal.swarm.differing import Differing
 from shoal.swarm.membership import Membership, check_network
 from shoal.swarm.wire import Kind
-from shoal.tasks import Answered, Tasks
+from shoal.tasks import Tasks
 from shoal.tasks.draw import slot_seed
-from shoal.tasks.task import Verifiable
+from shoal.tasks.task import Verifiable, right_answer
 
 logger = logging.getLogger(__name__)
 OPEN_QUESTIONS: Final = 64
@@ -151,7 +151,7 @@ class Contributor:
         """A right answer to a question that is answered, where its task knows one. Never before: nodes would learn from
         a copy."""
         task = self._made.get(entry.task)
-        return task.answer(entry.question.id) if entry.state == "answered" and isinstance(task, Answered) else None
+        return right_answer(task, entry.question.id) if task and entry.state == "answered" else None
 
     def figures(self) -> list[Figures]:
         """What is known of each task: own success, and others'."""

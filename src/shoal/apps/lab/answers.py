@@ -13,7 +13,8 @@ from typing import ClassVar
 from shoal.config.tasks import TaskSpec
 from shoal.protocols import Policy
 from shoal.rollout import Completion, Question, seed_of
-from shoal.tasks import Answered, Tasks
+from shoal.tasks import Tasks
+from shoal.tasks.task import right_answer as named
 
 
 class Knowing:
@@ -58,7 +59,7 @@ class Knowing:
 def right_answer(tasks: Tasks, question: Question) -> tuple[str, TaskSpec] | None:
     """The right answer (without its form) and the task's specification; None if the task names none."""
     task, spec = tasks.lookup(question.id)
-    answer = task.answer(question.id) if isinstance(task, Answered) else None
+    answer = named(task, question.id)
     return (answer, spec) if answer else None
 
 

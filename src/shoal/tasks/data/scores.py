@@ -31,7 +31,9 @@ MOST_BARE: Final = 200
 """Characters of an answer that may be a formula without the marks of one."""
 
 _ALONE = re.compile(r"[\s(\[*]{0,8}([A-Za-z])[\s)\].:*]{0,8}")
-_BEHIND = r"(?i:\s{1,4}is)?[\s:=*$]{0,8}(?:\\boxed\{)?(?:([A-HJ-Z])(?![A-Za-z'])|[(\[]([A-Za-z])[)\]])"  # an I is a person
+_BEHIND = (
+    r"(?i:\s{1,4}is)?[\s:=*$]{0,8}(?:\\boxed\{)?(?:([A-HJ-Z])(?![A-Za-z'])|[(\[]([A-Za-z])[)\]])"  # an I is a person
+)
 _SAID = re.compile(r"(?i:answer)" + _BEHIND), re.compile(r"(?i:option|choice)" + _BEHIND)
 _FIRST = re.compile(r"\s{0,8}[(\[*]{0,3}([A-HJ-Z])[)\].:*]")
 

@@ -46,7 +46,16 @@ from shoal.tasks.data.scores import kind_of, score
                 "I take option B.",
                 "Option A? No. The answer is C. Wait: the answer is B.",
             ],
-            ["The answer is A, and not option B", "A", "", "Because", "I think so", "The answer is a big city", "AB", "Answer: A or else"],
+            [
+                "The answer is A, and not option B",
+                "A",
+                "",
+                "Because",
+                "I think so",
+                "The answer is a big city",
+                "AB",
+                "Answer: A or else",
+            ],
         ),
     ],
 )
