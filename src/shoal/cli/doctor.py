@@ -30,7 +30,7 @@ Loads each model once, counts what an update keeps, and tries it for some second
 
 SETTINGS: Final = (
     *("rounds", "seed", "threads", "tasks.suite", "tasks.examples", "tasks.answer"),
-    *("swarm.nodes", "swarm.local", "swarm.external", "swarm.workers"),
+    *("swarm.nodes", "swarm.local", "swarm.external", "swarm.questions_per_round", "swarm.workers"),
     *("evaluation.every", "evaluation.questions", "evaluation.samples"),
     *(f"policy.{name}" for name in ("model", "num_generations", "max_completion_length", "device", "dtype", "engine")),
     *("policy.lora_r", "learner.optim", "learner.beta", "learner.tokens_per_micro_batch"),
@@ -214,7 +214,7 @@ def show(
     sizes = {name.replace("_", " "): _gb(size) for name, size in run["parts_bytes"].items() if size}
     table("Memory of a run at its peak (estimated)", sizes | {"all": _gb(run["expected_peak_bytes"])})
     if times := run["expected_seconds"]:
-        rounds = config.rounds if config.rounds < ENDLESS else 1
+        whole = f"{_time(times['run'])} for {config.rounds} round{'s' * (config.rounds > 1)}"
         per_round = times["answering"] + times["learning"]
         each = f"{_time(times['answering'])} to answer, {_time(times['learning'])} to learn"
         table(
@@ -222,7 +222,7 @@ def show(
             {
                 "a round": f"{_time(per_round)}: {each}",
                 "an evaluation": f"{_time(times['evaluating'])}, {times['evaluations']:.0f} times",
-                "all": _time(times["run"]) + f" for {rounds} rounds" if rounds > 1 else "until it is stopped",
+                "all": whole if config.rounds < ENDLESS else "until it is stopped",
             },
         )
     free = _gb(run["free_bytes"])

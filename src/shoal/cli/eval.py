@@ -163,8 +163,9 @@ def eval_session(
     else:
         console.print(_evaluation_table(result, baselines, ks, model))
         print_answers(console, result, tasks, shown)
-        more = {f"shoal eval {model}{asked} --questions {2 * int(config.evaluation.questions)}": "narrower intervals"}
-        train = {f"shoal run --model {model}{asked}": "train it in a swarm"}
+        named = shlex.quote(model)
+        more = {f"shoal eval {named}{asked} --questions {2 * int(config.evaluation.questions)}": "narrower intervals"}
+        train = {f"shoal run --model {named}{asked}": "train it in a swarm"}
         print_next(console, more | ({} if is_endpoint(model) else train))
     return 0
 

@@ -10,6 +10,7 @@ import difflib
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
 
 from pydantic.fields import FieldInfo
@@ -179,13 +180,16 @@ def add_data(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
 
 
 def given_settings(args: argparse.Namespace) -> dict[str, Any]:
-    """The settings that were given as flags, nested as in a file."""
+    """The settings that were given as flags, nested as in a file. Raises `UserError` for tasks and a suite at once."""
     nested: dict[str, Any] = {}
     names = {name for name, _ in settings_of(Config)}
     for name, value in vars(args).items():
         if name in names:
             _put(nested, name.split("."), value)
     own = {name: vars(args)[name] for name in ("data", "task", "reward") if vars(args).get(name)}
+    of_suite = {"suite", "only"} & nested.get("tasks", {}).keys()
+    if of_suite and {"data", "task"} & own.keys():
+        raise UserError(f"--{min(of_suite)} is about the tasks of a suite: leave it out beside --task and --data")
     return merged(nested, from_keywords(own))
 
 
@@ -196,9 +200,16 @@ def add_allow_code(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def config_of(file: Path | None, given: dict[str, Any], allow_code: bool, only: Sequence[str] = ()) -> Config:
+def config_of(
+    file: Path | None,
+    given: dict[str, Any],
+    allow_code: bool,
+    only: Sequence[str] = (),
+    below: Mapping[str, Any] = MappingProxyType({}),
+) -> Config:
     """The settings in `file` with those that were `given` as flags over them. `only`: all that is taken from the file,
-    by dotted names of settings or sections; none: everything. Raises `UserError`."""
+    by dotted names of settings or sections; none: everything. `below`: what holds where neither says anything. Raises
+    `UserError`."""
     settings = read_config(file) if file else {}
     if only:
         settings = _picked(settings, only)
@@ -206,8 +217,12 @@ def config_of(file: Path | None, given: dict[str, Any], allow_code: bool, only: 
         make_config(settings, str(file), allow_code)  # so that the file is blamed for what is wrong in it
         if allow_code:
             look_in(file.parent)
+    if {"suite", "only"} & given.get("tasks", {}).keys():
+        settings.get("tasks", {}).pop("tasks", None)  # a suite in place of the file's own tasks
     typed = "model" in given.get("policy", {})
-    return make_config(merged(settings, given), "the command line", allow_code=True, typed_endpoints=typed)
+    return make_config(
+        merged(dict(below), merged(settings, given)), "the command line", allow_code=True, typed_endpoints=typed
+    )
 
 
 def _picked(settings: dict[str, Any], only: Sequence[str]) -> dict[str, Any]:

@@ -58,9 +58,8 @@ def command(args: argparse.Namespace) -> int:
     if args.resume:
         config = resumed(args, given, network=True)
     else:
-        endless = {} if args.config else {"rounds": ENDLESS}
-        given = merged(endless, merged(given, {"swarm": {"nodes": 1}}))
-        config = config_of(args.config, given, args.allow_code)
+        given = merged(given, {"swarm": {"nodes": 1}})
+        config = config_of(args.config, given, args.allow_code, below={"rounds": ENDLESS})
     from shoal.cli.session import Options, join_session
 
     return join_session(config, Options(args.out, args.resume, args.quiet, args.watch))

@@ -51,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _parser([]).print_help()
             return 0
         args = _parser(words).parse(words)
+        args.words = words
         return leave(args.command(args))
     except UserError as error:
         if is_rank_zero():

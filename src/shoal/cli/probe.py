@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -83,9 +84,11 @@ def command(args: argparse.Namespace) -> int:
             console.print(f"nothing to learn from in: {', '.join(left_out)}", markup=False, soft_wrap=True)
         allow = " --allow-code" if config.code else ""
         if args.write:
-            print_next(console, {f"shoal run --config {args.write}{allow}": "train the model, asked in these ways"})
+            file = shlex.quote(str(args.write))
+            print_next(console, {f"shoal run --config {file}{allow}": "train the model, asked in these ways"})
         else:
-            print_next(console, {f"shoal probe {args.model} --write my.toml": "keep this as a configuration"})
+            again = shlex.join(["shoal", *args.words, "--write", "my.toml"])
+            print_next(console, {again: "keep this as a configuration"})
     return 0
 
 
@@ -189,6 +192,7 @@ def _write(
             "num_generations": config.policy.num_generations,
             "max_completion_length": longest,
             "temperature": config.policy.temperature,
+            "top_p": config.policy.top_p,
         },
         "tasks": {
             "partial_credit": config.tasks.partial_credit,

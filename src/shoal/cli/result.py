@@ -16,7 +16,7 @@ from shoal.cli.next_steps import print_next
 from shoal.cli.text import print_paragraph, print_warning
 from shoal.config.settings import ENDLESS, Config
 from shoal.runs.best import best_model, best_node
-from shoal.runs.folder import CONFIG, CURVES, run_metrics
+from shoal.runs.folder import CONFIG, CURVES, checkpoints, run_metrics
 from shoal.runs.transcripts import pairs
 
 if TYPE_CHECKING:
@@ -54,9 +54,13 @@ def print_result(
         say(f"window   shoal watch {shlex.quote(str(folder))}")
     run = shlex.quote(str(folder))
     allow_code = " --allow-code" if config.code else ""
+    goes_on = bool(checkpoints(folder))
     if not outcome.finished:
         limit = f" of {config.rounds}" if config.rounds < ENDLESS else ""
-        say(f"stopped after round {outcome.round}{limit}; to go on:\n  shoal {command} --resume {run}{allow_code}")
+        how = f"; to go on:\n  shoal {command} --resume {run}{allow_code}"
+        say(
+            f"stopped after round {outcome.round}{limit}{how if goes_on else ', without a checkpoint: it cannot go on'}"
+        )
     elif not quiet:
         steps = {}
         if model:
@@ -68,7 +72,8 @@ def print_result(
                 steps[f"shoal eval {shlex.quote(str(model))} --config {of_config}{allow_code}"] = "measure it"
             else:  # nothing tells which answers are right
                 steps[f"shoal export {run} --to {shlex.quote(f'{folder.name}-model')}"] = "take it away"
-        steps[f"shoal {command} --resume {run} --rounds {2 * config.rounds}{allow_code}"] = "train on"
+        if goes_on:
+            steps[f"shoal {command} --resume {run} --rounds {2 * config.rounds}{allow_code}"] = "train on"
         print_next(console, steps)
 
 
@@ -76,9 +81,8 @@ def _figures(outcome: Outcome, rows: Rows) -> list[str]:
     """What the run gave, in lines."""
     evaluated = [row["round"] for row in rows if row.get("eval/pass@1") is not None]
     rounds = max((row["round"] for row in rows), default=0)
-    if not rounds or not evaluated:
+    if not rounds:
         return []
-    first, last = _means(rows, "eval/pass@1", (min(evaluated),) * 2, (max(evaluated),) * 2)
     tenth = max(1, rounds // 10)
     early, late = _means(rows, "reward/local", (1, tenth), (rounds - tenth + 1, rounds))
     blind = next((row["eval/blind"] for row in rows if row.get("eval/blind") is not None), None)
@@ -86,8 +90,13 @@ def _figures(outcome: Outcome, rows: Rows) -> list[str]:
     ends = f"first and last {tenth} rounds" if tenth > 1 else "first and last round"
     costs = outcome.costs
     saved = f", of which checkpoints took {clock(costs.checkpoints)}" if costs.checkpoints >= 1 else ""
+    held_out = []
+    if evaluated:
+        first, last = _means(rows, "eval/pass@1", (min(evaluated),) * 2, (max(evaluated),) * 2)
+        span = f"(round {min(evaluated)} to {max(evaluated)})"
+        held_out = [f"held-out pass@1  {first:.3f} -> {last:.3f} {span}{ignoring}"]
     return [
-        f"held-out pass@1  {first:.3f} -> {last:.3f} (round {min(evaluated)} to {max(evaluated)}){ignoring}",
+        *held_out,
         f"local reward     {early:.3f} -> {late:.3f} ({ends})",
         f"{rounds} round{'s' * (rounds > 1)} on {outcome.device} in {clock(costs.all)}{saved}",
     ]

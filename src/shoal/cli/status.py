@@ -61,13 +61,13 @@ def newest() -> Path:
 
 
 def gained(folder: Path) -> dict[str, Any]:
-    """What the swarm gave a node: the mean share of its gradient from others, in all and by peer, and how its held-out
-    pass@1 moved."""
+    """What the swarm gave a node: the mean share of its gradient from others, in all and by peer, over how many rounds
+    in which it learned, and how its held-out pass@1 moved."""
     rows = run_metrics(folder) if (folder / METRICS).exists() else []
     external = [row["gradient/external"] for row in rows if row.get("gradient/external") is not None]
     held_out = [row["eval/pass@1"] for row in rows if row.get("eval/pass@1") is not None]
     return {
-        "rounds": max((row["round"] for row in rows), default=0),
+        "rounds": len(external),
         "external": sum(external) / len(external) if external else None,
         "by_peer": read_gradient_shares(folder),
         "held_out": [held_out[0], held_out[-1]] if held_out else [],
@@ -107,7 +107,7 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
         row("errors", f"{status['faults']} of this program itself; its log has the first")
     row("refused", reasons(admission["refused"]) or "nothing")
     if got["external"] is not None:
-        row("gradient", f"{got['external']:.0%} from other nodes, mean over {got['rounds']} rounds")
+        row("gradient", f"{got['external']:.0%} from other nodes, mean over {got['rounds']} rounds with an update")
     if got["held_out"]:
         row("held-out", f"pass@1 {got['held_out'][0]:.3f} -> {got['held_out'][1]:.3f}")
     for warning in status["warnings"]:

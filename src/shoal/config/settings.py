@@ -91,7 +91,7 @@ class Config(Section):
         if config.swarm.questions_per_round == "auto":
             config.swarm.questions_per_round = config.swarm.local
         if config.evaluation.questions == "auto":
-            tasks = own or len(config.tasks.only) or PAPER_TASKS
+            tasks = sum(task.level_count for task in config.tasks.tasks) or len(config.tasks.only) or PAPER_TASKS
             several = config.tasks.suite != "games"  # a suite of one task
             config.evaluation.questions = 16 if pond and several else max(4, HELD_OUT // (tasks if several else 1))
         if config.evaluation.samples == "auto":

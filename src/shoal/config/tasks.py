@@ -54,6 +54,11 @@ class TaskSpec(Section):
         return levels
 
     @property
+    def level_count(self) -> int:
+        """Levels of the ladder; 1 without one. Each has held-out questions of its own."""
+        return max(1, self.levels if isinstance(self.levels, int) else len(self.levels))
+
+    @property
     def form(self) -> dict[str, Any]:
         """What makes another question of it, although the text is the same. A system prompt is each node's own."""
         return self.model_dump(include={"answer", "examples"}, exclude_defaults=True)

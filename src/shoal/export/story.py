@@ -28,6 +28,10 @@ PREFIX: Final = "eval/pass@1"
 PATH: Final = re.compile(r"^(/|~|\.{1,2}[\\/]|\\\\|[A-Za-z]:[\\/])")
 """A text that is a path on somebody's machine."""
 URL: Final = re.compile(r"^\w+:/?/")
+PLACES: Final = {"model", "file", "path", "held_out", "function"}
+"""Settings that may name a place on somebody's machine, however it is written."""
+TEXTS: Final = {"system_prompt", "answer"}
+"""Settings that are never one: "/no_think" is no path."""
 
 
 @dataclass(frozen=True)
@@ -122,15 +126,15 @@ def public_name(name: str) -> str:
     return re.split(r"[\\/]", name.rstrip("\\/"))[-1] if is_path else name
 
 
-def _public(value: Any) -> Any:
-    """Settings without what says where somebody keeps files, or how a machine is reached."""
+def _public(value: Any, name: str = "") -> Any:
+    """Settings without what says where somebody keeps files, or how a machine is reached. `name`: of the setting."""
     match value:
-        case str():
-            return public_name(value) if PATH.match(value) or URL.match(value) else value
+        case str() if name in PLACES or (name not in TEXTS and (PATH.match(value) or URL.match(value))):
+            return public_name(value)
         case Mapping():
-            return {key: _public(item) for key, item in value.items() if item is not None}
+            return {key: _public(item, key) for key, item in value.items() if item is not None}
         case list():
-            return [_public(item) for item in value]
+            return [_public(item, name) for item in value]
         case _:
             return value
 

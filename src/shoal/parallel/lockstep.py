@@ -50,7 +50,7 @@ class _Turn:
         self._call, self._here = call, here
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
-        self._cancelled = False
+        self._paused = self._cancelled = False
         self._error: BaseException | None = None
         self.result: Any = None
         self.ended = False
@@ -66,17 +66,20 @@ class _Turn:
             raise self._error
 
     def pause(self) -> None:
+        self._paused = True
         self._back.release()
         self._go.acquire()
+        self._paused = False
         if self._cancelled:
             raise _Cancelled
 
     def cancel(self) -> None:
-        """Ends the call where it pauses."""
+        """Ends the call where it pauses. One that computes ends with the process: an interrupt does not wait for it."""
         self._cancelled = True
         if self._thread.ident is not None:
             self._go.release()
-            self._thread.join()
+            if self._paused:
+                self._thread.join()
 
     def _run(self) -> None:
         self._here.turn = self

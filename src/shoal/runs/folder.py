@@ -100,8 +100,8 @@ class RunFolder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """An error before the first checkpoint of a new run leaves nothing behind: there is nothing to resume."""
-        if kind is not None and self._made is not None and self.latest() is None:
+        """An error before the first round of a new run leaves nothing behind: there is nothing to resume or to read."""
+        if kind is not None and self._made is not None and self.latest() is None and not self.rounds:
             self._discard(self._made)
         self.close()
 
@@ -114,6 +114,11 @@ class RunFolder:
     def metrics(self) -> list[dict[str, Any]]:
         """All rows logged so far."""
         return read_metrics(self.path)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds logged so far."""
+        return max((row["round"] for row in self.metrics()), default=0)
 
     def save(self, table: str, round: int, rows: Sequence[Row]) -> None:
         """Takes rows of `round` for one of `TABLES`. The next `checkpoint` or `flush` writes them."""

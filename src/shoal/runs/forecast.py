@@ -100,17 +100,20 @@ def measure(config: Config, policy: LanguagePolicy, name: str, tasks: Tasks) -> 
     budget = token_budget(learner.tokens_per_micro_batch, policy.lm.model)
     length = policy.sampling.max_completion_length
     answers = [Trained([0] * length, 0.0, 0.0, 0)] * generations
-    number_asked = swarm.local + swarm.external
-    drawn = [[q for q in tasks.draw(number_asked, config.seed, "node-1", r + 1) if q.prompt] for r in range(ROUNDS)]
+    asks, learns = number(swarm.questions_per_round), swarm.local + swarm.external
+    keys = [(config.seed, "node-1", round + 1) for round in range(ROUNDS)]
+    drawn = [[q for q in tasks.draw(max(asks, learns), *key) if q.prompt] for key in keys]
     passes: set[tuple[int, int, int, int]] = set()
     for questions in drawn:
-        rows = [row for question in questions for row in make_rows(policy.prompt_ids(question), answers, budget)]
+        rows = [
+            row for question in questions[:learns] for row in make_rows(policy.prompt_ids(question), answers, budget)
+        ]
         for family in row_families(rows):
             for b in micro_batches(family.rows, budget, device, family.shared):
                 R, S = b.input_ids_RS.shape
                 passes.add((R, S, b.shared, len(b.targets_T)))
     held_out = [q for group in tasks.held_out(number(evaluation.questions), config.seed).values() for q in group]
-    asked = [(questions[: swarm.local], generations) for questions in drawn] + [(held_out, number(evaluation.samples))]
+    asked = [(questions[:asks], generations) for questions in drawn] + [(held_out, number(evaluation.samples))]
     work = Work(
         nodes=nodes_of(config, name),
         optim=learner.optim,
@@ -159,7 +162,8 @@ def try_out(config: Config, policy: LanguagePolicy, tasks: Tasks, seconds: float
     """Answers the questions of a round and of an evaluation, with as many tokens as `seconds` allow for each, and
     learns once. This changes `policy`."""
     full, generations = policy.sampling.max_completion_length, max(2, config.policy.num_generations)
-    questions = [q for q in tasks.draw(max(1, config.swarm.local), config.seed, "node-1", 1) if q.prompt]
+    asks, local = number(config.swarm.questions_per_round), max(1, config.swarm.local)
+    questions = [q for q in tasks.draw(max(asks, local), config.seed, "node-1", 1) if q.prompt]
     held_out = [q for group in tasks.held_out(number(config.evaluation.questions), config.seed).values() for q in group]
     samples = number(config.evaluation.samples)
 
@@ -182,24 +186,27 @@ def try_out(config: Config, policy: LanguagePolicy, tasks: Tasks, seconds: float
     groups, taken, answering = answer(questions, generations, max(SHORTEST, round(affordable)))
     rollouts = [
         Scored(Rollout(q.id, q.hash, group, "node-1", 0), q, tuple(float(i % 2) for i in range(len(group))))
-        for q, group in zip(questions, groups, strict=True)
+        for q, group in zip(questions[:local], groups, strict=False)
     ]
     learner = make_learner(config, policy)
     start = time.perf_counter()
     learner.update(rollouts)
     updating = time.perf_counter() - start
     tokens = sum(len(c.token_ids or ()) for group in groups for c in group)
-    read = tokens + sum(len(policy.prompt_ids(question)) for question in questions)
-    learning = updating * (1 + config.swarm.external / len(questions)) * answering / taken
+    learned = [completion for rollout in rollouts for completion in rollout.rollout.completions]
+    read = sum(len(c.token_ids or ()) for c in learned) + sum(len(policy.prompt_ids(r.question)) for r in rollouts)
+    learning = updating * (1 + config.swarm.external / len(rollouts)) * answering / taken
     return Speed(tokens / taken, read / updating, answering, learning, evaluating)
 
 
 def expected_seconds(config: Config, speeds: Mapping[str, Speed], workers: int) -> dict[str, float]:
     """Seconds, at most, of a round's parts, of an evaluation and of the run, from the `speeds` of its models. Scoring
     and endpoints are not in it."""
-    nodes = {name: nodes_of(config, name) for name in speeds}
+    models = config.policy.model
+    nodes = [speeds.get(models[place % len(models)]) for place in range(config.swarm.nodes)]
+    processes = max(1, workers)  # which take turns when they are given nodes; a round waits for the slowest
     times = {
-        part: sum(getattr(speed, part) * nodes[name] for name, speed in speeds.items()) / max(1, workers)
+        part: max(sum(getattr(speed, part) for speed in nodes[first::processes] if speed) for first in range(processes))
         for part in ("answering", "learning", "evaluating")
     }
     every = config.evaluation.every

@@ -61,12 +61,13 @@ def count_workers(config: Config, learning: Mapping[str, str], placement: Placem
         and not joined
         and config.policy.engine == "transformers"
         and not config.learner.factory
+        and not config.policy.factory
     )
     if wanted != "auto":
         if wanted and not possible:
             raise UserError(
                 "swarm.workers needs nodes that learn in one process of `shoal run`, with --device cpu and without "
-                "vLLM or several ranks; use --workers 0 or auto"
+                "vLLM, several ranks, or a policy or learner of your own; use --workers 0 or auto"
             )
         return min(wanted, len(learning))
     count = min(len(learning), usable_cores() // max(1, config.threads))

@@ -109,6 +109,8 @@ def execute(
             stack.enter_context(only_node(identity_path(), config.network.swarm))
         latest = folder.latest()
         checkpoint = latest[1] if latest else None
+        if resume and latest is None and config.checkpoint_every == 0 and folder.rounds:
+            raise UserError(f"{resume} has no checkpoint (checkpoint_every = 0), so it cannot go on: start a new run")
         if resume:  # a run that was killed before its first checkpoint begins again
             folder.rewind(latest[0] if latest else -1)
         names = [identity.name] if identity else node_names(config)

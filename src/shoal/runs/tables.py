@@ -102,12 +102,12 @@ def _write(path: Path, table: pa.Table) -> None:
 
 
 def read_gradient_shares(run: Path) -> dict[str, float]:
-    """Each maker's mean share of the gradient over the rounds in a run's folder, the largest first, without the nodes
-    of the run itself. Raises `UserError` for files that are no tables."""
+    """Each maker's mean share of the gradient over the rounds of a run that had an update, the largest first, without
+    the nodes of the run itself. Raises `UserError` for files that are no tables."""
     rounds: set[int] = set()
     totals: dict[str, float] = {}
     for table in _learned(run, ["round", "maker", "foreign", "gradient_share"]):
-        rounds.update(table["round"].unique().to_pylist())
+        rounds.update(_taught(table))
         sums = table.filter(table["foreign"]).group_by("maker").aggregate([("gradient_share", "sum")])
         for maker, total in zip(*(column.to_pylist() for column in sums.select([0, 1]).columns), strict=True):
             totals[maker] = totals.get(maker, 0.0) + (total or 0.0)
@@ -117,20 +117,29 @@ def read_gradient_shares(run: Path) -> dict[str, float]:
 
 def read_makers(run: Path, node: str, last: int) -> tuple[int, list[tuple[str, int, float]]]:
     """How many own rollouts `node` learned from up to the round `last`; and every other maker's name, number of
-    rollouts and mean share of the gradient, the largest first. Raises `UserError` for files that are no tables."""
+    rollouts and mean share of the gradient (as in `read_gradient_shares`), the largest first. Raises `UserError` for
+    files that are no tables."""
     rounds: set[int] = set()
     counts: Counter[tuple[str, bool]] = Counter()
     totals: dict[tuple[str, bool], float] = {}
     for table in _learned(run, ["round", "node", "maker", "foreign", "gradient_share"]):
         mine = table.filter((pc.field("node") == node) & (pc.field("round") <= last))
-        rounds.update(mine["round"].unique().to_pylist())
+        rounds.update(_taught(mine))
         for row in mine.select(["maker", "foreign", "gradient_share"]).to_pylist():
             whose = (row["maker"] or "", bool(row["foreign"]))
             counts[whose] += 1
             totals[whose] = totals.get(whose, 0.0) + (row["gradient_share"] or 0.0)
     own = sum(count for (_, foreign), count in counts.items() if not foreign)
-    others = [(maker, counts[maker, True], totals[maker, True] / len(rounds)) for maker, foreign in counts if foreign]
+    others = [
+        (maker, counts[maker, True], totals[maker, True] / max(1, len(rounds))) for maker, foreign in counts if foreign
+    ]
     return own, sorted(others, key=lambda item: (-item[2], item[0]))
+
+
+def _taught(table: pa.Table) -> list[int]:
+    """The rounds that had an update."""
+    found: list[int] = table.filter(pc.field("gradient_share").is_valid())["round"].unique().to_pylist()
+    return found
 
 
 def _learned(run: Path, columns: list[str]) -> Iterator[pa.Table]:

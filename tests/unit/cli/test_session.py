@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,10 @@ from rich.console import Console
 
 from shoal.cli.result import print_result
 from shoal.config.settings import Config
+from shoal.errors import UserError
 from shoal.runs.best import best_model
 from shoal.runs.folder import RunFolder, run_metrics
-from shoal.runs.session import Costs
+from shoal.runs.session import Costs, execute
 from shoal.runs.tables import TRANSCRIPTS
 
 
@@ -90,6 +92,25 @@ def test_what_next_is_not_measured_without_right_answers(run: Path) -> None:
     text = said(run, finished=True)
     assert "shoal eval" not in text
     assert f"shoal export {run} --to run-model" in text
+
+
+def test_without_held_out_questions_the_local_reward_is_a_result(run: Path) -> None:
+    rows = [{key: value for key, value in row.items() if key != "eval/pass@1"} for row in run_metrics(run)]
+    with RunFolder.open(run) as folder:
+        folder.rewrite_metrics(rows)
+    text = said(run, finished=True)
+    assert "local reward     0.500 -> 0.500" in text
+    assert "held-out pass@1" not in text
+
+
+def test_a_run_without_checkpoints_promises_nothing(run: Path) -> None:
+    shutil.rmtree(run / "checkpoints")
+    assert "--resume" not in said(run, finished=True)
+    assert said(run, finished=False).endswith("stopped after round 2 of 100, without a checkpoint: it cannot go on\n")
+    config = Config.model_validate({"checkpoint_every": 0})
+    with pytest.raises(UserError, match="has no checkpoint"):
+        execute(config, resume=run)
+    assert len(run_metrics(run)) == 9
 
 
 def test_before_and_after_are_those_of_the_best_node_whatever_they_are(run: Path) -> None:

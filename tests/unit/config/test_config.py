@@ -163,6 +163,11 @@ def test_what_auto_means(settings: dict[str, Any], expected: tuple[Any, ...]) ->
     assert tuple(value_of(config, name) for name in names) == expected
 
 
+def test_each_level_of_a_ladder_has_its_share_of_held_out_questions() -> None:
+    tasks = [{"name": "chain_sum", "levels": 6}, {"name": "gcd"}, {"name": "products", "levels": [{}, {}]}]
+    assert make_config({"tasks": {"tasks": tasks}}, "given").resolved().evaluation.questions == 64 // 9
+
+
 @pytest.mark.parametrize(
     ("settings", "optim"),
     [

@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
-from shoal.cli.flags import COMMON, NOT_FLAGS, Parser, add_own_code, add_settings, given_settings
+from shoal.cli.flags import COMMON, NOT_FLAGS, Parser, add_own_code, add_settings, config_of, given_settings
 from shoal.cli.main import COMMANDS, main
 from shoal.config.load import config_from_keywords, make_config, merged
 from shoal.config.names import SHORT, from_keywords
 from shoal.config.section import settings_of
 from shoal.config.settings import Config
 from shoal.errors import UserError
+from shoal.tasks.suites import specs_of
 
 FLAGS = [(name, field) for name, field in settings_of(Config) if name not in NOT_FLAGS]
 
@@ -118,6 +119,25 @@ def test_own_tasks_and_rewards() -> None:
         "rewards": [{"kind": "function", "function": "my:score"}],
     }
     assert from_keywords({"task": ["chain_sum", "my:Task"], "reward": "my:score"}) == given
+
+
+def test_a_suite_replaces_the_tasks_of_a_file_and_stands_beside_no_others(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('version = 2\ntasks.tasks = [{ name = "gcd" }]\n')
+    for flags, names in ({}, ["gcd"]), ({"tasks": {"suite": "reef", "only": ["products"]}}, ["products"]):
+        assert [spec.name for spec in specs_of(config_of(file, flags, False).tasks)] == names
+    parser = Parser(prog="shoal")
+    add_settings(parser)
+    add_own_code(parser)
+    with pytest.raises(UserError, match="--suite is about the tasks of a suite"):
+        given_settings(parser.parse(["--task", "gcd", "--suite", "reef"]))
+
+
+def test_what_holds_below_a_file_gives_way_to_it(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    for text, rounds in ("seed = 1", 7), ("rounds = 3", 3):
+        file.write_text(f"version = 2\n{text}\n")
+        assert config_of(file, {}, False, below={"rounds": 7}).rounds == rounds
 
 
 def test_keywords_are_short_names_or_sections() -> None:

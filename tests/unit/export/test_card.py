@@ -145,6 +145,16 @@ def test_no_path_or_address_of_this_machine_is_in_it(tmp_path: Path) -> None:
         assert hidden not in card
 
 
+def test_places_are_cut_however_they_are_written_and_texts_are_not(tmp_path: Path) -> None:
+    data = {"name": "data", "parameters": {"path": "clients/acme/rows.jsonl", "held_out": "clients/acme/held.jsonl"}}
+    task = {"name": "gcd", "system_prompt": "/no_think Answer at once, a/b.", "answer": "/(.+)/"}
+    run = make_run(tmp_path / "run", {}, tasks={"tasks": [data, task]}, policy={"model": ["models/acme/small.gguf"]})
+    card = card_of(story(run), Origin(), "x", "transformers")
+    assert "acme" not in card
+    for kept in ('path = "rows.jsonl"', 'held_out = "held.jsonl"', "/no_think Answer at once, a/b.", "/(.+)/"):
+        assert kept in card
+
+
 def test_licences_are_known_or_said_to_be_unknown(tmp_path: Path) -> None:
     assert origin_of("guppy") == Origin("", "apache-2.0")
     assert origin_of("smollm2") == Origin(ORIGIN.hub, "apache-2.0", "SmolLM2-135M-Instruct by Hugging Face, in 4 bits")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -43,3 +45,21 @@ def test_an_error_ends_all_calls_and_is_raised() -> None:
         lockstep.run([pausing(lockstep, seen, "a", 9), fail, pausing(lockstep, seen, "c", 9)])
     assert seen == ["a0", "c0", "a1"]
     assert threading.active_count() == before
+
+
+def test_an_interrupt_does_not_wait_for_a_call_that_computes() -> None:
+    lockstep, go_on, main = Lockstep(), threading.Event(), threading.get_ident()
+
+    def compute() -> None:
+        signal.pthread_kill(main, signal.SIGINT)
+        go_on.wait(60)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    begun = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            lockstep.run([compute])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert time.monotonic() - begun < 30
+    go_on.set()

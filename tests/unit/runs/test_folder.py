@@ -230,6 +230,17 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path: Path) -
         assert folder.metrics() == []
 
 
+@pytest.mark.parametrize("rounds", [0, 2])
+def test_an_error_removes_a_run_without_rounds_and_no_other(tmp_path: Path, rounds: int) -> None:
+    run = tmp_path / "run"
+    with contextlib.suppress(KeyboardInterrupt), RunFolder.create(run, "") as folder:
+        for round in range(rounds + 1):
+            folder.log([{"round": round}])
+        raise KeyboardInterrupt
+    assert run.exists() == bool(rounds)
+    assert not rounds or len(read_metrics(run)) == rounds + 1
+
+
 def child(code: str, *arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)],

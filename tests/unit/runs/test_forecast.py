@@ -57,6 +57,18 @@ def test_seconds_add_up() -> None:
     assert (times["answering"], times["learning"], times["evaluating"]) == (24, 36, 48)  # a, b and a again
     assert times["evaluations"] == 4  # in rounds 0, 4, 8 and 10
     assert times["run"] == 10 * 60 + 4 * 48
+    assert expected_seconds(config, speeds, 2)["answering"] == 20  # a round waits for b, alone in its process
+    config.swarm.nodes = 5
+    assert expected_seconds(config, speeds, 2)["answering"] == 40  # one process has three a, the other two b
+
+
+def test_all_questions_of_a_round_are_counted() -> None:
+    from shoal.runs.forecast import measure, trial_policy
+    from shoal.tasks import Tasks
+
+    config = make_config({"swarm": {"local": 2, "external": 1, "questions_per_round": 6}}, "a test").resolved()
+    work = measure(config, trial_policy(config, "guppy"), "guppy", Tasks(config.tasks)).work
+    assert {number for number, _, each in work.decoded if each == config.policy.num_generations} == {6}
 
 
 @pytest.mark.slow

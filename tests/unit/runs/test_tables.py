@@ -12,7 +12,7 @@ from shoal.errors import UserError
 from shoal.runs.tables import LEARNED, LEARNED_SCHEMA, Table, read_gradient_shares
 
 
-def learned(maker: str, share: float, foreign: bool = True) -> dict[str, Any]:
+def learned(maker: str, share: float | None, foreign: bool = True) -> dict[str, Any]:
     row: dict[str, Any] = dict.fromkeys(LEARNED_SCHEMA.names) | {"node": "ada", "maker": maker, "foreign": foreign}
     return row | {"gradient_share": share}
 
@@ -25,7 +25,9 @@ def test_shares_are_means_over_rounds_and_parts(tmp_path: Path, monkeypatch: pyt
     table.write()
     table.add(2, [learned("eve", 0.5), learned("bob", 0.2), learned("ada", 0.3, foreign=False)])
     table.write()
-    assert len(list((tmp_path / LEARNED).iterdir())) == 2
+    table.add(3, [learned("bob", None), learned("ada", None, foreign=False)])  # no update: nothing is live
+    table.write()
+    assert len(list((tmp_path / LEARNED).iterdir())) == 3
     assert read_gradient_shares(tmp_path) == pytest.approx({"eve": 0.25, "bob": 0.2})
     assert list(read_gradient_shares(tmp_path)) == ["eve", "bob"]
 

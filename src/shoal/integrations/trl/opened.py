@@ -16,7 +16,7 @@ from shoal.identity.keys import Identity, identity_path
 from shoal.identity.lock import only_node
 from shoal.integrations.trl.checks import check_stop
 from shoal.integrations.trl.policy import TrainerPolicy
-from shoal.integrations.trl.rounds import Rounds, TrainerLearner, WholeGroups
+from shoal.integrations.trl.rounds import NothingScored, Rounds, TrainerLearner, WholeGroups
 from shoal.node import Node
 from shoal.parallel.rank_zero import RankZeroSwarm, RankZeroVerifier
 from shoal.parallel.ranks import Ranks
@@ -65,7 +65,7 @@ class Opened:
         config, ranks = self.config, self.ranks
         self.policy = policy = TrainerPolicy(trainer, ranks)
         check_stop(trainer, policy.lm)
-        tasks = Tasks(config.tasks)
+        tasks = self._tasks = Tasks(config.tasks)
         tasks.refuse_environments("a trainer of TRL")
         if config.tasks.stages:
             raise UserError("a trainer of TRL asks no questions of stages: leave `stages` out")
@@ -122,7 +122,10 @@ class Opened:
 
     def batch(self, groups: int) -> list[Scored]:
         """The groups of a generation batch. Raises `UserError` if no answer can be scored."""
-        batch = self.rounds.batch(groups)
+        try:
+            batch = self.rounds.batch(groups)
+        except NothingScored as error:
+            raise UserError(f"{error}: {self._tasks.trouble or self._verifier.trouble or 'why is not known'}") from None
         if self.ranks.any(self._failing.all_failed()):
             raise UserError(
                 f"no answer could be scored: {self._verifier.trouble}; mend the scorer, and let it return 0 for an "

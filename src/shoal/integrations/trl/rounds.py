@@ -17,6 +17,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from shoal.errors import UserError
 from shoal.learn.advantages import advantages
 from shoal.node import Node
 from shoal.protocols import TrainablePolicy, UpdateResult
@@ -31,6 +32,12 @@ LOGGED = (
 """Figures of a round that TRL logs, with shoal's names."""
 MOST_SLOTS = 64
 """Questions of a round that other nodes take."""
+TRIES = 64
+"""Rounds in a row without any rollout, after which it gives up."""
+
+
+class NothingScored(UserError):  # noqa: N818 (it is a fact about questions)
+    """The node gets no rollouts of its own."""
 
 
 class WholeGroups(Pool):
@@ -103,8 +110,12 @@ class Rounds:
     def _answer(self, n: int) -> list[Scored]:
         """Own rollouts of `n` questions, scored and shared."""
         local: list[Scored] = []
+        failed = 0
         while n > len(local):
             self.node.I = min(n - len(local), MOST_SLOTS)
             self.node.act()
             local += self.node.local
+            failed = 0 if self.node.local else failed + 1
+            if failed == TRIES:
+                raise NothingScored(f"nothing could be asked and scored in {TRIES} rounds in a row")
         return local
