@@ -6,7 +6,6 @@ policies = load_all(contenders, config, temperature=0.0, say=print)
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.errors import UserError, nearest
 from shoal.rollout import Message, Question, QuestionId
-from shoal.runs.best import best_model
+from shoal.runs.best import began_from, best_model
 from shoal.runs.folder import CHECKPOINTS, run_metrics
 
 if TYPE_CHECKING:
@@ -43,9 +42,7 @@ def of_run(run: Path, config: Config) -> list[Contender]:
         raise UserError(f"{run} has no model yet: there is none in {run / CHECKPOINTS}")
     round = best.parent.name.removeprefix("round-").lstrip("0") or "0"
     found = [Contender(f"{best.name} after round {round}", str(best))]
-    models = config.policy.model
-    number = re.fullmatch(r"node-(\d{1,6})", best.name)  # a node that joined a swarm has another name, and one model
-    began = models[(int(number[1]) - 1) % len(models) if number else 0]
+    began = began_from(config, best.name)
     if not config.policy.factory and not is_endpoint(began):
         found.append(Contender(f"{began}, from which it began", began, optional=True))
     return found

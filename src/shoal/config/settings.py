@@ -44,7 +44,7 @@ class Config(Section):
     checkpoint_every: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
     """Rounds between checkpoints. A kill costs at most as many; with 0 there are none, and nothing can be resumed.
     auto: as often as 5 % of the time allows. A kill then costs a round and at most 40 times what a checkpoint takes."""
-    threads: int = Field(0, ge=0)
+    threads: int = Field(0, ge=0, le=1024)
     """Processor threads. 0: one for each core that is free when the run starts. A resumed run keeps their number: the
     last digits may depend on it."""
     report_to: list[Tracker] = []

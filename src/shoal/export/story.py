@@ -21,6 +21,7 @@ from shoal.config.load import make_config, read_config
 from shoal.config.settings import Config
 from shoal.evaluation.pass_at_k import Estimate, wilson
 from shoal.export.sources import Source
+from shoal.runs.best import began_from
 from shoal.runs.folder import CONFIG, run_metrics
 from shoal.runs.tables import read_makers
 
@@ -94,7 +95,7 @@ def story_of(source: Source) -> Story | None:
     file = source.run / CONFIG
     # allowed to name code, none of which runs here
     config = make_config(read_config(file), str(file), allow_code=True).resolved()
-    base = base_of(config, source.node)
+    base = began_from(config, source.node)
     rows = [row for row in run_metrics(source.run) if row["node"] == source.node and row["round"] <= source.round]
     asked = [row for row in rows if row.get(PREFIX) is not None]
     own, makers = read_makers(source.run, source.node, source.round)
@@ -109,13 +110,6 @@ def story_of(source: Source) -> Story | None:
         makers=[Maker(name, count, share) for name, count, share in makers],
         joined=not re.fullmatch(r"node-\d{1,6}", source.node),
     )
-
-
-def base_of(config: Config, node: str) -> str:
-    """The model from which a node began."""
-    models = config.policy.model
-    number = re.fullmatch(r"node-(\d{1,6})", node)  # a node that joined a swarm has another name, and one model
-    return models[(int(number[1]) - 1) % len(models) if number else 0]
 
 
 def public_name(name: str) -> str:

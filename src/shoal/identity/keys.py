@@ -147,6 +147,8 @@ def write_new(path: Path, data: bytes) -> None:
 
     Raises `FileExistsError` if there is one already, and `UserError` if it cannot be written.
     """
+    if path.is_dir():
+        raise UserError(f"{path} is a folder: name a file")
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -324,6 +324,16 @@ def test_settings_that_cannot_be_used(settings: dict[str, Any], says: str) -> No
         TRLNode(**settings)
 
 
+def test_a_task_that_always_fails_ends_the_training(tmp_path: Path) -> None:
+    (tmp_path / "failing.py").write_text(
+        "from letters import Letters\nclass Failing(Letters):\n    def question(self, seed, index): raise KeyError(7)\n"
+    )
+    with TRLNode(MemorySwarm(), task=f"{tmp_path / 'failing.py'}:Failing") as node:
+        trainer = make_trainer(node, tmp_path)
+        with pytest.raises(UserError, match="in 64 rounds in a row: task 'letters': KeyError: 7"):
+            trainer.train()
+
+
 def test_a_batch_has_room_for_own_rollouts(tmp_path: Path) -> None:
     with TRLNode(MemorySwarm(), task=LETTERS, external=4) as node:
         trainer = make_trainer(node, tmp_path)

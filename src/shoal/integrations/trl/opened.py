@@ -190,6 +190,8 @@ def _completed(config: Config, trainer: Any) -> Config:
             f"external={external} leaves no room for own rollouts: a generation batch has {groups} groups "
             "(generation_batch_size / num_generations of GRPOConfig)"
         )
+    if args.max_completion_length is None:
+        raise UserError("say how long answers may be: max_completion_length of GRPOConfig is None")
     config = config.model_copy(deep=True)
     config.swarm.local, config.swarm.external = groups - external, external
     config.policy.model = [trainer.model.name_or_path]
