@@ -57,7 +57,7 @@ def measured(settings: dict[str, Any]) -> int:
     from shoal.runs.curves import draw_curves
     from shoal.runs.folder import RunFolder
     from shoal.runs.run import Run
-    from shoal.runs.session import Silent
+    from shoal.runs.watcher import Watcher
     from shoal.sandbox.verifier import Verifier
 
     class Alternating(Verifier):
@@ -70,7 +70,7 @@ def measured(settings: dict[str, Any]) -> int:
     with tempfile.TemporaryDirectory() as place, Alternating(config.tasks) as verifier:
         out = Path(place) / "run"
         with RunFolder.create(out, config.to_toml()) as folder, closing(Nodes(config, verifier=verifier)) as nodes:
-            Run(nodes, folder, Silent()).go(threading.Event())
+            Run(nodes, folder, Watcher()).go(threading.Event())
             draw_curves(folder.metrics(), out / "curves.png", "memory")
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 

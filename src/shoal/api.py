@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from shoal.identity.keys import Identity
     from shoal.node import Node
     from shoal.protocols import Learner, Policy, Selection, Swarm, Tasks, Verifier
-    from shoal.runs.record import Watcher
     from shoal.runs.session import Rows
+    from shoal.runs.watcher import Watcher
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,8 @@ def _execute(
 ) -> RunResult:
     from shoal.policy.fetch import fetch_models
     from shoal.runs.check_data import check_data
-    from shoal.runs.session import Silent, execute
+    from shoal.runs.session import execute
+    from shoal.runs.watcher import Watcher
 
     if is_importing():
         raise UserError(
@@ -270,7 +271,7 @@ def _execute(
 
     def watch(names: list[str], rows: Rows) -> AbstractContextManager[Watcher]:
         if not progress:
-            return nullcontext(Silent())
+            return nullcontext(Watcher())
         from rich.console import Console
 
         from shoal.cli.display import make_display

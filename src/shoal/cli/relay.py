@@ -13,7 +13,7 @@ from rich.text import Text
 
 from shoal.errors import UserError
 from shoal.swarm.addresses import address_of
-from shoal.swarm.forwarder import Limits, forwarded
+from shoal.swarm.forwarder import Limits
 from shoal.swarm.relay import Relay, RelayOptions
 from shoal.swarm.transport import MAX_MESSAGE, TransportOptions
 
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--connect", action="append", default=[], metavar="ENDPOINT", help="another relay to know; may be repeated"
     )
-    parser.add_argument("--certificate", type=Path, metavar="PEM", help="certificate of this relay, for tls/ and quic/")
+    parser.add_argument("--certificate", type=Path, metavar="PEM", help="certificate of this relay, for tls/")
     parser.add_argument("--key", type=Path, metavar="PEM", help="private key of the certificate")
     parser.add_argument(
         "--ca", type=Path, metavar="PEM", help="certificate of the authority that signed others' certificates"
@@ -85,8 +85,6 @@ def _run(options: RelayOptions, interval: float) -> None:
     try:
         with Relay(options) as relay:
             console.print(Text(f"relay on {', '.join(endpoints)}; stop with Ctrl-C"))
-            if len(forwarded(options.transport)) < len(endpoints):
-                console.print(Text("over quic/ there is no limit for one address"))
             if console.is_interactive:
                 with console.status("") as line:
                     while not stop.wait(min(interval, 1.0)):

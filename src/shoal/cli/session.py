@@ -22,7 +22,7 @@ from shoal.config.settings import Config
 from shoal.parallel.ranks import joined
 
 if TYPE_CHECKING:
-    from shoal.runs.record import Watcher
+    from shoal.runs.watcher import Watcher
 
 
 @dataclass(frozen=True)

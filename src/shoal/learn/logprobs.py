@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from shoal.errors import UserError, in_brief
 from shoal.learn.batch import MicroBatch, Row, Trained, micro_batches
 from shoal.policy.attention import attention
+from shoal.policy.decode import output_logits
 from shoal.policy.device import Placement
 from shoal.policy.prefix import KeysValues, Reading, read_prefix
 from shoal.policy.vision import read
@@ -99,15 +100,8 @@ def _packing_error(model: PreTrainedModel) -> float:
 
 def logits(model: PreTrainedModel, hidden_TD: torch.Tensor, temperature: float) -> torch.Tensor:
     """logits / temperature (T, V), in float32 at least. Give it no more rows than may be held at a time."""
-    config: Any = model.config.get_text_config()
-    logits_TV: torch.Tensor = model.get_output_embeddings()(hidden_TD)
-    logits_TV = logits_TV.to(torch.promote_types(logits_TV.dtype, torch.float32))
-    softcap = getattr(config, "final_logit_softcapping", None)
-    if softcap:
-        logits_TV = torch.tanh(logits_TV / softcap) * softcap
-    if temperature != 1:
-        logits_TV = logits_TV / temperature
-    return logits_TV
+    logits_TV = output_logits(model, hidden_TD)
+    return logits_TV if temperature == 1 else logits_TV / temperature
 
 
 def _head(

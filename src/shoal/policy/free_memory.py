@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 from pathlib import Path
 
+import psutil
 import torch
 
 
@@ -19,8 +19,7 @@ def free_bytes(device: torch.device) -> int:
 
 def free_ram() -> int:
     """Bytes that the system would still give to this process, within the limit of its control group."""
-    known = [line.split() for line in _lines(Path("/proc/meminfo"))]
-    available = [1024 * int(words[1]) for words in known if words[0] == "MemAvailable:"]
+    available = [int(psutil.virtual_memory().available)]
     group = Path("/sys/fs/cgroup")
     for limit, used in (
         (group / "memory.max", group / "memory.current"),
@@ -29,7 +28,7 @@ def free_ram() -> int:
         bound, taken = _lines(limit), _lines(used)
         if bound and taken and bound[0].isdigit():  # else "max"
             available.append(max(0, int(bound[0]) - int(taken[0])))
-    return min(available) if available else _physical() // 2
+    return min(available)
 
 
 def give_back() -> None:
@@ -47,8 +46,3 @@ def _lines(path: Path) -> list[str]:
         return path.read_text().splitlines()
     except OSError:  # another system, or another version of control groups
         return []
-
-
-def _physical() -> int:
-    """All memory, for a system that does not tell how much is free."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+import psutil
+
 LOOK: Final = 0.3
 """Seconds for which the machine is watched."""
 
@@ -15,7 +17,8 @@ LOOK: Final = 0.3
 def usable_cores() -> int:
     """Cores that this process may use: those of its affinity, within the limit of its control group."""
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    words = _read("/sys/fs/cgroup/cpu.max").split()
+    quota = Path("/sys/fs/cgroup/cpu.max")
+    words = quota.read_text().split() if quota.is_file() else []
     if len(words) == 2 and words[0].isdigit():  # else "max"
         cores = min(cores, max(1, round(int(words[0]) / int(words[1]))))
     return cores
@@ -28,25 +31,9 @@ def free_cores() -> int:
 
 def busy_cores() -> float:
     """About how many of the machine's cores are busy now. Processes of low priority do not count: they step aside."""
-    before = _ticks()
-    if before:
-        time.sleep(LOOK)
-        worked, idle = (after - then for after, then in zip(_ticks(), before, strict=True))
-        return (os.cpu_count() or 1) * worked / max(1, worked + idle)
-    return 0.0 if sys.platform == "win32" else os.getloadavg()[0]
-
-
-def _ticks() -> tuple[int, int]:
-    """Time that all cores have worked, and the rest, since the machine started; () where the system does not say."""
-    words = _read("/proc/stat").partition("\n")[0].split()
-    if not words:
-        return ()  # type: ignore[return-value]
-    user, nice, system, idle, waiting = map(int, words[1:6])
-    return user + system, idle + waiting + nice
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text()
-    except OSError:  # another system
-        return ""
+    before = psutil.cpu_times()
+    time.sleep(LOOK)
+    after = psutil.cpu_times()
+    worked = float(after.user + after.system - before.user - before.system)
+    passed = float(sum(after) - sum(before))
+    return (os.cpu_count() or 1) * worked / max(0.01, passed)

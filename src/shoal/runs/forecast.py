@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import gc
 import importlib
-import os
-import resource
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
+
+import psutil
 
 from shoal.config.policy import GUPPY, is_endpoint
 from shoal.config.settings import Config
@@ -150,12 +149,8 @@ def program_bytes(config: Config) -> int:
 
 
 def resident_bytes() -> int:
-    """The memory that this process has now. Where the system does not say, the most that it ever had."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return most * (1 if sys.platform == "darwin" else 1024)
+    """The memory that this process has now."""
+    return int(psutil.Process().memory_info().rss)
 
 
 def try_out(config: Config, policy: LanguagePolicy, tasks: Tasks, seconds: float = TRIAL_SECONDS) -> Speed:

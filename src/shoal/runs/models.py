@@ -34,8 +34,7 @@ from shoal.policy.lora import add_adapters, restore_adapters
 from shoal.policy.vision_families import FAMILIES
 from shoal.protocols import Policy
 from shoal.rollout import seed_of
-from shoal.runs.check_pictures import check_pictures
-from shoal.runs.check_room import check_room
+from shoal.runs.check_questions import check_questions
 from shoal.runs.cores import usable_cores
 from shoal.sandbox.verifier import Verifier
 
@@ -180,8 +179,7 @@ def make_policies(
                 del models[source]
         policies.append(language_policy(config, loaded, placement, ranks))
     language = [policy for policy in policies if isinstance(policy, LanguagePolicy)]
-    check_pictures(config, language)
-    check_room(config, language)
+    check_questions(config, language)
     return policies
 
 

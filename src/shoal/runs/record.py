@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from shoal.node import RoundResult
 from shoal.runs.build import Nodes
@@ -13,42 +13,7 @@ from shoal.runs.metrics import learned_rows, live_in_pool, rollout_rows
 from shoal.runs.run_warnings import write_warnings
 from shoal.runs.tables import LEARNED, ROLLOUTS, TRANSCRIPTS
 from shoal.runs.trackers import Trackers
-
-
-class Watcher(Protocol):
-    """Hears how a run goes: a display, or nothing."""
-
-    def say(self, text: str) -> None:
-        """A line that stays."""
-        ...
-
-    def status(self, text: str) -> None:
-        """What is being done now; empty if that is over."""
-        ...
-
-    def note(self, text: str) -> None:
-        """A warning; empty if there is none."""
-        ...
-
-    def update(self, rows: Sequence[Mapping[str, Any]], round: int) -> None:
-        """The metrics of a round, one row for each node."""
-        ...
-
-    def example(self, row: Mapping[str, Any]) -> None:
-        """A question of the round and a node's answer, as a row of the rollouts."""
-        ...
-
-    def before(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Answers to a few held-out questions before any training, as rows of the transcripts."""
-        ...
-
-    def warn(self, text: str) -> None:
-        """What is wrong with the run: a line, or a line and examples below it. It is not to be missed."""
-        ...
-
-    def panel(self, lines: Sequence[str]) -> None:
-        """The state of the swarm, in a few lines."""
-        ...
+from shoal.runs.watcher import Watcher
 
 
 class Record:

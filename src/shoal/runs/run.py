@@ -20,9 +20,10 @@ from shoal.runs.folder import RunFolder
 from shoal.runs.held_out import HeldOut
 from shoal.runs.metrics import round_metrics
 from shoal.runs.models import shards
-from shoal.runs.record import Record, Watcher
+from shoal.runs.record import Record
 from shoal.runs.saving import Saving
 from shoal.runs.trackers import Trackers
+from shoal.runs.watcher import Watcher
 
 FLUSHED_EVERY: Final = 10.0
 """Seconds after which what was answered is on disk, for whoever reads the folder meanwhile."""

@@ -28,10 +28,10 @@ from shoal.runs.build import Member, Nodes, node_names
 from shoal.runs.choices import choose
 from shoal.runs.curves import draw_curves
 from shoal.runs.folder import CONFIG, CURVES, RunFolder, run_metrics
-from shoal.runs.record import Watcher
 from shoal.runs.run import Run
 from shoal.runs.tracker_process import LIMIT
 from shoal.runs.trackers import Trackers
+from shoal.runs.watcher import Watcher
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -59,32 +59,12 @@ class Outcome:
     costs: Costs = Costs()
 
 
-class Silent:
-    """A watcher that does nothing."""
-
-    def say(self, text: str) -> None: ...
-
-    def status(self, text: str) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-    def update(self, rows: Rows, round: int) -> None: ...
-
-    def example(self, row: Mapping[str, Any]) -> None: ...
-
-    def before(self, rows: Rows) -> None: ...
-
-    def warn(self, text: str) -> None: ...
-
-    def panel(self, lines: Sequence[str]) -> None: ...
-
-
 def execute(
     config: Config,
     out: Path | None = None,
     resume: Path | None = None,
     identity: Identity | None = None,
-    watch: Callable[[list[str], Rows], AbstractContextManager[Watcher]] = lambda names, rows: nullcontext(Silent()),
+    watch: Callable[[list[str], Rows], AbstractContextManager[Watcher]] = lambda names, rows: nullcontext(Watcher()),
     stop: threading.Event | None = None,
     ranks: Ranks = ALONE,
 ) -> Outcome:
@@ -149,7 +129,7 @@ def follow(config: Config, ranks: Ranks, stop: threading.Event, name: str = "") 
     checkpoint, config = ranks.broadcast((None, config))
     member = Member(name, RankZeroSwarm(None, ranks)) if name else None
     with closing(Nodes(config, checkpoint=checkpoint, ranks=ranks, member=member)) as nodes:
-        run = Run(nodes, None, Silent(), checkpoint)
+        run = Run(nodes, None, Watcher(), checkpoint)
         run.go(stop)
         return Outcome(Path(), nodes.round, run.finished, f"{nodes.placement}")
 

@@ -12,8 +12,8 @@ from typing import Any
 from shoal.errors import UserError
 from shoal.runs.atomic import write_atomically
 from shoal.runs.folder import STATUS
-from shoal.runs.record import Watcher
 from shoal.runs.swarm_status import lines
+from shoal.runs.watcher import Watcher
 from shoal.swarm.membership import Membership
 from shoal.swarm.network import COPY
 from shoal.untrusted import json_safe
@@ -21,7 +21,7 @@ from shoal.untrusted import json_safe
 INTERVAL = 2.0  # seconds between two reports while a round takes long
 
 
-class StatusReporter:
+class StatusReporter(Watcher):
     """Stands between a run and its watcher. Close it."""
 
     def __init__(self, watcher: Watcher, member: Membership, folder: Path, wanted: int) -> None:

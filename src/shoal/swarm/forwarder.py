@@ -9,7 +9,7 @@
 Zenoh limits all sessions together, but not those of one address, nor how much one of them declares; and each
 declaration costs the relay a walk over all others. So the forwarder accepts the connections, counts them by address,
 reads what each of them asks of the relay (`zenoh_wire`), and passes on whole messages. It passes on answers unread. It
-ends TLS. QUIC does not pass here."""
+ends TLS."""
 
 from __future__ import annotations
 
@@ -106,11 +106,11 @@ class Forwarder:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="shoal-forwarder", daemon=True)
         context = _tls(options)
-        self._listeners = [(_listen(each), context if each.startswith("tls/") else None) for each in forwarded(options)]
+        self._listeners = [(_listen(each), context if each.startswith("tls/") else None) for each in options.listen]
 
     @property
     def nodes(self) -> int:
-        """Connections of nodes, of those that are read: not over quic/, and not of exempt addresses."""
+        """Connections of nodes, of those that are read: not of exempt addresses."""
         return sum(reader.is_node for reader in list(self._readers))
 
     def start(self, path: str, forget: Callable[[str], None]) -> None:
@@ -288,11 +288,6 @@ async def _carry_back(zenoh: Streams, node: Streams) -> None:
             node.writer.write(data)
             await node.writer.drain()
     node.writer.close()
-
-
-def forwarded(options: TransportOptions) -> list[str]:
-    """The endpoints that pass through the forwarder."""
-    return [endpoint for endpoint in options.listen if not endpoint.startswith("quic/")]
 
 
 def _listen(endpoint: str) -> socket.socket:

@@ -22,7 +22,7 @@ from typing import Any, Self
 import zenoh
 
 from shoal.errors import UserError
-from shoal.swarm.forwarder import Forwarder, Limits, forwarded
+from shoal.swarm.forwarder import Forwarder, Limits
 from shoal.swarm.socket_folder import SOCKET, socket_folder
 from shoal.swarm.transport import MAX_MESSAGE, TransportOptions, base_config, open_config
 
@@ -97,9 +97,7 @@ def relay_config(options: RelayOptions, path: str) -> dict[str, Any]:
     """Zenoh's configuration for a relay that the forwarder reaches by the socket at `path`."""
     config = base_config(options.transport)
     config["mode"] = "router"
-    passing = set(forwarded(options.transport))
-    config["listen"]["endpoints"] = [each for each in options.transport.listen if each not in passing]
-    config["listen"]["endpoints"].append(f"unixsock-stream/{path}")
+    config["listen"]["endpoints"] = [f"unixsock-stream/{path}"]
     config["transport"]["link"]["protocols"].append("unixsock-stream")
     sessions = options.limits.sessions
     config["transport"]["unicast"] |= {"max_sessions": sessions, "accept_pending": sessions}

@@ -31,9 +31,8 @@ MAX_MESSAGE = 1 << 20  # bytes of the largest message that is assembled from fra
 BATCHES = 16  # batches of 64 KiB that may wait on a link for each priority: the most that Zenoh allows
 PATIENCE = 500_000  # microseconds that a node's sending thread waits for a congested link before it drops a message
 HANDSHAKE = 3.0  # seconds that one step of a trial of TLS may take
-SECURE = {"tls", "quic"}
 
-_ENDPOINT = re.compile(r"(?:(tcp|tls|quic)/)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
+_ENDPOINT = re.compile(r"(?:(tcp|tls)/)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
 
 
 class Unreachable(Exception):  # noqa: N818 (it is a state of the network, not a fault)
@@ -44,7 +43,7 @@ class Unreachable(Exception):  # noqa: N818 (it is a state of the network, not a
 class TransportOptions:
     """The endpoints and certificates of a node or relay. Raises `UserError` for what cannot be used.
 
-    Endpoints are `tcp/HOST:PORT`, `tls/HOST:PORT` or `quic/HOST:PORT`; `HOST:PORT` alone means tcp.
+    Endpoints are `tcp/HOST:PORT` or `tls/HOST:PORT`; `HOST:PORT` alone means tcp.
     """
 
     connect: tuple[str, ...] = ()
@@ -82,13 +81,13 @@ class TransportOptions:
         return sorted({endpoint.partition("/")[0] for endpoint in (*self.connect, *self.listen)} or {"tcp"})
 
     def _check_tls(self) -> None:
-        secure = any(endpoint.partition("/")[0] in SECURE for endpoint in (*self.connect, *self.listen))
+        secure = any(endpoint.startswith("tls/") for endpoint in (*self.connect, *self.listen))
         if not secure and (self.ca or self.certificate or self.key or self.mutual):
-            raise UserError("certificates are for tls/HOST:PORT and quic/HOST:PORT; these endpoints have no encryption")
+            raise UserError("certificates are for tls/HOST:PORT; these endpoints have no encryption")
         if (self.certificate is None) != (self.key is None):
             raise UserError("a certificate and its private key go together: give both or neither")
-        if self.certificate is None and any(endpoint.partition("/")[0] in SECURE for endpoint in self.listen):
-            raise UserError("listening on tls/ or quic/ takes a certificate and its private key")
+        if self.certificate is None and any(endpoint.startswith("tls/") for endpoint in self.listen):
+            raise UserError("listening on tls/ takes a certificate and its private key")
         if self.mutual and self.ca is None:
             raise UserError("asking others for a certificate takes the certificate of their authority (ca)")
         for path in (self.ca, self.certificate, self.key):
@@ -112,8 +111,8 @@ def parse_endpoint(text: str, listen: bool = False) -> str:
     if match is None or not (0 if listen else 1) <= port <= 65535:
         example = "tcp/0.0.0.0:7447" if listen else "tcp/relay.example.org:7447"
         raise UserError(
-            f"'{text}' is no endpoint: write HOST:PORT, tcp/HOST:PORT, tls/HOST:PORT or quic/HOST:PORT, "
-            f"as {example} (IPv6: tcp/[::1]:7447)"
+            f"'{text}' is no endpoint: write HOST:PORT, tcp/HOST:PORT or tls/HOST:PORT, as {example} "
+            f" (IPv6: tcp/[::1]:7447)"
         )
     return f"{match[1] or 'tcp'}/{match[2]}:{port}"
 

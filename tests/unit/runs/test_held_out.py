@@ -11,7 +11,8 @@ import pytest
 from support.figures import figures
 
 from shoal.config.settings import Config
-from shoal.runs.session import Silent, execute
+from shoal.runs.session import execute
+from shoal.runs.watcher import Watcher
 
 CONFIG = Config.model_validate(
     {
@@ -26,7 +27,7 @@ CONFIG = Config.model_validate(
 )
 
 
-class Stopper(Silent):
+class Stopper(Watcher):
     """Stops the run as soon as it asks in round `round`."""
 
     def __init__(self, round: int) -> None:

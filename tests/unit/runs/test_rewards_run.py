@@ -16,7 +16,7 @@ from shoal.errors import UserError
 from shoal.runs.build import Nodes
 from shoal.runs.folder import RunFolder
 from shoal.runs.run import Run
-from shoal.runs.session import Silent
+from shoal.runs.watcher import Watcher
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +33,7 @@ def run(folder: Path, rewards: list[dict[str, Any]]) -> Nodes:
         }
     )
     with RunFolder.create(folder, config.to_toml()) as kept, closing(Nodes(config)) as done:
-        Run(done, kept, Silent()).go(threading.Event())
+        Run(done, kept, Watcher()).go(threading.Event())
     return done
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from shoal.cli.main import main
-from shoal.runs.session import Silent
 from shoal.runs.status_reporter import StatusReporter
 from shoal.runs.swarm_status import read_status
+from shoal.runs.watcher import Watcher
 
 FLOW = {"messages": 1, "bytes": 2, "messages_per_second": 0.5, "bytes_per_second": 1.0, "overflow": 0}
 
@@ -40,7 +40,7 @@ def test_a_node_that_ended_in_order_is_not_said_to_be_in_touch(
         assert main(["status", str(run)]) == 0
         return capsys.readouterr().out
 
-    with closing(StatusReporter(Silent(), Member(), run, 4)) as reporter:  # type: ignore[arg-type]
+    with closing(StatusReporter(Watcher(), Member(), run, 4)) as reporter:  # type: ignore[arg-type]
         reporter.update([{"round": 1, "node": "calm-otter-1a2b"}], 1)
         assert not read_status(run)["ended"]
         assert "in touch, 1 link" in said()

@@ -15,7 +15,7 @@ from shoal.swarm.transport import TransportOptions, parse_endpoint
     [
         ("relay.example.org:7447", "tcp/relay.example.org:7447"),
         ("tls/10.0.0.1:1", "tls/10.0.0.1:1"),
-        (" quic/[::1]:7447 ", "quic/[::1]:7447"),
+        (" tls/[::1]:7447 ", "tls/[::1]:7447"),
     ],
 )
 def test_endpoints(text: str, zenoh: str) -> None:
@@ -52,4 +52,4 @@ def test_how_a_node_takes_part() -> None:
     assert TransportOptions(connect=("a:1",)).mode == "client"
     assert not TransportOptions(connect=("a:1",)).lan
     assert TransportOptions(connect=("a:1",), listen=("b:1",)).mode == "peer"
-    assert TransportOptions(connect=("quic/a:1",)).protocols == ["quic"]
+    assert TransportOptions(connect=("tls/a:1",)).protocols == ["tls"]

@@ -19,6 +19,7 @@ from shoal.apps.lab.provenance import SOURCES, differences
 from shoal.config.tasks import TasksConfig
 from shoal.runs.atomic import write_atomically
 from shoal.runs.folder import CHECKPOINTS, CONFIG, RunFolder
+from shoal.runs.watcher import Watcher
 from shoal.sandbox.verifier import Verifier
 
 DONE: Final = "done.json"
@@ -33,27 +34,13 @@ OnRound = Callable[[int], None]
 
 
 @dataclass(frozen=True)
-class Silent:
+class Silent(Watcher):
     """Watches a run and reports its rounds alone."""
 
     on_round: OnRound
 
-    def say(self, text: str) -> None: ...
-
-    def status(self, text: str) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
     def update(self, rows: Sequence[Mapping[str, Any]], round: int) -> None:
         self.on_round(round)
-
-    def example(self, row: Mapping[str, Any]) -> None: ...
-
-    def before(self, rows: Sequence[Mapping[str, Any]]) -> None: ...
-
-    def warn(self, text: str) -> None: ...
-
-    def panel(self, lines: Sequence[str]) -> None: ...
 
 
 def run_cell(config: LabConfig, path: Path, on_round: OnRound) -> None:

@@ -59,7 +59,7 @@ class Spread(Part):
     mean_lag: Number | None
     followers: int
     followers_reached: int
-    by_seed: dict[Name, BySeed] = {}
+    by_seed: dict[Name, BySeed]
     taught: dict[Name, list[tuple[Name, Name, int]]] = {}
 
 
@@ -123,8 +123,7 @@ class Published(Part):
     regimes: dict[Name, Regime]
     contrasts: Annotated[list[Contrast], Field(max_length=MAX_CONTRASTS)] = []
     gains: dict[Name, list[Point]] = {}
-    source: dict[Name, Any] | None = None
-    """None before shoal 0.2: areas of contrasts then ended elsewhere than those of tables."""
+    source: dict[Name, Any]
 
 
 def published_file(path: Path) -> Path:

@@ -15,6 +15,7 @@ from shoal.cli.display.legend import in_words
 from shoal.cli.display.progress import Progress
 from shoal.cli.display.table import COLUMNS
 from shoal.cli.text import plain, print_warning
+from shoal.runs.watcher import Watcher
 
 PAUSE, LONG_PAUSE = 5.0, 60.0
 """Seconds between two lines, at least: at the beginning of a run, and of a long one. A panel has the latter."""
@@ -24,7 +25,7 @@ SHARE = 20
 """A line comes after this part of the time so far, if that is between the two."""
 
 
-class PlainDisplay:
+class PlainDisplay(Watcher):
     """Lines for a file or a pipe: the first round, the last, and one every few seconds or minutes between them."""
 
     def __init__(self, progress: Progress, console: Console) -> None:
@@ -68,9 +69,6 @@ class PlainDisplay:
         figures = cells(progress.mean_row(), progress.mean_held_out(), "->")
         shown = [f"{name} {value}" for name, value in figures.items() if value]
         self._print("  ".join([progress.count(), *shown, progress.times()]))
-
-    def example(self, row: Row) -> None:
-        """Lines have no room for it."""
 
     def note(self, text: str) -> None:
         self._print_news(text)  # it may come and go with every round

@@ -22,6 +22,7 @@ from shoal.cli.display.legend import legend
 from shoal.cli.display.progress import Progress
 from shoal.cli.display.table import NodeTable
 from shoal.cli.text import clip_end, paragraph, plain, print_paragraph, print_warning
+from shoal.runs.watcher import Watcher
 
 FEW = 4
 """Nodes that have room before the legend and the example have."""
@@ -33,7 +34,7 @@ LABEL = 15
 """Columns of the names before what a run has chosen (`runs.choices`)."""
 
 
-class LiveDisplay:
+class LiveDisplay(Watcher):
     """A table that is redrawn in place: a row for each node, and one for their mean."""
 
     def __init__(self, progress: Progress, console: Console) -> None:

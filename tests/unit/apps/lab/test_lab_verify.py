@@ -114,29 +114,17 @@ def test_a_number_that_was_written_into_the_page_is_named(published: Path, tmp_p
     assert "0.777 [0.7, 0.8] is no number of report.json" in words
 
 
-def test_reports_of_earlier_versions_say_what_they_lack(published: Path, tmp_path: Path) -> None:
-    def older(data: dict[str, Any]) -> None:
-        del data["source"], data["gains"], data["changed"]
-        for contrast in data["contrasts"]:
-            contrast.pop("adjusted_beyond_p", None)
+@pytest.mark.parametrize("part", ["source", "by_seed"])
+def test_a_report_without_what_its_figures_follow_from_is_refused(published: Path, tmp_path: Path, part: str) -> None:
+    def bare(data: dict[str, Any]) -> None:
+        if part == "source":
+            del data[part]
         for regime in data["regimes"].values():
             for spread in regime["spread"].values():
-                del spread["by_seed"]
+                spread.pop(part, None)
 
-    code, words = check(copied(published, tmp_path, older))
-    assert code == 0
-    assert "who learned from whom: 8 not checked, as the report lacks what that needs" in words
-    assert "numbers in tables of report.md: 1 not checked" in words
-    assert "p, adjusted by Holm: 3 of 3 agree; 2 not checked" in words
-    assert "conclusions: 10 of 10 agree" in words
-
-    def longer(data: dict[str, Any]) -> None:  # areas of contrasts ended where the shorter of two arms did
-        older(data)
-        data["regimes"]["r"]["rounds"]["8/0"] = 9
-
-    code, words = check(copied(published, tmp_path, longer))
-    assert code == 0
-    assert "conclusions: 1 of 1 agree; 3 not checked" in words
+    with pytest.raises(UserError, match=f"{part}: Field required"):
+        check(copied(published, tmp_path, bare))
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
-"""Whether models can read the longest questions of data sets, before a round draws one of them.
+"""Whether the nodes' models can read the questions of a run, before a round asks one.
 
-check_room(config, [policy])
+check_questions(config, [policy])
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 import msgspec
@@ -15,19 +16,41 @@ from shoal.errors import UserError
 from shoal.policy.language import LanguagePolicy
 from shoal.rollout import Message, Question
 from shoal.tasks import Tasks
+from shoal.tasks.draw import QuestionFailed
+from shoal.tasks.pictures.questions import PICTURE_TASKS
+from shoal.tasks.suites import specs_of
 
 
-def check_room(config: Config, policies: Sequence[LanguagePolicy]) -> None:
-    """Raises `UserError` if a model cannot read the longest question of a data set: a round would, when it is drawn."""
+def check_questions(config: Config, policies: Sequence[LanguagePolicy]) -> None:
+    """Raises `UserError` if a task shows pictures and a model reads text alone, or if a model cannot read the longest
+    question of a data set."""
+    _check_pictures(config, policies)
+    _check_lengths(config, policies)
+
+
+def _check_pictures(config: Config, policies: Sequence[LanguagePolicy]) -> None:
+    if all(policy.lm.vision for policy in policies) or not any(
+        spec.name in PICTURE_TASKS or ":" in spec.name for spec in specs_of(config.tasks)
+    ):
+        return
+    tasks = Tasks(config.tasks)
+    for label in tasks.labels:
+        with contextlib.suppress(QuestionFailed):  # a run goes on without such questions, and says so
+            question = tasks.made(label, 0, 0)
+            for policy in policies:
+                policy.prompt_ids(question)  # which says what is wrong
+
+
+def _check_lengths(config: Config, policies: Sequence[LanguagePolicy]) -> None:
     if not policies or all(spec.name != DATA for spec in config.tasks.tasks):
         return
     longest = Tasks(config.tasks).longest()
     for policy in policies:
         for label, questions in longest.items():
-            _check_room(policy, label, questions)
+            _check_length(policy, label, questions)
 
 
-def _check_room(policy: LanguagePolicy, label: str, questions: Sequence[Question]) -> None:
+def _check_length(policy: LanguagePolicy, label: str, questions: Sequence[Question]) -> None:
     tokens, question = max(
         ((len(policy.prompt_ids(question)), question) for question in questions), key=lambda found: found[0]
     )

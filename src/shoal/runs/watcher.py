@@ -1,0 +1,34 @@
+"""What hears how a run goes: a display, or nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+class Watcher:
+    """Hears how a run goes. Each method does nothing unless a subclass says otherwise."""
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+
+    def status(self, text: str) -> None:
+        """What is being done now; empty if that is over."""
+
+    def note(self, text: str) -> None:
+        """A warning; empty if there is none."""
+
+    def update(self, rows: Sequence[Mapping[str, Any]], round: int) -> None:
+        """The metrics of a round, one row for each node."""
+
+    def example(self, row: Mapping[str, Any]) -> None:
+        """A question of the round and a node's answer, as a row of the rollouts."""
+
+    def before(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Answers to a few held-out questions before any training, as rows of the transcripts."""
+
+    def warn(self, text: str) -> None:
+        """What is wrong with the run: a line, or a line and examples below it. It is not to be missed."""
+
+    def panel(self, lines: Sequence[str]) -> None:
+        """The state of the swarm, in a few lines."""
