@@ -113,8 +113,6 @@ class RankingsRewardSpec(RewardSection):
     kind: Literal["rankings"] = "rankings"
     file: str = Field(min_length=1)
     """The SQLite file in which `shoal human` keeps them (SWARM-rankings.sqlite in its --home)."""
-    method: Literal["mean_rank", "bradley_terry"] = "mean_rank"
-    """How several rankings become one reward."""
 
 
 RewardSpec = VerifierRewardSpec | ModelRewardSpec | GenerativeRewardSpec | FunctionRewardSpec | RankingsRewardSpec

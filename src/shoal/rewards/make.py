@@ -76,7 +76,7 @@ def _reward(
     if isinstance(spec, VerifierRewardSpec):
         return Verified(verifier)
     if isinstance(spec, RankingsRewardSpec):
-        return Rankings(Path(spec.file).expanduser(), spec.method, read_only=True)
+        return Rankings(Path(spec.file).expanduser(), read_only=True)
     if isinstance(spec, FunctionRewardSpec):
         function = FunctionReward(
             spec.function, tasks, spec.conversational, spec.columns, spec.timeout, spec.low, spec.high, spec.guarded

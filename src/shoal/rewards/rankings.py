@@ -15,14 +15,10 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import permutations, product
 from pathlib import Path
 from statistics import fmean
-from typing import Literal
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from shoal.errors import UserError
 from shoal.rewards.reward import Items, Values
@@ -33,8 +29,6 @@ Ranking = Sequence[Sequence[str]]
 """Answers, best first; equal ones together."""
 MOST_ANSWERS = 64
 MOST_CHARACTERS = 100_000
-STEPS = 100
-"""Of Newton's method for strengths, at most; a few are enough."""
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS ranking (
@@ -57,13 +51,10 @@ class Ranked:
 class Rankings:
     """Rankings in a file, and the rewards by them. Processes may share the file, and threads the object."""
 
-    def __init__(
-        self, path: Path, method: Literal["mean_rank", "bradley_terry"] = "mean_rank", read_only: bool = False
-    ) -> None:
+    def __init__(self, path: Path, read_only: bool = False) -> None:
         """Makes the file if there is none. `read_only`: a path may be from somebody else's configuration, so nothing
         is written. Raises `UserError` if it is another kind of file or cannot be used."""
         self.path = path
-        self.method = method
         self._place = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
         self.failures: Counter[str] = Counter()
         """Empty: answers are neither run nor read."""
@@ -104,13 +95,9 @@ class Rankings:
         values: Values = []
         with self._open() as file:
             for question, texts in items:
-                found = self.rewards_of(_rankings(file, question.id))
+                found = mean_rank(_rankings(file, question.id))
                 values.append([found.get(encodable(text_of(text))) for text in texts])
         return values
-
-    def rewards_of(self, rankings: Sequence[Ranking]) -> dict[str, float]:
-        """The reward of each answer in rankings of one question."""
-        return mean_rank(rankings) if self.method == "mean_rank" else bradley_terry(rankings)
 
     def ranked(self, after: int = 0, most: int = 1 << 31) -> list[Ranked]:
         """The first `most` questions whose last ranking has a number above `after`, in the order of these numbers."""
@@ -144,38 +131,6 @@ def mean_rank(rankings: Sequence[Ranking]) -> dict[str, float]:
                 places[text].append(1 - place / (n - 1))
             better += len(tier)
     return {text: fmean(values) for text, values in places.items()}
-
-
-def bradley_terry(rankings: Sequence[Ranking]) -> dict[str, float]:
-    """The chance that an answer is preferred to an average one: 1 / (1 + exp(-theta)), with the log-strengths theta of
-    Bradley and Terry (Biometrika 39, 1952), by Newton's method. Each ranking counts as its pairs, a tie as half a
-    preference for either. Half a win and half a loss against an average answer keep strengths finite."""
-    texts = list(dict.fromkeys(text for ranking in rankings for tier in ranking for text in tier))
-    place = {text: i for i, text in enumerate(texts)}
-    wins_NN = np.zeros((len(texts), len(texts)))
-    for ranking in rankings:
-        for i, tier in enumerate(ranking):
-            for a, b in product(tier, (text for worse in ranking[i + 1 :] for text in worse)):
-                wins_NN[place[a], place[b]] += 1.0
-            for a, b in permutations(tier, 2):
-                wins_NN[place[a], place[b]] += 0.5
-    games_NN = wins_NN + wins_NN.T
-    theta_N = np.zeros(len(texts))
-    for _ in range(STEPS):
-        chance_NN = _sigmoid(theta_N[:, None] - theta_N[None, :])
-        average_N = _sigmoid(theta_N)
-        gradient_N = (wins_NN - games_NN * chance_NN).sum(1) + 0.5 - average_N
-        curvature_NN = games_NN * chance_NN * (1 - chance_NN)
-        hessian_NN = np.diag(curvature_NN.sum(1) + average_N * (1 - average_N)) - curvature_NN
-        step_N = np.clip(np.linalg.solve(hessian_NN, gradient_N), -1, 1)
-        theta_N += step_N
-        if np.abs(step_N).max(initial=0.0) < 1e-9:
-            break
-    return dict(zip(texts, _sigmoid(theta_N).tolist(), strict=True))
-
-
-def _sigmoid(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    return 1 / (1 + np.exp(-x))
 
 
 def _rankings(file: sqlite3.Connection, identity: QuestionId) -> list[list[list[str]]]:

@@ -264,8 +264,8 @@ KINDS = "verifier, model, generative, function, rankings"
             "there is no setting 'rewards.0.votes' for a reward of kind 'model': it is for kind 'generative'",
         ),
         (
-            {"kind": "rankings", "file": "f", "methud": "x"},
-            "there is no setting 'rewards.0.methud' for a reward of kind 'rankings'; did you mean 'method'?",
+            {"kind": "rankings", "file": "f", "fil": "x"},
+            "there is no setting 'rewards.0.fil' for a reward of kind 'rankings'; did you mean 'file'?",
         ),
         ({"kind": "model", "model": "m", "label": -1}, "rewards.0.label = -1: input should be greater than"),
     ],
@@ -283,7 +283,7 @@ def test_every_kind_comes_back_from_a_file_as_it_went_in() -> None:
         ModelRewardSpec(model="m", scale="linear", low=-1.0),
         GenerativeRewardSpec(model="m", votes=2),
         FunctionRewardSpec(function="a:b", columns={"truth": "answer"}),
-        RankingsRewardSpec(file="f", method="bradley_terry"),
+        RankingsRewardSpec(file="f"),
     ]
     config = make_config({"rewards": [spec.model_dump() for spec in specs]}, "file", allow_code=True)
     assert config.rewards == specs

@@ -19,7 +19,7 @@ from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.rewards import Combined, Entry, RankedSwarm, RewardVerifier
 from shoal.rewards.make import make_rewards
-from shoal.rewards.rankings import MOST_ANSWERS, Rankings, bradley_terry, mean_rank
+from shoal.rewards.rankings import MOST_ANSWERS, Rankings, mean_rank
 from shoal.rewards.scorer import Scorer
 from shoal.runs.tables import LEARNED
 from shoal.swarm.memory import MemorySwarm
@@ -158,34 +158,16 @@ TIERS = st.permutations("abcde").flatmap(
 
 @given(st.lists(TIERS, min_size=1, max_size=6))
 def test_rewards_are_in_bounds_and_keep_what_all_agree_on(rankings: list[list[list[str]]]) -> None:
-    for method in (mean_rank, bradley_terry):
-        rewards = method(rankings)
-        assert set(rewards) == set("abcde")
-        assert all(0 <= value <= 1 for value in rewards.values())
-        for a in rewards:
-            for b in rewards:
-                places = [[next(i for i, tier in enumerate(r) if t in tier) for t in (a, b)] for r in rankings]
-                if all(place_a < place_b for place_a, place_b in places):
-                    assert rewards[a] > rewards[b]
+    rewards = mean_rank(rankings)
+    assert set(rewards) == set("abcde")
+    assert all(0 <= value <= 1 for value in rewards.values())
+    for a in rewards:
+        for b in rewards:
+            places = [[next(i for i, tier in enumerate(r) if t in tier) for t in (a, b)] for r in rankings]
+            if all(place_a < place_b for place_a, place_b in places):
+                assert rewards[a] > rewards[b]
 
 
 def test_mean_rank_by_hand() -> None:
     assert mean_rank([[["a"], ["b"], ["c"]], [["b"], ["a"]]]) == {"a": 0.5, "b": 0.75, "c": 0.0}
     assert mean_rank([[["a", "b", "c"]]]) == {"a": 0.5, "b": 0.5, "c": 0.5}
-
-
-def test_bradley_terry_by_hand() -> None:
-    """Two answers, a won w of n: with the prior, strength p solves p_a = 1 / p_b, and the likelihood is stationary."""
-    rewards = bradley_terry([[["a"], ["b"]]] * 3 + [[["b"], ["a"]]])
-    p = rewards["a"] / (1 - rewards["a"])
-    assert rewards["a"] + rewards["b"] == pytest.approx(1, abs=1e-6)
-    # won + 1/2 = (n p) / (p + 1/p) + p / (p + 1)
-    assert pytest.approx(4 * p / (p + 1 / p) + p / (p + 1), abs=1e-6) == 3.5
-    assert bradley_terry([[["a", "b"]]]) == {"a": pytest.approx(0.5), "b": pytest.approx(0.5)}
-
-
-def test_bradley_terry_compares_what_was_never_ranked_together() -> None:
-    rewards = bradley_terry([[["a"], ["b"]], [["b"], ["c"]], [["c"], ["d"]]])
-    assert rewards["a"] > rewards["b"] > rewards["c"] > rewards["d"]
-    many = bradley_terry([[["a"], ["b"]]] * 1000)
-    assert 0.97 < many["a"] < 0.99
