@@ -37,8 +37,8 @@ when the process started. It knows no commit: the same files give the same hash,
 
 def differences(path: Path, config: LabConfig) -> list[str]:
     """The settings of the run in `path` that differ from `config`, a line for each. Settings that its config.toml lacks
-    have their defaults. The place of the study's own models does not matter, nor does `[network]`: no run of a study
-    reaches one."""
+    have their defaults. What changes no result does not matter: the place of the study's own models, checkpoints, and
+    `[network]`, which no run of a study reaches."""
     try:
         was = make_lab_config(read_config(path / CONFIG), str(path / CONFIG)).resolved()  # nothing is run
     except UserError as error:
@@ -54,7 +54,8 @@ def _plain(config: LabConfig) -> dict[str, Any]:
     for spec in specs_with_models(config.rewards):
         spec.model = _base(spec.model)
     nested = config.model_dump(mode="json")
-    names = [name for name, _ in settings_of(LabConfig) if not name.startswith("network.")]
+    without = ("network.", "checkpoint_every")
+    names = [name for name, _ in settings_of(LabConfig) if not name.startswith(without)]
     return {name: reduce(lambda section, part: section[part], name.split("."), nested) for name in names}
 
 

@@ -352,6 +352,12 @@ def test_a_study_whose_network_has_another_name_by_now_is_the_same(tmp_path: Pat
     assert differences(tmp_path, config) == []
 
 
+def test_a_study_that_begins_to_keep_checkpoints_is_the_same(tmp_path: Path) -> None:
+    cell = next(small().cells())
+    (tmp_path / "config.toml").write_text(small().config(cell).to_toml())
+    assert differences(tmp_path, small(checkpoint_every=5).config(cell)) == []
+
+
 def test_a_base_of_another_recipe_is_refused(tmp_path: Path) -> None:
     def study(**recipe: object) -> Study:
         bases = {"b": {"start": "guppy", "steps": 1, "batch": 2, **recipe}}
