@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -482,6 +483,21 @@ def test_a_forgotten_key_leaves_its_name_to_others(ada: Identity, monkeypatch: p
     assert ada.public not in admission.peers.by_key
     names[heir.public] = names[ada.public]
     assert len(admit(admission, sealed(heir, rollout(heir, texts=["e", "f"])))) == 1
+
+
+def test_time_in_rewards_is_charged(ada: Identity) -> None:
+    class Long:
+        def reward(self, candidate: Candidate, verdict: Verdict) -> list[float]:
+            time.sleep(0.2)
+            return [0.0, 1.0]
+
+    admission = gate()
+    admission.rewards = Long()  # type: ignore[assignment]
+    claim = admission.attribute(ada.id, sealed(ada, rollout(ada)))
+    assert claim is not None
+    scored, seconds = admission.examine(claim, patient=True)
+    assert scored is not None
+    assert seconds >= 0.2
 
 
 class Slow:
