@@ -50,9 +50,9 @@ def constants(tasks: Tasks, held_out: Mapping[str, Sequence[Question]]) -> Share
 
 
 def _leading(answers: Iterable[str]) -> list[str]:
-    """The one answer that is commoner than all others, its own question left aside; else none."""
+    """The one answer that is commoner than all others, also without the question that is guessed; else none."""
     (first, times), (_, next_times) = [*Counter(filter(None, answers)).most_common(2), ("", 0), ("", 0)][:2]
-    return [first] if times > max(1, next_times) else []
+    return [first] if times - 1 > next_times else []
 
 
 def _trained(tasks: Tasks, label: str, name: str) -> Iterator[Question]:

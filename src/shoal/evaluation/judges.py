@@ -114,8 +114,8 @@ class Judges:
     def _answers(
         self, policy: Policy, asked: Mapping[JudgeConnection, AskedQuestion], seed: int, notes: dict[str, str]
     ) -> dict[JudgeConnection, str]:
-        """One text for each question; "" where the policy gives none, which counts as wrong. None for a question that
-        the policy cannot read, as one that is too long."""
+        """One text for each question; "" where the policy gives none, which counts as wrong. A question that the policy
+        cannot read, such as one that is too long, is left out."""
         texts = {}
         for one, each in asked.items():
             try:

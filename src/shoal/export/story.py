@@ -29,7 +29,7 @@ PREFIX: Final = "eval/pass@1"
 PATH: Final = re.compile(r"^(/|~|\.{1,2}[\\/]|\\\\|[A-Za-z]:[\\/])")
 """A text that is a path on somebody's machine."""
 URL: Final = re.compile(r"^\w+:/?/")
-PLACES: Final = {"model", "file", "path", "held_out", "function"}
+PLACES: Final = {"model", "file", "path", "held_out", "folder", "function", "factory", "name"}
 """Settings that may name a place on somebody's machine, however it is written."""
 TEXTS: Final = {"system_prompt", "answer"}
 """Settings that are never one: "/no_think" is no path."""

@@ -78,7 +78,7 @@ class _Turn:
         self._cancelled = True
         if self._thread.ident is not None:
             self._go.release()
-            if self._paused:
+            if self._paused or self.ended:
                 self._thread.join()
 
     def _run(self) -> None:

@@ -61,11 +61,8 @@ def plain(text: str, limit: int) -> str:
     """The first `limit` visible characters of `text`, composed (NFC): without zero-width characters, changes of
     direction and the tag characters that spell hidden text. Empty for letters under piles of marks, which take long to
     compose."""
-    text = text[: 4 * limit]
-    if piles_marks(text):
-        return ""
-    shown = (c for c in text if c in VISIBLE or unicodedata.category(c)[0] != "C")
-    return unicodedata.normalize("NFC", "".join(shown))[:limit]
+    shown = "".join(c for c in text[: 4 * limit] if c in VISIBLE or unicodedata.category(c)[0] != "C")
+    return "" if piles_marks(shown) else unicodedata.normalize("NFC", shown)[:limit]
 
 
 def _rendered(tokenizer: Any, chat: Mapping[str, str], name: str) -> str:

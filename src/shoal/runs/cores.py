@@ -17,8 +17,10 @@ LOOK: Final = 0.3
 def usable_cores() -> int:
     """Cores that this process may use: those of its affinity, within the limit of its control group."""
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    quota = Path("/sys/fs/cgroup/cpu.max")
-    words = quota.read_text().split() if quota.is_file() else []
+    try:
+        words = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+    except OSError:  # another system, or another version of control groups
+        words = []
     if len(words) == 2 and words[0].isdigit():  # else "max"
         cores = min(cores, max(1, round(int(words[0]) / int(words[1]))))
     return cores
@@ -31,9 +33,9 @@ def free_cores() -> int:
 
 def busy_cores() -> float:
     """About how many of the machine's cores are busy now. Processes of low priority do not count: they step aside."""
-    before = psutil.cpu_times()
+    before = psutil.cpu_times()._asdict()
     time.sleep(LOOK)
-    after = psutil.cpu_times()
-    worked = float(after.user + after.system - before.user - before.system)
-    passed = float(sum(after) - sum(before))
-    return (os.cpu_count() or 1) * worked / max(0.01, passed)
+    passed = {name: after - before[name] for name, after in psutil.cpu_times()._asdict().items()}
+    worked = float(passed["user"] + passed["system"])  # user has what guests take
+    rest = sum(passed.get(name, 0.0) for name in ("idle", "iowait", "nice"))
+    return (os.cpu_count() or 1) * worked / max(0.01, worked + float(rest))

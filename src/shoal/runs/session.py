@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shoal.config.load import read_config
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.identity.keys import Identity, identity_path
@@ -89,7 +90,7 @@ def execute(
             stack.enter_context(only_node(identity_path(), config.network.swarm))
         latest = folder.latest()
         checkpoint = latest[1] if latest else None
-        if resume and latest is None and config.checkpoint_every == 0 and folder.rounds:
+        if resume and latest is None and folder.rounds and read_config(resume / CONFIG).get("checkpoint_every") == 0:
             raise UserError(f"{resume} has no checkpoint (checkpoint_every = 0), so it cannot go on: start a new run")
         if resume:  # a run that was killed before its first checkpoint begins again
             folder.rewind(latest[0] if latest else -1)

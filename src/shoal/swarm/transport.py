@@ -112,7 +112,7 @@ def parse_endpoint(text: str, listen: bool = False) -> str:
         example = "tcp/0.0.0.0:7447" if listen else "tcp/relay.example.org:7447"
         raise UserError(
             f"'{text}' is no endpoint: write HOST:PORT, tcp/HOST:PORT or tls/HOST:PORT, as {example} "
-            f" (IPv6: tcp/[::1]:7447)"
+            f"(IPv6: tcp/[::1]:7447)"
         )
     return f"{match[1] or 'tcp'}/{match[2]}:{port}"
 

@@ -107,9 +107,9 @@ def test_a_run_without_checkpoints_promises_nothing(run: Path) -> None:
     shutil.rmtree(run / "checkpoints")
     assert "--resume" not in said(run, finished=True)
     assert said(run, finished=False).endswith("stopped after round 2 of 100, without a checkpoint: it cannot go on\n")
-    config = Config.model_validate({"checkpoint_every": 0})
+    (run / "config.toml").write_text("checkpoint_every = 0")
     with pytest.raises(UserError, match="has no checkpoint"):
-        execute(config, resume=run)
+        execute(Config(), resume=run)
     assert len(run_metrics(run)) == 9
 
 

@@ -231,6 +231,7 @@ def test_plain_text_is_what_a_person_sees() -> None:
     assert plain("e\u0301", 10) == "é"
     assert plain("x" * 10**7, 10) == "x" * 10
     assert plain("e" + "\u0301" * 10_000, 4000) == ""
+    assert plain("e" + ("\u0301" * 30 + "\u200b") * 1000, 4000) == ""
 
 
 def test_votes_are_worded_differently_by_the_seed() -> None:

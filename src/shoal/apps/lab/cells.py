@@ -54,7 +54,7 @@ def run_cell(config: LabConfig, path: Path, on_round: OnRound) -> None:
     if folder is None:
         return
     with ExitStack() as unfinished:
-        unfinished.enter_context(folder)  # an error discards a run that has nothing to resume
+        unfinished.enter_context(folder)  # an error discards a run without rounds
         latest = folder.latest()
         verifier = _verifier(config.tasks.model_dump_json())
         checkpoint = latest[1] if latest else None

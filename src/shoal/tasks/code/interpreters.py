@@ -26,11 +26,12 @@ def load() -> str:
     return version
 
 
-def run(program: str, tests: Sequence[str]) -> Run:
+def run(program: str, tests: Sequence[str], setup: str = "") -> Run:
     """How many of `tests` the program passes. Raises `Failed` for one that does not even run, or takes too much, and
-    `NoVerdict` where nobody can tell. `tests` may be a stranger's, too (`propose`)."""
+    `NoVerdict` where nobody can tell. `tests` may be a stranger's, too (`propose`). `setup`: functions and
+    imports that tests call as they stand there, whatever the program makes of them."""
     try:
-        return monty.run(program, tests)
+        return monty.run(program, tests, setup)
     except NoVerdict as unknown:
         compiled = prepared() if unknown.reason == "unsupported" else None
         if compiled is None:

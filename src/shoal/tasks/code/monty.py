@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from shoal.errors import UserError
-from shoal.tasks.code.counted import checked, counted
+from shoal.tasks.code.counted import checked, counted, defined, secret
 from shoal.tasks.code.missing import missing
 from shoal.tasks.task import Failed, NoVerdict
 
@@ -59,9 +59,11 @@ def {_TICK}():
     return True
 {"; ".join(f"{_PREFIX}{name} = {name}" for name in _SAVED)}
 from collections import deque as {_PREFIX}deque
+import datetime as {_PREFIX}datetime
 {_PREFIX}many = ({_PREFIX}list, {_PREFIX}tuple, {_PREFIX}set, {_PREFIX}frozenset, {_PREFIX}deque)
 {_PREFIX}flat = ({_PREFIX}int, {_PREFIX}float, {_PREFIX}bool, {_PREFIX}str, {_PREFIX}type(None), {_PREFIX}type(b""),
-    {_PREFIX}type(1j), {_PREFIX}type(range(1)))
+    {_PREFIX}type(1j), {_PREFIX}type(range(1)), {_PREFIX}datetime.date, {_PREFIX}datetime.datetime,
+    {_PREFIX}datetime.timedelta)
 def {_PLAIN}(value):
     kind = {_PREFIX}type(value)
     if kind in {_PREFIX}flat:
@@ -102,9 +104,8 @@ def load() -> str:
     return f"monty {importlib.metadata.version('pydantic-monty')}+{RULES_VERSION}"
 
 
-def run(program: str, tests: Sequence[str]) -> Run:
-    """How many of `tests` the program passes. Raises `Failed` for one that does not even run, or takes too much, and
-    `NoVerdict` where nobody can tell. `tests` may be a stranger's, too (`propose`)."""
+def run(program: str, tests: Sequence[str], setup: str = "") -> Run:
+    """As `interpreters.run`, in Monty alone."""
     if len(program) > MOST_CHARACTERS:
         raise Failed("too long")
     import pydantic_monty
@@ -120,6 +121,7 @@ def run(program: str, tests: Sequence[str]) -> Run:
     try:
         with _sandbox().checkout(limits=limits, os_policy=policy, assert_message_annotations=False) as session:
             session.feed_run(_BEFORE)
+            saved = {*_SAVED, *_set_up(session, setup)}
             try:
                 session.feed_run(f"{ready}\nNone" if ready else f"raise ValueError\n{program}", print_callback=printed)
             except pydantic_monty.MontyRuntimeError as error:
@@ -127,9 +129,10 @@ def run(program: str, tests: Sequence[str]) -> Run:
                     raise NoVerdict("unsupported") from None
                 _judge(error, program)
                 raise Failed("error") from None
+            own = defined(tests)
             for test in tests:
                 try:
-                    session.feed_run(f"{checked(test, _PLAIN, _SAVED, _PREFIX)}\nNone", print_callback=printed)
+                    session.feed_run(f"{checked(test, _PLAIN, saved, _PREFIX, own)}\nNone", print_callback=printed)
                     passed += 1
                 except pydantic_monty.MontyRuntimeError as error:
                     _judge(error, program)
@@ -138,6 +141,20 @@ def run(program: str, tests: Sequence[str]) -> Run:
     except pydantic_monty.MontyCrashedError as error:
         raise NoVerdict("timeout" if error.timed_out else "crash") from None
     return Run(passed)
+
+
+def _set_up(session: Any, setup: str) -> set[str]:
+    """Runs a copy of the functions and imports in `setup` under names that no program can know; their names. None where
+    the copy does not run: then tests call what the program has."""
+    import pydantic_monty
+
+    copy, names = secret(setup, _PLAIN, _SAVED, _PREFIX)
+    if names:
+        try:
+            session.feed_run(f"{counted(copy, _TICK)}\nNone")
+        except pydantic_monty.MontyRuntimeError:
+            return set()
+    return names
 
 
 def _judge(error: Any, program: str) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from shoal.tasks.code.counted import bound
 from shoal.tasks.code.interpreters import run
 from shoal.tasks.code.monty import MOST_CHARACTERS
 from shoal.tasks.task import Failed
@@ -74,20 +75,16 @@ def problem_of(schema: tuple[str, ...], row: Mapping[str, Any]) -> tuple[str, Pr
 
 def passed_share(problem: Problem, said: str) -> float:
     """The share of the tests that an answer passes. Raises `Failed` or `NoVerdict`."""
-    setup = setup_of(problem)
-    tests = [f"{setup}\n{test}" for test in problem.tests]
-    return run(program_of(problem, said), tests).passed / len(tests)
+    return run(program_of(problem, said), problem.tests, setup_of(problem)).passed / len(problem.tests)
 
 
 def setup_of(problem: Problem) -> str:
-    """What stands before the answer, but for the function that the answer completes. Tests run it again, so that an
-    answer cannot change what they call."""
-    try:
-        tree = ast.parse(_closed(problem.before))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ""
-    tree.body = [one for one in tree.body if not (isinstance(one, ast.FunctionDef) and one.name == problem.entry)]
-    return ast.unparse(tree)
+    """The functions, classes and imports that stand before the answer, but for what the answer defines."""
+    before, solution = _parsed(_closed(problem.before)), _parsed(problem.solution)
+    asked = {problem.entry} if problem.entry else bound(solution.body)
+    kept = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef
+    before.body = [one for one in before.body if isinstance(one, kept) and not bound([one]) & asked]
+    return ast.unparse(before)
 
 
 def program_of(problem: Problem, said: str) -> str:
@@ -111,6 +108,14 @@ def encoded(problem: Problem) -> str:
 def decoded(text: str) -> Problem:
     """The problem that `encoded` made."""
     return _decoder.decode(text)
+
+
+def _parsed(program: str) -> ast.Module:
+    """The program; an empty one for what is none."""
+    try:
+        return ast.parse(program)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module([], [])
 
 
 def _closed(before: str) -> str:

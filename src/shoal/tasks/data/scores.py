@@ -31,10 +31,12 @@ MOST_BARE: Final = 200
 """Characters of an answer that may be a formula without the marks of one."""
 
 _ALONE = re.compile(r"[\s(\[*]{0,8}([A-Za-z])[\s)\].:*]{0,8}")
-_BEHIND = (
-    r"(?i:\s{1,4}is)?[\s:=*$]{0,8}(?:\\boxed\{)?(?:([A-HJ-Z])(?![A-Za-z'])|[(\[]([A-Za-z])[)\]])"  # an I is a person
+_LETTER = r"(?:\\boxed\{)?(?:([A-HJ-Z])(?![A-Za-z'])|[(\[]([A-Za-z])[)\]])"  # an I is a person
+_IS = r"(?:(?i:\s{1,4}is)[\s:=*$]{0,8}|\s{0,4}\*{0,2}[:=\n][\s:=*$]{0,8})"
+_SAID = (
+    re.compile(r"(?i:answer)" + _IS + _LETTER),
+    re.compile(r"(?i:answer|option|choice)(?:" + _IS + r"|[\s*$]{0,4})" + _LETTER),
 )
-_SAID = re.compile(r"(?i:answer)" + _BEHIND), re.compile(r"(?i:option|choice)" + _BEHIND)
 _FIRST = re.compile(r"\s{0,8}[(\[*]{0,3}([A-HJ-Z])[)\].:*]")
 
 
@@ -76,8 +78,8 @@ def number_in(text: str) -> Decimal | None:
 
 
 def letter_in(text: str) -> str:
-    """The letter that a text chooses: it stands alone, behind "answer is", else behind "option" or "choice", else in
-    front, as in "B) 14". Empty without one."""
+    """The letter that a text chooses: it stands alone, else behind "answer is" or "answer:", else behind "answer",
+    "option" or "choice", else in front, as in "B) 14". Empty without one."""
     said = next(filter(None, (pattern.findall(text) for pattern in _SAID)), [])
     whole = _ALONE.fullmatch(text.strip()[:40])
     first = _FIRST.match(text)

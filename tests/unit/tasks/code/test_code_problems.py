@@ -72,18 +72,69 @@ def test_the_share_of_tests_is_what_passes() -> None:
     [
         "class X:\n    def __sub__(self, other):\n        return 0\ndef root(x):\n    return X()",
         "class X:\n    def __rsub__(self, other):\n        return 0\ndef root(x):\n    return X()",
+        "class X:\n    def __radd__(self, other):\n        return self\n    __add__ = lambda self, other: 0\n"
+        "def root(x):\n    return X()",
         "class math:\n    def isclose(*values, **named):\n        return True\ndef root(x):\n    return 0",
         "def near(a, b):\n    return True\ndef root(x):\n    return 0",
+        "def root(x):\n    global near, math, half, e\n    near = lambda a, b: True\n"
+        "    half = lambda x: 0\n    e = 0\n"
+        "    class math:\n        isclose = near\n    return 0",
+        "def abs(x):\n    return 0\ndef root(x):\n    return 0",
     ],
-    ids=["an operator of its own", "a reflected one", "a module of its own", "what stands before it"],
+    ids=[
+        *("an operator", "a reflected one", "a sum", "a module", "what stands before it"),
+        *("the same while a test runs", "a builtin of the helper"),
+    ],
 )
 def test_an_answer_cannot_change_what_tests_calculate_with(answer: str) -> None:
-    near = "def near(a, b):\n    return abs(a - b) < 1e-9\n"
-    tests = ("assert abs(root(9) - 3) < 1e-6", "assert math.isclose(root(4), 2)", "assert near(root(4), 2)")
-    late = "e = 3\ne -= root(9)\nassert abs(e) < 1e-6"
-    problem = Problem("def root(x):\n    return x ** 0.5", (*tests, late), f"import math\n{near}")
+    before = "import math\ndef half(x):\n    return x / 2\ndef near(a, b):\n    return abs(a - b) < 1e-9\n"
+    tests = (
+        "assert abs(root(9) - 3) < 1e-6",
+        "assert math.isclose(root(4), 2)",
+        "assert near(root(4), 2)",
+        "assert root(16) == half(8)",
+        "r = root(4)\nassert near(r, 2)",
+        "e = 3\nr = root(9)\nassert r == e",
+        "e = 3\ne -= root(9)\nassert abs(e) < 1e-6",
+        "e = root(9)\ne -= 3\nassert abs(e) < 1e-6",
+        "assert abs(sum([root(9), -3])) < 1e-6",
+    )
+    problem = Problem("def root(x):\n    return x ** 0.5", tests, before)
     assert passed_share(problem, problem.solution) == 1
     assert passed_share(problem, answer) == 0
+
+
+IDENTITY = "def f(x):\n    return x"
+VECTORS = """
+class V:
+    def __init__(self, n):
+        self.n = n
+    def __add__(self, v):
+        return V(self.n + v.n)
+UNIT = V(1) + V(1)
+"""
+DAYS = "assert (f(datetime.date(2020, 1, 1)) - datetime.date(2020, 1, 1)).days == 1"
+HELPED = "def help(x, y):\n    return x + y\ndef f(x):\n    return help(x, 1)"
+CHECK = "def check(candidate):\n    import math\n    assert math.floor(candidate(2.5)) == 2\ncheck(f)"
+
+
+@pytest.mark.parametrize(
+    ("before", "solution", "test"),
+    [
+        ("Num = int | float", IDENTITY, "assert isinstance(f(3), int | float)"),
+        ("LIMIT = 10", "LIMIT = 3\ndef f(x):\n    return min(x, LIMIT)", "assert f(9) == LIMIT"),
+        ("def f(x):\n    pass", "def f(x):\n    return x + 1", "assert f(1) == 2"),
+        ("def help(x):\n    return x", HELPED, "assert f(1) == 2"),
+        (VECTORS, "def f(v):\n    return v.n if isinstance(v, V) else 0", "assert f(UNIT) == 2 and f(V(5)) == 5"),
+        ("import datetime", "def f(day):\n    return day + datetime.timedelta(days=1)", DAYS),
+        ("", IDENTITY, "total = 0\nfor n in range(3):\n    total += f(n)\nassert total == 3"),
+        ("", IDENTITY, CHECK),
+        ("", IDENTITY, "assert max(map(f, [1, 2])) == 2 and sum(f(n) for n in (1, 2)) == 3"),
+        ("", "class f:\n    def push(self, x):\n        return x", "assert f().push(3) == 3 and isinstance(f(), f)"),
+    ],
+)
+def test_a_right_answer_passes_whatever_stands_before_it(before: str, solution: str, test: str) -> None:
+    assert passed_share(Problem(solution, (test,), before), solution) == 1
 
 
 def test_an_answer_goes_on_or_begins_anew() -> None:

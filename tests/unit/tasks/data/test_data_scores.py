@@ -45,6 +45,12 @@ from shoal.tasks.data.scores import kind_of, score
                 "The best answer is (b) and not option (a).",
                 "I take option B.",
                 "Option A? No. The answer is C. Wait: the answer is B.",
+                "I rule out answer A. So option B is right.",
+                "Answer A is too small. I choose option B.",
+                "Answer A) 3 is wrong.\nFinal choice: B",
+                "Answer A is wrong, answer C too. Choice B it is.",
+                "Answer B",
+                "**Answer:** B",
             ],
             [
                 "The answer is A, and not option B",
