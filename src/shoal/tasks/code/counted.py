@@ -37,7 +37,7 @@ def checked(test: str, plain: str, saved: Collection[str], prefix: str, defined:
         own = _everywhere(tree)
         names = {name: prefix + name for name in saved}
         names |= {name: f"{prefix}own_{name}" for name in (set(defined) - set(saved)) | own}
-        for name in _arguments(tree):
+        for name in _fixed(tree):
             names.pop(name, None)
         tree = _Checked(plain, names).visit(tree)
         return ast.unparse(ast.fix_missing_locations(tree))
@@ -61,7 +61,7 @@ def secret(setup: str, plain: str, saved: Collection[str], prefix: str) -> tuple
     classes = any(isinstance(node, ast.ClassDef) for node in ast.walk(tree))
     functions = [one for one in tree.body if isinstance(one, ast.FunctionDef)]
     tree.body = [one for one in tree.body if isinstance(one, ast.Import | ast.ImportFrom | ast.FunctionDef)]
-    local = _arguments(tree) | {name for function in functions for name in bound(function.body)}
+    local = _fixed(tree) | {name for function in functions for name in bound(function.body)}
     names = bound(tree.body) - local
     tree.body = [one for one in tree.body if bound([one]) & names]
     renamed = {name: prefix + name for name in names | (set(saved) - local)}
@@ -93,6 +93,10 @@ class _Secret(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_Global(self, node: ast.Global) -> ast.AST:
+        node.names = list(map(self._named, node.names))
+        return node
+
+    def visit_Nonlocal(self, node: ast.Nonlocal) -> ast.AST:
         node.names = list(map(self._named, node.names))
         return node
 
@@ -167,12 +171,14 @@ def _calls_own(value: ast.expr) -> bool:
     return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id not in _LAZY
 
 
-def _arguments(tree: ast.AST) -> set[str]:
-    return {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+def _fixed(tree: ast.AST) -> set[str]:
+    """Names that stand elsewhere as words: of arguments, and of what classes have."""
+    arguments = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    return arguments | {name for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for name in bound(node.body)}
 
 
 def _everywhere(tree: ast.AST, deep: bool = True) -> set[str]:
-    """The names that `tree` defines, imports or assigns. `deep`: also within functions and classes."""
+    """The names that `tree` defines, imports or assigns outside of classes. `deep`: also within functions."""
     found, waiting = set(), [tree]
     while waiting:
         node = waiting.pop()
@@ -181,7 +187,7 @@ def _everywhere(tree: ast.AST, deep: bool = True) -> set[str]:
                 found.add(name)
             case ast.Import(names=aliases) | ast.ImportFrom(names=aliases) if not _is_fixed(node):
                 found.update(alias.asname or alias.name for alias in aliases)
-        if deep or not isinstance(node, ast.FunctionDef | ast.ClassDef):
+        if not isinstance(node, ast.ClassDef if deep else ast.FunctionDef | ast.ClassDef):
             waiting += ast.iter_child_nodes(node)
     return found
 

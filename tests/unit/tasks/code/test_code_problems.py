@@ -115,6 +115,24 @@ UNIT = V(1) + V(1)
 """
 DAYS = "assert (f(datetime.date(2020, 1, 1)) - datetime.date(2020, 1, 1)).days == 1"
 HELPED = "def help(x, y):\n    return x + y\ndef f(x):\n    return help(x, 1)"
+CLASS = """
+class Two:
+    count = 0
+    def __add__(self, other):
+        return other + 2
+    def value(self):
+        return 2
+def value():
+    return 2
+def counter():
+    count = 0
+    def more():
+        nonlocal count
+        count += 1
+        return count
+    return more()
+assert f(Two().value()) == value() and f(Two.count) == 0 and f(counter()) == 1 and f(Two()).count == 0
+"""
 CHECK = "def check(candidate):\n    import math\n    assert math.floor(candidate(2.5)) == 2\ncheck(f)"
 
 
@@ -129,6 +147,7 @@ CHECK = "def check(candidate):\n    import math\n    assert math.floor(candidate
         ("import datetime", "def f(day):\n    return day + datetime.timedelta(days=1)", DAYS),
         ("", IDENTITY, "total = 0\nfor n in range(3):\n    total += f(n)\nassert total == 3"),
         ("", IDENTITY, CHECK),
+        ("", IDENTITY, CLASS),
         ("", IDENTITY, "assert max(map(f, [1, 2])) == 2 and sum(f(n) for n in (1, 2)) == 3"),
         ("", "class f:\n    def push(self, x):\n        return x", "assert f().push(3) == 3 and isinstance(f(), f)"),
     ],
