@@ -18,7 +18,8 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from shoal.errors import UserError
-from shoal.tasks.code.counted import checked, counted, defined, secret
+from shoal.tasks.code.checked import checked, defined, secret
+from shoal.tasks.code.counted import counted
 from shoal.tasks.code.missing import missing
 from shoal.tasks.task import Failed, NoVerdict
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from shoal.tasks.code.counted import bound
+from shoal.tasks.code.checked import bound
 from shoal.tasks.code.interpreters import run
 from shoal.tasks.code.monty import MOST_CHARACTERS
 from shoal.tasks.task import Failed
