@@ -58,9 +58,9 @@ def print_result(
     if not outcome.finished:
         limit = f" of {config.rounds}" if config.rounds < ENDLESS else ""
         how = f"; to go on:\n  shoal {command} --resume {run}{allow_code}"
-        say(
-            f"stopped after round {outcome.round}{limit}{how if goes_on else ', without a checkpoint: it cannot go on'}"
-        )
+        if not goes_on:
+            how = ", without a checkpoint: it cannot go on"
+        say(f"stopped after round {outcome.round}{limit}{how}")
     elif not quiet:
         steps = {}
         if model:

@@ -16,7 +16,7 @@ from shoal.identity.keys import Identity, identity_path
 from shoal.identity.lock import only_node
 from shoal.integrations.trl.checks import check_stop
 from shoal.integrations.trl.policy import TrainerPolicy
-from shoal.integrations.trl.rounds import NothingScored, Rounds, TrainerLearner, WholeGroups
+from shoal.integrations.trl.rounds import Rounds, TrainerLearner, WholeGroups
 from shoal.node import Node
 from shoal.parallel.rank_zero import RankZeroSwarm, RankZeroVerifier
 from shoal.parallel.ranks import Ranks
@@ -65,7 +65,7 @@ class Opened:
         config, ranks = self.config, self.ranks
         self.policy = policy = TrainerPolicy(trainer, ranks)
         check_stop(trainer, policy.lm)
-        tasks = self._tasks = Tasks(config.tasks)
+        tasks = Tasks(config.tasks)
         tasks.refuse_environments("a trainer of TRL")
         if config.tasks.stages:
             raise UserError("a trainer of TRL asks no questions of stages: leave `stages` out")
@@ -100,7 +100,7 @@ class Opened:
             G=G,
             draws=Levels(tasks) if tasks.ladders else None,
         )
-        self.rounds = Rounds(node, config.swarm.external)
+        self.rounds = Rounds(node, config.swarm.external, lambda: tasks.trouble or self._verifier.trouble)
 
     def _join(self, policy: TrainerPolicy, rewards: Combined | None) -> tuple[str, Swarm]:
         """The node's name and its place in the network."""
@@ -122,10 +122,7 @@ class Opened:
 
     def batch(self, groups: int) -> list[Scored]:
         """The groups of a generation batch. Raises `UserError` if no answer can be scored."""
-        try:
-            batch = self.rounds.batch(groups)
-        except NothingScored as error:
-            raise UserError(f"{error}: {self._tasks.trouble or self._verifier.trouble or 'why is not known'}") from None
+        batch = self.rounds.batch(groups)
         if self.ranks.any(self._failing.all_failed()):
             raise UserError(
                 f"no answer could be scored: {self._verifier.trouble}; mend the scorer, and let it return 0 for an "

@@ -1,6 +1,6 @@
 """The rounds of a node whose learner is a GRPOTrainer: each gives the groups of one generation batch.
 
-    rounds = Rounds(node, external=4)
+    rounds = Rounds(node, external=4, why=lambda: tasks.trouble)
     batch = rounds.batch(8)         # 8 groups: at most 4 of them foreign, the others own
     rounds.metrics                  # reward/local, reward/external, ...
 
@@ -34,10 +34,6 @@ MOST_SLOTS = 64
 """Questions of a round that other nodes take."""
 TRIES = 64
 """Rounds in a row without any rollout, after which it gives up."""
-
-
-class NothingScored(UserError):  # noqa: N818 (it is a fact about questions)
-    """The node gets no rollouts of its own."""
 
 
 class WholeGroups(Pool):
@@ -82,10 +78,12 @@ class TrainerLearner:
 class Rounds:
     """Rounds of one node."""
 
-    def __init__(self, node: Node, external: int) -> None:
-        """`external`: J, other nodes' groups in each batch, as far as the pool has them."""
+    def __init__(self, node: Node, external: int, why: Callable[[], str]) -> None:
+        """`external`: J, other nodes' groups in each batch, as far as the pool has them. `why`: says what went wrong
+        where there are no rollouts."""
         self.node = node
         self.external = external
+        self._why = why
         self.metrics: dict[str, float] = {}
         """What TRL logs of the last round."""
         self.row: dict[str, Any] = {}
@@ -117,5 +115,5 @@ class Rounds:
             local += self.node.local
             failed = 0 if self.node.local else failed + 1
             if failed == TRIES:
-                raise NothingScored(f"nothing could be asked and scored in {TRIES} rounds in a row")
+                raise UserError(f"nothing could be asked and scored in {TRIES} rounds in a row: {self._why()}")
         return local

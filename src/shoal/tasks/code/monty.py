@@ -145,8 +145,8 @@ def run(program: str, tests: Sequence[str], setup: str = "") -> Run:
 
 
 def _set_up(session: Any, setup: str) -> set[str]:
-    """Runs a copy of the functions and imports in `setup` under names that no program can know; their names. None where
-    the copy does not run: then tests call what the program has."""
+    """Runs a copy of the functions and imports in `setup` under names that no program can know; returns their names.
+    Returns none where the copy does not run: tests then call what the program has."""
     import pydantic_monty
 
     copy, names = secret(setup, _PLAIN, _SAVED, _PREFIX)
