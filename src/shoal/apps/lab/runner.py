@@ -122,7 +122,7 @@ def run_study(study: Study, folder: Path, console: Console, jobs: int = 0) -> li
 
 
 def _run_left(study: Study, folder: Path, console: Console, jobs: int) -> list[str]:
-    cells = list(study.cells())
+    cells = study.runs()
     left = [cell for cell in cells if not (folder / cell.path / DONE).exists()]
     finished = begun = len(cells) - len(left)
     _refuse_others(study, folder, [cell for cell in cells if cell not in left])

@@ -26,8 +26,8 @@
     control = "8/0"
     expect = "above"
 
-A **cell** is one swarm run: a regime, an arm and a seed. Cells with the same seed have the same questions, evaluation
-and starting weights in all arms.
+A **cell** is a regime, an arm and a seed: one swarm run. Cells with the same seed have the same questions, evaluation
+and starting weights in all arms. Arms with the same settings, which differ in the nodes that they `count`, share runs.
 """
 
 from __future__ import annotations
@@ -172,12 +172,17 @@ class Study(Section):
         return self
 
     def cells(self) -> Iterator[Cell]:
-        """Every run of the study, seed by seed, so that a study that is cut short has whole seeds."""
+        """Every cell of the study, seed by seed, so that a study that is cut short has whole seeds."""
         for seed in self.seeds:
             for regime in self.regimes or {ONLY: Regime()}:
-                for arm, spec in self.arms.items():
-                    if not spec.regimes or regime in spec.regimes:
-                        yield Cell(regime, arm, seed)
+                arms = {name: arm for name, arm in self.arms.items() if not arm.regimes or regime in arm.regimes}
+                for name, arm in arms.items():
+                    alike = next(other for other in arms if arms[other].settings == arm.settings)
+                    yield Cell(regime, name, seed, alike)
+
+    def runs(self) -> list[Cell]:
+        """The cells that are run: one for each folder."""
+        return [cell for cell in self.cells() if cell.arm == cell.runs_of]
 
     def config(self, cell: Cell, folder: Path | None = None) -> LabConfig:
         """The settings of a run. `folder`: the study's, with its own models. Raises `UserError` for wrong settings."""
@@ -259,16 +264,18 @@ class Study(Section):
 
 @dataclass(frozen=True)
 class Cell:
-    """One swarm run."""
+    """An arm in a regime with a seed."""
 
     regime: str
     arm: str
     seed: int
+    runs_of: str
+    """The first arm with the same settings in this regime: their run is one."""
 
     @property
     def path(self) -> str:
-        """Its folder within the study's."""
-        return f"runs/{slug(self.regime)}/{slug(self.arm)}/seed-{self.seed}"
+        """The folder of its run, within the study's."""
+        return f"runs/{slug(self.regime)}/{slug(self.runs_of)}/seed-{self.seed}"
 
     def __str__(self) -> str:
         return f"{self.regime} · {self.arm} · seed {self.seed}" if self.regime != ONLY else f"{self.arm} · {self.seed}"

@@ -25,7 +25,7 @@ from shoal.apps.lab.provenance import SOURCES, differences
 from shoal.apps.lab.recipes import Recipe, RewardRecipe, in_order
 from shoal.apps.lab.results import read_results
 from shoal.apps.lab.runner import open_study, run_study
-from shoal.apps.lab.study import Study
+from shoal.apps.lab.study import Arm, Study
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
 from shoal.learn.distillation import with_example
@@ -92,6 +92,16 @@ def test_a_study_runs_and_is_not_run_again(tmp_path: Path) -> None:
     assert run_study(again, folder, QUIET, jobs=1) == []
     assert (folder / cells[0].path / "metrics.jsonl").stat().st_mtime_ns == before
     assert figures(folder / cells[1].path) == was  # run again from the beginning: the same, whatever the processes
+
+
+def test_a_shared_run_runs_once_and_is_read_for_each_arm(tmp_path: Path) -> None:
+    study = small(swarm={"nodes": 2, "local": 1, "workers": 0})
+    study.arms["a"].count, study.arms["b"] = ["node-1"], Arm(count=["node-2"])
+    write(tmp_path / "study.toml", study.model_dump(exclude_none=True, exclude_defaults=True))
+    assert run_study(study, tmp_path, QUIET, jobs=1) == []
+    assert [path.name for path in (tmp_path / "runs" / "main").iterdir()] == ["a"]
+    found = {run.cell.arm: run.nodes for run in read_results(tmp_path).finished}
+    assert found == {"a": ["node-1"], "b": ["node-2"]}
 
 
 def test_another_study_is_not_mixed_in(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.apps.lab.study import Cell, Study, read_study
+from shoal.apps.lab.study import Study, read_study
 from shoal.errors import UserError
 
 STUDY = {
@@ -40,7 +40,8 @@ def test_a_cell_is_a_regime_an_arm_and_a_seed() -> None:
 
 def test_settings_of_base_regime_and_arm_make_a_run(tmp_path: Path) -> None:
     study = Study.model_validate(STUDY)
-    config = study.config(Cell("sparse", "8/0", 2), tmp_path)
+    cell = next(cell for cell in study.cells() if (cell.regime, cell.arm, cell.seed) == ("sparse", "8/0", 2))
+    config = study.config(cell, tmp_path)
     assert (config.rounds, config.seed, config.swarm.nodes, config.swarm.local) == (5, 2, 3, 8)
     assert config.policy.model == [str(tmp_path / "bases" / "sparse")]
     assert config.swarm.questions_per_round == 8  # resolved: as it is, the run can be repeated from its config.toml
@@ -49,6 +50,14 @@ def test_settings_of_base_regime_and_arm_make_a_run(tmp_path: Path) -> None:
 def test_without_regimes_there_is_one() -> None:
     study = Study.model_validate(changed(regimes={}, arms={"a": {}}, contrasts={}, quick={}))
     assert [cell.path for cell in study.cells()] == ["runs/main/a/seed-1", "runs/main/a/seed-2"]
+
+
+def test_arms_that_differ_in_the_nodes_that_count_share_runs() -> None:
+    mixed = {"swarm": {"nodes": 2, "local": 4}}
+    arms = {"alone": {}, "first": mixed | {"count": ["node-1"]}, "second": mixed | {"about": "x", "count": ["node-2"]}}
+    study = Study.model_validate(changed(arms=arms, regimes={}, contrasts={}, quick={}, seeds=[1]))
+    assert [cell.path for cell in study.cells()] == [f"runs/main/{arm}/seed-1" for arm in ("alone", "first", "first")]
+    assert [cell.arm for cell in study.runs()] == ["alone", "first"]
 
 
 def test_quick_is_a_part_of_the_study() -> None:
