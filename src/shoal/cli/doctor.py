@@ -171,7 +171,7 @@ def show(
     machine, run = report["machine"], report["run"]
 
     def table(title: str, rows: dict[str, str]) -> None:
-        grid = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False)
+        grid = Table(title=Text(title), title_justify="left", title_style="bold", box=None, show_header=False)
         grid.add_column(no_wrap=True, min_width=14)
         grid.add_column(overflow="fold")
         for name, text in rows.items():

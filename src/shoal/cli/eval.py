@@ -99,7 +99,7 @@ def command(args: argparse.Namespace) -> int:
     check_exists(model)
     given = merged(given_settings(args), {"policy": {"model": [model]}})
     config = config_of(args.config, given, args.allow_code, FROM_FILE)
-    return eval_session(config, model, args.k, args.json, args.show, tasks_as_flags(args))
+    return eval_session(config, model, args.k, args.json, args.show, args.words, tasks_as_flags(args))
 
 
 def tasks_as_flags(args: argparse.Namespace) -> str:
@@ -117,9 +117,15 @@ def tasks_as_flags(args: argparse.Namespace) -> str:
 
 
 def eval_session(
-    config: Config, model: str, ks: Sequence[int] | None, as_json: bool, shown: int = 0, asked: str = ""
+    config: Config,
+    model: str,
+    ks: Sequence[int] | None,
+    as_json: bool,
+    shown: int,
+    words: Sequence[str],
+    asked: str,
 ) -> int:
-    """`shoal eval`. `asked`: the flags of its tasks. Returns the exit code."""
+    """`shoal eval`. `words`: the command's own. `asked`: the flags of its tasks. Returns the exit code."""
     from shoal.runs.check_data import check_data
 
     check_data(config, trains=False)
@@ -131,7 +137,7 @@ def eval_session(
         raise UserError(f"pass@{ks[-1] if ks[-1] > samples else ks[0]} needs --samples {max(ks)} or more, and K >= 1")
     with joined(config.policy.device) as ranks:
         console = Console(stderr=as_json, quiet=not ranks.is_zero)
-        with console.status(f"loading {model}") as status:
+        with console.status(Text(f"loading {model}")) as status:
             from shoal.runs.choices import choose  # torch, only now
             from shoal.runs.models import build_policy
             from shoal.sandbox.verifier import Verifier
@@ -163,9 +169,8 @@ def eval_session(
     else:
         console.print(_evaluation_table(result, baselines, ks, model))
         print_answers(console, result, tasks, shown)
-        named = shlex.quote(model)
-        more = {f"shoal eval {named}{asked} --questions {2 * int(config.evaluation.questions)}": "narrower intervals"}
-        train = {f"shoal run --model {named}{asked}": "train it in a swarm"}
+        more = {shlex.join(["shoal", *_asking(words, 2 * int(config.evaluation.questions))]): "narrower intervals"}
+        train = {f"shoal run --model {shlex.quote(model)}{asked}": "train it in a swarm"}
         print_next(console, more | ({} if is_endpoint(model) else train))
     return 0
 
@@ -180,6 +185,13 @@ def print_answers(console: Console, result: Evaluation, tasks: Tasks, most: int)
         console.print(answer_line("  answer ", text, asked.rewards[0] >= 1))
         counted = "nothing: it has not the form that is asked for" if found is None else printable(found, ANSWER)
         console.print(Text(f"  counted  {counted}"))
+
+
+def _asking(words: Sequence[str], questions: int) -> list[str]:
+    """The words of a command with this number of --questions."""
+    flag = "--questions"
+    kept = [w for w, before in zip(words, ["", *words], strict=False) if before != flag and w.partition("=")[0] != flag]
+    return [*kept, flag, str(questions)]
 
 
 def _show(status: Status, model: str, every: int, answered: int) -> None:
@@ -222,7 +234,7 @@ def _evaluation_table(result: Evaluation, baselines: Mapping[str, Shares], ks: S
 
     answers = "1 answer" if result.samples == 1 else f"{result.samples} answers"
     table = Table(
-        title=f"{model}: held-out, {answers} to each question, 95 % Wilson over questions",
+        title=Text(f"{model}: held-out, {answers} to each question, 95 % Wilson over questions", "table.title"),
         caption="blind: the commonest right answer of each task. shuffled: the same answers, to other questions of it.",
         caption_justify="left",
         box=None,

@@ -30,6 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(args: argparse.Namespace) -> int:
     """Runs `shoal id`; returns the exit code."""
+    if args.passphrase_file and not (args.export or args.source):
+        raise UserError("--passphrase-file goes with --export or --import")
+    if args.force and not args.source:
+        raise UserError("--force goes with --import")
     path = identity_path()
     passphrase = _read_passphrase(args.passphrase_file) if args.passphrase_file else None
     done: dict[str, str] = {}

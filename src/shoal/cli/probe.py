@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shlex
 import signal
 from collections.abc import Mapping, Sequence
@@ -59,6 +60,8 @@ def command(args: argparse.Namespace) -> int:
 
     given = merged(given_settings(args), {"policy": {"model": [args.model]}})
     config = config_of(args.config, given, args.allow_code, FROM_FILE)
+    if not 0 < args.seconds < math.inf:
+        raise UserError("--seconds must be above 0")
     if config.policy.num_generations < 2:
         raise UserError("a group needs two answers or more: --num-generations 8")
     if args.write and args.write.exists():
@@ -96,7 +99,7 @@ def _asked(config: Config, args: argparse.Namespace, console: Console) -> dict[s
     """Asks; Ctrl-C ends it with what is known by then."""
     from shoal.runs.models import build_policy  # torch, only now
 
-    with console.status(f"loading {args.model}"):
+    with console.status(Text(f"loading {args.model}")):
         policy = build_policy(config, args.model)
     stopped = False
 
@@ -124,7 +127,7 @@ def _asked(config: Config, args: argparse.Namespace, console: Console) -> dict[s
 def _table(found: Mapping[str, Sequence[Found]], best: Mapping[str, Found], model: str) -> Table:
     first = next(iter(found.values()))[0]
     title = f"{model}: {len(first.right)} questions of each task in each way, {first.G} answers to each"
-    table = Table(title=title, box=None)
+    table = Table(title=Text(title, "table.title"), box=None)
     table.add_column("task, and how it is asked", no_wrap=True)
     for name in ("right", "95 %", "in form", "tokens", "cut", "live"):
         table.add_column(name, justify="right", no_wrap=True)

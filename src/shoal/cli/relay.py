@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
+import math
 import signal
 import threading
 from pathlib import Path
@@ -60,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(args: argparse.Namespace) -> int:
     """Runs `shoal relay` until SIGINT or SIGTERM; returns the exit code."""
-    if args.max_sessions < 1 or not 1024 <= args.max_bytes <= MAX_MESSAGE or not args.status_every > 0:
+    if args.max_sessions < 1 or not 1024 <= args.max_bytes <= MAX_MESSAGE or not 0 < args.status_every < math.inf:
         raise UserError(f"--max-sessions and --status-every must be above 0, --max-bytes from 1024 to {MAX_MESSAGE}")
     if args.address_sessions < 1:
         raise UserError("--address-sessions must be above 0")

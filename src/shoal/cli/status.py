@@ -18,7 +18,7 @@ from shoal.config.display_name import harmless, isolated
 from shoal.errors import UserError
 from shoal.runs.folder import METRICS, STATUS, run_metrics
 from shoal.runs.run_warnings import read_warnings
-from shoal.runs.swarm_status import STALE, read_status, reasons, size
+from shoal.runs.swarm_status import STALE, all_refused, read_status, reasons, size
 from shoal.runs.tables import read_gradient_shares
 from shoal.untrusted import json_safe, printable
 
@@ -92,10 +92,12 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
         row("state", f"ended {duration(age)} ago; all below is its last state")
     elif age > STALE:
         row("state", f"not running: its last status is from {duration(age)} ago")
-    elif status["note"]:
-        row("state", f"{status['note']} (for {duration(now - (status['silo_since'] or now))})")
+    elif status["silo_since"]:
+        row("state", f"{status['note']} (for {duration(now - status['silo_since'])})")
     else:
         row("state", f"in touch, {status['links']} link{'s' * (status['links'] != 1)}")
+        if status["note"]:
+            row("note", status["note"])
     row("shards", f"own {status['shard']}; looks at {status['region'] + '*' if status['region'] else 'all'}")
     row("peers", f"{status['peers']} there, listening to {len(status['neighbours'])} (wants {status['wanted']})")
     for name, flow in (("in", received), ("out", sent)):
@@ -105,7 +107,7 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
     row("admitted", str(admission["admitted"]))
     if status["faults"]:
         row("errors", f"{status['faults']} of this program itself; its log has the first")
-    row("refused", reasons(admission["refused"]) or "nothing")
+    row("refused", reasons(all_refused(status)) or "nothing")
     if got["external"] is not None:
         row("gradient", f"{got['external']:.0%} from other nodes, mean over {got['rounds']} rounds with an update")
     if got["held_out"]:

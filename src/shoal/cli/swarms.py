@@ -145,7 +145,8 @@ def _check_given(word: str, entry: Entry, given: dict[str, Any], has_file: bool)
             )
         said = [name for name in said if name in ("swarm", "connect")]
     if said:
-        raise UserError(f"the entry '{word}' says the swarm, where it is and its tasks: leave out --{said[0]}")
+        flag = "--task or --data" if said[0] == "tasks" else f"--{said[0]}"
+        raise UserError(f"the entry '{word}' says the swarm, where it is and its tasks: leave out {flag}")
 
 
 def described(choice: Choice) -> Group:

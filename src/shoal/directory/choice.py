@@ -165,6 +165,8 @@ def is_public(address: str) -> bool:
         inner = ipaddress.IPv4Address(int(one) & 0xFFFFFFFF) if translated else one.ipv4_mapped or one.sixtofour
         if inner is not None:
             return is_public(str(inner))
+        if one.is_site_local or one in ipaddress.ip_network("64:ff9b:1::/48"):  # of one network alone
+            return False
     return one.is_global and not one.is_multicast
 
 

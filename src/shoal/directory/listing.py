@@ -137,6 +137,8 @@ def read_directory(source: str, now: float) -> Listing:
         data = download(source, PATIENCE) if is_url(source) else read_regular(Path(source).expanduser(), MAX_BYTES)
     except OSError as error:
         raise UserError(f"the directory {source} cannot be read: {error.strerror or error}") from error
+    except RuntimeError as error:  # there is no such home folder
+        raise UserError(f"the directory {source} cannot be read: {error}") from error
     try:
         directory = msgspec.json.decode(data, type=_Directory)
     except UNDECODABLE as error:

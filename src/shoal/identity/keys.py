@@ -132,11 +132,11 @@ def _public_key(public: bytes) -> Ed25519PublicKey:
 def identity_path() -> Path:
     """`$SHOAL_HOME/identity`, or `identity` in the settings folder: `$XDG_CONFIG_HOME/shoal`, `~/.config/shoal`."""
     home, settings = os.environ.get("SHOAL_HOME"), os.environ.get("XDG_CONFIG_HOME", "")
-    if home:
-        return Path(home).expanduser() / FILE
-    if Path(settings).is_absolute():  # the XDG specification calls others invalid
-        return Path(settings) / "shoal" / FILE
     try:
+        if home:
+            return Path(home).expanduser() / FILE
+        if Path(settings).is_absolute():  # the XDG specification calls others invalid
+            return Path(settings) / "shoal" / FILE
         return Path.home() / ".config" / "shoal" / FILE
     except RuntimeError as error:
         raise UserError("there is no home folder for the identity: set SHOAL_HOME to a folder") from error

@@ -34,6 +34,8 @@ class StatusReporter(Watcher):
         self._share: float | None = None
         self._warned = False
         self._closed = threading.Event()
+        self._lock = threading.Lock()
+        """The run's thread and this object's own report one after the other."""
         self._thread = threading.Thread(target=self._repeat, name="shoal-status", daemon=True)
         self._thread.start()
 
@@ -77,13 +79,14 @@ class StatusReporter(Watcher):
             self._report()
 
     def _report(self) -> None:
-        status = self._status()
-        self._write(status)
-        if status.get("copy_seen") and not self._warned:
-            self._warned = True
-            self._watcher.warn(COPY)
-        self._watcher.panel(lines(status, self._share))
-        self._watcher.note("; ".join(filter(None, (status["note"], self._note))))
+        with self._lock:
+            status = self._status()
+            self._write(status)
+            if status.get("copy_seen") and not self._warned:
+                self._warned = True
+                self._watcher.warn(COPY)
+            self._watcher.panel(lines(status, self._share))
+            self._watcher.note("; ".join(filter(None, (status["note"], self._note))))
 
     def _status(self) -> dict[str, Any]:
         return self._member.status() | {"pool": self._pool, "ended": False}

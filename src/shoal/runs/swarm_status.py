@@ -6,6 +6,7 @@ written by a stranger. The folder itself may come from one, so what is read is c
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -110,7 +111,7 @@ def read_status(folder: Path) -> dict[str, Any]:
 def lines(status: Mapping[str, Any], share: float | None) -> list[str]:
     """A status in a few lines, for the display of a run. `share`: other nodes' share of the gradient."""
     received, sent = status["received"], status["sent"]
-    refused = reasons(status["admission"]["refused"], 3)
+    refused = reasons(all_refused(status), 3)
     region = f"{status['region']}*" if status["region"] else "all shards"
     parts = [
         f"swarm {status['swarm']} as {status['name']}: {status['peers']} peer{'s' * (status['peers'] != 1)} "
@@ -122,6 +123,11 @@ def lines(status: Mapping[str, Any], share: float | None) -> list[str]:
     if share is not None:
         parts.append(f"{share:.0%} of this round's gradient came from other nodes")
     return parts
+
+
+def all_refused(status: Mapping[str, Any]) -> Counter[str]:
+    """What admission refused, and what was dropped before it, by reason."""
+    return Counter(status["admission"]["refused"]) + Counter(status.get("dropped", {}))
 
 
 def reasons(refused: Mapping[str, int], most: int = 100) -> str:

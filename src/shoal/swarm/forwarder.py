@@ -248,10 +248,11 @@ class Forwarder:
                 raise Cut("too fast") from None
             held = reader.holds
             try:
-                usage.spend(reader.batch(batch), reader.messages)
+                reader.batch(batch)
             except Unreadable as error:
                 raise Cut("not a session of Zenoh", error) from None
             finally:
+                usage.spend(reader.cost, reader.messages)
                 self._count(usage, reader, held)
             if usage.held > HELD:
                 raise Cut("declares too much")
@@ -298,7 +299,7 @@ def _listen(endpoint: str) -> socket.socket:
         listener = socket.create_server(
             where[:2], family=family, backlog=1024, dualstack_ipv6=host == "::" and socket.has_dualstack_ipv6()
         )
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # UnicodeError: no name of a host
         raise cannot_listen(str(error), endpoint) from None
     listener.setblocking(False)
     return listener

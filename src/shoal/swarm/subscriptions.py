@@ -173,15 +173,15 @@ class Subscriptions:
         """Zenoh's callback: a message under the key expression of `peer`, where anybody may write, or one that this
         node asked for."""
         self.received.count(len(data))
+        with self.lock:
+            heard = self._heard.get(peer)
+            if heard is None:
+                return
+            if not heard.add(digest_of(data)):  # also of what is too large: it is not asked for again
+                self.dropped["repeated"] += 1
+                return
         reason, plain = "size", None
         if len(data) <= self._max_bytes:
-            with self.lock:
-                heard = self._heard.get(peer)
-                if heard is None:
-                    return
-                if not heard.add(digest_of(data)):
-                    self.dropped["repeated"] += 1
-                    return
             reason, plain = "secret", self.keys.secret.unlock(self.keys.rollouts(peer), data)
         if plain is not None:
             self._on_message(peer, plain)

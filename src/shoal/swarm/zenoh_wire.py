@@ -2,6 +2,7 @@
 
     reader = Reader()
     reader.batch(data)    # the cost of what `data` asks, where 1 is a declaration; raises `Unreadable`
+    reader.cost           # the same, also of what was read before a batch became unreadable
     reader.holds          # the cost of all declarations that hold
     reader.is_node        # whether it is a node, by what it declares
 
@@ -16,7 +17,7 @@ import re
 
 VERSION = 9  # of the protocol
 MAX_KEY = 512  # characters of a key expression
-MAX_STARS = 8  # in a key expression: matching costs time with each
+MAX_CHUNKS = 9  # of a key expression, between its slashes: matching costs time with each, and `**` with their product
 MAX_OAM = 8192  # bytes of a message about which relays there are
 QUERY, STAR = 0.4, 10.0  # the cost of a query, and of each star in what is declared
 FULL = 262_144  # bytes that cost as much as a declaration
@@ -58,12 +59,18 @@ class Reader:
         self.batches = 0
         self.messages = 0
         """Messages in the last batch."""
+        self.cost = 0.0
+        """What the last batch asks for, as far as it was read."""
         self.holds = 0.0
         """The cost of all declarations that hold."""
         self.over: list[str] = []
         """Key expressions of interests that hold no more; Zenoh keeps them in its tree."""
         self._held: dict[tuple[int, int, str], str] = {}
         """Key expressions of what holds, by kind and number, or name."""
+        self._new: set[tuple[int, int, str]] = set()
+        """What the batch in hand has declared. Zenoh knows nothing of it until the batch has been read."""
+        self._brief: list[str] = []
+        """Key expressions of interests that begin and end in the batch in hand."""
         self._offers = self._hears = 0  # declarations of what nodes answer for, and of what pages hear
         self._keys: dict[int, str] = {}
         self._is_relay = False  # relays do not number what they declare: they name it
@@ -87,20 +94,34 @@ class Reader:
         """Reads one batch, without the two bytes of its length. Returns the cost of what it asks of a relay."""
         self._data, self._at = data, 0
         self.batches += 1
-        cost, self.messages = 0.0, 0
+        self.cost, self.messages = 0.0, 0
+        try:
+            self._read()
+        except Unreadable:  # Zenoh never sees this batch
+            for id in self._new & self._held.keys():
+                self._release(*id)
+            raise
+        else:
+            self.over += self._brief
+        finally:
+            self._new.clear()
+            self._brief.clear()
+        return self.cost
+
+    def _read(self) -> None:
+        """Reads the batch in hand."""
         try:
             if self.batches <= 2:
                 self._greet()
-                return 0
-            cost = len(data) / FULL
-            while self._at < len(data):
+                return
+            self.cost = len(self._data) / FULL
+            while self._at < len(self._data):
                 self.messages += 1
-                cost += self._message()
+                self.cost += self._message()
         except IndexError:
             raise Unreadable("a message ends too early") from None
-        if self._at > len(data):
+        if self._at > len(self._data):
             raise Unreadable("a message ends too early")
-        return cost
 
     def close(self) -> None:
         """The connection is over, and so is all that it declared."""
@@ -120,7 +141,7 @@ class Reader:
         header = self._byte()
         kind = header & 0x1F
         if kind == _PUSH:
-            self._key(header)
+            self._key_of_data(header)
             self._extensions(header)
             self._sample(self._byte())
         elif kind in (_FRAME, _RESPONSE_FINAL):
@@ -171,11 +192,24 @@ class Reader:
         lane = header & _LOW, priority
         due = self._next.pop(lane, None)
         wrapped = number == 0 and due is not None and due & (due - 1) == 0  # numbers begin anew at a power of two
-        if (first or (number != due and not wrapped)) and self._data[self._at] & 0x1F not in (_PUSH, _RESPONSE):
-            raise Unreadable("a declaration or query in fragments")
+        if first or (number != due and not wrapped):
+            self._first_fragment(self._byte())
         if header & _MIDDLE:
             self._next[lane] = number + 1
         self._at = len(self._data)
+
+    def _first_fragment(self, header: int) -> None:
+        """The beginning of a message in fragments, up to its key expression."""
+        kind = header & 0x1F
+        if kind == _RESPONSE:
+            self._number()
+            self._key(header)
+        elif kind == _PUSH:
+            self._key_of_data(header)
+        else:
+            raise Unreadable("a declaration or query in fragments")
+        if self._at > len(self._data):
+            raise Unreadable("a key expression in fragments")
 
     def _declare(self, header: int) -> float:
         if header & _LOW:
@@ -214,7 +248,7 @@ class Reader:
         elif mode & _MIDDLE:
             return self._hold(_INTEREST, number, text)
         else:
-            self.over.append(text)
+            self._brief.append(text)
         return _cost(text)
 
     def _hold(self, kind: int, number: int, text: str) -> float:
@@ -224,17 +258,19 @@ class Reader:
         if self._held.get(id, text) != text:
             raise Unreadable("two declarations with one number")
         if id not in self._held:
+            self._new.add(id)
             self._held[id] = text
             self._count(kind, text, 1)
         return _cost(text)
 
     def _release(self, kind: int, number: int, name: str = "") -> None:
         """A declaration ends."""
-        text = self._held.pop((kind, number, name if self._is_relay and not number else ""), None)
+        id = kind, number, name if self._is_relay and not number else ""
+        text = self._held.pop(id, None)
         if text is not None:
             self._count(kind, text, -1)
             if kind == _INTEREST:
-                self.over.append(text)
+                (self._brief if id in self._new else self.over).append(text)
 
     def _count(self, kind: int, text: str, sign: int) -> None:
         """Adds a declaration that holds, or takes it away."""
@@ -293,9 +329,15 @@ class Reader:
             size = self._number()
             text += self._data[self._at : self._at + size].decode(errors="replace")
             self._at += size
-        if len(text) > MAX_KEY or text.count("*") > MAX_STARS:
+        repeated = text.count("**") > 1 or text.count("$*") > 1  # then time grows with a power of the length
+        if len(text) > MAX_KEY or text.count("/") >= MAX_CHUNKS or repeated:
             raise Unreadable("a key expression that is too long or matches too much")
         return text
+
+    def _key_of_data(self, flags: int) -> None:
+        """The key expression under which data is published. Zenoh takes one with stars; shoal sends none."""
+        if "*" in self._key(flags):
+            raise Unreadable("data for several keys")
 
     def _extensions(self, header: int, known: dict[int, str] = _NONE) -> None:
         more = header & _MORE

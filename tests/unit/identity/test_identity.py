@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.cli import id as shoal_id_command
+from shoal.cli.main import main
 from shoal.errors import UserError
 from shoal.identity.keys import Identity, identity_path, name_of, verify, write_new
 from shoal.identity.words import ADJECTIVES, ANIMALS
@@ -144,6 +145,15 @@ def test_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
     assert identity_path() == Path("/settings/shoal/identity")
     monkeypatch.setenv("SHOAL_HOME", "~/shoal")
     assert identity_path() == Path("/home/ada/shoal/identity")
+    monkeypatch.setenv("SHOAL_HOME", "~nobody-of-this-name/x")
+    with pytest.raises(UserError, match="no home folder"):
+        identity_path()
+
+
+@pytest.mark.parametrize("words", [["--passphrase-file", "x"], ["--force"]])
+def test_flags_of_id_that_would_do_nothing_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["id", *words]) != 0
+    assert "goes with --" in capsys.readouterr().err
 
 
 def test_only_its_key_verifies_what_it_signed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -51,3 +52,27 @@ def test_a_node_that_ended_in_order_is_not_said_to_be_in_touch(
     assert "in touch" not in text
     assert "state     ended 0 s ago" in text
     assert "shoal join --resume one" in text
+
+
+class Differs(Member):
+    """It hears peers, whose messages are too large or of other tasks."""
+
+    def status(self) -> dict[str, Any]:
+        return super().status() | {"note": "swift-otter has another 'gsm8k'", "dropped": {"size": 80}}
+
+
+def test_a_note_hides_neither_state_nor_what_was_dropped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    panels: list[str] = []
+
+    class Seen(Watcher):
+        def panel(self, lines: Sequence[str]) -> None:
+            panels.extend(lines)
+
+    with closing(StatusReporter(Seen(), Differs(), tmp_path, 4)) as reporter:  # type: ignore[arg-type]
+        reporter.update([{"round": 1, "node": "calm-otter-1a2b"}], 1)
+        assert main(["status", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "in touch, 1 link" in text
+    assert "note      swift-otter has another 'gsm8k'" in text
+    assert "refused   size 80" in text
+    assert any("refused: size 80" in line for line in panels)

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from shoal.swarm.forwarder import BURST, RATE, AddressUsage
-from shoal.swarm.zenoh_wire import FULL, MAX_KEY, MAX_STARS, QUERY, STAR, Reader, Unreadable
+from shoal.swarm.zenoh_wire import FULL, MAX_CHUNKS, MAX_KEY, QUERY, STAR, Reader, Unreadable
 
 HELLO = b"\x01\x09\xf2" + bytes(16), b"\x42\x0a\x00\x00"
 
@@ -82,9 +82,9 @@ def test_one_number_for_two_declarations_is_refused(reader: Reader) -> None:
 def test_what_somebody_was_interested_in_is_told_when_it_is_over(reader: Reader) -> None:
     asked(reader, declare(0, 9, key("shoal")), b"\x79\x05\x73" + key("/a", scope=9), b"\x79\x06\x33" + key("shoal/b"))
     asked(reader, b"\x39\x07\x38" + key("shoal/c"), declare(2, 1, key("shoal/d")), b"\x19\x05")
-    assert reader.over == ["shoal/c", "shoal/a"]
+    assert reader.over == ["shoal/a", "shoal/c"]
     reader.close()
-    assert reader.over == ["shoal/c", "shoal/a", "shoal/b"]
+    assert reader.over == ["shoal/a", "shoal/c", "shoal/b"]
     assert reader.holds == 0
 
 
@@ -94,10 +94,44 @@ def test_patterns_count_for_more(reader: Reader) -> None:
 
 
 def test_names_that_go_on_from_others_count_in_full(reader: Reader) -> None:
-    asked(reader, declare(0, 1, key("a" * 300)), declare(0, 2, key("*" * MAX_STARS)))
-    for longer in (declare(2, 1, key("a" * (MAX_KEY - 299), scope=1), 0x60), declare(2, 1, key("*", scope=2), 0x60)):
+    asked(reader, declare(0, 1, key("a" * 300)), declare(0, 2, key("**")), declare(0, 3, key("a/" * (MAX_CHUNKS - 1))))
+    for longer in (
+        declare(2, 1, key("a" * (MAX_KEY - 299), scope=1), 0x60),
+        declare(2, 1, key("/**", scope=2), 0x60),
+        declare(2, 1, key("a/", scope=3), 0x60),
+    ):
         with pytest.raises(Unreadable, match="too long or matches too much"):
             asked(reader, longer)
+
+
+@pytest.mark.parametrize("text", ["**/a/**/b", "a/x$*y$*z", "a/" * MAX_CHUNKS])
+def test_keys_that_take_long_to_compare_are_refused(reader: Reader, text: str) -> None:
+    query, put = b"\x3c\x01" + key(text) + b"\x03", b"\x3d" + key(text) + b"\x01\x01x"
+    for message in (query, put, declare(2, 1, key(text)), b"\x66\x00" + put):
+        with pytest.raises(Unreadable, match="matches too much"):
+            asked(reader, message)
+
+
+def test_data_for_several_keys_is_refused(reader: Reader) -> None:
+    put = b"\x3d" + key("shoal/*") + b"\x01\x01x"
+    for message in (put, b"\x66\x00" + put):
+        with pytest.raises(Unreadable, match="several keys"):
+            asked(reader, message)
+    with pytest.raises(Unreadable, match="key expression in fragments"):
+        asked(reader, b"\x66\x00\x3d" + number(0) + number(9) + b"shoal")
+
+
+def test_what_an_unreadable_batch_asks_is_counted_and_forgotten(reader: Reader) -> None:
+    """Zenoh never sees it, so it has nothing to forget."""
+    asked(reader, b"\x79\x05\x33" + key("shoal/a"))
+    brief, holds = b"\x39\x06\x38" + key("shoal/b"), b"\x79\x07\x33" + key("shoal/c")
+    with pytest.raises(Unreadable):
+        asked(reader, brief, holds, declare(2, 1, key("d")), b"\x19\x05", b"\x07")
+    assert reader.cost == pytest.approx(4, abs=0.1)
+    assert reader.over == ["shoal/a"]
+    reader.close()
+    assert reader.over == ["shoal/a"]
+    assert reader.holds == 0
 
 
 def test_a_message_cannot_hide_in_another(reader: Reader) -> None:
@@ -119,13 +153,18 @@ def test_a_message_cannot_hide_in_another(reader: Reader) -> None:
 
 def test_a_declaration_cannot_hide_behind_a_gap_in_the_numbers(reader: Reader) -> None:
     """There Zenoh drops the message that had begun, and takes the next part for the first one of another."""
-    asked(reader, b"\x66\x00\x7d", b"\x66\x01\x3e", b"\x26\x02\x3e", b"\x66\x08\x7d")
+    put = b"\x7d" + key("shoal/a")
+    asked(reader, b"\x66\x00" + put)
+    asked(reader, b"\x66\x01\x3e")
+    asked(reader, b"\x26\x02\x3e")
+    asked(reader, b"\x66\x08" + put)
     with pytest.raises(Unreadable, match="in fragments"):
         asked(reader, b"\x66\x0a\x3e")
 
 
 def test_numbers_of_fragments_begin_anew(reader: Reader) -> None:
-    asked(reader, b"\x66" + number(2**28 - 1) + b"\x7d", b"\x26\x00\x3e")
+    asked(reader, b"\x66" + number(2**28 - 1) + b"\x7d" + key("shoal/a"))
+    asked(reader, b"\x26\x00\x3e")
 
 
 def test_what_begins_otherwise_is_no_session() -> None:

@@ -22,6 +22,7 @@ from cryptography.x509.oid import NameOID
 
 from shoal.errors import UserError
 from shoal.identity.keys import Identity, replace
+from shoal.runs.atomic import disk_errors
 from shoal.untrusted import read_regular
 
 YEARS: Final = 20
@@ -57,7 +58,8 @@ def host_keys(folder: Path, reached: Sequence[str], private: bool) -> HostKeys:
     for path in (folder / "token", *([secret_file] if secret_file else [])):
         if not path.exists():
             replace(path, f"{secrets.token_urlsafe(18)}\n".encode())
-    (folder / "judge").mkdir(mode=0o700, exist_ok=True)
+    with disk_errors(folder / "judge"):
+        (folder / "judge").mkdir(mode=0o700, exist_ok=True)
     return HostKeys(
         Identity.load_or_create(folder / "identity"),
         Identity.load_or_create(folder / "judge" / "identity"),
@@ -97,7 +99,10 @@ def _fits(certificate: Path, names: Sequence[str]) -> bool:
     """Whether there is a certificate for all of these names."""
     if not certificate.exists():
         return False
-    found = _read(certificate).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    try:
+        found = _read(certificate).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        raise UserError(f"{certificate} names no address: move it away, and a new one is made") from None
     return set(map(_general, names)) <= set(found)
 
 

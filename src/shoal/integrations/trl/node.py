@@ -108,6 +108,7 @@ class TRLNode:
 
     def begin(self, resumed: Path | None, step: int) -> None:
         """The trainer begins after `step`, from the checkpoint `resumed` or anew."""
+        self.close()  # of a training that did not end
         self.was_asked = False
         self._resumed = resumed
         self._round = max(self._round, step)

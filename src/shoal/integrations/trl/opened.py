@@ -31,6 +31,7 @@ from shoal.runs.metrics import live_in_pool
 from shoal.sandbox.verifier import Verifier as SandboxVerifier
 from shoal.selection.levels import Levels
 from shoal.selection.selection import FairSelection
+from shoal.swarm.differing import Differing
 from shoal.swarm.membership import Membership, public_name
 from shoal.swarm.wire import SamplingSettings
 from shoal.tasks import Tasks
@@ -77,7 +78,7 @@ class Opened:
         self._verifier: Verifier = RewardVerifier(tasks, rewards) if rewards else verifier
         scoring = self._verifier if ranks.size == 1 else RankZeroVerifier(self._verifier, ranks)
         if place is None and ranks.is_zero:
-            name, place = self._join(policy, rewards)
+            name, place = self._join(policy, rewards, tasks)
         name = ranks.broadcast(name)
         swarm = RankZeroSwarm(place, ranks) if place is None or ranks.size > 1 else place
         selection = config.selection
@@ -102,7 +103,7 @@ class Opened:
         )
         self.rounds = Rounds(node, config.swarm.external, lambda: tasks.trouble or self._verifier.trouble)
 
-    def _join(self, policy: TrainerPolicy, rewards: Combined | None) -> tuple[str, Swarm]:
+    def _join(self, policy: TrainerPolicy, rewards: Combined | None, tasks: Tasks) -> tuple[str, Swarm]:
         """The node's name and its place in the network."""
         config, identity = self.config, Identity.load_or_create(identity_path())
         self._stack.enter_context(only_node(identity_path(), config.network.swarm))
@@ -117,6 +118,7 @@ class Opened:
         )
         self._membership = self._stack.enter_context(closing(member))
         member.admission.control = ControlText(policy.control_strings())
+        member.admission.differing = Differing(tasks.identities)
         member.link.start()
         return identity.name, member.link
 
@@ -136,7 +138,7 @@ class Opened:
         """Tells the swarm how the round went, and the user if there is no swarm."""
         member.tell(self.rounds.row, self.rounds.learned)
         member.link.need(live_in_pool(self.rounds.node), self.rounds.external)
-        status = member.link.status()
+        status = member.status()
         alone = status["silo_since"] is not None and time.time() - status["silo_since"] > ALONE_NOTED
         note = status["note"] if alone else ""
         if note and note != self._said:
