@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from shoal.cli.flags import add_own_code, add_settings, config_of, given_settings
+from shoal.cli.flags import add_directory, add_own_code, add_settings, config_of, given_settings
 from shoal.cli.run import add_run_arguments, resumed
 from shoal.config.load import merged
 from shoal.config.settings import ENDLESS
+from shoal.errors import UserError
 
 HELP = """Trains one node in a swarm of many machines. It answers questions, shares what it tried under its own key
 (`shoal id`), and learns from its own rollouts and from those of nodes that it need not trust.
@@ -34,15 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_arguments(parser)
     public = parser.add_argument_group("public swarms")
     public.add_argument("--list", action="store_true", help="show the swarms of the directories; of a NAME everything")
-    public.add_argument(
-        "--directory",
-        action="append",
-        metavar="FILE|URL",
-        help="where to look; may be repeated (default: the lines of ~/.config/shoal/directories)",
-    )
-    public.add_argument(
-        "--allow-private", action="store_true", help="let a directory at a URL name addresses of private networks"
-    )
+    add_directory(public)
     add_settings(parser, without=("swarm.nodes", "network.connect"), defaults={"rounds": "until it is stopped"})
     add_own_code(parser)
 
@@ -50,9 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(args: argparse.Namespace) -> int:
     from shoal.cli.swarms import list_swarms, swarm_settings  # the network, only now
 
-    if args.list:
-        return list_swarms(args.directory, args.endpoints)
     given = given_settings(args)
+    if args.list:
+        if given or args.resume or args.config:
+            raise UserError("--list only shows swarms: leave out settings, --config and --resume")
+        return list_swarms(args.directory, args.endpoints)
     public = None if args.resume else swarm_settings(args, given)
     given = merged(public or ({"network": {"connect": args.endpoints}} if args.endpoints else {}), given)
     if args.resume:

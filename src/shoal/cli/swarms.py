@@ -67,6 +67,8 @@ def swarm_settings(args: argparse.Namespace, given: dict[str, Any]) -> dict[str,
     words: Sequence[str] = args.endpoints
     named = [word for word in words if is_name(word) or is_invitation(word)]
     if not named:
+        if args.directory or args.allow_private:
+            raise UserError("--directory and --allow-private go with the NAME of a swarm")
         return None
     [word, *_] = named
     if is_invitation(word):
