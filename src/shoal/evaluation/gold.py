@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from shoal.config.answer_form import in_form
@@ -19,6 +20,7 @@ from shoal.config.tasks import TasksConfig
 from shoal.rollout import Question, seed_of
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Task, Tasks
+from shoal.tasks.draw import QuestionFailed
 from shoal.tasks.task import right_answer
 
 COMMON = 8
@@ -79,8 +81,9 @@ def _different(tasks: Tasks, label: str, most: int, seed: int) -> list[Question]
         if len(texts) == most:
             break
         for index in (0, 1):
-            question = tasks.made(label, seed_of("validate", seed, number), index)
-            texts.setdefault(question.content, question)
+            with suppress(QuestionFailed):  # one that cannot be made is told as the task's trouble
+                question = tasks.made(label, seed_of("validate", seed, number), index)
+                texts.setdefault(question.content, question)
     return list(texts.values())[:most]
 
 

@@ -10,7 +10,8 @@ figure that counts is the share of live groups. A group whose answers are all ri
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from shoal.config.answer_form import extract
@@ -21,7 +22,7 @@ from shoal.rollout import Completion, FinishReason, Question, seed_of
 from shoal.sandbox.replay import let_answer
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Task, Tasks
-from shoal.tasks.draw import at_levels, labels
+from shoal.tasks.draw import QuestionFailed, at_levels, labels
 from shoal.tasks.environments.task import EnvironmentTask
 from shoal.tasks.ladders import create_levels
 from shoal.tasks.suites import specs_of
@@ -129,8 +130,13 @@ def probe(
     with Verifier(config) as verifier:
         while number < MOST_QUESTIONS:
             names = zip(made.labels, entries, strict=True)
-            questions = [made.first(label, seed_of("probe", seed, number, one.spec.name)) for label, one in names]
-            _ask(policy, verifier, questions, entries, seed_of("probe", seed, number))
+            asked_now: dict[int, Question] = {}
+            for place, (label, one) in enumerate(names):
+                with suppress(QuestionFailed):
+                    asked_now[place] = made.first(label, seed_of("probe", seed, number, one.spec.name))
+            if asked_now:
+                these = [entries[place] for place in asked_now]
+                _ask(policy, verifier, list(asked_now.values()), these, seed_of("probe", seed, number))
             number += 1
             spent = time.monotonic() - begun
             if not on_progress(number, spent) or spent * (number + 1) / number > seconds:
@@ -145,11 +151,21 @@ def ways_for(levels: Sequence[Task]) -> list[Way]:
         return [WAYS[0]]
     ways = list(WAYS)
     for task in levels:
-        answers = [answer for index in range(16) if (answer := right_answer(task, task.question(0, index).id))]
+        questions = list(_some(task))
+        answers = [answer for question in questions if (answer := right_answer(task, question.id))]
         numbers = all(extract(answer, "last_number") == answer for answer in answers)
-        examples = bool(answers) and not task.question(0, 0).pictures
+        examples = bool(answers) and not any(question.pictures for question in questions)
         ways = [way for way in ways if (examples or not way.examples) and (numbers or way.answer != "last_number")]
     return ways
+
+
+def _some(task: Task) -> Iterator[Question]:
+    """Questions of a task, but for those that it fails to make."""
+    for index in range(16):
+        try:
+            yield task.question(0, index)
+        except Exception:  # code of the user, which raises anything; `Tasks` tells it
+            continue
 
 
 def recommend(found: Mapping[str, Sequence[Found]]) -> dict[str, Found]:
@@ -195,4 +211,4 @@ def _ask(
 
 def _asked(question: Question) -> Hashable:
     """What is the same where answers are: the chat, or with an environment the question."""
-    return question.chat if question.turns == 1 else question.id
+    return (question.chat, question.pictures) if question.turns == 1 else question.id

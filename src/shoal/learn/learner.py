@@ -124,7 +124,8 @@ class GRPOLearner:
         if sampled is None:
             self.own_nll = running_mean(self.own_nll, report.trained_nll)
         metrics = sums.means(self.skipped_steps) | report.metrics | self._cost(rows, fixed)
-        return UpdateResult(metrics, gradient_shares(sequences, report.weights), report.gated_shares)
+        shares = gradient_shares(sequences, report.weights) if sums.steps else {}
+        return UpdateResult(metrics, shares, report.gated_shares)
 
     def _fixed(self, rows: list[Row], sequences: list[Trained], groups: list[Group]) -> Fixed:
         slots = sum(len(s.token_ids) for s in sequences)
@@ -151,6 +152,7 @@ class GRPOLearner:
         with attention(self.model):  # a checkpointed layer is computed again in the backward pass
             self._gradient(rows, fixed, sums)
         norm = self._clip()
+        sums.tried += 1
         if torch.isfinite(norm):
             self.optimizer.step()
             sums.steps += 1

@@ -12,7 +12,10 @@ class Sums:
 
     def __init__(self) -> None:
         self.tokens = 0
+        self.tried = 0
+        """Optimizer steps, with those whose gradient was not finite: losses are means over these."""
         self.steps = 0
+        """The steps that were applied."""
         self.sums: dict[str, torch.Tensor | float] = {}
 
     def add(self, tokens: int = 0, **values: torch.Tensor) -> None:
@@ -34,8 +37,9 @@ class Sums:
         """Metrics with TRL's names."""
         sums = {name: float(value) for name, value in self.sums.items()}
         tokens, steps = max(self.tokens, 1), max(self.steps, 1)
+        tried = max(self.tried, 1)
         metrics = {
-            "loss": sums.get("loss", 0.0) / steps,
+            "loss": sums.get("loss", 0.0) / tried,
             "grad_norm": sums.get("grad_norm", 0.0) / steps,
             "entropy": sums.get("entropy", 0.0) / tokens,
             "clip_ratio/low_mean": sums.get("low", 0.0) / tokens,
@@ -45,4 +49,4 @@ class Sums:
             "learner/skipped_steps": skipped_steps,
         }
         metrics |= {"kl": sums["kl"] / tokens} if "kl" in sums else {}
-        return metrics | ({"aux_loss": sums["aux_loss"] / steps} if "aux_loss" in sums else {})
+        return metrics | ({"aux_loss": sums["aux_loss"] / tried} if "aux_loss" in sums else {})

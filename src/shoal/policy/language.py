@@ -174,7 +174,7 @@ class LanguagePolicy:
             ids = ids[:-1] if ids[-1] == self.lm.tokenizer.eos_token_id else ids
         else:
             if "system" in roles and not self._template.takes(roles):  # what it says then goes before the question
-                roles, texts = ("user",), ["\n\n".join(texts)]
+                roles, texts = _without_system(roles, texts)
             frame = self._template.frame(roles, pictures=count)
             if vision is not None:
                 frame = ChatFrame(tuple(vision.in_text(p) if isinstance(p, str) else p for p in frame.pieces))
@@ -292,3 +292,12 @@ def _questions_and_answers(roles: tuple[str, ...]) -> ChatFrame:
         before, after = {"user": ("Question: ", "\n"), "assistant": ("Answer: ", "\n\n")}.get(role, ("", "\n\n"))
         pieces += [before, Slot(number, False, False), after]
     return ChatFrame((*pieces, "Answer:"))
+
+
+def _without_system(roles: tuple[str, ...], texts: list[str]) -> tuple[tuple[str, ...], list[str]]:
+    """A chat without system messages: what they say stands before the first text of the user."""
+    said = [text for role, text in zip(roles, texts, strict=True) if role == "system"]
+    kept = [(role, text) for role, text in zip(roles, texts, strict=True) if role != "system"]
+    first = next(place for place, (role, _) in enumerate(kept) if role == "user")
+    kept[first] = ("user", "\n\n".join([*said, kept[first][1]]))
+    return tuple(role for role, _ in kept), [text for _, text in kept]

@@ -123,18 +123,20 @@ def language_model(name: str, model: Any, tokenizer: Any) -> LanguageModel:
     if not tokenizer.chat_template and not is_in_lines(tokenizer):
         # A base model goes on with the next question: what it says in one line is its answer.
         line_ends = _line_ends(tokenizer)
-        stop_ids, eos_id = stop_ids | line_ends, min(line_ends, default=eos_id)
+        stop_ids, eos_id = stop_ids.union(line_ends), next(iter(line_ends), eos_id)
     pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else eos_id
     return LanguageModel(name, model, tokenizer, stop_ids, eos_id, pad_id)
 
 
 def load_base(folder: Path, device: torch.device) -> LanguageModel:
-    """The model that the adapters in `folder` belong to. Raises `UserError` if it is gone."""
-    name = base_name(folder)
-    if is_adapters(Path(name).expanduser()):  # they could refer to each other in a circle
-        raise UserError(
-            f"the adapters in '{folder}' belong to '{name}', which are adapters too: `shoal export --merge` those first"
-        )
+    """The model that the adapters in `folder` belong to, which may itself be one with adapters. Raises `UserError` if
+    it is gone."""
+    name, below, seen = base_name(folder), folder, set[Path]()
+    while is_adapters(below):
+        if below.resolve() in seen:
+            raise UserError(f"the adapters in '{folder}' belong to '{name}', and these to themselves")
+        seen.add(below.resolve())
+        below = Path(base_name(below)).expanduser()
     try:
         return load(name, device)
     except UserError as error:
@@ -207,10 +209,10 @@ def is_in_lines(tokenizer: Any) -> bool:
     return bool(tokenizer.init_kwargs.get("prompt_format") == "lines")
 
 
-def _line_ends(tokenizer: Any) -> frozenset[int]:
+def _line_ends(tokenizer: Any) -> list[int]:
     """Tokens that are an end of line and nothing else. The first is the usual one."""
     found = (tokenizer(text, add_special_tokens=False).input_ids for text in ("\n", "\n\n"))
-    return frozenset(ids[0] for ids in found if len(ids) == 1)
+    return [ids[0] for ids in found if len(ids) == 1]
 
 
 def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:

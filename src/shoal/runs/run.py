@@ -56,7 +56,7 @@ class Run:
         self._flushed = time.monotonic()
         self._checkpointed = nodes.round if checkpoint else -1
         """The last round with a checkpoint."""
-        if folder is not None:  # for the old checkpoint and the new one
+        if folder is not None and self.config.checkpoint_every:  # for the old checkpoint and the new one
             ensure_space(folder.path, nodes.checkpoint_bytes * (1 if checkpoint else 2))
 
     def go(self, stop: threading.Event) -> None:

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from shoal.apps.serving import host
-from shoal.cli.flags import add_allow_code, add_settings, config_of, given_settings
+from shoal.cli.flags import add_allow_code, add_directory, add_settings, config_of, given_settings
 from shoal.config.load import merged
 
 HELP = """Opens a page on which you join a swarm: you answer questions or rank the answers of nodes, see the scores, and
@@ -49,9 +49,13 @@ names a file of this machine, unless it is a data set, opens a port or sets a re
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `shoal human`."""
     parser.add_argument(
-        "endpoints", nargs="*", metavar="ENDPOINT", help="relays or nodes to reach: HOST:PORT; or an invitation"
+        "endpoints",
+        nargs="*",
+        metavar="ENDPOINT",
+        help="relays or nodes to reach: HOST:PORT; or a swarm's name, or an invitation",
     )
-    parser.set_defaults(directory=None, allow_private=False, quiet=False)  # of `swarm_settings`
+    parser.set_defaults(quiet=False)  # of `swarm_settings`
+    add_directory(parser.add_argument_group("public swarms"))
     parser.add_argument("--config", type=Path, metavar="FILE", help="config.toml of a node of this swarm")
     add_allow_code(parser)
     host.add_arguments(parser, LISTEN)

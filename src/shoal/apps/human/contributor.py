@@ -172,11 +172,12 @@ class Contributor:
 
     def rank(self, id: str, places: Sequence[int]) -> Comparison:
         """Keeps a ranking: the place of each answer, 1 for the best; equal ones share a place. Raises as
-        `Gallery.tiers`."""
+        `Gallery.tiers`. Where it cannot be written, the comparison waits on."""
         with self._lock:
             comparison, tiers = self.gallery.tiers(id, places)
         for question in comparison.same:  # one text under several ids: a reward is asked for by id
             self.rankings.add(self.identity.name, question, tiers)
+        self.dismiss(id)
         return comparison
 
     def dismiss(self, id: str) -> None:

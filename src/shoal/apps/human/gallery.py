@@ -4,6 +4,7 @@
     gallery.add(scored)                            # admitted rollouts, as they come
     comparison = gallery.pick(own.name, random)    # two to four different answers, in a random order
     gallery.tiers(comparison.id, [1, 2, 2])        # best first, equals together
+    gallery.dismiss(comparison.id)                 # it is done
 
 Each node draws questions of its own. Some questions come to several nodes, and their answers are compared first;
 otherwise different answers of one node are. The order is random and names are hidden, so that only the answers count.
@@ -114,14 +115,13 @@ class Gallery:
         return comparison
 
     def tiers(self, id: str, places: Sequence[int]) -> tuple[Comparison, list[list[str]]]:
-        """Ends a comparison; returns it with its answers by their places, the best first. Raises `LookupError` if it
+        """A comparison that waits, and its answers by their places, the best first. Raises `LookupError` if it
         does not wait, `ValueError` for wrong places."""
         comparison = self._offered.get(id)
         if comparison is None:
             raise LookupError("this comparison is over; take another")
         if len(places) != len(comparison.answers) or not all(1 <= place <= SHOWN for place in places):
             raise ValueError(f"give each of the {len(comparison.answers)} answers a place from 1 to {SHOWN}")
-        self.dismiss(id)
         by_place: dict[int, list[str]] = {}
         for answer, place in zip(comparison.answers, places, strict=True):
             by_place.setdefault(place, []).append(answer.text)

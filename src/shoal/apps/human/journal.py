@@ -25,6 +25,8 @@ from shoal.errors import UserError
 from shoal.rollout import Question
 
 VERSION: Final = 1
+MOST_LEARNERS: Final = 64
+"""Nodes that are kept of each answer, the first."""
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS questions (
     round INTEGER NOT NULL, slot INTEGER NOT NULL, task TEXT NOT NULL, hash TEXT NOT NULL, question BLOB NOT NULL,
@@ -35,9 +37,10 @@ CREATE INDEX IF NOT EXISTS by_state ON questions (state, task);
 CREATE INDEX IF NOT EXISTS by_hash ON questions (hash);
 CREATE TABLE IF NOT EXISTS lessons (
     number INTEGER PRIMARY KEY AUTOINCREMENT, round INTEGER NOT NULL, slot INTEGER NOT NULL, node TEXT NOT NULL,
-    name TEXT NOT NULL, model TEXT, at INTEGER NOT NULL, time REAL NOT NULL,
-    UNIQUE (round, slot, node, at)
+    name TEXT NOT NULL, model TEXT, at INTEGER NOT NULL, time REAL NOT NULL
 );
+DELETE FROM lessons WHERE number NOT IN (SELECT MIN(number) FROM lessons GROUP BY round, slot, node);
+CREATE UNIQUE INDEX IF NOT EXISTS one_lesson ON lessons (round, slot, node);
 CREATE TABLE IF NOT EXISTS numbers (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 """
 
@@ -73,7 +76,7 @@ class Learned(msgspec.Struct, frozen=True):
     name: str
     model: str | None
     at: int
-    """The node's own round."""
+    """The node's own round, the first that it tells."""
     time: float
     """By its own clock."""
 
@@ -169,15 +172,18 @@ class Journal:
         return {"answered": answered, "reward": reward, "taught": taught, "learners": learners}
 
     def learned(self, lessons: Sequence[Learned]) -> int:
-        """Records what nodes say; returns how many of it are new and about an own answer."""
-        with self._lock:
+        """Records what nodes say; returns how many of it are new and about an own answer. A node counts once for an
+        answer, since it may say so in each of its rounds."""
+        with self._lock, self._db:  # one transaction
             before = self._db.total_changes
+            self._db.execute("BEGIN")
             for one in lessons:
-                self._do(
+                self._db.execute(
                     "INSERT OR IGNORE INTO lessons (round, slot, node, name, model, at, time)"
-                    " SELECT round, slot, ?, ?, ?, ?, ? FROM questions"
-                    " WHERE round = ? AND slot = ? AND state = 'answered'",
-                    *(one.node, one.name, one.model, one.at, one.time, one.round, one.slot),
+                    " SELECT round, slot, ?, ?, ?, ?, ? FROM questions AS own"
+                    " WHERE round = ? AND slot = ? AND state = 'answered' AND"
+                    " (SELECT COUNT(*) FROM lessons WHERE round = own.round AND slot = own.slot) < ?",
+                    (one.node, one.name, one.model, one.at, one.time, one.round, one.slot, MOST_LEARNERS),
                 )
             return self._db.total_changes - before
 
@@ -188,9 +194,9 @@ class Journal:
 
     def lessons_of(self, entries: Sequence[Entry]) -> dict[tuple[int, int], list[Learned]]:
         """Who learned from each of `entries`."""
-        sql = "SELECT * FROM lessons WHERE round = ? AND slot = ? ORDER BY number"
+        sql = "SELECT * FROM lessons WHERE round = ? AND slot = ? ORDER BY number LIMIT ?"
         places = [(entry.round, entry.slot) for entry in entries]
-        return {place: [Learned(*row) for row in self._read(sql, *place)] for place in places}
+        return {place: [Learned(*row) for row in self._read(sql, *place, MOST_LEARNERS)] for place in places}
 
     def _settle(self, round: int, slot: int, state: State, answers: Sequence[str], rewards: Sequence[float]) -> None:
         texts = (msgspec.json.encode(list(each)).decode() for each in (answers, rewards))

@@ -15,6 +15,7 @@ A GET changes nothing.
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -35,7 +36,9 @@ from shoal.apps.human.recommended import RECOMMENDED
 from shoal.apps.serving.bodies import BodyError, read_body
 from shoal.apps.serving.guard import Access
 from shoal.apps.serving.pages import OWN_ERROR, json_response, page_routes
+from shoal.config.answer_form import in_form
 from shoal.config.display_name import full_name
+from shoal.errors import UserError
 from shoal.tasks.pictures.again import data_address
 from shoal.untrusted import UNDECODABLE
 
@@ -156,6 +159,9 @@ def make_app(one: Contributor, access: Access) -> PostGuard:
     async def refused(request: Request, error: Exception) -> Response:
         return json_response({"error": str(error)}, getattr(error, "status", 500))
 
+    async def unable(request: Request, error: Exception) -> Response:
+        return json_response({"error": str(error)}, 503)
+
     async def failed(request: Request, error: Exception) -> Response:
         return json_response({"error": OWN_ERROR}, 500)
 
@@ -170,7 +176,9 @@ def make_app(one: Contributor, access: Access) -> PostGuard:
         Route("/api/journal", _get(journal)),
         Route("/api/lessons", lessons),
     ]
-    app = Starlette(routes=routes, exception_handlers={RefusedError: refused, Exception: failed})
+    # A full disk, or a process that scores and does not start: the same may work later.
+    handlers = {RefusedError: refused, sqlite3.Error: unable, UserError: unable, Exception: failed}
+    app = Starlette(routes=routes, exception_handlers=handlers)
     guard = PostGuard(app, access)
     return guard
 
@@ -247,10 +255,13 @@ def _asked(entry: Entry) -> dict[str, Any]:
 
 
 def _question(one: Contributor, entry: Entry) -> dict[str, Any]:
+    form = one.specs[entry.task].answer
+    tagged = form in ("tag", "boxed")
     return {
         **_asked(entry),
         "prompt": msgspec.to_builtins(entry.question.prompt),
-        "tagged": one.specs[entry.task].answer in ("tag", "boxed"),
+        "tagged": tagged,
+        "marks": in_form("|", form).split("|") if tagged else None,  # around the answer, after any reasoning
         "longest": one.member.admission.limits.max_characters,
     }
 

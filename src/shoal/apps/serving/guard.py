@@ -139,7 +139,8 @@ class Guard:
             if not access.is_token(given[0].strip()):
                 return RedirectResponse("/enter?wrong=1", 303)
             answer = RedirectResponse("/", 303)
-            answer.set_cookie(cookie, access.cookie(), max_age=30 * 86400, httponly=True, samesite="strict")
+            # Not strict: a browser would not send it after a link in another site's page, such as webmail.
+            answer.set_cookie(cookie, access.cookie(), max_age=30 * 86400, httponly=True, samesite="lax")
             return answer
         if access.lets_in(headers, cookie):
             return None

@@ -30,12 +30,14 @@ def page_routes(folder: Path) -> list[BaseRoute]:
     """`/`, `/enter` and `/static/` of the page in `folder`."""
 
     entrance = (STATIC / "enter.html").read_bytes()  # read once: strangers ask for it
+    again = entrance.replace(b" hidden>", b">")
 
     async def page(request: Request) -> Response:
         return FileResponse(folder / "index.html", headers={"Cache-Control": "no-cache"})
 
     async def enter(request: Request) -> Response:
-        return HTMLResponse(entrance, headers={"Cache-Control": "no-cache"})
+        shown = again if "wrong" in request.query_params else entrance
+        return HTMLResponse(shown, headers={"Cache-Control": "no-cache"})
 
     files = Static(directory=folder, packages=[("shoal.apps.serving", "static")])
     return [Route("/", page), Route("/enter", enter), Mount("/static", files)]

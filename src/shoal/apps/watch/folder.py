@@ -12,7 +12,7 @@ from shoal.apps.watch.exchange import Exchange
 from shoal.apps.watch.explorer import Explorer
 from shoal.apps.watch.files import changed, opened
 from shoal.apps.watch.metrics import Metrics
-from shoal.apps.watch.nodes import node_lines, seconds_left, swarm_state
+from shoal.apps.watch.nodes import live_seconds, node_lines, seconds_left, swarm_state
 from shoal.apps.watch.settings import attack_of, listed, read_settings
 from shoal.apps.watch.source import NAME, BusyError, CurveQuery, Data, Parameters, Source, TaskQuery
 from shoal.apps.watch.story import Story
@@ -20,11 +20,13 @@ from shoal.apps.watch.tables import Row, Tables, parquet
 from shoal.errors import UserError
 from shoal.runs.folder import CONFIG, METRICS, STATUS, WARNINGS
 from shoal.runs.run_warnings import read_warnings
-from shoal.runs.tables import ROLLOUTS, TRANSCRIPTS
+from shoal.runs.tables import LEARNED, ROLLOUTS, TRANSCRIPTS
 
 MOST_STATUS = 1 << 22
 """Bytes that are read of the status of a node."""
 BY_TASK = "eval/pass@1/"
+Counts = tuple[list[Row], list[Row], dict[str, Row]]
+"""Completions of each task and maker, shares of gradients, and their totals of each node."""
 
 
 class FolderSource(Source):
@@ -44,7 +46,7 @@ class FolderSource(Source):
         self._exchange = Exchange(self._tables)
         self.graph, self.story = self._exchange.graph, Story(self._tables).tell
         self._mark: Any = None
-        self._counts: tuple[Any, list[Row], list[Row], str] | None = None
+        self._counts: tuple[Any, Counts] | None = None
 
     @property
     def kind(self) -> str:
@@ -62,6 +64,8 @@ class FolderSource(Source):
         mark = (self._metrics.version, files, tables)
         if mark != self._mark:
             self._mark = mark
+            swarm, _ = self._swarm()
+            self.live_for = 0.0 if swarm and swarm["ended"] else live_seconds(self._metrics, self._rounds())
             self.version += 1
 
     def changed(self) -> float:
@@ -70,22 +74,19 @@ class FolderSource(Source):
     def summary(self) -> Data:
         self._open()
         swarm, no_status = self._swarm()
-        mark = self._tables.mark(ROLLOUTS)
-        if self._counts is None or self._counts[0] != mark:
-            try:
-                self._counts = (mark, self._count(), self._exchange.shares(), "")
-            except BusyError as error:
-                self._counts = (mark, [], [], str(error))
-        _, counts, shares, trouble = self._counts
-        settings = read_settings(self.path)
-        of_rounds = settings["rounds"] if isinstance(settings.get("rounds"), int) else None
+        trouble = ""
+        try:
+            counts, shares, totals = self._counted(sorted(self._metrics.nodes))
+        except BusyError as error:
+            counts, shares, totals, trouble = [], [], {}, str(error)
+        settings, brief, of_rounds = read_settings(self.path), self.brief(), self._rounds()
         return {
-            **self.brief(),
+            **brief,
             "views": ("learned", "progress", "swarm", "rollouts", "machine", "settings"),
             "rounds": self._metrics.last_round(),
             "of_rounds": of_rounds,
-            "left": seconds_left(self._metrics, of_rounds) if self.brief()["live"] else None,
-            "nodes": node_lines(self._metrics),
+            "left": seconds_left(self._metrics, of_rounds) if brief["live"] else None,
+            "nodes": [node | totals.get(node["name"], {}) for node in node_lines(self._metrics)],
             "metrics": sorted(self._metrics.keys - {"time"}),
             "gradient": shares,
             "swarm": swarm,
@@ -126,6 +127,10 @@ class FolderSource(Source):
         if first:
             self.look()
 
+    def _rounds(self) -> int | None:
+        rounds = read_settings(self.path).get("rounds")
+        return rounds if isinstance(rounds, int) else None
+
     def _swarm(self) -> tuple[Data | None, str]:
         """The state of the swarm of a joined node, and why it cannot be read."""
         try:
@@ -144,6 +149,13 @@ class FolderSource(Source):
             return read_warnings(self.path)
         except UserError:
             return [f"{WARNINGS} cannot be read"]
+
+    def _counted(self, names: list[str]) -> Counts:
+        """What the tables say of all rounds, kept until they change. Raises `BusyError`."""
+        mark = self._tables.mark(ROLLOUTS), self._tables.mark(LEARNED), names
+        if self._counts is None or self._counts[0] != mark:
+            self._counts = mark, (self._count(), self._exchange.shares(), self._exchange.totals(names))
+        return self._counts[1]
 
     def _count(self) -> list[Row]:
         """How many completions there are of each task and maker."""

@@ -9,7 +9,8 @@ import msgspec
 import numpy as np
 
 from shoal.apps.watch.metrics import Floats, Metrics, Node
-from shoal.apps.watch.source import Data
+from shoal.apps.watch.reasons import MEANINGS
+from shoal.apps.watch.source import Data, Source
 from shoal.config.display_name import harmless
 from shoal.runs.swarm_status import STALE, Status
 
@@ -69,13 +70,23 @@ def node_line(name: str, node: Node) -> Data:
 
 def seconds_left(metrics: Metrics, rounds: int | None) -> float | None:
     """How long the rest of `rounds` takes at the pace of the last ones; None where that is not known."""
+    pace = round_seconds(metrics)
+    return None if rounds is None or pace is None else pace * max(0, rounds - metrics.last_round())
+
+
+def round_seconds(metrics: Metrics) -> float | None:
+    """Seconds of a usual round of the node that is ahead, by the last ones: a break between two does not count."""
     ahead = max(metrics.nodes.values(), key=lambda node: node.round, default=Node())
-    at, times = ahead.known("time")
-    if rounds is None or len(at) < 2:
+    at, times = (values[-RECENT:] for values in ahead.known("time"))
+    if len(at) < 2:
         return None
-    at, times = at[-RECENT:], times[-RECENT:]
-    pace = (times[-1] - times[0]) / max(1.0, at[-1] - at[0])
-    return float(max(0.0, pace) * max(0, rounds - ahead.round))
+    return float(max(0.0, np.median(np.diff(times) / np.maximum(1.0, np.diff(at)))))
+
+
+def live_seconds(metrics: Metrics, rounds: int | None) -> float:
+    """For how long a run counts as live after its last round: about three rounds, while there are more to come."""
+    ended = rounds is not None and metrics.last_round() >= rounds
+    return Source.live_for if ended else max(Source.live_for, 3 * (round_seconds(metrics) or 0.0))
 
 
 def node_lines(metrics: Metrics) -> list[Data]:
@@ -99,7 +110,10 @@ def swarm_state(data: bytes, now: float) -> Data:
         peer.refused, peer.display_name = _most(peer.refused), harmless(peer.display_name)
     age = now - found.time
     state: Data = msgspec.to_builtins(found)
-    state |= {"age": age, "running": age < STALE, "neighbours": len(found.neighbours), "dropped": _most(found.dropped)}
+    state |= {"age": age, "running": not found.ended and age < STALE, "neighbours": len(found.neighbours)}
+    state["dropped"] = _most(found.dropped)
+    counted = admission.refused.keys() | found.dropped.keys()
+    state["meanings"] = {reason: MEANINGS[reason] for reason in sorted(counted & MEANINGS.keys())}
     return state
 
 

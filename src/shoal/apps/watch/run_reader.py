@@ -78,7 +78,7 @@ class RunReader:
                 found = self.process.ask(query, values or {})
             except UserError as error:
                 self._end()
-                return Answer(error=str(error))
+                raise BusyError(f"the run cannot be read: {error}") from error
             except (TimeoutError, EOFError):
                 found = Answer(error="that took too much memory, or too long", spent=True)
             if found.spent:

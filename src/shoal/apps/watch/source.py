@@ -12,7 +12,7 @@ exist, and `BusyError` for what takes too long.
 from __future__ import annotations
 
 import time
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -135,7 +135,7 @@ class Source:
     title: str
     version = 0
     """Another number when there is something new."""
-    live_for: ClassVar[float] = 30.0
+    live_for = 30.0
     """Seconds after its last change for which it counts as live."""
 
     @property

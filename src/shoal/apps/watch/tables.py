@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal.apps.watch.files import opened, state_of
+from shoal.apps.watch.reader import Answer
 from shoal.apps.watch.run_reader import RunReader
 from shoal.apps.watch.source import BusyError
 from shoal.runs.tables import LATER, TABLES
@@ -82,8 +83,9 @@ class Tables:
         return found.rows
 
     def close(self) -> None:
-        """Ends the reader, whatever it does; the next query starts another."""
+        """Ends the reader, whatever it does, and forgets what was checked; the next query starts another."""
         self.reader.close()
+        self._checked.clear()
 
     def _there(self, table: str) -> list[tuple[Mark, Path]]:
         room, found = self._folder / table, []
@@ -115,6 +117,7 @@ class Tables:
         return known[1]
 
     def _wrong(self, table: str, path: Path) -> str:
+        """Raises `BusyError` where the reader does not say: that need not be the part's fault."""
         if state_of(path).st_size < 12:
             return "it is no Parquet file"
         with opened(path) as file:
@@ -125,7 +128,7 @@ class Tables:
         if int.from_bytes(end[:4], "little") > FOOTER:
             return "its footer is too large"
         name = quoted(f"{table}/{path.name}")
-        columns = self.reader.ask(f"DESCRIBE FROM read_parquet({name})")
+        columns = self._checks(f"DESCRIBE FROM read_parquet({name})", path)
         if columns.error:
             return columns.error
         types = {row["column_name"]: row["column_type"] for row in columns.rows}
@@ -135,10 +138,11 @@ class Tables:
                 continue
             if types.get(field.name) != TYPES[str(field.type)]:
                 return f"its column {field.name} is not what runs write"
-        sizes = self.reader.ask(
+        sizes = self._checks(
             "SELECT count(DISTINCT row_group_id) AS groups, "
             "coalesce(sum(total_uncompressed_size), 0)::DOUBLE AS bytes, "
-            f"(SELECT sum(num_rows)::DOUBLE FROM parquet_file_metadata({name})) AS rows FROM parquet_metadata({name})"
+            f"(SELECT sum(num_rows)::DOUBLE FROM parquet_file_metadata({name})) AS rows FROM parquet_metadata({name})",
+            path,
         )
         if sizes.error:
             return sizes.error
@@ -146,6 +150,12 @@ class Tables:
         if size["groups"] <= GROUPS and 0 <= size["rows"] <= ROWS and 0 <= size["bytes"] <= BYTES:
             return ""
         return f"it has {size['groups']} groups, {size['rows']:.0f} rows and {size['bytes']:.0f} bytes"
+
+    def _checks(self, query: str, path: Path) -> Answer:
+        found = self.reader.ask(query)
+        if found.spent:
+            raise BusyError(f"{path.parent.name}/{path.name} cannot be checked: {found.error}")
+        return found
 
 
 def quoted(text: str) -> str:

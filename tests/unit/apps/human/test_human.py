@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -28,7 +29,7 @@ from test_network import until
 
 from shoal.apps.human.contributor import OPEN_QUESTIONS, Contributor, UnfitError
 from shoal.apps.human.gallery import ANSWERS, QUESTIONS, SHOWN, Gallery, shown
-from shoal.apps.human.journal import Entry, Journal, Learned
+from shoal.apps.human.journal import MOST_LEARNERS, Entry, Journal, Learned
 from shoal.apps.human.recommended import Figures, choose, need, suitability
 from shoal.config.settings import Config
 from shoal.config.tasks import TasksConfig
@@ -116,15 +117,39 @@ def test_lessons_count_once_and_only_about_own_answers(tmp_path: Path) -> None:
         ]
         assert journal.learned([said, *strange, said]) == 1
         assert journal.learned([said]) == 0
-        assert (
-            journal.learned([msgspec.structs.replace(said, at=8), msgspec.structs.replace(said, node="cd" * 32)]) == 2
-        )
+        again = [msgspec.structs.replace(said, at=at) for at in range(8, 99)]
+        assert journal.learned([*again, msgspec.structs.replace(said, node="cd" * 32)]) == 1
         [first, *rest] = journal.lessons()
         assert (first.name, first.model, first.at) == ("ada", "guppy", 7)
         assert journal.lessons(after=first.number) == rest
-        assert len(journal.lessons_of([entry])[entry.round, 0]) == 3
+        assert len(journal.lessons_of([entry])[entry.round, 0]) == 2
         assert journal.totals()["taught"] == 1
         assert journal.totals()["learners"] == 2
+
+
+def test_an_answer_keeps_so_many_learners(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path / "reef.sqlite")) as journal:
+        entry = offered(journal)
+        journal.answer(entry.round, 0, ["a"], [1.0])
+        many = [Learned(0, entry.round, 0, f"{n:064x}", "ada", None, 1, 1.0) for n in range(2 * MOST_LEARNERS)]
+        statements: list[str] = []
+        journal._db.set_trace_callback(statements.append)
+        assert journal.learned(many) == MOST_LEARNERS
+        assert [statements.count(each) for each in ("BEGIN", "COMMIT")] == [1, 1]  # one wait for the disk
+        assert len(journal.lessons_of([entry])[entry.round, 0]) == MOST_LEARNERS
+
+
+def test_a_journal_of_before_keeps_a_nodes_first_lesson(tmp_path: Path) -> None:
+    path = tmp_path / "reef.sqlite"
+    with closing(Journal(path)) as journal:
+        entry = offered(journal)
+        journal.answer(entry.round, 0, ["a"], [1.0])
+        journal._db.execute("DROP INDEX one_lesson")
+        row = "INSERT INTO lessons (round, slot, node, name, at, time) VALUES (?, 0, ?, 'ada', ?, 1.0)"
+        journal._db.executemany(row, [(entry.round, node, at) for at in range(50) for node in ("ab", "cd")])
+    with closing(Journal(path)) as journal:
+        assert [(each.node, each.at) for each in journal.lessons()] == [("ab", 0), ("cd", 0)]
+        assert journal.learned([Learned(0, entry.round, 0, "ab", "ada", None, 99, 1.0)]) == 0
 
 
 def test_a_journal_has_one_holder(tmp_path: Path) -> None:
@@ -194,6 +219,7 @@ def test_a_ranking_gives_tiers_and_is_given_once() -> None:
             gallery.tiers(picked.id, wrong)
     _, tiers = gallery.tiers(picked.id, [places[each.text] for each in picked.answers])
     assert [sorted(tier) for tier in tiers] == [["yes"], ["maybe", "no"]]
+    gallery.dismiss(picked.id)
     with pytest.raises(LookupError):
         gallery.tiers(picked.id, [1, 2, 3])
     assert gallery.pick("me", Random(2)) is None
@@ -331,6 +357,20 @@ def test_an_answer_between_tags(tmp_path: Path) -> None:
         assert sorted(entry.rewards) == [0.0, 1.0]
 
 
+@pytest.mark.parametrize("form", ["tag", "boxed"])
+def test_reasoning_stands_before_the_answers_marks(form: str, tmp_path: Path) -> None:
+    pytest.importorskip("starlette")
+    from shoal.apps.human.server import _question
+
+    tasks = {"tasks": [{"name": "spell_backward", "answer": form}]}
+    with closing(Contributor(config_of(tasks=tasks), tmp_path)) as one:
+        [entry] = one.ask()
+        before, after = _question(one, entry)["marks"]
+        text = f"I guess.\n{before}{entry.question.text.split()[-1][::-1]}{after}"
+        entry = one.answer(entry.round, 0, [text])
+        assert (entry.answers, entry.rewards) == ((text,), (1.0,))
+
+
 def test_a_person_is_asked_one_level_or_another(tmp_path: Path) -> None:
     ladder = {"tasks": [{"name": "gcd", "levels": [{"max_value": 9}, {"max_value": 99}]}]}
     with closing(Contributor(config_of(tasks=ladder), tmp_path)) as one:
@@ -382,6 +422,24 @@ def test_rankings_are_kept_for_rewards(reasoning: Contributor) -> None:
     assert one.rankings.score([(asked, texts), (other, texts)]) == [[1.0, 0.25, 0.25]] * 2
     assert one.compare() is None
     assert next(each for each in one.figures() if each.label == asked.id.task).others == 0.25
+
+
+def test_a_ranking_that_cannot_be_written_is_not_lost(reasoning: Contributor, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = reasoning
+    asked = one.tasks.draw(1, "reef", "ab" * 32, 1)[0]
+    one._take([Scored(rollout(asked, ["4", "5"], "ada"), asked, (1.0, 0.0))])
+    picked = one.compare()
+    assert picked is not None
+    with monkeypatch.context() as full:
+        full.setattr(one.rankings, "add", fails)
+        with pytest.raises(sqlite3.OperationalError):
+            one.rank(picked.id, [1, 2])
+    one.rank(picked.id, [1, 2])
+    assert one.rankings.score([(asked, [each.text for each in picked.answers])]) == [[1.0, 0.0]]
+
+
+def fails(*_: object) -> None:
+    raise sqlite3.OperationalError("database or disk is full")
 
 
 def test_it_starts_without_torch(tmp_path: Path) -> None:
@@ -477,6 +535,20 @@ def test_a_program_answers_by_the_api(page: Page) -> None:
     assert [each["name"] for each in heard["lessons"]] == ["ada"]
     assert page.get(f"/api/lessons?after={heard['last']}") == {"lessons": [], "last": heard["last"]}
     assert page.get("/api/state")["totals"] == {"answered": 1, "reward": 0.5, "taught": 1, "learners": 1}
+
+
+@pytest.mark.parametrize("error", [sqlite3.OperationalError("the disk is full"), UserError("it does not start")])
+def test_what_fails_for_now_is_told(page: Page, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    [asked] = page.post("/api/question", {})["questions"]
+
+    def broken(*_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as full:
+        full.setattr(page.one.journal, "answer", broken)
+        place = {"round": asked["round"], "answers": ["4"]}
+        assert page.fetch("/api/answer", place, page.may)[:2] == (503, {"error": str(error)})
+    assert page.post("/api/answer", place)["answers"] == ["4"]
 
 
 def test_a_ranking_by_the_api(reasoning: Contributor) -> None:

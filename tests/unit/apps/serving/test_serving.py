@@ -20,10 +20,13 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.testclient import TestClient
 
 from shoal.apps.serving import connections as limits
 from shoal.apps.serving.bodies import BodyError, read_body
 from shoal.apps.serving.connections import Connections, proven
+from shoal.apps.serving.guard import Access, Guard
+from shoal.apps.serving.pages import STATIC, page_routes
 from shoal.apps.serving.quota import LOOPBACK_SHARE, Quota
 from shoal.apps.serving.server import Server, listening
 
@@ -310,3 +313,23 @@ def test_silent_connections_do_not_displace_a_proven_one(served: Served) -> None
         assert b"200" in person.recv(65536)
         assert len(served.connections) <= 8
         assert served.ask(KNOWN + b"Connection: close\r\n\r\n").startswith(b"HTTP/1.1 200")
+
+
+def client_of(token: str) -> TestClient:
+    """Of a page that asks for `token`."""
+    app = Guard(Starlette(routes=page_routes(STATIC)), Access(token=token))
+    return TestClient(app, "http://localhost", follow_redirects=False)
+
+
+def test_a_wrong_token_is_told() -> None:
+    client = client_of("a token that is long")
+    sent = client.get("/?token=another").headers["location"]
+    assert 'role="alert">' in client.get(sent).text
+    assert 'role="alert" hidden>' in client.get("/enter").text
+
+
+def test_a_link_in_another_sites_page_lets_in() -> None:
+    """A browser sends no strict cookie after a redirect that another site started."""
+    answer = client_of("a token that is long").get("/?token=a token that is long")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+    assert "samesite=lax" in answer.headers["set-cookie"].lower()

@@ -27,7 +27,8 @@ from shoal.apps.serving.guard import Access
 from shoal.apps.watch import judge, metrics, sources, tables, tally
 from shoal.apps.watch.folder import FolderSource
 from shoal.apps.watch.judge import JudgeSource
-from shoal.apps.watch.run_reader import READERS
+from shoal.apps.watch.reader import Answer
+from shoal.apps.watch.run_reader import READERS, Reader
 from shoal.apps.watch.server import make_app
 from shoal.apps.watch.source import BusyError, MissingError, RolloutQuery, RowQuery
 from shoal.apps.watch.sources import Sources
@@ -173,6 +174,36 @@ def test_a_reader_that_died_is_started_again(tmp_path: Path) -> None:
         with pytest.raises(BusyError, match="too much memory"):
             found.rows("SELECT 1 AS one")
         assert found.rows("SELECT 2 AS two") == [{"two": 2}]
+
+
+def fail_to_start(reader: Reader, query: str, values: Any) -> Answer:
+    raise UserError("no memory")
+
+
+def take_too_long(reader: Reader, query: str, values: Any) -> Answer:
+    raise TimeoutError
+
+
+@pytest.mark.parametrize("fails", [fail_to_start, take_too_long])
+def test_a_busy_reader_is_no_fault_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Callable[..., Answer]
+) -> None:
+    with closing(FolderSource(small_run(tmp_path / "run"), "run")) as source:
+        with monkeypatch.context() as patch:
+            patch.setattr(Reader, "ask", fails)
+            summary = source.summary()
+            assert (summary["completions"], summary["gradient"]) == (0, [])
+            assert "cannot be" in summary["trouble"]
+        summary = source.summary()
+        assert (summary["completions"], summary["trouble"]) == (24, "")
+
+
+def test_what_is_closed_is_checked_again(tmp_path: Path) -> None:
+    with closing(Tables(small_run(tmp_path / "run"))) as found:
+        assert found.parts(ROLLOUTS)
+        found.close()
+        assert not found._checked
+        assert found.parts(ROLLOUTS)
 
 
 @pytest.mark.slow

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import os
+import re
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -10,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from watched import HOSTILE, STATUS, completion, metric, small_run, write_run
+from watched import HOSTILE, STATUS, completion, lesson, metric, small_run, write_run
 
 from shoal.apps.watch.metrics import Metrics
 from shoal.errors import UserError
@@ -18,13 +22,17 @@ from shoal.errors import UserError
 pytest.importorskip("duckdb")
 import pyarrow.parquet as pq
 
+from shoal.apps.watch import exchange
 from shoal.apps.watch.explorer import Explorer
 from shoal.apps.watch.folder import FolderSource
-from shoal.apps.watch.nodes import node_lines, swarm_state
+from shoal.apps.watch.nodes import live_seconds, node_lines, seconds_left, swarm_state
+from shoal.apps.watch.reasons import MEANINGS
 from shoal.apps.watch.source import BusyError, GraphQuery, MissingError, RolloutQuery, RowQuery, TaskQuery, TextQuery
 from shoal.apps.watch.sources import Sources, checked_folders
 from shoal.apps.watch.tables import Tables
 from shoal.runs.tables import ROLLOUTS
+from shoal.swarm import subscriptions
+from shoal.swarm.admission import Reason
 
 
 def lines(*rows: Any) -> str:
@@ -332,3 +340,54 @@ def test_nodes_without_an_evaluation_come_last(tmp_path: Path) -> None:
     shares = [metric(1, name, **{"eval/pass@1": share}) for name, share in (("low", 0.0), ("high", 0.5))]
     metrics = read(tmp_path / "m", metric(1, "new"), *shares)
     assert [line["name"] for line in node_lines(metrics)] == ["high", "low", "new"]
+
+
+def test_a_break_between_two_rounds_does_not_slow_the_rest(tmp_path: Path) -> None:
+    times = [*range(0, 100, 10), *range(100_000, 100_100, 10)]
+    metrics = read(tmp_path / "m", *(metric(at, "ada") | {"time": 1e9 + time} for at, time in enumerate(times)))
+    assert seconds_left(metrics, 25) == 60
+    assert seconds_left(metrics, None) is None
+    assert seconds_left(Metrics(Path("none")), 25) is None
+
+
+def test_a_run_counts_as_live_for_about_three_of_its_rounds(tmp_path: Path) -> None:
+    slow = read(tmp_path / "slow", *(metric(at, "ada") | {"time": 600 * at} for at in range(5)))
+    assert (live_seconds(slow, 10), live_seconds(slow, None), live_seconds(slow, 4)) == (1800, 1800, 30)
+    assert live_seconds(read(tmp_path / "quick", metric(1, "ada"), metric(2, "ada")), 10) == 30
+
+
+def test_a_node_that_ended_is_neither_running_nor_live(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", [metric(1, "ada")])
+    with closing(FolderSource(run, "run")) as source:
+        for ended in (False, True):
+            (run / "swarm.json").write_text(json.dumps(STATUS | {"time": time.time(), "ended": ended}))
+            os.utime(run / "swarm.json", (ended, ended))
+            source._due = 0.0
+            source.look()
+            summary = source.summary()
+            assert (summary["swarm"]["running"], summary["live"]) == (not ended, not ended)
+
+
+def test_shares_that_are_not_shown_count_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "SHARES", 2)
+    nodes = ("ada", "bob", "eve", "dan")
+    learned = [lesson(node, maker, 1, gradient_share=0.125) for node in nodes[:3] for maker in nodes]
+    run = write_run(tmp_path / "run", [metric(1, node) for node in (*nodes, "new")], learned={2: learned})
+    with closing(FolderSource(run, "run")) as source:
+        summary = source.summary()
+    assert len(summary["gradient"]) == 2
+    shares = {node["name"]: (node["own_share"], node["given_share"]) for node in summary["nodes"]}
+    assert shares == {
+        **dict.fromkeys(nodes[:3], (0.625, 0.25)), "dan": (None, 0.375), "new": (None, None),
+    }  # fmt: skip
+
+
+def test_each_reason_of_a_refusal_has_a_meaning() -> None:
+    dropped = set(re.findall(r'dropped\["(.+?)"\] |reason(?:, plain)? = "(.+?)"', inspect.getsource(subscriptions)))
+    passed_by = {one or other for one, other in dropped}
+    assert passed_by == {"size", "repeated", "secret"}
+    assert MEANINGS.keys() == {*Reason, *passed_by}
+    refused = {"held out": 2, "__proto__": 1}
+    status = STATUS | {"admission": {"admitted": 0, "refused": refused, "peers": []}, "dropped": {"secret": 1}}
+    meanings = swarm_state(json.dumps(status).encode(), 1e9)["meanings"]
+    assert meanings == {reason: MEANINGS[reason] for reason in ("held out", "secret")}

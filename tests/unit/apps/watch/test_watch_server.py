@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 import signal
 import socket
+import subprocess
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -177,7 +179,7 @@ def test_a_token_in_the_address_becomes_a_cookie_and_leaves_it(locked: ASGIApp) 
     assert (answer.status, answer.headers["location"]) == (303, "/")
     cookie = answer.headers["set-cookie"]
     assert "HttpOnly" in cookie
-    assert "SameSite=strict" in cookie
+    assert "SameSite=lax" in cookie
     assert TOKEN not in cookie
     shown = cookie.partition(";")[0]
     assert ask(locked, "/api/runs", cookie=shown).status == 200
@@ -363,3 +365,26 @@ def test_what_is_wrong_is_said_in_a_line(
     told = capsys.readouterr().err
     assert wrong in told
     assert told.count("\n") == 1
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
+@pytest.mark.parametrize(
+    ("change", "waited", "found"),
+    [
+        ({}, 0, [False, False]),
+        ({"version": 2}, 0, [False, True]),
+        ({"live": False}, 0, [True, False]),
+        ({"id": "b"}, 0, [True, True]),
+        ({}, 31_000, [False, True]),
+    ],
+)
+def test_the_page_asks_again_for_news_and_as_time_passes(
+    tmp_path: Path, change: dict[str, Any], waited: int, found: list[bool]
+) -> None:
+    shutil.copy(STATIC / "js" / "news.js", tmp_path / "news.mjs")
+    run = {"id": "a", "version": 1, "live": True}
+    known = {"runs": [run], "versions": {"a": 1}}
+    given = ", ".join(map(json.dumps, (known, [run | change], ["a"], waited)))
+    code = f'import {{ newsOf }} from "./news.mjs"; const {{ listed, moved }} = newsOf({given});'
+    words = ["node", "--input-type=module", "--eval", f"{code} console.log(JSON.stringify([listed, moved]))"]
+    assert json.loads(subprocess.run(words, cwd=tmp_path, capture_output=True, check=True).stdout) == found

@@ -29,7 +29,10 @@ async function ask(path, body) {
   const text = await response.text();
   let answer = {};
   try { answer = JSON.parse(text); } catch { answer = { error: text }; }
-  if (!response.ok) throw new Error(answer.error || `it answered ${response.status}`);
+  if (response.status === 401) location.assign("/enter");
+  if (!response.ok) {
+    throw Object.assign(new Error(answer.error || `it answered ${response.status}`), { status: response.status });
+  }
   return answer;
 }
 
@@ -82,6 +85,16 @@ async function showAnswer(fresh = false) {
   drawAnswer();
 }
 
+// Runs `work` on the question on the page; false if that was settled before, for instance in another tab.
+async function stillWaits(work) {
+  try { await work(); return true; } catch (error) {
+    if (error.status !== 404) throw error;
+    return false;
+  }
+}
+
+const skipped = (question) => stillWaits(() => ask("/api/skip", { round: question.round, slot: question.slot }));
+
 function chooser() {
   const select = el("select", { id: "want", title: "Which questions you get" });
   select.append(el("option", { value: "recommended" }, "recommended for me"), el("option", { value: "needed" }, "what nodes need"));
@@ -95,7 +108,7 @@ function chooser() {
   select.addEventListener("change", () => doing([select], async () => {
     want = select.value;
     localStorage.setItem("shoal-want", want);
-    if (asked && !settled && want !== asked.task) await ask("/api/skip", { round: asked.round, slot: asked.slot });
+    if (asked && !settled && want !== asked.task) await skipped(asked);
     await showAnswer(true);
     focusFirst();
   }));
@@ -160,7 +173,7 @@ function drawAnswer() {
   add();
   more.addEventListener("click", () => add().querySelector("textarea").focus());
   skip.addEventListener("click", () => doing([send, more, skip], async () => {
-    await ask("/api/skip", { round: question.round, slot: question.slot });
+    await skipped(question);
     await showAnswer(true);
     focusFirst();
   }));
@@ -168,10 +181,16 @@ function drawAnswer() {
     event.preventDefault();
     const thought = reasoning ? reasoning.querySelector("textarea").value.trim() : "";
     const texts = [...fields.querySelectorAll("textarea")].map((box) => box.value.trim()).filter(Boolean)
-      .map((text) => (thought ? `${thought}\n<answer>${text}</answer>` : text));
+      .map((text) => (thought ? `${thought}\n${question.marks[0]}${text}${question.marks[1]}` : text));
     if (!texts.length) { focusFirst(); return; }
     doing([send, more, skip], async () => {
-      settled = await ask("/api/answer", { round: question.round, slot: question.slot, answers: texts });
+      const place = { round: question.round, slot: question.slot };
+      if (!await stillWaits(async () => { settled = await ask("/api/answer", { ...place, answers: texts }); })) {
+        await showAnswer(true);
+        focusFirst();
+        toast("That question was answered or skipped elsewhere. Here is the next one.");
+        return;
+      }
       tasks.set(key(settled), settled.task);
       await refresh();
       drawAnswer();

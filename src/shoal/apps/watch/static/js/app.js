@@ -4,6 +4,7 @@ import { addressOf, readAddress } from "./address.js";
 import { cut, fill, h, escaped, isFolder } from "./dom.js";
 import { figures } from "./figures.js";
 import { ask, listen, PAUSE, Refused } from "./net.js";
+import { newsOf } from "./news.js";
 import { Learned } from "./learned.js";
 import { Progress } from "./progress.js";
 import { Swarm } from "./swarm.js";
@@ -128,12 +129,9 @@ const problem = (text) => say("problem", text);
 let timer = 0;
 listen(
   (runs) => {
-    const versions = Object.fromEntries(runs.map((run) => [run.id, run.version]));
-    const shown = [state.run, ...state.beside];
-    const moved = shown.some((id) => versions[id] !== state.versions[id]);
-    const more = runs.some((run) => !state.runs.some((known) => known.id === run.id));
-    state.versions = versions;
-    if (more && state.runs.length) { listRuns(runs); show(); }
+    const { listed, moved } = newsOf(state, runs, [state.run, ...state.beside], Date.now() - last);
+    state.versions = Object.fromEntries(runs.map((run) => [run.id, run.version]));
+    if (listed && state.runs.length) { listRuns(runs); show(); }
     else if (moved && !timer) {
       timer = setTimeout(() => { timer = 0; if (!document.hidden) refresh(); }, Math.max(0, last + PAUSE - Date.now()));
     }

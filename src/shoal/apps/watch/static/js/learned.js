@@ -138,7 +138,7 @@ export class Learned {
       { title: "trained on rollouts of", get: (each) => (each.foreign ? name(each.maker) : "its own") },
       { title: "rollouts", number: true, get: (each) => whole(each.rollouts) },
       { title: "mean reward", number: true, get: (each) => fixed(each.reward) },
-      { title: "share of the gradient", number: true, get: (each) => (each.foreign ? percent(shares.get(each.maker), 0) : percent(node.outside === null ? null : 1 - [...shares.values()].reduce((a, b) => a + b, 0), 0)) },
+      { title: "share of the gradient", number: true, get: (each) => (each.foreign ? percent(shares.get(each.maker), 0) : percent(node.own_share, 0)) },
     ];
     const past = node.held_out !== null && ["Its answers to held-out questions went from ", h("b", {}, percent(node.held_out_first)), " right to ", h("b", {}, percent(node.held_out)),
       node.blind !== null && ` (blind answers: ${percent(node.blind)})`, "."];

@@ -70,8 +70,6 @@ export class Progress {
       const by = 100 * (node.held_out - node.held_out_first);
       return h("span", { class: by > 0 ? "up" : "down" }, ` ${by > 0 ? "▲" : "▼"} ${Math.abs(by).toFixed(1)}`);
     };
-    const taught = new Map();
-    for (const { maker, share } of summary.gradient) taught.set(maker, (taught.get(maker) ?? 0) + share);
     const ranked = summary.kind !== "swarm"; // there all figures are the nodes' own word
     let place = 0;
     const rank = new Map(summary.nodes.map((node) => [node, ++place]));
@@ -82,7 +80,7 @@ export class Progress {
       { title: "above blind", key: "blind", number: true, get: (node) => points(node.held_out === null ? null : node.held_out - node.blind) },
       { title: "local reward", number: true, get: (node) => fixed(node.reward, 3) },
       { title: "from others", key: "outside", number: true, get: (node) => percent(node.outside, 0) },
-      { title: "to others", key: "outside", number: true, get: (node) => (taught.has(node.name) ? percent(taught.get(node.name), 0) : "–") },
+      { title: "to others", key: "outside", number: true, get: (node) => percent(node.given_share, 0) },
       { title: "shared", key: "shared", number: true, get: (node) => whole(node.shared) },
       { title: "taken", number: true, get: (node) => whole(node.taken) },
       { title: "others took", key: "given", number: true, get: (node) => whole(node.given) },

@@ -6,16 +6,6 @@ import { bytes, card, cut, fill, fixed, fullName, h, listing, name, nothing, per
 import { drawGraph, shapesTold } from "./graph.js";
 import { ask } from "./net.js";
 
-// In the order of the checks (swarm/admission.py).
-const REASONS = {
-  size: "too large", rate: "more than is allowed", malformed: "not a rollout at all", version: "of another version of shoal",
-  swarm: "of another swarm", age: "too old", future: "from the future: a clock is wrong", signature: "not signed by its maker",
-  crowded: "too many makers at a time", muted: "its maker is muted", repeated: "sent before", replay: "its conversation went otherwise here", round: "of a round too far ahead",
-  quota: "too many of one round", name: "not under its maker's name", task: "about a task this node does not train on",
-  seed: "not its maker's own questions", question: "not the question it says it is", "held out": "a question kept for tests",
-  completions: "too many completions, or too long", markers: "has markers of a chat template", duplicate: "the same texts as another's",
-};
-
 export class Swarm {
   constructor(section) {
     this.rounds = "0";
@@ -111,9 +101,10 @@ export class Swarm {
     this.graph.element.classList.toggle("wide", quiet && !swarm);
     const parts = quiet ? [] : [listing("Refusals by node", "Foreign rollouts refused so far; the share of others' successes that the gate left out; updates that were skipped because they were not finite.", columns, nodes.slice(0, 200))];
     if (swarm) {
+      const meanings = new Map(Object.entries(swarm.meanings));
       const reasons = Object.entries({ ...swarm.admission.refused, ...swarm.dropped });
       const by = [
-        { title: "reason", get: ([reason]) => cut(reason) }, { title: "meaning", get: ([reason]) => REASONS[reason] ?? "" },
+        { title: "reason", get: ([reason]) => cut(reason) }, { title: "meaning", get: ([reason]) => meanings.get(reason) ?? "" },
         { title: "times", number: true, get: ([, count]) => whole(count) },
       ];
       parts.unshift(reasons.length ? listing("Refusals by reason", "Why messages of other nodes were refused.", by, reasons) : h("p", { class: "note" }, "No message was refused."));
