@@ -11,10 +11,25 @@ from data_files import SUMS, data_config, write
 
 from shoal.config.answer_form import in_form
 from shoal.config.tasks import TasksConfig, TaskSpec
+from shoal.evaluation.gold import validate
 from shoal.evaluation.probe import WAYS, Found, ladders_of, probe, recommend, ways_for
 from shoal.rollout import Completion, Question
 from shoal.tasks import create_task
 
+HALF_MADE = """
+import shoal
+class Half:
+    name, version, config = "half", "1", "0" * 16
+    def question(self, seed, index):
+        if (seed + index) % 3 == 0:
+            raise ValueError("no such question")
+        id = shoal.QuestionId(self.name, self.version, self.config, seed, index)
+        return shoal.Question(id, (shoal.Message("user", f"Say {seed} {index}"),))
+    def answer(self, id):
+        return f"{id.seed} {id.index}"
+    def score(self, id, answers):
+        return [float(said == self.answer(id)) for said in answers]
+"""
 SUM = TaskSpec(name="chain_sum")
 WORDS = TaskSpec(name="spell_backward")
 
@@ -51,6 +66,16 @@ def test_a_model_that_answers_after_examples_alone_is_asked_with_examples() -> N
     assert best.pass_at_1.value == 0.5
     assert best.spec.examples == 3
     assert all(one.live_share == 0 for one in ways["chain_sum"] if not one.way.examples)
+
+
+def test_a_question_that_cannot_be_made_costs_itself_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "half_made.py").write_text(HALF_MADE)
+    monkeypatch.syspath_prepend(tmp_path)
+    tasks = TasksConfig(tasks=[TaskSpec(name="half_made:Half")])
+    ways = next(iter(probe(Model(lambda question: question.text[4:]), tasks, 4, 2, 0).values()))
+    assert all(one.right for one in ways)
+    validated = next(iter(validate(tasks, 8, 0).values()))
+    assert validated.questions == 8
 
 
 def test_an_answer_between_tags_counts_as_in_the_form_only_there() -> None:

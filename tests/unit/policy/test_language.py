@@ -129,6 +129,19 @@ def test_a_template_that_refuses_a_system_message_has_it_before_the_question() -
     assert text == "<|im_start|>user\nBe brief.\n\n2 + 2 =<|im_end|>\n<|im_start|>assistant\n"
 
 
+def test_without_a_system_role_worked_examples_stay_turns() -> None:
+    lm = make_lm(chat=True)
+    refuse = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+    lm.tokenizer.chat_template = refuse + CHATML
+    policy = LanguagePolicy(lm, Sampling(), CPU)
+    question = make_question("5 + 6 =", system="Be brief.")
+    examples = (Message("user", "1 + 2 ="), Message("assistant", "3"))
+    asked = msgspec.structs.replace(question, examples=examples)
+    text = lm.tokenizer.decode(policy.prompt_ids(asked))
+    turns = ["user\nBe brief.\n\n1 + 2 =", "assistant\n3", "user\n5 + 6 ="]
+    assert text == "".join(f"<|im_start|>{turn}<|im_end|>\n" for turn in turns) + "<|im_start|>assistant\n"
+
+
 def test_completions_say_how_they_ended_and_hold_what_was_sampled() -> None:
     policy = make_policy(max_completion_length=8)
     lm = policy.lm

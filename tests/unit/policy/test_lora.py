@@ -382,3 +382,22 @@ def test_adapters_on_a_gguf_file_are_saved_found_again_and_merged(tmp_path: Path
     merged = load(str(tmp_path / "merged"), CPU.device)
     assert (logits(merged.model) - plain).abs().max() < 1e-3
     assert merged.tokenizer.encode(" 2 + 2") == lm.tokenizer.encode(" 2 + 2")
+
+
+def test_adapters_on_adapters_load_and_are_trained_further(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    adapt(saved_base(tmp_path / "base"), moved=True).save(first)
+    lm = adapt(load(str(first), CPU.device), seed=1, moved=True)
+    lm.save(second)
+    again = restore_adapters(load_base(second, CPU.device), RANK, second)
+    assert_same(weights(again.model), weights(lm.model), 1e-6)
+    assert load(str(second), CPU.device).name == str(second)
+
+
+def test_adapters_that_belong_to_themselves_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "node"
+    adapt(saved_base(tmp_path / "base")).save(folder)
+    file = folder / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"base_model_name_or_path": str(folder)}))
+    with pytest.raises(UserError, match="and these to themselves"):
+        load(str(folder), CPU.device)
