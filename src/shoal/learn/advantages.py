@@ -32,7 +32,7 @@ def advantages(
 
     `baselines`: for each group what its rewards are compared with, or None for their mean. With a given baseline the
     group's deviation is the root mean square from it, which is not 0 for equal rewards. `shifts`: added to each group's
-    baseline before scaling (AsymRE, arXiv 2506.20520), but not past its worst reward: failures are not imitated.
+    baseline before scaling (AsymRE, arXiv 2506.20520).
     `scale_rewards`: "batch" divides by the standard deviation of all groups' rewards (arXiv 2508.08221, as in TRL).
     """
     everything = [reward for rewards in groups for reward in rewards]
@@ -45,6 +45,6 @@ def advantages(
         deviation = stdev(scope) + FLOOR if len(scope) > 1 else 1.0
         if given is not None and scale_rewards == "group":
             deviation = math.sqrt(fmean(value**2 for value in centred)) + FLOOR
-        shift = max(shifts[number], min(min(centred), 0.0)) if shifts else 0.0
+        shift = shifts[number] if shifts else 0.0
         scaled.append([(value - shift) / deviation for value in centred])
     return scaled

@@ -52,16 +52,6 @@ def test_with_scaling_equal_rewards_are_a_deviation_from_their_baseline() -> Non
     assert advantages([[0.25]], "group", [0.25]) == [[0.0]]
 
 
-@pytest.mark.parametrize("scale", ["none", "group"])
-def test_a_shift_makes_no_failure_worth_imitating(scale: str) -> None:
-    rare, partial = [1.0] + [0.0] * 15, [0.125] + [0.0] * 7
-    for rewards in (rare, partial):
-        [got] = advantages([rewards], scale, shifts=[-0.1])
-        assert got[0] > 0
-        assert got[1:] == pytest.approx([0.0] * len(got[1:]))
-    assert advantages([[1.0] + [0.0] * 7], "none", shifts=[-0.1]) == [pytest.approx([0.975] + [-0.025] * 7)]
-
-
 def test_a_shift_is_added_to_the_baseline_before_scaling() -> None:
     plain = advantages([[1, 0], [1, 0]], "group")[0]
     found = advantages([[1, 0], [1, 0]], "group", [None, None], [0.0, -0.1])
