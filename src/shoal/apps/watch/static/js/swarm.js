@@ -102,7 +102,9 @@ export class Swarm {
     const parts = quiet ? [] : [listing("Refusals by node", "Foreign rollouts refused so far; the share of others' successes that the gate left out; updates that were skipped because they were not finite.", columns, nodes.slice(0, 200))];
     if (swarm) {
       const meanings = new Map(Object.entries(swarm.meanings));
-      const reasons = Object.entries({ ...swarm.admission.refused, ...swarm.dropped });
+      const times = new Map();
+      for (const [reason, count] of [swarm.admission.refused, swarm.dropped].flatMap(Object.entries)) times.set(reason, (times.get(reason) ?? 0) + count);
+      const reasons = [...times];
       const by = [
         { title: "reason", get: ([reason]) => cut(reason) }, { title: "meaning", get: ([reason]) => meanings.get(reason) ?? "" },
         { title: "times", number: true, get: ([, count]) => whole(count) },
