@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, PrivateAttr
@@ -19,6 +20,8 @@ RATES: Final = {GUPPY: 4e-4, GUPPY_GAMES: 2e-4, GUPPY_EYE: 2e-4}
 PRETRAINED_RATE: Final = 2e-5
 """Learning rates for all weights. guppy's is the best of five (docs/studies/learning-rate). A test names the pages that
 say them."""
+SMALL: Final = 20_000_000
+"""Bytes of weights: a folder with less holds a model of guppy's size."""
 
 
 class PolicyConfig(Section):
@@ -67,6 +70,16 @@ def is_endpoint(model: str) -> bool:
 
 
 def default_learning_rate(model: str, adapters: bool) -> float:
-    """What `auto` means: `RATES` for the models that ship with shoal, `PRETRAINED_RATE` for others, and ten times that
-    for LoRA adapters (Schulman, LoRA Without Regret, 2025)."""
-    return RATES.get(model, PRETRAINED_RATE) * (10 if adapters else 1)
+    """What `auto` means: `RATES` for the models that ship with shoal, guppy's for a folder with a model of its size
+    (what a run of guppy left), `PRETRAINED_RATE` for others, and ten times that for LoRA adapters (Schulman, LoRA
+    Without Regret, 2025)."""
+    rate = RATES.get(model) or (RATES[GUPPY] if is_small(model) else PRETRAINED_RATE)
+    return rate * (10 if adapters else 1)
+
+
+def is_small(model: str) -> bool:
+    """Whether this is a folder with the weights of a model of guppy's size."""
+    try:
+        return 0 < sum(file.stat().st_size for file in Path(model).glob("model*.safetensors")) < SMALL
+    except OSError:  # no folder has such a name
+        return False

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from shoal.config.load import make_config, read_config
-from shoal.config.policy import PRETRAINED_RATE, RATES, default_learning_rate
+from shoal.config.policy import EMBEDDED, PRETRAINED_RATE, RATES, SMALL, default_learning_rate
 from shoal.config.section import Section, settings_of
 from shoal.config.settings import Config
 from shoal.config.tasks import TaskSpec
@@ -287,10 +287,27 @@ def test_what_is_said_of_learning_rates_is_so() -> None:
     )
     assert list(RATES) == ["guppy", "guppy-games", "guppy-eye"]
     assert games == eye
-    meaning = dict(settings_of(Config))["learner.learning_rate"].description or ""
-    assert f"auto: {guppy} for guppy, {games} for guppy-games and guppy-eye, {other} for other models" in meaning
+    meaning = " ".join((dict(settings_of(Config))["learner.learning_rate"].description or "").split())
+    assert f"auto: {guppy} for guppy and folders with less than {SMALL // 10**6} MB of weights, " in meaning
+    assert f"{games} for guppy-games and guppy-eye, {other} for other models" in meaning
     page = (Path(__file__).parents[3] / "docs/start/own-model.md").read_text()
     assert f"| `--learning-rate` | {other} for pretrained models ({adapters} with LoRA)" in page
+
+
+def test_what_guppy_became_learns_at_its_rate(tmp_path: Path) -> None:
+    """A run that begins from a checkpoint of guppy has the name of a folder."""
+    folder = Path(__file__).parents[3] / "src/shoal" / EMBEDDED["guppy"]
+    assert default_learning_rate(str(folder), adapters=False) == RATES["guppy"]
+    config = Config.model_validate({"policy": {"model": [str(folder)]}}).resolved()
+    assert config.learner.learning_rate == RATES["guppy"]
+    with (tmp_path / "model.safetensors").open("wb") as file:
+        file.truncate(SMALL)
+    assert default_learning_rate(str(tmp_path), adapters=False) == PRETRAINED_RATE
+
+
+@pytest.mark.parametrize("name", ["", "no/such/folder", "a\0b", "a" * 5000])
+def test_a_name_that_is_no_folder_has_the_rate_of_pretrained_models(name: str) -> None:
+    assert default_learning_rate(name, adapters=False) == PRETRAINED_RATE
 
 
 def test_settings_stay_few() -> None:

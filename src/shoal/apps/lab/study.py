@@ -44,6 +44,7 @@ from shoal.apps.lab.config import LabConfig, make_lab_config
 from shoal.apps.lab.permutation import pairs_needed
 from shoal.apps.lab.recipes import BASE, AnyRecipe
 from shoal.config.load import merged, read_config
+from shoal.config.policy import GUPPY, default_learning_rate
 from shoal.config.rewards import specs_with_models
 from shoal.config.section import Section
 from shoal.errors import UserError
@@ -191,6 +192,9 @@ class Study(Section):
         settings = merged(settings, {"seed": cell.seed})
         where = f"{cell.regime}, {cell.arm}"
         config = make_lab_config(settings, where)
+        own = all(name == GUPPY or name.startswith(BASE) for name in config.policy.model)
+        if own and config.learner.learning_rate == "auto":  # whether or not the bases are there
+            config.learner.learning_rate = default_learning_rate(GUPPY, config.policy.lora_r > 0)
         config.policy.model = [self._model(model, "policy", where, folder) for model in config.policy.model]
         for spec in specs_with_models(config.rewards):
             spec.model = self._model(spec.model, "reward" if spec.kind == "model" else "policy", where, folder)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from shoal.apps.lab.study import Study, read_study
+from shoal.config.policy import RATES
 from shoal.errors import UserError
 
 STUDY = {
@@ -45,6 +46,13 @@ def test_settings_of_base_regime_and_arm_make_a_run(tmp_path: Path) -> None:
     assert (config.rounds, config.seed, config.swarm.nodes, config.swarm.local) == (5, 2, 3, 8)
     assert config.policy.model == [str(tmp_path / "bases" / "sparse")]
     assert config.swarm.questions_per_round == 8  # resolved: as it is, the run can be repeated from its config.toml
+
+
+def test_bases_learn_at_guppys_rate_whether_or_not_they_are_made(tmp_path: Path) -> None:
+    """Their names are folders, which `auto` takes for pretrained models where it cannot look into them."""
+    study = Study.model_validate(STUDY)
+    rates = {study.config(cell, place).learner.learning_rate for cell in study.cells() for place in (tmp_path, None)}
+    assert rates == {RATES["guppy"]}
 
 
 def test_without_regimes_there_is_one() -> None:
