@@ -114,6 +114,8 @@ class Nodes:
         config, ranks = self.config, self.ranks
         if config.evaluation.judges and (self.member is None or ranks.size > 1):
             raise UserError("evaluation.judges is for `shoal join` in one process: other nodes evaluate themselves")
+        if self.member is None and config.swarm.questions_per_round == 0:
+            raise UserError("--questions-per-round 0 is for `shoal join`: no node of this run would answer anything")
         specs_of(config.tasks)  # a mistyped name is reported before anything is loaded
         use_threads(config, ranks)
         self.placement = place_rank(config, ranks)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from shoal.config.learner import LearnerConfig
 from shoal.config.settings import Config
+from shoal.errors import UserError
 from shoal.policy.language import LanguagePolicy
-from shoal.runs.build import checkpoint_bytes
+from shoal.runs.build import Nodes, checkpoint_bytes
 
 
 def test_a_checkpoint_has_weights_and_the_optimizer_s_states(tiny_policy: Callable[..., LanguagePolicy]) -> None:
@@ -17,3 +20,9 @@ def test_a_checkpoint_has_weights_and_the_optimizer_s_states(tiny_policy: Callab
     assert checkpoint_bytes([policy, policy], config) == 2 * 4 * 3 * weights, "float32, and AdamW has two moments"
     with_reference = Config(learner=LearnerConfig(beta=0.1)).resolved()
     assert checkpoint_bytes([policy], with_reference) == 4 * 4 * weights, "the reference is one more copy"
+
+
+def test_a_run_whose_nodes_answer_nothing_is_refused() -> None:
+    config = Config.model_validate({"swarm": {"questions_per_round": 0}})
+    with pytest.raises(UserError, match="--questions-per-round 0"):
+        Nodes(config)

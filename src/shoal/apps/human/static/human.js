@@ -79,6 +79,8 @@ let settled = null; // the question with its answers and rewards, once it has th
 async function showAnswer(fresh = false) {
   if (!asked || fresh) {
     settled = null;
+    const known = ["recommended", "needed", ...state.tasks.map((task) => task.label)];
+    if (!known.includes(want)) want = "recommended"; // kept by the page of another swarm
     asked = (await ask("/api/question", { want })).questions[0];
     tasks.set(key(asked), asked.task);
   }
@@ -104,7 +106,6 @@ function chooser() {
   }
   select.append(group);
   select.value = want;
-  if (!select.value) { select.value = want = "recommended"; }
   select.addEventListener("change", () => doing([select], async () => {
     want = select.value;
     localStorage.setItem("shoal-want", want);
