@@ -235,9 +235,10 @@ def _last(metrics: pd.DataFrame, key: str) -> float:
 
 
 def _per_flop(curve: pd.Series, until: float | None, spent: pd.Series) -> float:
-    """The area along FLOPs, where there are evaluations enough before `until`."""
+    """The area along FLOPs, where any are spent and evaluations enough lie before `until`."""
     seen = spent[spent.index.isin(curve.index)]
-    return area(curve, until, spent) if (seen <= (math.inf if until is None else until)).sum() >= FEWEST else math.nan
+    enough = (seen <= (math.inf if until is None else until)).sum() >= FEWEST
+    return area(curve, until, spent) if enough and until != 0 else math.nan
 
 
 def _counted(readings: pd.Series) -> float:

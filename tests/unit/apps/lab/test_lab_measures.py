@@ -269,6 +269,11 @@ def climbing(node: str, tokens: int) -> list[Row]:
     return [evaluated(node, 0, 0.0, 0, 0), *rows]
 
 
+def test_without_compute_there_is_no_mean_along_it() -> None:
+    """A node that nobody asks anything spends nothing."""
+    assert summarised(climbing("ada", 0), threshold=0.5, compute=0)["held_out/area_per_flop"] == NONE
+
+
 def test_summary_leaves_no_node_out_in_silence() -> None:
     rows = [*climbing("ada", 100), *climbing("bob", 50)]
     found = summarised(rows, threshold=0.5, compute=200, nodes=["bob"])
