@@ -32,7 +32,8 @@ def line(runs: Runs, treated: str, control: str, threshold: float) -> str:
     said = "no share" if share is None else f"{share.value:+.1%} [{share.low:+.1%}, {share.high:+.1%}]"
     end = min(figures["run/end_flops"])
     means = f"{interquartile_mean(a):.3f} and {interquartile_mean(b):.3f}"
-    return f"{treated} over {control}, {end:.3g} FLOPs: {means}, {said}; above in {int((a > b).sum())} of {len(seeds)} seeds"
+    seen = f"above in {int((a > b).sum())} of {len(seeds)} seeds"
+    return f"{treated} over {control}, {end:.3g} FLOPs: {means}, {said}; {seen}"
 
 
 def main() -> None:
