@@ -113,7 +113,7 @@ def _asked(config: Config, args: argparse.Namespace, console: Console) -> dict[s
         line = progress.add_task("asking; Ctrl-C ends it with what is known", total=args.seconds)
 
         def on_progress(questions: int, spent: float) -> bool:
-            progress.update(line, completed=spent, description=f"asked {questions} questions of each task in each way")
+            progress.update(line, completed=spent, description=f"asked {_questions(questions)}")
             return not stopped
 
         before = signal.signal(signal.SIGINT, stop)
@@ -124,9 +124,13 @@ def _asked(config: Config, args: argparse.Namespace, console: Console) -> dict[s
             signal.signal(signal.SIGINT, before)
 
 
+def _questions(count: int) -> str:
+    return f"{count} question{'s' * (count != 1)} of each task in each way"
+
+
 def _table(found: Mapping[str, Sequence[Found]], best: Mapping[str, Found], model: str) -> Table:
     first = next(iter(found.values()))[0]
-    title = f"{model}: {len(first.right)} questions of each task in each way, {first.G} answers to each"
+    title = f"{model}: {_questions(len(first.right))}, {first.G} answers to each"
     table = Table(title=Text(title, "table.title"), box=None)
     table.add_column("task, and how it is asked", no_wrap=True)
     for name in ("right", "95 %", "in form", "tokens", "cut", "live"):

@@ -92,12 +92,14 @@ def _figures(outcome: Outcome, rows: Rows) -> list[str]:
     saved = f", of which checkpoints took {clock(costs.checkpoints)}" if costs.checkpoints >= 1 else ""
     held_out = []
     if evaluated:
-        first, last = _means(rows, "eval/pass@1", (min(evaluated),) * 2, (max(evaluated),) * 2)
-        span = f"(round {min(evaluated)} to {max(evaluated)})"
-        held_out = [f"held-out pass@1  {first:.3f} -> {last:.3f} {span}{ignoring}"]
+        begun, ended = min(evaluated), max(evaluated)
+        first, last = _means(rows, "eval/pass@1", (begun,) * 2, (ended,) * 2)
+        change = f"{first:.3f} -> {last:.3f} (round {begun} to {ended})"
+        once = f"{first:.3f} in round {begun}, and not measured after it"
+        held_out = [f"held-out pass@1  {change if begun < ended else once}{ignoring}"]
     return [
         *held_out,
-        f"local reward     {early:.3f} -> {late:.3f} ({ends})",
+        f"local reward     {early:.3f} -> {late:.3f} ({ends})" if rounds > 1 else f"local reward     {early:.3f}",
         f"{rounds} round{'s' * (rounds > 1)} on {outcome.device} in {clock(costs.all)}{saved}",
     ]
 

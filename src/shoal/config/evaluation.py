@@ -15,10 +15,10 @@ class EvaluationConfig(Section):
     every: int = Field(10, ge=0)
     """Rounds between evaluations; 0: only at the start and the end."""
     questions: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """Questions of each task. auto: 16 where the models ship with shoal, in `pond`, `tagged`, `reef` and `pictures`;
+    """Questions of each task. auto: 16 for models of guppy's size, in `pond`, `tagged`, `reef` and `pictures`;
     elsewhere about 64 in all, and at least 4 of each task."""
     samples: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """Completions for each question, at the temperature of decoding. auto: 4 where the models ship with shoal, in their
-    suites and `reef`; 1 elsewhere."""
+    """Completions for each question, at the temperature of decoding. auto: 4 for models of guppy's size, in the same
+    suites and `games`; 1 elsewhere."""
     judges: list[str] = []
     """Judges that are asked after each round: http://HOST:PORT#KEY (`shoal judge`; for `shoal join` alone)."""

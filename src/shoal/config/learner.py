@@ -17,8 +17,8 @@ class LearnerConfig(Section):
     guppy-games and guppy-eye, 2e-5 for other models; ten times that for LoRA adapters."""
     optim: Literal["auto", "adamw", "adamw_bf16", "adafactor", "adamw_8bit"] = "auto"
     """The optimizer. adamw keeps 8 bytes of state for each parameter, adamw_bf16 6 (its first moment rests in bfloat16
-    between steps), adamw_8bit 2 (CUDA, `shoal[8bit]`), adafactor almost none. auto: adamw for guppy, for LoRA adapters
-    and with fsdp, adamw_bf16 elsewhere."""
+    between steps), adamw_8bit 2 (CUDA, `shoal[8bit]`), adafactor almost none. auto: adamw for models of guppy's size,
+    for LoRA adapters and with fsdp, adamw_bf16 elsewhere."""
     loss_type: Literal["grpo", "dr_grpo", "dapo", "cispo", "gspo"] = "dr_grpo"
     """The loss: grpo, dr_grpo, dapo, cispo or gspo. Token losses are averaged over each sequence first (grpo),
     over a constant (dr_grpo) or over all tokens (dapo). gspo: one ratio for each sequence. cispo: the ratio is a

@@ -14,7 +14,7 @@ from pydantic import Field, field_validator, model_validator
 from shoal.config.evaluation import EvaluationConfig
 from shoal.config.external import ExternalConfig
 from shoal.config.learner import LearnerConfig
-from shoal.config.policy import EMBEDDED, SUITE_MODELS, PolicyConfig, default_learning_rate, is_endpoint
+from shoal.config.policy import EMBEDDED, SUITE_MODELS, PolicyConfig, default_learning_rate, is_endpoint, is_small
 from shoal.config.rewards import AnyRewardSpec, FunctionRewardSpec
 from shoal.config.section import Section
 from shoal.config.selection import SelectionConfig
@@ -85,7 +85,8 @@ class Config(Section):
         own = len(config.tasks.tasks)
         easy = config.tasks.suite in EASY and not own
         learning = [name for name in config.policy.model if not is_endpoint(name)]
-        pond = easy and set(learning) <= EMBEDDED.keys()
+        small = all(name in EMBEDDED or is_small(name) for name in learning)
+        pond = easy and small
         if config.policy.max_completion_length == "auto":
             config.policy.max_completion_length = EASY[config.tasks.suite] if easy else 64 if own else 256
         if config.swarm.questions_per_round == "auto":
@@ -97,7 +98,7 @@ class Config(Section):
         if config.evaluation.samples == "auto":
             config.evaluation.samples = 4 if pond else 1
         if config.learner.optim == "auto":
-            plain = set(learning) <= EMBEDDED.keys() or config.policy.lora_r or config.learner.fsdp
+            plain = small or config.policy.lora_r or config.learner.fsdp
             config.learner.optim = "adamw" if plain else "adamw_bf16"
         rates = {default_learning_rate(name, config.policy.lora_r > 0) for name in learning}
         if config.learner.learning_rate == "auto" and len(rates) == 1:

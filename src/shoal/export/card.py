@@ -107,6 +107,9 @@ def _figures(story: Story) -> Iterator[str]:
         return
     first, last = story.rounds
     samples = int(story.config.evaluation.samples)
+    if first == last:
+        yield f"It was not measured after round {first}."
+        return
     rows = [
         [_task(part), str(part.questions), _interval(part.before), _interval(part.after)] for part in story.held_out
     ]

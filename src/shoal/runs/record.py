@@ -106,5 +106,5 @@ class Record:
         pairs = zip(self.nodes, results, strict=True)
         short = [node.J for node, result in pairs if node.learner and len(result.foreign) < node.J]
         if short and (len(self.nodes.nodes) > 1 or member):
-            notes.append(f"this round learned from fewer than J = {max(short)} rollouts of others: no more had come")
+            notes.append(f"fewer than J = {max(short)} rollouts of others this round: no more live ones had come")
         self.watch.note("; ".join(notes))

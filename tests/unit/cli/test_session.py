@@ -68,6 +68,15 @@ def test_the_best_model_is_that_of_the_highest_held_out_figure(run: Path, tmp_pa
         assert best_model(folder.path, []) is None
 
 
+def test_a_run_that_was_stopped_early_claims_no_change(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "run", "") as folder:
+        folder.log([{"round": 0, "node": "ada", "eval/pass@1": 0.25}])
+        folder.log([{"round": 1, "node": "ada", "reward/local": 0.5}])
+    text = said(tmp_path / "run", finished=False)
+    assert "held-out pass@1  0.250 in round 0, and not measured after it" in text
+    assert "local reward     0.500\n" in text
+
+
 def test_a_finished_run_says_what_next(run: Path) -> None:
     text = said(run, finished=True)
     assert "held-out pass@1  0.367 -> 0.567 (round 0 to 2)" in text

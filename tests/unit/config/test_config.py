@@ -294,12 +294,13 @@ def test_what_is_said_of_learning_rates_is_so() -> None:
     assert f"| `--learning-rate` | {other} for pretrained models ({adapters} with LoRA)" in page
 
 
-def test_what_guppy_became_learns_at_its_rate(tmp_path: Path) -> None:
+def test_what_guppy_became_has_its_settings(tmp_path: Path) -> None:
     """A run that begins from a checkpoint of guppy has the name of a folder."""
     folder = Path(__file__).parents[3] / "src/shoal" / EMBEDDED["guppy"]
     assert default_learning_rate(str(folder), adapters=False) == RATES["guppy"]
     config = Config.model_validate({"policy": {"model": [str(folder)]}}).resolved()
-    assert config.learner.learning_rate == RATES["guppy"]
+    by_name = Config().resolved()
+    assert (config.learner, config.evaluation) == (by_name.learner, by_name.evaluation)
     with (tmp_path / "model.safetensors").open("wb") as file:
         file.truncate(SMALL)
     assert default_learning_rate(str(tmp_path), adapters=False) == PRETRAINED_RATE

@@ -87,6 +87,14 @@ def test_the_card_tells_what_the_run_measured(tmp_path: Path) -> None:
     assert again == story(run).config
 
 
+def test_the_card_of_a_run_that_was_stopped_early_claims_no_change(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", {"node-1": 24})
+    (run / "metrics.jsonl").write_text(json.dumps(rows_of("node-1", 0, 0.25)) + "\n")
+    card = card_of(story(run), ORIGIN, "one", "transformers")
+    assert "It was not measured after round 0." in card
+    assert "| round 0 |" not in card
+
+
 def test_a_source_is_the_best_node_or_the_one_that_is_named(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {})
     last = run / "checkpoints" / "round-000012"

@@ -193,12 +193,13 @@ class Study(Section):
         where = f"{cell.regime}, {cell.arm}"
         config = make_lab_config(settings, where)
         own = all(name == GUPPY or name.startswith(BASE) for name in config.policy.model)
-        if own and config.learner.learning_rate == "auto":  # whether or not the bases are there
+        if own and config.learner.learning_rate == "auto":
             config.learner.learning_rate = default_learning_rate(GUPPY, config.policy.lora_r > 0)
+        config = config.resolved()  # by the names of bases, which are the same whether or not they are made
         config.policy.model = [self._model(model, "policy", where, folder) for model in config.policy.model]
         for spec in specs_with_models(config.rewards):
             spec.model = self._model(spec.model, "reward" if spec.kind == "model" else "policy", where, folder)
-        return config.resolved()
+        return config
 
     @property
     def code(self) -> list[str]:
