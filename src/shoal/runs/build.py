@@ -119,11 +119,11 @@ class Nodes:
         specs_of(config.tasks)  # a mistyped name is reported before anything is loaded
         use_threads(config, ranks)
         self.placement = place_rank(config, ranks)
+        names = [self.member.name] if self.member else node_names(config)
+        policies = self._policies(names, checkpoint, status)  # first: workers start in the background
         self.tasks = Tasks(config.tasks)
         self.verifier: AnyVerifier = self._verifier if ranks.size == 1 else RankZeroVerifier(self._verifier, ranks)
-        self.scoring = self._scoring()  # so are the mistakes of a reward function
-        names = [self.member.name] if self.member else node_names(config)
-        policies = self._policies(names, checkpoint, status)  # workers start in the background
+        self.scoring = self._scoring()
         self.held_out = self.tasks.held_out(number(config.evaluation.questions), config.seed)
         self.swarm = MemorySwarm(config.seed)
         if self.workers:
