@@ -78,8 +78,10 @@ def default_learning_rate(model: str, adapters: bool) -> float:
 
 
 def is_small(model: str) -> bool:
-    """Whether this is a folder with the weights of a model of guppy's size."""
+    """Whether a model ships with shoal, or is a folder with the weights of one of guppy's size."""
+    if model in EMBEDDED:
+        return True
     try:
         return 0 < sum(file.stat().st_size for file in Path(model).glob("model*.safetensors")) < SMALL
-    except OSError:  # no folder has such a name
+    except (OSError, ValueError):  # no folder has such a name
         return False

@@ -14,7 +14,7 @@ from pydantic import Field, field_validator, model_validator
 from shoal.config.evaluation import EvaluationConfig
 from shoal.config.external import ExternalConfig
 from shoal.config.learner import LearnerConfig
-from shoal.config.policy import EMBEDDED, SUITE_MODELS, PolicyConfig, default_learning_rate, is_endpoint, is_small
+from shoal.config.policy import SUITE_MODELS, PolicyConfig, default_learning_rate, is_endpoint, is_small
 from shoal.config.rewards import AnyRewardSpec, FunctionRewardSpec
 from shoal.config.section import Section
 from shoal.config.selection import SelectionConfig
@@ -85,7 +85,7 @@ class Config(Section):
         own = len(config.tasks.tasks)
         easy = config.tasks.suite in EASY and not own
         learning = [name for name in config.policy.model if not is_endpoint(name)]
-        small = all(name in EMBEDDED or is_small(name) for name in learning)
+        small = all(map(is_small, learning))
         pond = easy and small
         if config.policy.max_completion_length == "auto":
             config.policy.max_completion_length = EASY[config.tasks.suite] if easy else 64 if own else 256

@@ -1,7 +1,7 @@
 """What a run's `auto` settings become, chosen from its models, its tasks and this machine, with a line on each.
 
     config, lines = choose(config)
-    lines[0]              # "answers        at most 24 tokens: the longest right answer has 2 bytes, ..."
+    lines[0]              # "answers        at most 24 tokens: right answers of up to 2 bytes, ..."
 
 `Config.resolved` knows only the settings themselves; this also looks at the tasks' right answers and at the load. A
 run keeps what was chosen in its `config.toml`.
@@ -98,7 +98,7 @@ def choose_length(config: TasksConfig) -> tuple[int, str]:
         return UNKNOWN, "not all tasks tell their right answers"
     if tokens < UNKNOWN and free:
         return UNKNOWN, "right answers may stand among other text"
-    return min(REASONING, tokens), f"the longest right answer has {longest} byte{'s' * (longest != 1)}, and some room"
+    return min(REASONING, tokens), f"right answers of up to {longest} byte{'s' * (longest != 1)}, and room to spare"
 
 
 def right_answers(tasks: Tasks, label: str, form: str) -> list[str]:

@@ -12,7 +12,7 @@ MEANINGS = {
     "live": "own rollouts whose rewards differ",
     "given": "rollouts sent",
     "taken": "others' rollouts used, of J wanted",
-    "pool": "others', live or not",
+    "pool": "rollouts of others, unused",
 }
 """Of each column that needs it. Two fit side by side into 80 columns."""
 GAP = 2
