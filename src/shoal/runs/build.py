@@ -119,8 +119,11 @@ class Nodes:
         specs_of(config.tasks)  # a mistyped name is reported before anything is loaded
         use_threads(config, ranks)
         self.placement = place_rank(config, ranks)
+        if ranks.is_zero and not self.rewards:  # so is that of a reward function
+            key = hash_of(("judge", config.seed)).encode()  # the nodes of one process know each other
+            self.rewards = self._our_rewards = rewards_of(config, self._verifier, self.placement, key)
         names = [self.member.name] if self.member else node_names(config)
-        policies = self._policies(names, checkpoint, status)  # first: workers start in the background
+        policies = self._policies(names, checkpoint, status)  # before tasks: workers start in the background
         self.tasks = Tasks(config.tasks)
         self.verifier: AnyVerifier = self._verifier if ranks.size == 1 else RankZeroVerifier(self._verifier, ranks)
         self.scoring = self._scoring()
@@ -266,14 +269,10 @@ class Nodes:
 
     def _scoring(self) -> AnyVerifier:
         """What rollouts are scored by: the verifier, or the rewards in its place."""
-        config, ranks = self.config, self.ranks
-        if ranks.is_zero and not self.rewards:
-            key = hash_of(("judge", config.seed)).encode()  # the nodes of one process know each other
-            self.rewards = self._our_rewards = rewards_of(config, self._verifier, self.placement, key)
-        if not config.rewards or all(spec.kind == "verifier" for spec in config.rewards):
+        if all(spec.kind == "verifier" for spec in self.config.rewards):
             return self.verifier
         own = RewardVerifier(self.tasks, self.rewards) if self.rewards else self._verifier
-        return RankZeroVerifier(own, ranks) if ranks.size > 1 else own
+        return RankZeroVerifier(own, self.ranks) if self.ranks.size > 1 else own
 
     def _policies(self, names: Sequence[str], checkpoint: Path | None, status: Callable[[str], None]) -> list[Policy]:
         """The nodes' policies. Those in workers are still being loaded."""

@@ -26,3 +26,11 @@ def test_a_run_whose_nodes_answer_nothing_is_refused() -> None:
     config = Config.model_validate({"swarm": {"questions_per_round": 0}})
     with pytest.raises(UserError, match="--questions-per-round 0"):
         Nodes(config)
+
+
+def test_a_mistyped_reward_is_reported_before_a_model_is_loaded() -> None:
+    config = Config.model_validate(
+        {"policy": {"model": ["/no/such/model"]}, "rewards": [{"kind": "function", "function": "math:rigt"}]}
+    )
+    with pytest.raises(UserError, match="math has no 'rigt'"):
+        Nodes(config)
