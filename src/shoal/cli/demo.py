@@ -12,7 +12,7 @@ from rich.console import Console
 from shoal.cli.flags import add_settings, config_of, given_settings
 from shoal.cli.text import print_paragraph
 from shoal.config.load import merged
-from shoal.config.names import short_names
+from shoal.config.names import flag_of
 from shoal.config.section import settings_of
 from shoal.config.settings import Config
 
@@ -57,18 +57,15 @@ def command(args: argparse.Namespace) -> int:
 
 def as_command(settings: dict[str, Any]) -> str:
     """`shoal run` with these nested settings as flags."""
-    names = [name for name, _ in settings_of(Config)]
-    short = short_names(names)
     words = ["shoal", "run"]
-    for name in names:
+    for name, _ in settings_of(Config):
         section, _, leaf = name.rpartition(".")
         inside = settings.get(section, {}) if section else settings
         if name == "tasks.tasks":
             words += [word for task in inside.get(leaf, []) for word in ("--task", task["name"])]
         elif leaf in inside and not isinstance(inside[leaf], dict):
             values = inside[leaf] if isinstance(inside[leaf], list) else [inside[leaf]]
-            flag = "--" + short.get(name, name).replace("_", "-")
-            words += [word for value in values for word in (flag, _as_text(value))]
+            words += [word for value in values for word in (flag_of(name), _as_text(value))]
     return shlex.join(words)
 
 

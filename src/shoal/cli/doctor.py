@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shoal.cli.demo import as_command
 from shoal.cli.flags import add_allow_code, add_settings, config_of, given_settings
+from shoal.config.names import flag_of
 from shoal.config.settings import ENDLESS, Config
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def _version(package: str) -> str | None:
 
 def _flags(change: dict[str, Any]) -> str:
     """A change as flags of the command line."""
-    return " ".join(f"--{name.rpartition('.')[2].replace('_', '-')} {value}" for name, value in change.items())
+    return " ".join(f"{flag_of(name)} {value}" for name, value in change.items())
 
 
 def show(

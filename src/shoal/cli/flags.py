@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from shoal.config.load import make_config, merged, read_config
+from shoal.config.load import COMMAND_LINE, make_config, merged, read_config
 from shoal.config.names import from_keywords, short_names
 from shoal.config.own_code import look_in
 from shoal.config.section import settings_of
@@ -234,7 +234,7 @@ def config_of(
         settings.get("tasks", {}).pop("tasks", None)  # a suite in place of the file's own tasks
     typed = "model" in given.get("policy", {})
     return make_config(
-        merged(dict(below), merged(settings, given)), "the command line", allow_code=True, typed_endpoints=typed
+        merged(dict(below), merged(settings, given)), COMMAND_LINE, allow_code=True, typed_endpoints=typed
     )
 
 

@@ -23,6 +23,8 @@ SHOWN: Final = 120
 """Characters of a value that a message shows."""
 RESUMABLE: Final = {"rounds", "threads", "checkpoint_every", "report_to"}
 """Settings that a resumed run may change."""
+COMMAND_LINE: Final = "the command line"
+"""A source of settings; what is wrong in it is said of flags."""
 KINDS = {"int", "float", "bool"}
 """What pydantic adds to the name of a setting of several types."""
 
@@ -63,7 +65,7 @@ def make_config(
     except ValidationError as error:
         errors = error.errors()
         unknown = [fault for fault in errors if fault["type"] == "extra_forbidden"]  # it may be missed as well
-        raise UserError(f"{source}: {_explain((unknown or errors)[0], kind)}") from error
+        raise UserError(f"{source}: {_explain((unknown or errors)[0], kind, source == COMMAND_LINE)}") from error
     if not allow_code:
         refuse_code(config.code, source)
     config.policy._from_file = not typed_endpoints and any(map(is_endpoint, config.policy.model))
@@ -106,7 +108,7 @@ def resumed_config(folder: Path, changes: dict[str, Any], allow_code: bool, netw
             f"{CONFIG_VERSION} alone: start a new run from one of its models (--model CHECKPOINT/NODE)"
         )
     make_config(kept, str(file), allow_code)  # so that the file is blamed for what is wrong in it
-    return make_config(merged(kept, changes), "the command line", allow_code=True)
+    return make_config(merged(kept, changes), COMMAND_LINE, allow_code=True)
 
 
 def refuse_code(code: list[str], source: str) -> None:
@@ -127,8 +129,8 @@ def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _explain(error: Any, config: type[Config]) -> str:
-    """One line about the first thing that is wrong."""
+def _explain(error: Any, config: type[Config], typed: bool) -> str:
+    """One line about the first thing that is wrong. `typed`: as flags."""
     where = [str(part) for part in error["loc"]]
     kind = ""
     section: Any = config
@@ -157,7 +159,10 @@ def _explain(error: Any, config: type[Config]) -> str:
             return f"a reward function is module:attribute, such as my.py:score, and not {_shown(error['input'])}"
         case "value_error":  # settings that do not agree: the message names them
             return f"{name}: {error['ctx']['error']}"
-    return f"{name} = {_shown(error['input'])}: {error['msg'][:1].lower()}{error['msg'][1:]}"
+    given = f"{name} = {_shown(error['input'])}"
+    if typed:
+        given = f"--{name.replace('_', '-')} {printable(str(error['input']), SHOWN)}"
+    return f"{given}: {error['msg'][:1].lower()}{error['msg'][1:]}"
 
 
 def _hint_for_kind(name: str, kind: str) -> str:

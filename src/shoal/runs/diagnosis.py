@@ -66,7 +66,9 @@ class Diagnosis:
         if not any(self._in_form(scored) for scored in groups):
             return "form", f"none of {len(answers)} answers has the form that the tasks ask for. Show it in the prompt"
         if all(len({answer.text for answer in scored.rollout.completions}) == 1 for scored in groups):
-            return "alike", "all answers to a question have the same text. Raise --temperature"
+            right = sum(reward >= 1 for reward in rewards) / len(rewards)
+            at = f"all answers to a question have the same text, and {right:.0%} are right"
+            return "alike", f"{at}. {'Take harder questions, or raise' if right > 0.5 else 'Raise'} --temperature"
         if max(rewards) <= 0:
             steps = "" if self.config.tasks.partial_credit else ", credit in steps (--partial-credit true)"
             return "wrong", f"{every} are wrong. Take easier questions{steps}, or a larger model"

@@ -199,8 +199,8 @@ def test_what_other_programs_call_a_flag_is_known(theirs: str, ours: str, capsys
     ("argv", "said"),
     [
         (["--suite", "pnd"], "no suite 'pnd'; did you mean 'pond'?"),
-        (["--rounds", "none"], "the command line: rounds = 'none'"),
-        (["--loss-type", "sapo"], "the command line: learner.loss_type = 'sapo'"),
+        (["--rounds", "none"], "the command line: --rounds none: input"),
+        (["--loss-type", "sapo"], "the command line: --learner.loss-type sapo: input"),
         (["--device", "abacus"], "device 'abacus' is not available"),
         (["--model", "./nope"], "'./nope' is no model"),
         (["--model", "nope.gguf"], "there is no file 'nope.gguf'"),
@@ -530,7 +530,7 @@ def test_eval_shows_answers(judged: list[tuple[Config, str]], capsys: Capture, m
         (["--k", "0"], "pass@0 needs --samples"),
         (["--task", "gdc"], "no task 'gdc' in reasoning-gym"),
         (["--suite", "papr"], "no suite 'papr'; did you mean 'paper'?"),
-        (["--samples", "0"], "the command line: evaluation.samples = '0'"),
+        (["--samples", "0"], "the command line: --evaluation.samples 0: input"),
     ],
 )
 def test_mistakes_in_an_evaluation(argv: list[str], said: str, judged: Any, capsys: Capture) -> None:

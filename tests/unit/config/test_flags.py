@@ -84,7 +84,7 @@ def test_models_add_up() -> None:
 
 
 def test_a_negative_number_is_a_value() -> None:
-    with pytest.raises(UserError, match="seed = '-1'"):
+    with pytest.raises(UserError, match="--seed -1"):
         make_config(settings("--seed", "-1"), "the command line")
 
 

@@ -149,8 +149,8 @@ def test_of_a_small_data_set_the_questions_are_counted_and_guppy_is_no_model_for
     _, lines = choose(mine)
     said = {line[:15].strip(): line[15:] for line in lines}
     count = len(Tasks(mine.tasks).held_out(64, 0)["my"])
-    assert count < 30
-    assert said["held-out"].startswith(f"{count} questions, all that there are, ")
+    assert count < 20
+    assert said["held-out"].startswith(f"{count} questions, all that there are (few for a figure: add rows, ")
     assert "--model smollm2" in said["model"]
     mine.policy.model = ["other"]
     _, lines = choose(mine)

@@ -41,7 +41,7 @@ def found(answers: Sequence[str], reward: float = 0.0, finish: str = "stop", **s
     [
         (["<answer>1", "2"], {"finish": "length"}, "cut", "all 12 answers were cut at 32 tokens. Raise --max-"),
         (["It is 1.", "2"], {}, "form", "none of 12 answers has the form that the tasks ask for"),
-        (["<answer>7</answer>"] * 2, {}, "alike", "the same text. Raise --temperature"),
+        (["<answer>7</answer>"] * 2, {}, "alike", "the same text, and 0% are right. Raise --temperature"),
         (["<answer>7</answer>", "8"], {}, "wrong", "all 12 answers are wrong. Take easier questions, credit in steps"),
         (["<answer>7</answer>", "<answer>8</answer>"], {"reward": 1.0}, "solved", "all 12 answers are right"),
         (["<answer>7</answer>"], {"policy": {"num_generations": 1}}, "alone", "Use --num-generations 8"),
@@ -96,3 +96,14 @@ def test_answers_that_are_left_out_for_their_length_are_nothing_to_learn_from() 
 def test_what_is_quoted_of_answers_is_short_and_steers_nothing() -> None:
     shown = found(["\x1b[2J" + "<answer>" + "x" * 10**5, "\u202e"]).warning.splitlines()
     assert all(line.isprintable() and len(line) < 300 for line in shown)
+
+
+def test_a_model_that_mostly_knows_the_answer_needs_harder_questions() -> None:
+    config = Config.model_validate({"tasks": {"suite": "tagged", "only": ["chain_sum"]}}).resolved()
+    tasks = Tasks(config.tasks)
+    diagnosis = Diagnosis(config, tasks)
+    for round in range(ROUNDS):
+        rewards = [[1.0, 1.0], [1.0, 1.0], [0.0, 0.0]]
+        groups = [group(q, ["<answer>7</answer>"] * 2, r) for q, r in zip(tasks.draw(3, round), rewards, strict=True)]
+        diagnosis.look([result(groups)])
+    assert "67% are right. Take harder questions, or raise --temperature" in diagnosis.warning
