@@ -112,8 +112,14 @@ def test_a_relay_that_is_late_is_no_reason_to_wait(tmp_path: Path) -> None:
         assert not node.learned_from()
         with relay(where), closing(Honest(where, POND, knows=True)) as peer:
             until(lambda: node.status["peers"] == 1 and not node.status["silo"])
-            peer.share(8)
-            until(node.learned_from)
+
+            def learned() -> bool:
+                """What is shared once may be lost: the peer may not know yet who listens."""
+                peer.share(8)
+                time.sleep(1.0)
+                return bool(node.learned_from())
+
+            until(learned)
             assert node.status["note"] == ""
         until(lambda: node.status["silo"])
         rounds = len(node.notes)

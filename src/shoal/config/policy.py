@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, PrivateAttr
 
 from shoal.config.section import Section
+from shoal.untrusted import parse_json, read_regular
 
 GUPPY: Final = "guppy"
 GUPPY_GAMES: Final = "guppy-games"
@@ -18,8 +19,12 @@ SUITE_MODELS: Final = {"games": GUPPY_GAMES, "pictures": GUPPY_EYE}
 """Suites with a default model of their own."""
 RATES: Final = {GUPPY: 4e-4, GUPPY_GAMES: 2e-4, GUPPY_EYE: 2e-4}
 PRETRAINED_RATE: Final = 2e-5
-"""Learning rates for all weights. guppy's is the best of five (docs/studies/learning-rate). A test names the pages that
-say them."""
+GEMMA_RATE: Final = 2e-6
+"""Learning rates for all weights. guppy's is the best of five (docs/studies/learning-rate), that of pretrained models
+too, with SmolLM2 (rate-pretrained); Gemma 3 270M collapses there and has its own (rate-gemma). A test names the pages
+that say them."""
+MOST_BYTES: Final = 2**20
+"""Of a model's config.json."""
 SMALL: Final = 20_000_000
 """Bytes of weights: a folder with less holds a model of guppy's size."""
 
@@ -71,10 +76,22 @@ def is_endpoint(model: str) -> bool:
 
 def default_learning_rate(model: str, adapters: bool) -> float:
     """What `auto` means: `RATES` for the models that ship with shoal, guppy's for a folder with a model of its size
-    (what a run of guppy left), `PRETRAINED_RATE` for others, and ten times that for LoRA adapters (Schulman, LoRA
-    Without Regret, 2025)."""
-    rate = RATES.get(model) or (RATES[GUPPY] if is_small(model) else PRETRAINED_RATE)
+    (what a run of guppy left), `GEMMA_RATE` and `PRETRAINED_RATE` for others, and ten times that for LoRA adapters
+    (Schulman, LoRA Without Regret, 2025)."""
+    large = GEMMA_RATE if is_gemma(model) else PRETRAINED_RATE
+    rate = RATES.get(model) or (RATES[GUPPY] if is_small(model) else large)
     return rate * (10 if adapters else 1)
+
+
+def is_gemma(model: str) -> bool:
+    """Whether a model is a Gemma by its name, or by the config.json of its folder."""
+    if "gemma" in Path(model).name.lower():
+        return True
+    try:
+        settings = parse_json(read_regular(Path(model, "config.json"), MOST_BYTES))
+    except (OSError, ValueError):  # no folder has such a name, or it is not one of a model
+        return False
+    return isinstance(settings, dict) and str(settings.get("model_type", "")).startswith("gemma")
 
 
 def is_small(model: str) -> bool:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from shoal.config.load import make_config, read_config
-from shoal.config.policy import EMBEDDED, PRETRAINED_RATE, RATES, SMALL, default_learning_rate
+from shoal.config.policy import EMBEDDED, GEMMA_RATE, PRETRAINED_RATE, RATES, SMALL, default_learning_rate
 from shoal.config.section import Section, settings_of
 from shoal.config.settings import Config
 from shoal.config.tasks import TaskSpec
@@ -281,17 +281,18 @@ def test_assignments_are_checked() -> None:
 
 def test_what_is_said_of_learning_rates_is_so() -> None:
     """Whoever changes one finds here where it is written."""
-    guppy, games, eye, other, adapters = (
-        f"{Decimal(f'{rate:g}').normalize():e}"
-        for rate in (*RATES.values(), PRETRAINED_RATE, default_learning_rate("some/model", adapters=True))
+    adapted = default_learning_rate("some/model", adapters=True)
+    guppy, games, eye, other, gemma, adapters = (
+        f"{Decimal(f'{rate:g}').normalize():e}" for rate in (*RATES.values(), PRETRAINED_RATE, GEMMA_RATE, adapted)
     )
     assert list(RATES) == ["guppy", "guppy-games", "guppy-eye"]
     assert games == eye
     meaning = " ".join((dict(settings_of(Config))["learner.learning_rate"].description or "").split())
     assert f"auto: {guppy} for guppy and folders with less than {SMALL // 10**6} MB of weights, " in meaning
-    assert f"{games} for guppy-games and guppy-eye, {other} for other models" in meaning
+    assert f"{games} for guppy-games and guppy-eye, {gemma} for Gemma, {other} for other models" in meaning
     page = (Path(__file__).parents[3] / "docs/start/own-model.md").read_text()
     assert f"| `--learning-rate` | {other} for pretrained models ({adapters} with LoRA)" in page
+    assert f"Gemma has {gemma}" in page
 
 
 def test_what_guppy_became_has_its_settings(tmp_path: Path) -> None:
@@ -309,6 +310,20 @@ def test_what_guppy_became_has_its_settings(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", "no/such/folder", "a\0b", "a" * 5000])
 def test_a_name_that_is_no_folder_has_the_rate_of_pretrained_models(name: str) -> None:
     assert default_learning_rate(name, adapters=False) == PRETRAINED_RATE
+
+
+def test_gemma_has_its_own_rate_by_whatever_name_it_comes(tmp_path: Path) -> None:
+    for name in ("gemma3-270m", "google/gemma-3-270m-it", "models/gemma-3-270m-q4_k_m.gguf"):
+        assert default_learning_rate(name, adapters=False) == GEMMA_RATE
+    folder = tmp_path / "node-1"
+    folder.mkdir()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.truncate(SMALL)
+    (folder / "config.json").write_text('{"model_type": "gemma3_text"}')
+    assert default_learning_rate(str(folder), adapters=False) == GEMMA_RATE
+    for text in ('{"model_type": "llama"}', "[]", "{"):
+        (folder / "config.json").write_text(text)
+        assert default_learning_rate(str(folder), adapters=False) == PRETRAINED_RATE
 
 
 def test_settings_stay_few() -> None:
