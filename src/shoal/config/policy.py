@@ -19,7 +19,7 @@ SUITE_MODELS: Final = {"games": GUPPY_GAMES, "pictures": GUPPY_EYE}
 """Suites with a default model of their own."""
 RATES: Final = {GUPPY: 4e-4, GUPPY_GAMES: 2e-4, GUPPY_EYE: 2e-4}
 PRETRAINED_RATE: Final = 2e-5
-GEMMA_RATE: Final = 2e-6
+GEMMA_RATE: Final = 1e-6
 """Learning rates for all weights. guppy's is the best of five (docs/studies/learning-rate), that of pretrained models
 too, with SmolLM2 (rate-pretrained); Gemma 3 270M collapses there and has its own (rate-gemma). A test names the pages
 that say them."""
