@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from shoal.errors import UserError, in_brief
 from shoal.learn.batch import MicroBatch, Row, Trained, micro_batches
 from shoal.policy.attention import attention
-from shoal.policy.decode import output_logits
+from shoal.policy.decode import ordinary_tokens, output_logits
 from shoal.policy.device import Placement
 from shoal.policy.prefix import KeysValues, Reading, read_prefix
 from shoal.policy.vision import read
@@ -84,8 +84,8 @@ def check_architecture(model: PreTrainedModel, name: str) -> None:
 @torch.no_grad()
 def _packing_error(model: PreTrainedModel) -> float:
     """The greatest difference in nats between log-probabilities of packed answers and of separate ones."""
-    V = model.get_output_embeddings().weight.shape[0]
-    prompt, answers = [5 % V, 9 % V, 7 % V], [[3 % V, 8 % V], [4 % V, 6 % V, 2 % V]]
+    a, b, c, d, e, f, g, h = ordinary_tokens(model)
+    prompt, answers = [a, b, c], [[d, e], [f, g, h]]
     row = Row(prompt, tuple(Trained(answer, 0.0, 0.0, 0) for answer in answers))
     (batch,) = micro_batches([row], len(row), model.device, shared=2)
     prefix = read_prefix(model, prompt[:2], Placement(model.device, torch.float32))

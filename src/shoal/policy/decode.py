@@ -188,9 +188,9 @@ def output_logits(model: Any, hidden: torch.Tensor) -> torch.Tensor:
 def check_decoding(model: PreTrainedModel, name: str, placement: Placement) -> None:
     """Raises `UserError` if tokens drawn here have other log-probabilities than in the model's own forward pass: its
     attention cannot be replaced, or changes its scores in a way that is not known here."""
-    V = model.get_output_embeddings().weight.shape[0]
-    alike = [5 % V, 9 % V, 7 % V] * 8  # enough for sharing to pay
-    prompts = [[*alike, 3 % V], [*alike, 4 % V], [*alike, 6 % V], [*alike, 8 % V, 2 % V], [3 % V]]
+    a, b, c, d, e, f, g, h = ordinary_tokens(model)
+    alike = [a, b, c] * 8  # enough for sharing to pay
+    prompts = [[*alike, d], [*alike, e], [*alike, f], [*alike, g, h], [d]]
     try:
         seeds = range(len(prompts))
         groups = sample(model, prompts, 2, Sampling(max_completion_length=3), frozenset(), placement, seeds)
@@ -208,6 +208,13 @@ def check_decoding(model: PreTrainedModel, name: str, placement: Placement) -> N
             f"model '{name}' ({model.config.model_type}) cannot be decoded here: its log-probabilities come out "
             f"{worst:.2g} nats off when its answers share the keys and values of their question"
         )
+
+
+def ordinary_tokens(model: Any) -> list[int]:
+    """Eight tokens from the middle of the vocabulary. The first are often control tokens that no text has. A model may
+    answer these so erratically that float32 itself is off by more than `tolerance`."""
+    V = model.get_output_embeddings().weight.shape[0]
+    return [V // 2 + number % (V - V // 2) for number in range(8)]
 
 
 def tolerance(placement: Placement) -> float:

@@ -76,13 +76,15 @@ class Reading:
             parts.append(out_RASE.view(R, H, K, plain, -1))
         if plain < S:
             rest = query_RHKSD[:, :, :, plain:]
-            mask = self._folded(kind.window if slides else None, rest, key_RHND.shape[2])
+            mask = self._folded(kind.window if slides else None, rest, key_RHND.shape[2], kind.softcap is None)
             query = rest.reshape(R, H, K * (S - plain), D)  # all queries of a head are rows of one product
             parts.append(_attend(query, key_RHND, value_RHNE, mask, kind).view(R, H, K, S - plain, -1))
         return parts[0] if len(parts) == 1 else torch.cat(parts, 3)
 
-    def _folded(self, window: int | None, query_RHKSD: torch.Tensor, N: int) -> torch.Tensor:
-        """The mask (R, 1, K S, N) of the last S tokens, or (1, 1, K S, N) where it is the same for all rows."""
+    def _folded(self, window: int | None, query_RHKSD: torch.Tensor, N: int, added: bool) -> torch.Tensor:
+        """The mask (R, 1, K S, N) of the last S tokens, or (1, 1, K S, N) where it is the same for all rows. `added`: 0
+        and minus infinity, which scores take as they are; from True and False torch makes these anew in each layer, and
+        keeps them for the backward pass."""
         _R, _H, K, S, _D = query_RHKSD.shape
         if (window, K, S) not in self._masks:  # in some models K differs by layer
             mask_RSN = self._mask(window)[:, -S:] if self._mask else causal(S, N, window, query_RHKSD.device)[None]
@@ -90,13 +92,17 @@ class Reading:
                 number_RS1 = self.pictures_RS[..., None]
                 same_RSS = (number_RS1 == self.pictures_RS[:, None]) & (number_RS1 >= 0)
                 mask_RSN = mask_RSN | torch.nn.functional.pad(same_RSS, (N - S, 0))
-            self._masks[window, K, S] = mask_RSN.repeat(1, K, 1)[:, None]
+            mask = mask_RSN.repeat(1, K, 1)[:, None]
+            if added:
+                mask = torch.zeros_like(mask, dtype=query_RHKSD.dtype).masked_fill_(~mask, -torch.inf)
+            self._masks[window, K, S] = mask
         return self._masks[window, K, S]
 
 
 def _attend(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, kind: Kind
 ) -> torch.Tensor:
+    """`mask`: as `Reading._folded` makes it."""
     if kind.softcap is None:
         return torch.nn.functional.scaled_dot_product_attention(query, key, value, mask, scale=kind.scale)
     scores = torch.tanh((query * kind.scale) @ key.transpose(-1, -2) / kind.softcap) * kind.softcap
