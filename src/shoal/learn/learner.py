@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -25,6 +26,7 @@ from shoal.learn.prepare import Group, make_groups, mean_own_size, pack
 from shoal.learn.reference import Reference
 from shoal.learn.routers import load_balancing, readers, router_coefficient
 from shoal.learn.sums import Sums
+from shoal.learn.vocabulary import gradients_in_place
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.attention import attention
 from shoal.policy.flops import Flops
@@ -149,7 +151,8 @@ class GRPOLearner:
     def _step(self, rows: list[Row], fixed: Fixed, sums: Sums) -> None:
         """One optimiser step on `rows`. A gradient that is not finite is counted and not applied."""
         self.optimizer.zero_grad(set_to_none=True)
-        with attention(self.model):  # a checkpointed layer is computed again in the backward pass
+        in_place = nullcontext() if self.sharded else gradients_in_place(self.model, self.policy.placement)
+        with attention(self.model), in_place:  # a checkpointed layer is computed again in the backward pass
             self._gradient(rows, fixed, sums)
         norm = self._clip()
         sums.tried += 1

@@ -12,6 +12,7 @@ from typing import Any, Final
 from shoal.learn.activations import Activations, count_activations
 from shoal.learn.logprobs import CHUNK_ELEMENTS
 from shoal.learn.optim import STATE_BYTES
+from shoal.learn.vocabulary import in_place_weights
 from shoal.policy.decode import PREFILL_TOKENS, cache_bytes_per_token
 from shoal.policy.device import Placement
 from shoal.policy.precision import LINEAR, cast_bytes
@@ -19,7 +20,8 @@ from shoal.policy.precision import LINEAR, cast_bytes
 LOGITS_COPIES: Final = 3
 """Of a chunk (`logprobs`): logits, probabilities and one temporary product."""
 PASSING_COPIES: Final = 2
-"""Of the gradient of the largest matrix, before it is added up: an output and an embedding may share the matrix."""
+"""Of the gradient of the largest matrix, before it is added up: an output and an embedding may share the matrix. Those
+that are added up where they are (`vocabulary`) do not count."""
 DRAWN_COPIES: Final = 3
 """Of the logits in `policy.draw`: logits, weights, and those padded to blocks."""
 ALLOCATOR_SHARE: Final = 0.1
@@ -37,7 +39,7 @@ class Sizes:
     trained: int
     """All parameters, or those of the adapters."""
     largest: int
-    """Trained parameters in the largest matrix."""
+    """Trained parameters in the largest matrix whose gradient is made anew by each micro-batch."""
     vocabulary: int
     width: int
     """D + 2 F: the numbers that a layer holds for each token while it reads a prompt."""
@@ -55,13 +57,14 @@ class Sizes:
     @classmethod
     def of(cls, model: Any, placement: Placement) -> Sizes:
         config = model.config.get_text_config()
-        trained = [p.numel() for p in model.parameters() if p.requires_grad]
+        trained = [p for p in model.parameters() if p.requires_grad]
+        in_place = set(map(id, in_place_weights(model, placement)))
         head = model.get_output_embeddings()
         inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
         return cls(
             parameters=model.num_parameters(),
-            trained=sum(trained),
-            largest=max(trained),
+            trained=sum(p.numel() for p in trained),
+            largest=max(p.numel() for p in trained if id(p) not in in_place),
             vocabulary=head.weight.shape[0],
             width=config.hidden_size + 2 * inner,
             cache_per_token=cache_bytes_per_token(model),
