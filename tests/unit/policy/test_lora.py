@@ -348,7 +348,7 @@ def test_what_cannot_be_merged_is_said_in_one_line(
 
 def test_wrong_settings_are_said_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = ["--rounds", "1", "--out", tmp_path / "run"]
-    assert "lora_r = '-1'" in complaint(capsys, "run", *out, "--lora-r", "-1")
+    assert "--policy.lora-r -1" in complaint(capsys, "run", *out, "--lora-r", "-1")
     assert not (tmp_path / "run").exists()
 
 
