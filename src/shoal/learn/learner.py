@@ -151,7 +151,8 @@ class GRPOLearner:
     def _step(self, rows: list[Row], fixed: Fixed, sums: Sums) -> None:
         """One optimiser step on `rows`. A gradient that is not finite is counted and not applied."""
         self.optimizer.zero_grad(set_to_none=True)
-        in_place = nullcontext() if self.sharded else gradients_in_place(self.model, self.policy.placement)
+        whole = self.sharded is None
+        in_place = gradients_in_place(self.model, self.policy.placement) if whole else nullcontext()
         with attention(self.model), in_place:  # a checkpointed layer is computed again in the backward pass
             self._gradient(rows, fixed, sums)
         norm = self._clip()

@@ -64,7 +64,7 @@ class Sizes:
         return cls(
             parameters=model.num_parameters(),
             trained=sum(p.numel() for p in trained),
-            largest=max(p.numel() for p in trained if id(p) not in in_place),
+            largest=max((p.numel() for p in trained if id(p) not in in_place), default=0),
             vocabulary=head.weight.shape[0],
             width=config.hidden_size + 2 * inner,
             cache_per_token=cache_bytes_per_token(model),
