@@ -24,7 +24,7 @@ SHOWN: Final = 120
 RESUMABLE: Final = {"rounds", "threads", "checkpoint_every", "report_to"}
 """Settings that a resumed run may change."""
 COMMAND_LINE: Final = "the command line"
-"""A source of settings; what is wrong in it is said of flags."""
+"""A source of settings. A message about it names flags."""
 KINDS = {"int", "float", "bool"}
 """What pydantic adds to the name of a setting of several types."""
 

@@ -4,9 +4,9 @@ with gradients_in_place(model, placement):
     loss.backward()       # for each micro-batch
 # the embedding's and the output layer's gradients are in `weight.grad`, as ever
 
-Autograd makes the whole gradient of such a matrix for each micro-batch, twice where the two share it, and adds it up
-then. For 262,144 tokens and 640 numbers each that is 0.7 GB a time, of which a micro-batch touches little: the system
-took longer to give the memory than the products took.
+Autograd makes the whole gradient of such a matrix for each micro-batch, and twice if embedding and output layer share
+it. For 262,144 tokens and 640 numbers each that is 0.7 GB each time. Getting that memory from the system takes longer
+than the products.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from shoal.policy.products import FastLinear, product
 
 @contextmanager
 def gradients_in_place(model: Any, placement: Placement) -> Iterator[None]:
-    """Within, backward passes on a processor add these gradients up in place. Matrices of which that is not known to be
-    right (with a bias, of another class, in mixed precision) are left alone."""
+    """Backward passes within this context add these gradients up in place, on a processor. Other layers (with a bias, of
+    another class, in mixed precision) are left alone."""
     weights = in_place_weights(model, placement)
     head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
     grows = any(head.weight is weight for weight in weights)
@@ -58,7 +58,7 @@ def in_place_weights(model: Any, placement: Placement) -> list[torch.nn.Paramete
 
 
 class _GrowingProduct(torch.autograd.Function):
-    """x weight^T of a linear layer without a bias. Its backward pass adds to `weight.grad`."""
+    """x weight^T of a linear layer without a bias. The backward pass adds to `weight.grad`."""
 
     @staticmethod
     def forward(ctx: Any, head: torch.nn.Linear, x: torch.Tensor) -> torch.Tensor:

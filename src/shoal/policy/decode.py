@@ -211,8 +211,8 @@ def check_decoding(model: PreTrainedModel, name: str, placement: Placement) -> N
 
 
 def ordinary_tokens(model: Any) -> list[int]:
-    """Eight tokens from the middle of the vocabulary. The first are often control tokens that no text has. A model may
-    answer these so erratically that float32 itself is off by more than `tolerance`."""
+    """Eight tokens from the middle of the vocabulary. The first tokens are often control tokens. After one of them a
+    model's log-probabilities may depend on rounding by more than `tolerance`."""
     V = model.get_output_embeddings().weight.shape[0]
     return [V // 2 + number % (V - V // 2) for number in range(8)]
 
