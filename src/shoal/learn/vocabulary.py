@@ -24,8 +24,8 @@ from shoal.policy.products import FastLinear, product
 
 @contextmanager
 def gradients_in_place(model: Any, placement: Placement) -> Iterator[None]:
-    """Backward passes within this context add these gradients up in place, on a processor. Other layers (with a bias, of
-    another class, in mixed precision) are left alone."""
+    """Backward passes within this context add these gradients up in place, on a processor. Other layers (with a bias,
+    of another class, in mixed precision) are left alone."""
     weights = in_place_weights(model, placement)
     head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
     grows = any(head.weight is weight for weight in weights)
