@@ -82,9 +82,9 @@ class Reading:
         return parts[0] if len(parts) == 1 else torch.cat(parts, 3)
 
     def _folded(self, window: int | None, query_RHKSD: torch.Tensor, N: int, added: bool) -> torch.Tensor:
-        """The mask (R, 1, K S, N) of the last S tokens, or (1, 1, K S, N) where it is the same for all rows. `added`: as
-        0 and minus infinity, which are added to scores. From a boolean mask torch makes these anew in each layer, and
-        keeps them for the backward pass."""
+        """The mask (R, 1, K S, N) of the last S tokens, or (1, 1, K S, N) where it is the same for all rows. `added`:
+        as 0 and minus infinity, which are added to scores. From a boolean mask torch makes these anew in each layer,
+        and keeps them for the backward pass."""
         _R, _H, K, S, _D = query_RHKSD.shape
         if (window, K, S) not in self._masks:  # in some models K differs by layer
             mask_RSN = self._mask(window)[:, -S:] if self._mask else causal(S, N, window, query_RHKSD.device)[None]
