@@ -22,7 +22,7 @@ from shoal.policy.language import LanguagePolicy
 CASES: dict[str, dict[str, Any]] = {
     "beta": {"beta": 0.1, "num_iterations": 4},
     "batch": {"scale_rewards": "batch", "num_iterations": 2},
-    "checkpointed": {"checkpointing": True, "max_grad_norm": 1e-3},
+    "checkpointed": {"checkpoint_tokens": 0, "max_grad_norm": 1e-3},
 }
 """Settings of learners."""
 KINDS = {"beta": "gemma3", "batch": "llama", "checkpointed": "gpt2"}
@@ -38,7 +38,7 @@ def make(case: str, ranks: Ranks, sharding: str = "") -> tuple[LanguagePolicy, G
     lm = make_lm(KINDS[case], double=True)
     sharded = Sharded(lm.model, ranks, CPU.device, torch.float32, sharding == "-gather") if sharding else None
     policy = LanguagePolicy(lm, Sampling(max_completion_length=12), CPU, ranks, sharded)
-    options = {name: value for name, value in CASES[case].items() if name in ("checkpointing", "max_grad_norm")}
+    options = {name: value for name, value in CASES[case].items() if name in ("checkpoint_tokens", "max_grad_norm")}
     chosen = {name: value for name, value in CASES[case].items() if name not in options}
     config = LearnerConfig(**{"tokens_per_micro_batch": 24, **chosen})
     return policy, GRPOLearner(policy, config, ExternalConfig(), 1e-2, ranks, sharded, **options)

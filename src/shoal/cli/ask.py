@@ -74,6 +74,7 @@ def command(args: argparse.Namespace) -> int:
         temperature = 0.0 if args.num == 1 else config.policy.temperature
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
     form = form_of(config, args.task) if file else None
+    notes.print(Text(f"loading {' and '.join(printable(contender.label) for contender in contenders)}", "dim"))
     policies = load_all(contenders, config, temperature, lambda text: notes.print(Text(printable(text), "dim")))
     asker = Asker(policies, form, args.num, config.seed, notes)
     if args.questions or not sys.stdin.isatty():

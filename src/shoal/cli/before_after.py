@@ -43,7 +43,8 @@ def print_pairs(console: Console, node: str, pairs: Sequence[Pair], most: int = 
                 answer_line(f"    {when:6}", told(answer.completion, answer.conversation), answer.right),
                 BESIDE,
             )
-    of = "the one such question" if len(pairs) == 1 else f"{len(pairs)} such questions"
+    others = "" if len(pairs) <= most else f", {most} of them above"
+    of = "the one such question" if len(pairs) == 1 else f"{len(pairs)} such questions{others}"
     console.print(Text(f"  right of {of}: {before} before, {after} after\n"))
 
 

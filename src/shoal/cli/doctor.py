@@ -101,7 +101,7 @@ def examine(config: Config) -> dict[str, Any]:
                 "parameters": sizes.parameters,
                 "trained": sizes.trained,
                 "nodes": work.nodes,
-                "gradient_checkpointing": work.checkpointed,
+                "gradient_checkpointing": not work.checkpoint_above,
                 "trial": speed and {"decode_tokens_per_second": speed.decode, "update_tokens_per_second": speed.update},
             }
         )

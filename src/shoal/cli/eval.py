@@ -239,7 +239,7 @@ def _evaluation_table(result: Evaluation, baselines: Mapping[str, Shares], ks: S
         caption_justify="left",
         box=None,
     )
-    table.add_column("task")
+    table.add_column("task", overflow="fold")
     table.add_column("questions", justify="right")
     for k in ks:
         table.add_column(f"pass@{k}", justify="right")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.errors import UserError, nearest
+from shoal.policy.mistyped import check_exists
 from shoal.runs.best import best_model
 from shoal.runs.folder import CHECKPOINTS, CONFIG, models, run_metrics
 
@@ -29,7 +30,7 @@ class Source:
 
 
 def source_of_export(text: str) -> Source:
-    """The model that `text` names. Raises `UserError` if a run has no such model."""
+    """The model that `text` names. Raises `UserError` if a run has no such model, or nothing has this name."""
     path = Path(text)
     if (path / CONFIG).is_file():
         found = best_model(path, run_metrics(path))
@@ -47,6 +48,7 @@ def source_of_export(text: str) -> Source:
         if path in models(path.parents[2]).values():
             return _of_checkpoint(path, path.parents[2])
         raise UserError(f"'{path}' holds no model of the run's last checkpoint")
+    check_exists(text)
     return Source(text)
 
 

@@ -1,8 +1,8 @@
 """What a forward pass keeps for the backward pass, counted on the model itself.
 
 counted = count_activations(model, placement)         # a few passes over a few tokens
-counted.kept(rows=2, length=512, checkpointed=False)  # bytes
-counted.kept(2, 512, checkpointed=False, shared=300)   # behind a prefix of 300 tokens, which is kept once
+counted.kept(rows=2, length=512, above=1024)         # bytes; longer passes would be checkpointed
+counted.kept(2, 512, above=1024, shared=300)         # behind a prefix of 300 tokens, which is kept once
 """
 
 from __future__ import annotations
@@ -61,14 +61,19 @@ class Activations:
     largest_joined: float = 0.0
     """In the layer where these take most."""
 
-    def kept(self, rows: int, length: int, checkpointed: bool, shared: int = 0) -> float:
-        """Bytes at the beginning of the backward pass; with checkpointing also one layer that is computed again."""
-        inside = (self.inputs, self.largest) if checkpointed else (self.layers,)
-        own = self.outside.at(rows, length) + sum(growth.at(rows, length) for growth in inside)
-        if not shared:
-            return own
-        once = self.outside.at(1, shared) + inside[0].at(1, shared)
-        return own + once + rows * shared * (self.largest_joined if checkpointed else self.joined)
+    def kept(self, rows: int, length: int, above: int, shared: int = 0) -> float:
+        """Bytes at the beginning of the backward pass. Passes of more than `above` tokens are checkpointed: of the
+        rows, with one layer that is computed again; of the prefix."""
+        own, joined = self._of_pass(rows, length, above)
+        if rows * length > above:
+            own += self.largest.at(rows, length)
+        once, _ = self._of_pass(1, shared, above) if shared else (0.0, 0.0)
+        return own + once + rows * shared * joined
+
+    def _of_pass(self, rows: int, length: int, above: int) -> tuple[float, float]:
+        checkpointed = rows * length > above
+        inside, joined = (self.inputs, self.largest_joined) if checkpointed else (self.layers, self.joined)
+        return self.outside.at(rows, length) + inside.at(rows, length), joined
 
 
 def count_activations(model: Any, placement: Placement) -> Activations:

@@ -151,11 +151,12 @@ def micro_batches(
     rows: Sequence[Row], token_budget: int, device: torch.device, shared: int = 0
 ) -> Iterator[MicroBatch]:
     """Rows of similar length together: at most `token_budget` tokens (padding and the `shared` ones included) in each
-    pass, but at least one row, and `room_behind` a long prefix."""
+    pass, but at least one row, and `room_behind` a long prefix. The longest come first: what a pass frees has room for
+    those that follow."""
     room = room_behind(shared, token_budget)
     pending: list[Row] = []
-    for row in sorted(rows, key=len):
-        if pending and (len(row) - shared) * (len(pending) + 1) > room:
+    for row in sorted(rows, key=len, reverse=True):
+        if pending and (len(pending[0]) - shared) * (len(pending) + 1) > room:
             yield tensors(pending, device, shared)
             pending = []
         pending.append(row)

@@ -3,11 +3,12 @@ less memory, and a third more arithmetic."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
+from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from shoal.learn.activations import count_activations
@@ -18,31 +19,30 @@ KEPT_AT_MOST: Final = 2**31
 """Bytes of activations above which layers are checkpointed."""
 
 
-def worth_checkpointing(model: Any, placement: Placement, token_budget: int) -> bool:
-    """Whether a micro-batch of `token_budget` tokens, as a single row, would keep more than a quarter of the device's
-    free memory, or more than 2 GiB."""
-    kept = count_activations(model, placement).kept(1, token_budget, checkpointed=False)
-    return kept > min(KEPT_AT_MOST, free_bytes(placement.device) / 4)
+def checkpoint_above(model: Any, placement: Placement, token_budget: int) -> int:
+    """How many tokens a pass may have without checkpointing. `token_budget`, which is less than some prompts have. 0 if
+    a single row of so many tokens keeps more than a quarter of the device's free memory, or more than 2 GiB."""
+    kept = count_activations(model, placement).kept(1, token_budget, above=token_budget)
+    return 0 if kept > min(KEPT_AT_MOST, free_bytes(placement.device) / 4) else token_budget
 
 
 class Checkpointing:
-    """Gradient checkpointing of a model's layers, in training passes alone."""
+    """Gradient checkpointing of a model's layers, in long training passes alone."""
 
-    def __init__(self, model: Any, wanted: bool) -> None:
-        """`wanted`: without it `active` changes nothing."""
-        self._layers: list[GradientCheckpointingLayer] = []
-        if wanted:
-            with warnings.catch_warnings():  # transformers 5.2x renames the method; 5.0 only has this name
-                warnings.simplefilter("ignore", FutureWarning)
-                model.gradient_checkpointing_enable({"use_reentrant": False})
-            self._layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
+    def __init__(self, model: Any, above: int) -> None:
+        """`above`: only passes of more tokens are checkpointed."""
+        self.above = above
+        self._layers: list[Any] = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
+        for layer in self._layers:  # the model's own method also makes embeddings ask for gradients
+            layer.gradient_checkpointing = True
+            layer._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
 
     @contextmanager
-    def active(self) -> Iterator[None]:
-        """Checkpoints the layers in forward passes within. transformers takes a layer's own `training` for the switch;
-        the modules inside the layer stay in evaluation mode."""
+    def of(self, tokens: int) -> Iterator[None]:
+        """For a forward pass of so many tokens. transformers takes a layer's own `training` for the switch; the modules
+        inside the layer stay in evaluation mode."""
         for layer in self._layers:
-            layer.training = True
+            layer.training = tokens > self.above
         try:
             yield
         finally:

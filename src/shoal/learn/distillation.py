@@ -201,10 +201,10 @@ class PeerDistillation(GRPOLearner):
 
     def _distil(self, family: Family, taught_LD: torch.Tensor, sums: Sums) -> None:
         """Adds the gradient of a family's divergence."""
-        with self.checkpointing.active():
+        with self.checkpointing.of(family.shared):
             prefix = self._prefix(self.model, family)
         for batch in self._micro_batches(family):
-            with self.checkpointing.active(), self.policy.placement.autocast():
+            with self.checkpointing.of(batch.input_ids_RS.numel()), self.policy.placement.autocast():
                 hidden_TD = trained_hidden(self.model, batch, prefix.layers if prefix else [])
                 taught_TD = taught_LD[batch.slots_T]
                 kl_T = token_divergence(self.model, hidden_TD, taught_TD, self.policy.sampling.temperature)

@@ -16,7 +16,7 @@ from shoal.config.external import ExternalConfig
 from shoal.config.learner import LearnerConfig
 from shoal.config.policy import default_learning_rate
 from shoal.learn.batch import Family, MicroBatch, Row, Trained, has_split_groups, micro_batches, row_families, tensors
-from shoal.learn.checkpointing import Checkpointing, worth_checkpointing
+from shoal.learn.checkpointing import Checkpointing, checkpoint_above
 from shoal.learn.external import ExternalWeights, Report, running_mean, sampled_nll
 from shoal.learn.logprobs import check_architecture, token_logprobs
 from shoal.learn.losses import kl_k3, policy_loss
@@ -75,11 +75,11 @@ class GRPOLearner:
         sharded: Sharded | None = None,
         *,
         max_grad_norm: float = MAX_GRAD_NORM,
-        checkpointing: bool | None = None,
+        checkpoint_tokens: int | None = None,
     ) -> None:
         """`learning_rate`: None: that of `config`, or the model's default. `sharded`: the policy's model, if no rank
-        holds all of it; its architecture has been checked before. `checkpointing`: of gradients; None: if memory asks
-        for it."""
+        holds all of it; its architecture has been checked before. `checkpoint_tokens`: passes of more tokens keep less
+        and compute it again (gradient checkpointing); None: as memory allows."""
         self.policy = policy
         self.config = config = config or LearnerConfig()
         self.external = external or ExternalConfig()
@@ -96,9 +96,10 @@ class GRPOLearner:
             check_architecture(self.model, policy.name)
         self.optimizer = make_optimizer(self.model.parameters(), config.optim, learning_rate, self.device)
         self.token_budget = token_budget(config.tokens_per_micro_batch, self.model)
-        if checkpointing is None:  # a sharded model is one that does not fit
-            checkpointing = sharded is not None or worth_checkpointing(self.model, policy.placement, self.token_budget)
-        self.checkpointing = Checkpointing(self.model, checkpointing)
+        if checkpoint_tokens is None:  # a sharded model is one that does not fit
+            alone = sharded is None
+            checkpoint_tokens = checkpoint_above(self.model, policy.placement, self.token_budget) if alone else 0
+        self.checkpointing = Checkpointing(self.model, checkpoint_tokens)
         self.reference = self._reference() if config.beta else None
         self.router_coefficient = router_coefficient(self.model, policy.name)
         self.flops = Flops.of(self.model)
@@ -110,6 +111,7 @@ class GRPOLearner:
 
     def update(self, batch: Sequence[Scored], seed: int = 0) -> UpdateResult:
         """Learns from `batch`. `seed`: of the order of the rollouts, on which the last digits depend."""
+        give_back()
         sampled = sampled_nll(batch)
         self.own_nll = running_mean(self.own_nll, sampled)
         groups = make_groups(batch, self.policy, self.config, self.external, seed)
@@ -122,7 +124,6 @@ class GRPOLearner:
             self._step(rows, fixed, sums)
         sums.gather(self.ranks)
         report = fixed.external.report(self.ranks) if fixed.external else Report()
-        give_back()
         if sampled is None:
             self.own_nll = running_mean(self.own_nll, report.trained_nll)
         metrics = sums.means(self.skipped_steps) | report.metrics | self._cost(rows, fixed)
@@ -155,6 +156,7 @@ class GRPOLearner:
         in_place = gradients_in_place(self.model, self.policy.placement) if whole else nullcontext()
         with attention(self.model), in_place:  # a checkpointed layer is computed again in the backward pass
             self._gradient(rows, fixed, sums)
+        give_back()
         norm = self._clip()
         sums.tried += 1
         if torch.isfinite(norm):
@@ -173,11 +175,11 @@ class GRPOLearner:
 
     def _learn(self, family: Family, fixed: Fixed, sums: Sums, read: int) -> None:
         """Adds the gradient of a family. `read`: see `_balance`."""
-        with self.checkpointing.active():
+        with self.checkpointing.of(family.shared):
             prefix = self._prefix(self.model, family)
         for batch in self._micro_batches(family):
             router_logits: list[torch.Tensor] | None = [] if self.router_coefficient else None
-            with self.checkpointing.active():
+            with self.checkpointing.of(batch.input_ids_RS.numel()):
                 logps_T, entropy_T = self._forward(self.model, batch, prefix, router_logits)
             if batch is self._idle:
                 (0 * logps_T.sum()).backward()

@@ -81,7 +81,8 @@ class Work:
     nodes: int
     optim: str
     reference: bool
-    checkpointed: bool
+    checkpoint_above: int
+    """Tokens of the longest pass that is not checkpointed."""
     passes: Sequence[tuple[int, int, int, int]]
     """(R, S, L, T) of the micro-batches of updates: L tokens of a shared prefix."""
     decoded: Sequence[tuple[int, int, int]]
@@ -123,7 +124,7 @@ def _updating(sizes: Sizes, work: Work, rows: tuple[int, int, int, int]) -> dict
     chunk = min(T, max(1, CHUNK_ELEMENTS // sizes.vocabulary))
     return {
         "gradients": 4 * (sizes.trained + PASSING_COPIES * sizes.largest),
-        "activations": round(sizes.activations.kept(R, S, work.checkpointed, L) + of_prefix),
+        "activations": round(sizes.activations.kept(R, S, work.checkpoint_above, L) + of_prefix),
         "logits": LOGITS_COPIES * 4 * chunk * sizes.vocabulary,
     }
 

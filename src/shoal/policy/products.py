@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from shoal.policy.device import Placement
+
 SMALL = 1_500_000
 """Multiplications in a product below which oneDNN's start costs more than it saves."""
 
@@ -34,6 +36,11 @@ def use_usual_products(model: torch.nn.Module) -> None:
     for module in model.modules():
         if type(module) is FastLinear:
             module.__class__ = torch.nn.Linear  # type: ignore[assignment]
+
+
+def uses_onednn(placement: Placement) -> bool:
+    """Whether products on `placement` are oneDNN's: in bfloat16 torch itself takes it."""
+    return placement.device.type == "cpu" and (is_amd() or placement.dtype != torch.float32)
 
 
 def is_amd() -> bool:

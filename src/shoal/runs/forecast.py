@@ -24,13 +24,14 @@ import psutil
 from shoal.config.policy import GUPPY, is_endpoint
 from shoal.config.settings import Config
 from shoal.learn.batch import Trained, make_rows, micro_batches, room_behind, row_families
-from shoal.learn.checkpointing import worth_checkpointing
+from shoal.learn.checkpointing import checkpoint_above
 from shoal.learn.learner import token_budget
 from shoal.learn.memory import Sizes, Work, estimate
 from shoal.parallel.ranks import ALONE
 from shoal.policy.device import place
 from shoal.policy.families import kept_tokens
 from shoal.policy.language import CACHE_BYTES, LanguagePolicy
+from shoal.policy.products import uses_onednn
 from shoal.rollout import Completion, FinishReason, Question, Rollout, Scored
 from shoal.runs.curves import draw_curves
 from shoal.runs.models import expected_workers, make_learner, make_policies, number
@@ -39,6 +40,8 @@ from shoal.tasks import Tasks
 
 MARGIN: Final = 1.15
 """A run fits if this times its expected peak is free: the estimate may be off by that much."""
+COMPILED: Final = 140_000_000
+"""What oneDNN's code for products of all shapes takes, once its cache is full: measured with guppy on Linux."""
 ROUNDS: Final = 8
 """Rounds whose questions are looked at for their lengths."""
 SHORTEST: Final = 8
@@ -117,7 +120,7 @@ def measure(config: Config, policy: LanguagePolicy, name: str, tasks: Tasks) -> 
         nodes=nodes_of(config, name),
         optim=learner.optim,
         reference=learner.beta > 0,
-        checkpointed=worth_checkpointing(policy.lm.model, policy.placement, budget),
+        checkpoint_above=checkpoint_above(policy.lm.model, policy.placement, budget),
         passes=sorted(passes),
         decoded=[(len(qs), kept_tokens([policy.prompt_ids(q) for q in qs]), each) for qs, each in asked if qs],
         completion_length=length,
@@ -145,7 +148,7 @@ def program_bytes(config: Config) -> int:
     with tempfile.TemporaryDirectory() as folder:
         draw_curves([{"round": 1, "node": "node-1", "eval/pass@1": 0.5}], Path(folder) / "curves.png", "")
     gc.collect()
-    return resident_bytes()
+    return resident_bytes() + (COMPILED if uses_onednn(place(config.policy.device, config.policy.dtype)) else 0)
 
 
 def resident_bytes() -> int:
@@ -249,7 +252,8 @@ def changed(config: Config, models: Sequence[Model], change: Change) -> list[tup
         sizes, work = model.sizes, model.work
         if "learner.tokens_per_micro_batch" in change:
             budget = change["learner.tokens_per_micro_batch"]
-            work = replace(work, passes=[_cut(each, budget, work.completion_length) for each in work.passes])
+            passes = [_cut(each, budget, work.completion_length) for each in work.passes]
+            work = replace(work, passes=passes, checkpoint_above=min(work.checkpoint_above, budget))
         if "policy.lora_r" in change:
             sizes = sizes.with_adapters(change["policy.lora_r"])
         nodes = nodes_of(config, model.name, change.get("swarm.nodes"))

@@ -127,12 +127,12 @@ def make_learner(
     sgd: bool = False,
     external: dict[str, Any] | None = None,
     max_grad_norm: float = FAR,
-    checkpointing: bool | None = None,
+    checkpoint_tokens: int = 10_000,
     **settings: Any,
 ) -> GRPOLearner:
     """`external`: settings over those of the paper."""
     weighing = ExternalConfig(**PAPER | (external or {}))
-    options: dict[str, Any] = {"max_grad_norm": max_grad_norm, "checkpointing": checkpointing}
+    options: dict[str, Any] = {"max_grad_norm": max_grad_norm, "checkpoint_tokens": checkpoint_tokens}
     learner = GRPOLearner(policy, LearnerConfig(**settings), weighing, lr, **options)
     if sgd:  # linear in the gradient, where Adam would make much of what is nought but for rounding
         learner.optimizer = torch.optim.SGD(policy.lm.model.parameters(), lr=lr)
@@ -231,8 +231,8 @@ def test_the_token_budget_changes_nothing(budget: int, settings: dict[str, Any])
 def test_gradient_checkpointing_changes_nothing_but_what_is_kept(architecture: str) -> None:
     policy = make_policy(architecture, double=True)
     found, calls = [], []
-    for wanted in (True, False):
-        learner = make_learner(clone(policy), checkpointing=wanted)
+    for above in (0, 10_000):
+        learner = make_learner(clone(policy), checkpoint_tokens=above)
         count: list[int] = []
         last = [m for m in learner.model.modules() if isinstance(m, GradientCheckpointingLayer)][-1]
         norm = next(m for m in last.modules() if "norm" in type(m).__name__.lower())
@@ -244,6 +244,17 @@ def test_gradient_checkpointing_changes_nothing_but_what_is_kept(architecture: s
     for actual, expected in zip(*found, strict=True):
         assert_same(actual, expected, 1e-9)
     assert calls[0] == 2 * calls[1]
+
+
+def test_only_passes_longer_than_a_micro_batch_are_checkpointed() -> None:
+    learner = GRPOLearner(make_policy(), LearnerConfig(tokens_per_micro_batch=24))
+    layer = next(m for m in learner.model.modules() if isinstance(m, GradientCheckpointingLayer))
+    found = []
+    for tokens in (24, 25):
+        with learner.checkpointing.of(tokens):
+            found.append(layer.training)
+    assert found == [False, True]
+    assert not layer.training
 
 
 def test_a_swarm_of_one_is_plain_grpo() -> None:

@@ -19,7 +19,7 @@ def test_long_rows_follow_from_short_ones(architecture: str, rows: int, length: 
     model = make_model(architecture)
     counted = count_once(model, CPU, trial_batch(rows, length, CPU.device))
     whole = sum(kept for kept, _ in counted.values())
-    assert count_activations(model, CPU).kept(rows, length, checkpointed=False) == pytest.approx(whole, rel=0.03)
+    assert count_activations(model, CPU).kept(rows, length, above=rows * length) == pytest.approx(whole, rel=0.03)
 
 
 def test_checkpointing_keeps_less() -> None:
@@ -28,7 +28,7 @@ def test_checkpointing_keeps_less() -> None:
     from shoal.learn.activations import count_activations
 
     counted = count_activations(make_model("llama"), CPU)
-    assert counted.kept(1, 100, checkpointed=True) < 0.8 * counted.kept(1, 100, checkpointed=False)
+    assert counted.kept(1, 100, above=99) < 0.8 * counted.kept(1, 100, above=100)
 
 
 def test_auto_checkpoints_where_much_would_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,14 +37,14 @@ def test_auto_checkpoints_where_much_would_be_kept(monkeypatch: pytest.MonkeyPat
     from shoal.learn import checkpointing
 
     model = make_model("llama")
-    kept = checkpointing.count_activations(model, CPU).kept(1, 100, checkpointed=False)
+    kept = checkpointing.count_activations(model, CPU).kept(1, 100, above=100)
     monkeypatch.setattr(checkpointing, "free_bytes", lambda _: 2**40)
-    assert not checkpointing.worth_checkpointing(model, CPU, 100)
+    assert checkpointing.checkpoint_above(model, CPU, 100) == 100
     monkeypatch.setattr(checkpointing, "KEPT_AT_MOST", kept - 1)
-    assert checkpointing.worth_checkpointing(model, CPU, 100)
+    assert checkpointing.checkpoint_above(model, CPU, 100) == 0
     monkeypatch.setattr(checkpointing, "KEPT_AT_MOST", 2**40)
     monkeypatch.setattr(checkpointing, "free_bytes", lambda _: 4 * kept - 4)
-    assert checkpointing.worth_checkpointing(model, CPU, 100)
+    assert checkpointing.checkpoint_above(model, CPU, 100) == 0
 
 
 def test_parts_of_an_estimate() -> None:
@@ -56,7 +56,7 @@ def test_parts_of_an_estimate() -> None:
     assert parts["weights"] == 4 * 4 * 10**8
     assert parts["optimizer"] == 4 * 8 * 10**8
     assert parts["reference"] == 0
-    assert parts["activations"] == round(sizes.activations.kept(1, 1000, False))
+    assert parts["activations"] == round(sizes.activations.kept(1, 1000, 1000))
     kept = estimate([(sizes, replace(work, reference=True))], 5 * 10**8)
     assert kept["reference"] == 4 * 4 * 10**8
     adapted = estimate([(sizes.with_adapters(8), work)], 5 * 10**8)
@@ -76,5 +76,5 @@ def test_a_shared_prefix_is_kept_once(architecture: str) -> None:
     behind = count_once(model, CPU, trial_batch(3, length, CPU.device, shared), prefix)
     once = count_once(model, CPU, trial_batch(1, shared, CPU.device))
     whole = sum(kept for counts in (behind, once) for kept, _ in counts.values())
-    estimated = count_activations(model, CPU).kept(3, length, checkpointed=False, shared=shared)
+    estimated = count_activations(model, CPU).kept(3, length, above=10_000, shared=shared)
     assert estimated == pytest.approx(whole, rel=0.1)

@@ -54,20 +54,20 @@ def rows_of(budget: int = 1000) -> tuple[list[Row], int]:
     return rows, slot
 
 
-def learned(model: Any, shared: bool, budget: int, checkpointed: bool = False) -> tuple[torch.Tensor, dict[str, Any]]:
+def learned(model: Any, shared: bool, budget: int, above: int = 10_000) -> tuple[torch.Tensor, dict[str, Any]]:
     """Log-probabilities of all tokens, and the gradient of a sum in which every token counts differently."""
     rows, slots = rows_of(budget)
     weights_L = torch.linspace(-1, 1, slots, dtype=torch.float64).cos()
     logps = torch.zeros(slots, dtype=torch.float64)
     model.zero_grad()
-    checkpointing = Checkpointing(model, checkpointed)
-    precision = nullcontext() if checkpointed else InDouble()  # not what is computed again in the backward pass
+    checkpointing = Checkpointing(model, above)
+    precision = InDouble() if above else nullcontext()  # not what is computed again in the backward pass
     with precision, attention(model):
         for family in row_families(rows) if shared else [batching.Family(rows)]:
-            with checkpointing.active():
+            with checkpointing.of(family.shared):
                 prefix = Prefix(model, family.prefix_ids, CPU) if family.shared else None
             for batch in micro_batches(family.rows, budget, CPU.device, family.shared):
-                with checkpointing.active():
+                with checkpointing.of(batch.input_ids_RS.numel()):
                     logps_T, _ = token_logprobs(model, batch, 0.7, prefix.layers if prefix else [])
                 (logps_T * weights_L[batch.slots_T]).sum().backward()
                 logps[batch.slots_T] = logps_T.detach().double()
@@ -90,7 +90,7 @@ def test_sharing_changes_neither_log_probabilities_nor_gradients(architecture: s
 def test_nor_does_it_where_layers_are_checkpointed(architecture: str) -> None:
     model = in_double(make_model(architecture))
     expected_logps, expected = learned(model, False, 90)
-    logps, gradient = learned(model, True, 90, checkpointed=True)
+    logps, gradient = learned(model, True, 90, above=0)
     torch.testing.assert_close(logps, expected_logps, rtol=1e-5, atol=1e-5)
     assert_same(gradient, expected, 1e-5)
 

@@ -63,9 +63,9 @@ def policy_of(lm: LanguageModel) -> LanguagePolicy:
 
 
 def learner_of(
-    policy: LanguagePolicy, checkpointing: bool | None = None, max_grad_norm: float = 1.0, **settings: Any
+    policy: LanguagePolicy, checkpoint_tokens: int | None = None, max_grad_norm: float = 1.0, **settings: Any
 ) -> GRPOLearner:
-    options: dict[str, Any] = {"checkpointing": checkpointing, "max_grad_norm": max_grad_norm}
+    options: dict[str, Any] = {"checkpoint_tokens": checkpoint_tokens, "max_grad_norm": max_grad_norm}
     return GRPOLearner(policy, LearnerConfig(**settings), ExternalConfig(), 1e-2, **options)
 
 
@@ -111,12 +111,12 @@ def test_only_adapters_learn_and_they_all_do(architecture: str) -> None:
     assert set(map(id, learner.optimizer.state)) == set(map(id, trained(adapted).values()))
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("checkpoint_tokens", [10_000, 0])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_gradients_of_packed_groups_equal_those_of_separate_answers(architecture: str, checkpointing: bool) -> None:
+def test_gradients_of_packed_groups_equal_those_of_separate_answers(architecture: str, checkpoint_tokens: int) -> None:
     lm = adapt(make_lm(architecture), moved=True)
     policy = policy_of(lm)
-    learner = learner_of(policy, checkpointing=checkpointing, max_grad_norm=1e9)
+    learner = learner_of(policy, checkpoint_tokens=checkpoint_tokens, max_grad_norm=1e9)
     found: list[dict[str, torch.Tensor]] = []
 
     def record(*_: Any) -> None:
