@@ -41,9 +41,9 @@ class LearnerConfig(Section):
     mask_truncated_completions: bool = False
     """Leave completions that were cut at the longest length out of the loss."""
     tokens_per_micro_batch: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """Most tokens in one forward and backward pass; behind a prompt that takes more than half of them, half as many. It
-    bounds memory and changes no result. auto: 16384 on a GPU, elsewhere 1024 for models that see pictures and 512 for
-    others."""
+    """Most tokens in one forward and backward pass; behind a prompt that takes more than half of them, half as many. A
+    longer pass keeps less and computes it again (gradient checkpointing). It bounds memory and changes no result. auto:
+    16384 on a GPU, elsewhere 1024 for models that see pictures and 512 for others."""
     fsdp: bool = False
     """Under torchrun: shard weights, gradients and optimiser states over the ranks (FSDP2), for models that one GPU
     cannot hold. Otherwise every rank holds all of them."""

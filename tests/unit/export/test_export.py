@@ -113,6 +113,13 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
+def test_a_folder_that_is_not_there_is_said_so(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "did you mean 'run'?" in said(capsys, "export", "rum/checkpoints/round-000002", "--to", "out")
+
+
 def test_adapters_stay_adapters_unless_merged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("peft")
     make_lm().save(tmp_path / "base")
