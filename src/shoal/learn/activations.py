@@ -62,8 +62,8 @@ class Activations:
     """In the layer where these take most."""
 
     def kept(self, rows: int, length: int, above: int, shared: int = 0) -> float:
-        """Bytes at the beginning of the backward pass. Passes of more than `above` tokens are checkpointed: of the
-        rows, with one layer that is computed again; of the prefix."""
+        """Bytes at the beginning of the backward pass. Passes of more than `above` tokens are checkpointed. One layer
+        of the rows is then computed again, and counts in full."""
         own, joined = self._of_pass(rows, length, above)
         if rows * length > above:
             own += self.largest.at(rows, length)

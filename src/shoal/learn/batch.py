@@ -151,8 +151,8 @@ def micro_batches(
     rows: Sequence[Row], token_budget: int, device: torch.device, shared: int = 0
 ) -> Iterator[MicroBatch]:
     """Rows of similar length together: at most `token_budget` tokens (padding and the `shared` ones included) in each
-    pass, but at least one row, and `room_behind` a long prefix. The longest come first: what a pass frees has room for
-    those that follow."""
+    pass, but at least one row, and `room_behind` a long prefix. The longest rows come first: shorter ones then fit
+    into the memory that these free."""
     room = room_behind(shared, token_budget)
     pending: list[Row] = []
     for row in sorted(rows, key=len, reverse=True):

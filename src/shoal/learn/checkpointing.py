@@ -20,8 +20,8 @@ KEPT_AT_MOST: Final = 2**31
 
 
 def checkpoint_above(model: Any, placement: Placement, token_budget: int) -> int:
-    """How many tokens a pass may have without checkpointing. `token_budget`, which is less than some prompts have. 0 if
-    a single row of so many tokens keeps more than a quarter of the device's free memory, or more than 2 GiB."""
+    """The longest pass, in tokens, that is not checkpointed. It is `token_budget`, or 0 if a single row of so many
+    tokens keeps more than a quarter of the device's free memory, or more than 2 GiB."""
     kept = count_activations(model, placement).kept(1, token_budget, above=token_budget)
     return 0 if kept > min(KEPT_AT_MOST, free_bytes(placement.device) / 4) else token_budget
 
