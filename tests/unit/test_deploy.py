@@ -173,11 +173,12 @@ def test_every_pod_has_a_key_of_its_own() -> None:
 def run_with_a_stand_in(program: str, folder: Path, **variables: str) -> list[str]:
     """The words with which a shell's program calls `shoal`; nginx and shoal do nothing."""
     tools = folder / "bin"
-    tools.mkdir(exist_ok=True)
-    (tools / "shoal").write_text(f'#!/bin/sh\necho "$@" > {folder}/said\n')
-    (tools / "nginx").write_text("#!/bin/sh\n")
-    for tool in tools.iterdir():
-        tool.chmod(0o755)
+    if not tools.exists():  # written once: a program that an earlier call started may still hold its file
+        tools.mkdir()
+        (tools / "shoal").write_text(f'#!/bin/sh\necho "$@" > {folder}/said\n')
+        (tools / "nginx").write_text("#!/bin/sh\n")
+        for tool in tools.iterdir():
+            tool.chmod(0o755)
     environment = {"PATH": f"{tools}:{os.environ['PATH']}", "HOME": str(folder), **variables}
     subprocess.run(["sh", "-c", program], cwd=folder, env=environment, check=True, timeout=60)
     return (folder / "said").read_text().split()
