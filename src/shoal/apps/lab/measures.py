@@ -45,6 +45,11 @@ def of_nodes(metrics: pd.DataFrame, nodes: Iterable[str]) -> pd.DataFrame:
     return metrics[metrics.index.isin(list(nodes), level="node")]
 
 
+def up_to(metrics: pd.DataFrame, rounds: float) -> pd.DataFrame:
+    """The rows up to a round; all for NaN."""
+    return metrics if math.isnan(rounds) else metrics[metrics.index.get_level_values("round") <= rounds]
+
+
 def series(metrics: pd.DataFrame, key: str) -> pd.DataFrame:
     """The figure `key`: a row for each round, a column for each node that has any."""
     if key not in metrics:
@@ -173,13 +178,14 @@ def summary(
     threshold: float,
     hold: int = HOLD,
     nodes: Collection[str] | None = None,
-    rounds: float | None = None,
+    rounds: float = math.nan,
     compute: float | None = None,
 ) -> dict[str, float]:
-    """One figure of each kind for the run, which `contrasts` compares between arms.
+    """One figure of each kind for the run, which `contrasts` compares between arms: of the first `rounds` (NaN: of
+    all), but for `held_out/area_per_flop`, which ends at `compute` (FLOPs of one node).
 
     - `held_out/...`: means over those of `nodes` that are evaluated (default: those that train, else all); NaN if one
-      of them lacks the figure. `rounds` and `compute` (FLOPs of one node) end the areas. `task/NAME/...`: of one task.
+      of them lacks the figure. `task/NAME/...`: of one task.
     - `threshold/reached`: the share of nodes and tasks that reached `threshold`. `threshold/rounds`, `threshold/lag`
       (behind a task's first learner): a node that never learns counts with the round of its last evaluation (Royston
       and Parmar, BMC Medical Research Methodology 13:152, 2013).
@@ -188,14 +194,17 @@ def summary(
     """
     if nodes is None:
         nodes = list(series(metrics, "rollouts/wanted")) or list(metrics.index.unique("node"))
-    own = of_nodes(metrics, nodes)
-    found, spent = curves(held_out(own)), flops(own)
+    whole = of_nodes(metrics, nodes)
+    complete, spent = curves(held_out(whole)), flops(whole)
+    metrics, own = up_to(metrics, rounds), up_to(whole, rounds)
+    found = curves(held_out(own))
     by_task = {task: curves(held_out(own, task)) for task in tasks(own)}
     times = times_to_threshold(own, threshold, hold)
     late = followers(times)
+    end = None if math.isnan(rounds) else rounds
     figures = {
-        "held_out/area_per_update": _mean(area(curve, rounds) for curve in found.values()),
-        "held_out/area_per_flop": _mean(_per_flop(curve, compute, spent[node]) for node, curve in found.items()),
+        "held_out/area_per_update": _mean(area(curve, end) for curve in complete.values()),
+        "held_out/area_per_flop": _mean(_per_flop(curve, compute, spent[node]) for node, curve in complete.items()),
         "held_out/start": _mean(curve.get(0, math.nan) for curve in found.values()),
         "held_out/final": _mean(map(final, found.values())),
         "held_out/gain": _mean(final(curve) - curve.get(0, math.nan) for curve in found.values()),
@@ -211,7 +220,9 @@ def summary(
         "threshold/lag": _mean(late["lag"].fillna(late["last"] - late["first"])),
     }
     for task, each in by_task.items():
-        figures[f"task/{task}/area_per_update"] = _mean(area(curve, rounds) for curve in each.values())
+        figures[f"task/{task}/area_per_update"] = _mean(
+            area(curve, end) for curve in curves(held_out(whole, task)).values()
+        )
         figures[f"task/{task}/final"] = _mean(map(final, each.values()))
     for key in ("reward/local", "reward/trained_on"):
         figures[f"cumulative/{key}"] = _sum(series(own, key).sum())

@@ -21,7 +21,7 @@ from shoal.apps.lab.drawing import save
 from shoal.apps.lab.figures import pictures
 from shoal.apps.lab.figures_gain import points
 from shoal.apps.lab.intervals import Interval, iqm_interval
-from shoal.apps.lab.measures import followers, times_to_threshold
+from shoal.apps.lab.measures import followers, times_to_threshold, up_to
 from shoal.apps.lab.provenance import SOURCES
 from shoal.apps.lab.report_contrasts import Verdict, ratios, verdicts
 from shoal.apps.lab.report_text import markdown
@@ -102,7 +102,7 @@ def _regime(results: Results, regime: str) -> dict[str, Any]:
         "counted_nodes": {arm: len(next(iter(seeds.values())).nodes) for arm, seeds in runs.items()},
         "arms": {arm: {name: _figure(by_seed(figures, arm, name)) for name in figures} for arm in runs},
         "ratios": ratios(figures),
-        "spread": {arm: _spread(seeds, study.threshold) for arm, seeds in runs.items()},
+        "spread": {arm: _spread(seeds, study.threshold, rounds) for arm, seeds in runs.items()},
     }
 
 
@@ -114,10 +114,10 @@ def _figure(values: pd.Series) -> dict[str, Any] | None:
     return {**asdict(iqm_interval(known)), "missing": len(values) - len(known), "seeds": values.to_dict()}
 
 
-def _spread(runs: Mapping[int, RunResult], threshold: float) -> dict[str, Any]:
-    """Who learned from whom, run by run; shares and lags are means over runs, counts are sums."""
+def _spread(runs: Mapping[int, RunResult], threshold: float, rounds: float) -> dict[str, Any]:
+    """Who learned from whom, run by run; shares and lags are means over runs, counts are sums. Lags: up to `rounds`."""
     learned = {seed: read_learned(run.learned, run.nodes) for seed, run in runs.items()}
-    late = {seed: followers(times_to_threshold(run.own, threshold)) for seed, run in runs.items()}
+    late = {seed: followers(times_to_threshold(up_to(run.own, rounds), threshold)) for seed, run in runs.items()}
     runs_S = pd.DataFrame(
         {
             "first_from_others": {seed: first_live(table)["foreign"].mean() for seed, table in learned.items()},

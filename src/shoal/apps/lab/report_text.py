@@ -166,12 +166,14 @@ def _under_table(data: dict[str, Any], regime: dict[str, Any]) -> str:
         note += f" With fewer than {FEW} seeds such intervals are narrower than they say."
     note += f" Threshold: held-out pass@1 of a task of {data['threshold']:g}."
     if ends["rounds"] is not None:
-        note += f" Areas, here and in contrasts, end where the least of these runs does: round {ends['rounds']:g}"
-        note += f", {ends['flops']:.3g} FLOPs of a node." if ends["flops"] is not None else "."
-    for what, numbers in (("Nodes that count", counted), ("Rounds", regime["rounds"])):
-        if len(set(numbers.values())) > 1:
-            words = ", ".join(f"{arm}: {count}" for arm, count in numbers.items())
-            note += f" {what} differ ({words}): cumulative rewards are sums over them and not comparable."
+        note += f" Figures, here and in contrasts, end where the shortest of these runs does: round {ends['rounds']:g}"
+        note += f"; means along FLOPs at {ends['flops']:.3g} of a node." if ends["flops"] is not None else "."
+    if len(set(regime["rounds"].values())) > 1:
+        words = ", ".join(f"{arm}: {count}" for arm, count in regime["rounds"].items())
+        note += f" Rounds differ ({words}): the pictures and the means along FLOPs show the rest."
+    if len(set(counted.values())) > 1:
+        words = ", ".join(f"{arm}: {count}" for arm, count in counted.items())
+        note += f" Nodes that count differ ({words}): cumulative rewards are sums over them and not comparable."
     return note + " The reward over the training set rises by the filter alone: it says nothing of what was learned."
 
 

@@ -92,7 +92,7 @@ class Results:
 
     @cached_property
     def figures(self) -> dict[str, pd.DataFrame]:
-        """The `scores` of each regime: tables, contrasts and gains all read these, so their areas end at one place."""
+        """The `scores` of each regime: tables, contrasts and gains all read these, so they end at one place."""
         return {regime: scores(runs, self.study.threshold) for regime, runs in self.runs.items()}
 
 
@@ -150,7 +150,7 @@ def cuts(runs: Runs) -> tuple[float, float]:
 
 
 def scores(runs: Runs, threshold: float) -> pd.DataFrame:
-    """All figures of `measures.summary`, a row for each arm and seed; areas end where the shortest run does.
+    """All figures of `measures.summary`, a row for each arm and seed; all end where the shortest run does.
 
     `per_round/reward/...` is the cumulative reward over the number of counted nodes and rounds. `run/...` is what the
     run came to, `run/end` and `run/end_flops` where its own areas could end.
@@ -160,7 +160,7 @@ def scores(runs: Runs, threshold: float) -> pd.DataFrame:
     for arm, seeds in runs.items():
         for seed, run in seeds.items():
             figures = summary(run.metrics, threshold=threshold, nodes=run.nodes, rounds=rounds, compute=compute)
-            parts = len(run.nodes) * run.rounds or math.nan
+            parts = len(run.nodes) * (run.rounds if math.isnan(rounds) else rounds) or math.nan
             for key in ("reward/local", "reward/trained_on"):
                 figures[f"per_round/{key}"] = figures[f"cumulative/{key}"] / parts
             end, spent = cuts({arm: {seed: run}})

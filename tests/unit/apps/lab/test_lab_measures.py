@@ -263,6 +263,17 @@ def test_summary_by_hand() -> None:
     )
 
 
+def test_a_summary_ends_at_a_round_but_for_the_area_along_compute() -> None:
+    """Of a longer run all figures are what the first rounds give, so that arms of different length compare."""
+    rows = [*climbing("ada", 100), row("ada", 4, rollouts__refused=9)]
+    early, cut = (summarised(rows[:4], threshold=0.2), summarised(rows, threshold=0.2, rounds=3))
+    assert cut.pop("held_out/area_per_flop") == pytest.approx(0.2)  # of all five evaluations
+    early.pop("held_out/area_per_flop")
+    assert cut == pytest.approx(early, nan_ok=True)
+    assert cut["held_out/final"] == 0.3
+    assert cut["per_node/tokens/generated"] == 300
+
+
 def climbing(node: str, tokens: int) -> list[Row]:
     """Five evaluations from 0 to 0.4."""
     rows = [trained(node, round, 0.1, tokens) | evaluated(node, round, round / 10, 0, 0) for round in range(1, 5)]
