@@ -41,13 +41,14 @@ from typing import Any, Literal, Self, TypeVar
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from shoal.apps.lab.config import LabConfig, make_lab_config
+from shoal.apps.lab.measures import FAMILIES, metrics_frame, summary
 from shoal.apps.lab.permutation import pairs_needed
 from shoal.apps.lab.recipes import BASE, AnyRecipe
 from shoal.config.load import merged, read_config
 from shoal.config.policy import GUPPY, default_learning_rate
 from shoal.config.rewards import specs_with_models
 from shoal.config.section import Section
-from shoal.errors import UserError
+from shoal.errors import UserError, nearest
 
 STUDY = "study.toml"
 """The study's file in its folder."""
@@ -168,6 +169,10 @@ class Study(Section):
         for name, pair in (*self.contrasts.items(), *self.gains.items()):
             _known([pair.treated, pair.control], self.arms, name)
             _known(pair.regimes, regimes, name)
+        figures = summary(metrics_frame([]), threshold=self.threshold)
+        for figure in [self.figure, *(contrast.figure for contrast in self.contrasts.values() if contrast.figure)]:
+            if figure not in figures and not figure.startswith(FAMILIES):
+                raise ValueError(f"there is no figure {figure!r}; {nearest(figure, figures)}")
         _known(self.quick.regimes, regimes, "quick")
         _known(self.quick.arms, self.arms, "quick")
         return self

@@ -87,6 +87,7 @@ def test_a_contrast_is_made_where_both_arms_are_run() -> None:
         ({"arms": {"../x": {}}, "contrasts": {}}, "cannot be a name"),
         ({"arms": {"a b": {}, "a_b": {}}, "contrasts": {}}, "the same folder"),
         ({"contrasts": {"c": {"treated": "9/9", "control": "8/0"}}}, "'9/9', which is none of 8/0, 4/4"),
+        ({"figure": "forgetting"}, "no figure 'forgetting'; did you mean 'held_out/forgetting'"),
         ({"arms": {"8/0": {"swarm": {"locl": 8}}}, "contrasts": {}}, "did you mean 'swarm.local'"),
         ({"arms": {"8/0": {"policy": {"model": ["base:none"]}}}, "contrasts": {}}, "no base 'none'"),
     ],
