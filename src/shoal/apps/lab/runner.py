@@ -52,7 +52,8 @@ def open_study(
 ) -> tuple[Study, Path]:
     """The study in a file or in its folder, with the `given` settings over its own, and its folder.
 
-    Raises `UserError` if the folder has another study, or if the study names code and the user does not allow it.
+    What `changed` after a first look may be new in the file. Raises `UserError` if the folder has another study, or if the
+    study names code and the user does not allow it.
     """
     file = path / STUDY if path.is_dir() else path
     study = read_study(file)
@@ -70,13 +71,17 @@ def open_study(
     if not allow_code:
         refuse_code(study.code, str(file))
     folder = out or Path("lab") / (path.stem + ("-quick" if quick else ""))
-    text = tomli_w.dumps(study.model_dump(mode="json", exclude_none=True, exclude_defaults=True))
+    text = _text(study)
     kept = folder / STUDY
-    if kept.exists() and kept.read_text(encoding="utf-8") != text:
+    if kept.exists() and _text(read_study(kept).model_copy(update={"changed": study.changed})) != text:
         raise UserError(f"{folder} has another study, or this one with other settings: take another --out")
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(kept, text.encode())
     return study, folder
+
+
+def _text(study: Study) -> str:
+    return tomli_w.dumps(study.model_dump(mode="json", exclude_none=True, exclude_defaults=True))
 
 
 def overruled(study: Study, given: dict[str, Any]) -> Study:

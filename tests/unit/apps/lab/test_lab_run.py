@@ -111,6 +111,15 @@ def test_another_study_is_not_mixed_in(tmp_path: Path) -> None:
         open_study(file, tmp_path / "out", {"rounds": "7"}, False)
     with pytest.raises(UserError, match="its own settings"):
         open_study(tmp_path / "out", None, {"rounds": "7"}, False)
+    with pytest.raises(UserError, match="another study"):
+        open_study(write(tmp_path / "b.toml", STUDY | {"expect": ["it does"]}), tmp_path / "out", {}, False)
+
+
+def test_what_changed_after_a_first_look_may_be_said_later(tmp_path: Path) -> None:
+    open_study(write(tmp_path / "a.toml", STUDY), tmp_path / "out", {}, False)
+    said = write(tmp_path / "a.toml", STUDY | {"changed": ["the figure"]})
+    _, folder = open_study(said, tmp_path / "out", {}, False)
+    assert open_study(folder, None, {}, False)[0].changed == ["the figure"]
 
 
 def test_flags_go_over_arms_and_regimes_and_a_model_over_regimes_of_models(tmp_path: Path) -> None:
