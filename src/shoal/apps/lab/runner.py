@@ -52,8 +52,8 @@ def open_study(
 ) -> tuple[Study, Path]:
     """The study in a file or in its folder, with the `given` settings over its own, and its folder.
 
-    What `changed` after a first look may be new in the file. Raises `UserError` if the folder has another study, or if the
-    study names code and the user does not allow it.
+    What `changed` after a first look may be new in the file. Raises `UserError` if the folder has another study, or if
+    the study names code and the user does not allow it.
     """
     file = path / STUDY if path.is_dir() else path
     study = read_study(file)
