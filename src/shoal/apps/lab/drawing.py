@@ -167,3 +167,8 @@ def shown_arms(regime: str, runs: Iterable[str], study: Study) -> tuple[dict[str
     left = ", ".join(arm for arm in here if arm not in chosen)
     note = f" Not drawn, but in the table and the CSV: {left}." if left else ""
     return {arm: place for place, arm in enumerate(sorted(chosen, key=list(study.arms).index))}, note
+
+
+def joined(parts: list[pd.DataFrame]) -> pd.DataFrame:
+    """The rows of all `parts`; of none, a table without rows."""
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["arm", "x", "value", "low", "high"])
