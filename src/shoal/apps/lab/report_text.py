@@ -3,62 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from typing import Any
-from urllib.parse import quote
 
-import pandas as pd
-
-from shoal.apps.lab.contrasts import FEW
-from shoal.apps.lab.study import ONLY
-
-FIGURES = {
-    "held_out/start": "held-out pass@1 at the start",
-    "held_out/final": "held-out pass@1 at the end",
-    "held_out/gain": "gain: end less start",
-    "held_out/blind": "*answers that ignore the question*: the commonest of each task",
-    "held_out/shuffled": "*the last answers, scored against other questions*",
-    "held_out/area_per_update": "held-out pass@1, mean along updates",
-    "held_out/area_per_flop": "held-out pass@1, mean along FLOPs",
-    "cumulative/reward/local": "cumulative reward, honest: own unfiltered rollouts",
-    "cumulative/reward/trained_on": "*diagnostic*: cumulative reward over the training set",
-    "threshold/reached": "share of nodes and tasks that reached the threshold",
-    "threshold/rounds": "rounds to the threshold (never: all rounds)",
-    "threshold/lag": "lag behind a task's first learner, rounds (never: to the end)",
-    "held_out/forgetting": "forgetting",
-    "held_out/oscillation": "oscillation",
-    "held_out/best_to_last": "best evaluation less the last",
-    "mean/rollouts/live_local": "live groups of a node in a round, of its own",
-    "proposals/valid_first": "valid proposals: share, first fifth of the rounds",
-    "proposals/valid": "valid proposals: share, last fifth",
-    "proposals/commonest": "of these, the commonest form of function: share, last fifth",
-    "mean/gradient/external": "share of the gradient from others",
-    "mean/external/ess": "effective sample size of external rollouts",
-    "mean/external/gated": "external rollouts gated",
-    "attack/planted": "planted text: share of honest completions, last fifth",
-    "attack/reasoning": "wrong reasoning: share of honest completions, last fifth",
-    "attack/gibberish": "gibberish: share of honest completions, last fifth",
-    "attack/length_ratio": "characters of honest completions: last fifth over first",
-    "attack/gradient": "share of honest gradients from the hostile, last fifth",
-    "total/refused": "rollouts refused, all nodes",
-    "per_node/tokens/generated": "tokens that a node generated",
-    "per_node/tokens/prompted": "tokens that it read to answer",
-    "per_node/tokens/trained": "tokens that it trained on",
-    "per_node/tokens/read": "tokens that its updates read, with prompts",
-    "per_node/flops/generate": "FLOPs of a node, answering",
-    "per_node/flops/learn": "FLOPs of a node, learning",
-}
-"""The rows of a regime's table, in order."""
-EXPECTED = {"above": "above", "below": "below", "equal": "equal within ±{:.0%}", "unknown": "–"}
+from shoal.apps.lab.report_cells import duration, picture_text, some
+from shoal.apps.lab.report_expected import expectations
+from shoal.apps.lab.report_regime import regime_text
 
 
 def markdown(data: dict[str, Any]) -> str:
     """The report of `report.gather`, with its figures."""
-    parts = [_head(data), _expectations(data)]
+    parts = [_head(data), expectations(data)]
     if data["changed"]:
         parts.append("## Changed after a first look\n\n" + "\n".join(f"- {words}" for words in data["changed"]))
-    parts += [_picture(each) for each in data["figures"] if each["regime"] is None]
-    parts += [_regime(data, name, regime) for name, regime in data["regimes"].items()]
+    parts += [picture_text(each) for each in data["figures"] if each["regime"] is None]
+    parts += [regime_text(data, name, regime) for name, regime in data["regimes"].items()]
     parts.append(_reading(data))
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -67,13 +25,13 @@ def _head(data: dict[str, Any]) -> str:
     finished, left = data["finished"], data["unfinished"]
     seeds = len(data["seeds"])
     lines = [f"# {data['title']}", data["about"]]
-    state = f"{finished} of {finished + len(left)} runs finished, {_duration(data['seconds'])} of running in all."
+    state = f"{finished} of {finished + len(left)} runs finished, {duration(data['seconds'])} of running in all."
     if left:
-        state += f" **Not finished, and left out:** {_some(left)}."
+        state += f" **Not finished, and left out:** {some(left)}."
     if seeds == 1:
         state += " **One seed: nothing here has an interval, and nothing may be concluded.**"
     if data["differs"]:
-        state += f" **Finished with other settings than the study has now:** {_some(list(data['differs']))}."
+        state += f" **Finished with other settings than the study has now:** {some(list(data['differs']))}."
     lines.append(state)
     lines.append(f"To repeat it:\n\n    {data['command']}")
     for whose, versions in data["versions"].items():
@@ -100,142 +58,6 @@ def _source(source: dict[str, Any]) -> str:
     )
 
 
-def _expectations(data: dict[str, Any]) -> str:
-    lines = ["## What was expected, and what came out"]
-    if data["expect"]:
-        lines.append(
-            "Written before the run:\n\n" + "\n".join(f"{n}. {words}" for n, words in enumerate(data["expect"], 1))
-        )
-    contrasts = data["contrasts"]
-    if not contrasts:
-        return "\n\n".join([*lines, "No contrast was named before the run, so nothing is tested here."])
-    rows = [
-        [
-            each["title"],
-            f"{each['treated']} against {each['control']}",
-            f"`{each['figure']}`",
-            EXPECTED[each["expect"]].format(each["share"]),
-            f"**{each['outcome']}**" + ("" if each["found"] == each["outcome"] else f" ({each['found']})"),
-            _percent(each["relative"]),
-            _p(each) if "adjusted_p" in each else "–",
-            _cell(each["improvement"]) if each.get("seeds", 0) > 1 else "–",
-        ]
-        for each in contrasts
-    ]
-    head = ["contrast", "arms", "figure", "expected", "came out", "difference", "adjusted p", "P(improvement)"]
-    made = [each for each in contrasts if "adjusted_p" in each]
-    lines.append(_table(head, rows))
-    kinds = [sum((each["margin"] is not None) is equal for each in made) for equal in (False, True)]
-    note = (
-        "Paired exact sign-flip tests of whole runs, two one-sided ones where equality was expected; p by Holm over "
-        f"{' and '.join(_kind(n, what) for n, what in zip(kinds, ('difference', 'equality'), strict=True) if n)}, all "
-        f"regimes together; at most {data['alpha']:g} is called one. Differences in percent of the control's "
-        "interquartile mean (held-out pass@1 less what answers get that ignore the question, where that is known; – "
-        "where next to nothing is left), with 95 % intervals of the paired bootstrap. P(improvement): the chance that "
-        "a run of the first arm is above one of the second."
-    )
-    if len(made) < len(contrasts):
-        note += f" {len(contrasts) - len(made)} could not be made, and Holm's number does not count them."
-    lines.append(note)
-    lines.append("\n".join(f"- {_sentence(each)}" for each in contrasts))
-    return "\n\n".join(lines)
-
-
-def _regime(data: dict[str, Any], name: str, regime: dict[str, Any]) -> str:
-    lines = ["## Figures" if name == ONLY else f"## Regime: {name}", regime["about"]]
-    arms = regime["arms"]
-    rows = []
-    others = dict.fromkeys([data["figure"], *(c["figure"] for c in data["contrasts"])])
-    for figure in [*FIGURES, *(each for each in others if each not in FIGURES)]:
-        cells = [_figure(each.get(figure)) for each in arms.values()]
-        if any(cell != "–" for cell in cells):
-            rows.append([FIGURES.get(figure, f"`{figure}`"), *cells])
-    lines.append(_table(["", *arms], rows))
-    lines.append(_under_table(data, regime))
-    lines.append(_ratios(regime))
-    lines += [_picture(each) for each in data["figures"] if each["regime"] == name]
-    lines.append(_spread(data, regime))
-    return "\n\n".join(line for line in lines if line)
-
-
-def _under_table(data: dict[str, Any], regime: dict[str, Any]) -> str:
-    runs = {len(figures["seeds"]) for arm in regime["arms"].values() for figures in arm.values() if figures}
-    ends, counted = regime["areas_end"], regime["counted_nodes"]
-    note = "Interquartile mean over seeds" + (" [95 % interval]." if max(runs, default=0) > 1 else ".")
-    if 1 < max(runs, default=0) < FEW:
-        note += f" With fewer than {FEW} seeds such intervals are narrower than they say."
-    note += f" Threshold: held-out pass@1 of a task of {data['threshold']:g}."
-    if ends["rounds"] is not None:
-        note += f" Figures, here and in contrasts, end where the shortest of these runs does: round {ends['rounds']:g}"
-        note += f"; means along FLOPs at {ends['flops']:.3g} of a node." if ends["flops"] is not None else "."
-    if len(set(regime["rounds"].values())) > 1:
-        words = ", ".join(f"{arm}: {count}" for arm, count in regime["rounds"].items())
-        note += f" Rounds differ ({words}): the pictures and the means along FLOPs show the rest."
-    if len(set(counted.values())) > 1:
-        words = ", ".join(f"{arm}: {count}" for arm, count in counted.items())
-        note += f" Nodes that count differ ({words}): cumulative rewards are sums over them and not comparable."
-    return note + " The reward over the training set rises by the filter alone: it says nothing of what was learned."
-
-
-def _ratios(regime: dict[str, Any]) -> str:
-    if not regime["ratios"]:
-        return ""
-    control = regime["ratios"][0]["control"]
-    paper = any(each["paper"] for each in regime["ratios"])
-    seeds = max((len(f["seeds"]) for arm in regime["arms"].values() for f in arm.values() if f), default=1)
-    rows = [
-        [each["arm"], _cell(each["trained_on"], "×", seeds), _cell(each["local"], "×", seeds)]
-        + ([f"{each['paper']:.2f}×" if each["paper"] else "–"] if paper else [])
-        for each in regime["ratios"]
-    ]
-    head = [f"over {control}", "trained on (diagnostic)", "honest"] + (["the paper's"] if paper else [])
-    words = (
-        f"Cumulative reward of an arm over that of {control}, per node and round. The first column rises by what "
-        "is chosen to train on, before anything is learned; the second does not."
-    )
-    if paper:
-        words += " Which of the two the paper plots is not stated there (arXiv 2509.08721)."
-    return words + "\n\n" + _table(head, rows)
-
-
-def _spread(data: dict[str, Any], regime: dict[str, Any]) -> str:
-    arms = regime["spread"]
-    rows = [
-        [
-            arm,
-            "–" if each["first_from_others"] is None else f"{each['first_from_others']:.0%}",
-            f"{each['followers_reached']} of {each['followers']}" if each["followers"] else "–",
-            "–" if each["mean_lag"] is None else f"{each['mean_lag']:.3g}",
-        ]
-        for arm, each in arms.items()
-    ]
-    head = ["", "first live rollout of a task was another's", "followers that learned it", "their mean lag, rounds"]
-    text = (
-        "Who learned from whom. The first column: of all nodes and tasks, the share whose first live rollout learned "
-        "from was another node's. Followers: nodes other than a task's first to reach the threshold, over all tasks "
-        "that any node learned and all seeds. Provenance is no proof of cause.\n\n" + _table(head, rows)
-    )
-    return text + _taught(arms)
-
-
-def _taught(arms: dict[str, Any]) -> str:
-    """Who taught whom, as a matrix: the first seed of the arm that learned most from others."""
-    firsts = [(arm, *seed) for arm, each in arms.items() for seed in list(each["taught"].items())[:1]]
-    arm, seed, counts = max(firsts, key=lambda first: sum(count for *_, count in first[2]), default=("", 0, []))
-    table = pd.DataFrame(counts, columns=["maker", "learner", "count"]).pivot(
-        index="learner", columns="maker", values="count"
-    )  # fmt: skip
-    if table.empty or max(table.shape) > 12:
-        return ""
-    makers = _ordered(table)
-    rows = [[who, *("" if pd.isna(n) else f"{n:.0f}" for n in table.loc[who, makers])] for who in _ordered(table.index)]
-    words = (
-        f"Rollouts learned from in one run, as an example: {arm}, seed {seed} (of the first runs of all arms, the one "
-        "that learned from most rollouts of others); a row for each learner, a column for each maker."
-    )
-    return "\n\n" + words + "\n\n" + _table(["learner", *makers], rows)
-
-
 def _reading(data: dict[str, Any]) -> str:
     return (
         "## How to read this\n\n"
@@ -246,82 +68,3 @@ def _reading(data: dict[str, Any]) -> str:
         "All points of a picture: the CSV beside it. The same seed gives the same digits on one machine with the same "
         "number of threads; on another kind of processor they are not promised."
     )
-
-
-def _p(contrast: dict[str, Any]) -> str:
-    """The p of a difference, or of equality and, if that came out, of more than the margin."""
-    p = f"{contrast['adjusted_p']:.3g}"
-    if contrast["margin"] is None:
-        return p
-    beyond = f", of more {contrast['adjusted_beyond_p']:.3g}" if contrast["found"] in ("above", "below") else ""
-    return f"of equality {p}{beyond}"
-
-
-def _kind(count: int, what: str) -> str:
-    return f"{count} contrast{'s' * (count != 1)} that ask{'s' * (count == 1)} for {what}"
-
-
-def _picture(picture: dict[str, Any]) -> str:
-    name = quote(picture["name"])
-    return f"![{picture['name']}]({name}.png)\n\n{picture['caption']} [Numbers]({name}.csv)"
-
-
-def _sentence(contrast: dict[str, Any]) -> str:
-    if "adjusted_p" in contrast:
-        return f"{contrast['sentence']} (`{contrast['figure']}`)"
-    return f"{contrast['title']}: cannot be concluded. {contrast['sentence']}"
-
-
-def _figure(figure: dict[str, Any] | None) -> str:
-    if figure is None:
-        return "–"
-    seeds = len(figure["seeds"])
-    missing = f" ({seeds - figure['missing']} of {seeds} seeds)" if figure["missing"] else ""
-    return _cell(figure, seeds=seeds - figure["missing"]) + missing
-
-
-def _cell(interval: dict[str, Any] | None, unit: str = "", seeds: int = 2) -> str:
-    """A figure with its interval, which one seed does not have."""
-    if interval is None:
-        return "–"
-    if seeds < 2:
-        return number(interval["value"]) + unit
-    return f"{number(interval['value'])}{unit} [{number(interval['low'])}, {number(interval['high'])}]"
-
-
-def _percent(interval: dict[str, Any] | None) -> str:
-    if interval is None:
-        return "–"
-    value, low, high = (_signed(100 * interval[end]) for end in ("value", "low", "high"))
-    return f"{value} %" if low == high else f"{value} % [{low}, {high}]"
-
-
-def _signed(value: float) -> str:
-    return f"+{number(value)}" if value > 0 else number(value)
-
-
-def number(value: float) -> str:
-    """Three digits, or all before the point up to ten millions."""
-    if 100 <= abs(value) < 1e7:
-        return f"{value:.0f}"
-    return "0" if abs(value) < 1e-9 else f"{value:.3g}"  # sums in another order leave a little
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} seconds"
-    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
-
-
-def _some(names: Sequence[str], most: int = 12) -> str:
-    return ", ".join(names[:most]) + (f", and {len(names) - most} more (report.json)" if len(names) > most else "")
-
-
-def _ordered(names: Iterable[str]) -> list[str]:
-    """node-2 before node-10."""
-    return sorted(names, key=lambda name: (len(name), name))
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from shoal.apps.lab.report_text import number
+from shoal.apps.lab.report_cells import number
 from shoal.apps.lab.verify_read import Published, Span
 
 NUMBER = r"[+-]?\d[\d.]*(?:e[+-]?\d+)?"

@@ -13,8 +13,9 @@ from rich.console import Console
 
 from shoal.apps.lab.config import make_lab_config
 from shoal.apps.lab.report import write_report
+from shoal.apps.lab.report_cells import number
 from shoal.apps.lab.report_contrasts import MET, NOT_MET, OPEN, UNASKED, verdicts
-from shoal.apps.lab.report_text import markdown, number
+from shoal.apps.lab.report_text import markdown
 from shoal.apps.lab.results import Results, counted_nodes, cuts, read_results, scores
 from shoal.apps.lab.study import Study
 from shoal.errors import UserError
