@@ -18,7 +18,6 @@ from shoal.apps.lab.verify_read import Regime, Span
 from shoal.apps.lab.verify_scipy import TOLERANCE, Array, close, ends_agree, iqm, resampled, share
 
 ABOVE_BLIND: Final = ("held_out/area_per_update", "held_out/area_per_flop", "held_out/final")
-GAINED: Final = {"trained_on": "per_round/reward/trained_on", "local": "per_round/reward/local"}
 
 Values = Mapping[str, float | None]
 """A figure by seed."""
