@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -52,6 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         args = _parser(words).parse(words)
         args.words = words
+        _wait_briefly()
         return leave(args.command(args))
     except UserError as error:
         if is_rank_zero():
@@ -63,6 +65,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         return 0
+
+
+def _wait_briefly() -> None:
+    """Torch's threads wait for each other for microseconds and then sleep.
+
+    The default of libgomp is to spin thirty times as long. That is no faster on a quiet machine, and beside two busy
+    programs a third to half as fast (docs/reference/performance.md). Libgomp reads the variable when torch is imported.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
 def _parser(words: Sequence[str]) -> Parser:

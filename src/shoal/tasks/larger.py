@@ -18,7 +18,7 @@ class Larger:
 
     name = "larger"
     version = "1"
-    partial_credit = "0.4 for the other number, 0.1 for any number"
+    partial_credit = "0.1 for any number"
 
     def __init__(self, greatest: int = 99) -> None:
         """`greatest`: numbers are 10 to this one. Raises `ValueError` if there are no two."""
@@ -36,11 +36,9 @@ class Larger:
         return str(max(self._numbers(question.seed, question.index)))
 
     def score(self, question: QuestionId, answers: Sequence[str]) -> list[float]:
-        smaller, larger = (str(number) for number in sorted(self._numbers(question.seed, question.index)))
-        return [
-            1.0 if said == larger else 0.4 if said == smaller else 0.1 if said.isdecimal() else 0.0
-            for said in (answer.strip() for answer in answers)
-        ]
+        right = self.answer(question)
+        said = [answer.strip() for answer in answers]
+        return [1.0 if text == right else 0.1 if text.isdecimal() else 0.0 for text in said]
 
     def _numbers(self, seed: int, index: int) -> list[int]:
         return Random(f"{seed} {index}").sample(range(10, self.greatest + 1), 2)
