@@ -162,7 +162,7 @@ def evaluate(model: str | Path, config: Config | None = None, **settings: Any) -
     from shoal.rollout import seed_of
     from shoal.runs.check_data import check_data
     from shoal.runs.choices import choose
-    from shoal.runs.models import build_policy, number
+    from shoal.runs.models import build_policy
     from shoal.sandbox.verifier import Verifier as SandboxVerifier
     from shoal.tasks import Tasks as DrawnTasks
 
@@ -174,10 +174,10 @@ def evaluate(model: str | Path, config: Config | None = None, **settings: Any) -
         raise UserError("give a Config or settings, not both")
     check_data(config, trains=False)
     config, _ = choose(config)
-    questions = DrawnTasks(config.tasks).held_out(number(config.evaluation.questions), config.seed)
+    questions = DrawnTasks(config.tasks).held_out(int(config.evaluation.questions), config.seed)
     policy = build_policy(config, str(model))
     with SandboxVerifier(config.tasks) as verifier:
-        samples = number(config.evaluation.samples)
+        samples = int(config.evaluation.samples)
         return ask(policy, verifier, questions, samples, seed_of(config.seed, "evaluate"))
 
 

@@ -53,7 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     temperature = "0: the most likely tokens (default: 0 for one answer, for several the file's or 1)"
     parser.add_argument("--temperature", type=float, metavar="X", help=temperature)
     parser.add_argument("--config", type=Path, metavar="FILE", help="form and settings (default: those of the run)")
-    parser.add_argument("--task", metavar="NAME", help="the form of this task of the file (default: of the first)")
+    parser.add_argument(
+        "--task", dest="form", metavar="NAME", help="the form of this task of the file (default: of the first)"
+    )
     add_allow_code(parser)
     decoding = ("max_completion_length", "top_p", "device", "dtype", "engine", "endpoint_requests")
     defaults = {"policy.max_completion_length": f"the file's or {LENGTH}"}
@@ -67,13 +69,13 @@ def command(args: argparse.Namespace) -> int:
     for name in (args.model, *args.beside):
         check_exists(name)
     config, contenders, file = _settings(args)
-    if args.task and not file:
+    if args.form and not file:
         raise UserError("--task chooses a task of --config FILE, or of a run")
     temperature = args.temperature
     if temperature is None:
         temperature = 0.0 if args.num == 1 else config.policy.temperature
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
-    form = form_of(config, args.task) if file else None
+    form = form_of(config, args.form) if file else None
     notes.print(Text(f"loading {' and '.join(printable(contender.label) for contender in contenders)}", "dim"))
     policies = load_all(contenders, config, temperature, lambda text: notes.print(Text(printable(text), "dim")))
     asker = Asker(policies, form, args.num, config.seed, notes)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
-import os
 import platform
 import shlex
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -91,7 +91,7 @@ def examine(config: Config) -> dict[str, Any]:
         policy = forecast.trial_policy(config, name)
         model = forecast.measure(config, policy, name, tasks)
         models.append(model)
-        alone = estimate(forecast.changed(config, [model], {"swarm.nodes": 1}) or [(model.sizes, model.work)], program)
+        alone = estimate([(model.sizes, replace(model.work, nodes=1))], program)
         if sum(alone.values()) * forecast.MARGIN <= free:
             speeds[name] = forecast.try_out(config, policy, tasks)
         sizes, work, speed = model.sizes, model.work, speeds.get(name)
@@ -128,14 +128,15 @@ def _machine(config: Config, free: int) -> dict[str, Any]:
 
     from shoal.policy.device import place
     from shoal.policy.free_memory import free_ram
+    from shoal.runs.cores import usable_cores
 
     placement = place(config.policy.device, config.policy.dtype)
     cuda = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
     packages = ("shoal", "torch", "transformers")
     return {
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "cores": os.cpu_count() or 1,
-        "threads": config.threads or os.cpu_count() or 1,
+        "cores": usable_cores(),
+        "threads": torch.get_num_threads(),
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in packages}},
         "extras": {name: _version(name) for name in EXTRAS},
         "device": str(placement.device),

@@ -61,9 +61,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, metavar="FILE", help="tasks and settings from a TOML file")
     add_allow_code(parser)
     add_data(parser)
-    parser.add_argument(
-        "--task", action="append", metavar="NAME", help="a task of reasoning-gym, verifiers:MODULE, or module:attribute"
-    )
     parser.add_argument("--k", action="append", type=int, metavar="K", help="pass@K (default: all samples)")
     parser.add_argument("--show", type=int, default=0, metavar="N", help="show N answers, and whether they are right")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -83,6 +80,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(args: argparse.Namespace) -> int:
+    if args.show < 0:
+        raise UserError("--show is 0 or more")
     if args.show and args.json:
         raise UserError("--show prints answers for people: leave out --json")
     if args.harness:

@@ -80,6 +80,12 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message} (`{self.prog} --help`)")
 
+    def shorten_usage(self) -> None:
+        """Names the positional arguments, and not each flag, in the first line of the help."""
+        formatter = self.formatter_class(prog=f"{self.prog} [OPTIONS]")
+        formatter.add_usage(None, self._get_positional_actions(), [], prefix="")
+        self.usage = formatter.format_help().strip()
+
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
         """The arguments in `argv`. Raises `UserError` for an unknown flag, with the nearest right one."""
         args, unknown = self.parse_known_args([_normalised(word) for word in argv])
@@ -163,19 +169,19 @@ def add_own_code(parser: argparse.ArgumentParser) -> None:
     """`--data`, `--task` and `--reward`: what in a file is a table of its own."""
     group = parser.add_argument_group("questions and rewards of your own")
     add_data(group)
-    group.add_argument(
-        "--task", action="append", metavar="NAME", help="a task of reasoning-gym, verifiers:MODULE, or module:attribute"
-    )
     group.add_argument("--reward", action="append", metavar="NAME", help="a reward function as TRL's: module:attribute")
 
 
 def add_data(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """`--data`: a data set as a task."""
+    """`--data` and `--task`: a data set as a task, and other tasks."""
     parser.add_argument(
         "--data",
         action="append",
         metavar="DATA",
         help="a data set: a file, a folder or a name on the Hub; or FILE,score=number (docs/guides/data.md)",
+    )
+    parser.add_argument(
+        "--task", action="append", metavar="NAME", help="a task of reasoning-gym, verifiers:MODULE, or module:attribute"
     )
 
 

@@ -9,13 +9,12 @@ from pathlib import Path
 from shoal.errors import UserError
 from shoal.identity.keys import Identity, identity_path, replace, write_new
 
-HELP = "show, export or import this machine's identity in swarms"
+HELP = "Shows this machine's identity in swarms, which is created on first use."
 BACKUPS = 1000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `shoal id`."""
-    parser.description = "Shows this machine's identity in swarms, which is created on first use."
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--export", type=Path, metavar="FILE", help="write the private key to a new file")
     action.add_argument(

@@ -92,7 +92,8 @@ def _parser(words: Sequence[str]) -> Parser:
             commands.add_parser(name, help=purpose)
             continue
         part = importlib.import_module(module)
-        chosen = commands.add_parser(name, help=purpose, description=part.HELP, usage=f"shoal {name} [OPTIONS]")
+        chosen = commands.add_parser(name, help=purpose, description=part.HELP)
         chosen.set_defaults(command=part.command)
         part.add_arguments(chosen)
+        chosen.shorten_usage()
     return parser

@@ -44,9 +44,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, metavar="FILE", help="tasks and settings from a TOML file")
     add_allow_code(parser)
     add_data(parser)
-    parser.add_argument(
-        "--task", action="append", metavar="NAME", help="a task of reasoning-gym, verifiers:MODULE, or module:attribute"
-    )
     parser.add_argument("--seconds", type=float, default=90.0, metavar="N", help="how long to ask (default: 90)")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write what is recommended as a configuration")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

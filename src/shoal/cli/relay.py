@@ -18,13 +18,12 @@ from shoal.swarm.forwarder import Limits
 from shoal.swarm.relay import Relay, RelayOptions
 from shoal.swarm.transport import MAX_MESSAGE, TransportOptions
 
-HELP = "carry a swarm's messages between nodes that cannot reach each other"
+HELP = "Carries a swarm's messages between nodes that cannot reach each other."
 LISTEN = "tcp/0.0.0.0:7447"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `shoal relay`."""
-    parser.description = f"{HELP[0].upper()}{HELP[1:]}."
     parser.add_argument(
         "--listen", action="append", metavar="ENDPOINT", help=f"where nodes connect; may be repeated (default {LISTEN})"
     )

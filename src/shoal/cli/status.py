@@ -19,7 +19,7 @@ from shoal.errors import UserError
 from shoal.runs.folder import METRICS, STATUS, run_metrics
 from shoal.runs.run_warnings import read_warnings
 from shoal.runs.swarm_status import STALE, all_refused, read_status, reasons, size
-from shoal.runs.tables import read_gradient_shares
+from shoal.runs.tables import read_makers
 from shoal.untrusted import json_safe, printable
 
 HELP = """Shows the state of a node of `shoal join`: its peers, the traffic, what was refused and why, and what the
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(args: argparse.Namespace) -> int:
     folder = args.folder or newest()
     status = read_status(folder)
-    status["gained"] = gained(folder)
+    status["gained"] = gained(folder, status["name"])
     status["warnings"] = read_warnings(folder)
     if args.json:
         print(json.dumps(json_safe({"folder": str(folder), **status})))
@@ -60,8 +60,8 @@ def newest() -> Path:
     return max(found, key=lambda path: path.lstat().st_mtime).parent
 
 
-def gained(folder: Path) -> dict[str, Any]:
-    """What the swarm gave a node: the mean share of its gradient from others, in all and by peer, over how many rounds
+def gained(folder: Path, node: str) -> dict[str, Any]:
+    """What the swarm gave `node`: the mean share of its gradient from others, in all and by peer, over how many rounds
     in which it learned, and how its held-out pass@1 moved."""
     rows = run_metrics(folder) if (folder / METRICS).exists() else []
     external = [row["gradient/external"] for row in rows if row.get("gradient/external") is not None]
@@ -69,7 +69,7 @@ def gained(folder: Path) -> dict[str, Any]:
     return {
         "rounds": len(external),
         "external": sum(external) / len(external) if external else None,
-        "by_peer": read_gradient_shares(folder),
+        "by_peer": {maker: share for maker, _, share in read_makers(folder, node)[1] if share},
         "held_out": [held_out[0], held_out[-1]] if held_out else [],
     }
 

@@ -34,9 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, metavar="FILE", help="tasks from a TOML file")
     add_allow_code(parser)
     add_data(parser)
-    parser.add_argument(
-        "--task", action="append", metavar="NAME", help="a task of reasoning-gym, verifiers:MODULE, or module:attribute"
-    )
     parser.add_argument("--questions", type=int, default=200, metavar="N", help="of each task (default: 200)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_settings(parser, ["seed", "tasks.suite", "tasks.only", "tasks.answer", "tasks.score_timeout"])

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from shoal.runs.tracker_link import RANKS
+from shoal.sandbox.import_path import import_path
 from shoal.untrusted import printable
 
 COMMAND: Final = (sys.executable, "-P", "-m", "shoal.cli.window")
@@ -34,13 +35,13 @@ class Window:
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
         self.address = ""
-        path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+        inherited = {name: value for name, value in os.environ.items() if name not in RANKS}
         self._process = subprocess.Popen(
             [*COMMAND, str(folder.absolute())],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={name: value for name, value in os.environ.items() if name not in RANKS} | {"PYTHONPATH": path},
+            env=inherited | {"PYTHONPATH": import_path()},
             start_new_session=True,  # the run handles interrupts from the keyboard
         )
         threading.Thread(target=self._read, args=(say,), daemon=True).start()

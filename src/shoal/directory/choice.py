@@ -1,8 +1,8 @@
 """Which entry a name means, and whether its addresses are safe to connect to.
 
     choice = choose(listing, "lagoon", known)      # or "lagoon@3f2a..." for the host with that key
-    entry = within_reach(choice.listed, allow_private=False)
-    remember(entry.name, entry.key)
+    entry, left_out = within_reach(choice.listed, allow_private=False)
+    remember(entry)
 
 Names are not unique. The first time a name is joined, its host's key is kept beside the identity; from then on the name
 belongs to that key. Another key with the name is said aloud and joined only if the user names that key.

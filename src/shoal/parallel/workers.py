@@ -36,6 +36,7 @@ from shoal.errors import Stopped, UserError
 from shoal.parallel.lockstep import Lockstep
 from shoal.protocols import Hear, Learner, TrainablePolicy, UpdateResult, heard
 from shoal.rollout import Completion, Question, Scored
+from shoal.sandbox.import_path import import_path
 from shoal.sandbox.pipes import die_with_parent, own_pipes
 
 COMMAND = (sys.executable, "-P", "-m", "shoal.parallel.workers")
@@ -131,10 +132,6 @@ class RemotePolicy:
         cost: tuple[int, float] = self._call("cost", list(questions), list(answers))
         return cost
 
-    def control_strings(self) -> frozenset[str]:
-        strings: frozenset[str] = self._call("control_strings")
-        return strings
-
     def save(self, folder: Path) -> None:
         self._call("save", folder.absolute())
 
@@ -168,12 +165,11 @@ class _Worker:
 
     def __init__(self, build: Build, sources: dict[str, str], threads: int) -> None:
         self.nodes = list(sources)
-        path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
         self.process = subprocess.Popen(
             COMMAND,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": str(threads)},
+            env={**os.environ, "PYTHONPATH": import_path(), "OMP_NUM_THREADS": str(threads)},
             start_new_session=True,  # the driver handles interrupts from the keyboard
         )
         assert self.process.stdin is not None

@@ -30,11 +30,11 @@ class Bucket:
         lengths: Sequence[int],
         num_generations: int,
         max_length: int,
-        ends: Sequence[int] = (),
+        ends: Sequence[int],
     ) -> None:
         """`prefix`: keys and values (1, H, L, D) of each layer; empty if there is none. `prompts`: those (Q, H, P, D)
         of the rest of each prompt, padded on the right, of one pass or several. `lengths`: of the rest, without
-        padding. `ends`: the position of each prompt's first answered token, if that is not the prompt's length."""
+        padding. `ends`: the position of each prompt's first answered token."""
         first = prompts[0][0][0]
         dtype, device = _product_dtype(first), first.device
         self.prefix = [(keys.to(dtype), values.to(dtype)) for keys, values in prefix]
@@ -54,7 +54,7 @@ class Bucket:
         self.shared = prefix[0][0].shape[2] if prefix else 0
         """L"""
         self.lengths_Q = self.shared + torch.tensor(lengths, device=device)
-        self.ends_Q = torch.tensor(ends, device=device) if ends else self.lengths_Q
+        self.ends_Q = torch.tensor(ends, device=device)
         self.padded = min(lengths) < P
         self._bias: dict[int | None, torch.Tensor | None] = {}
 
@@ -142,16 +142,13 @@ class Bucket:
         product = (stacked @ matrix_QHXY).view(Q, H, G, K, -1).transpose(1, 2).reshape(Q * G, H, K, -1)
         return product if self.whole else product[self.place_B]
 
-    def _lengths_B(self) -> torch.Tensor:
-        return self.lengths_Q[self.place_B // self.num_generations]
-
     def _bias_B11N(self, window: int | None, dtype: torch.dtype) -> torch.Tensor | None:
         """Added to scores: -inf for padding and for tokens outside the window; None if there are none."""
         until, T, C = self.shared + self.prompts[0][0].shape[2], self.steps, self.room  # L + P
         slides = window is not None and window < until + T
         if not self.padded and not slides:
             return None
-        length_B1, device = self._lengths_B()[:, None], self.place_B.device
+        length_B1, device = self.lengths_Q[self.place_B // self.num_generations, None], self.place_B.device
         position_BN = torch.cat(
             [torch.arange(until, device=device).expand(len(self), -1), length_B1 + torch.arange(C, device=device)], 1
         )

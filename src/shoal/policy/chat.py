@@ -69,7 +69,7 @@ class ChatClient:
     """Requests to one server, `requests` of them at a time. Once it is down, nothing more is sent."""
 
     def __init__(self, base: str, timeout: float, requests: int, sends_key: bool = True) -> None:
-        """`sends_key`: whether the server gets the key. Without it does only the one in OPENAI_BASE_URL."""
+        """`sends_key`: whether the server gets the key. If not, only the one in OPENAI_BASE_URL gets it."""
         self.timeout = timeout
         self._key = api_key() if sends_key or is_own(base) else ""
         self._slots = asyncio.Semaphore(requests)

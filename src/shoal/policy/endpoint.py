@@ -61,10 +61,6 @@ class EndpointPolicy:
         self._answered = 0
         return finish(told_of(self._generate(questions, num_generations, seed), self.hear, lambda: self._answered))
 
-    def control_strings(self) -> frozenset[str]:
-        """None: the server has the tokenizer."""
-        return frozenset()
-
     def save(self, folder: Path) -> None:
         """There is nothing to keep."""
 

@@ -104,7 +104,7 @@ class LanguagePolicy:
         return [answered.get(question.id, ()) for question in questions]
 
     def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
-        """`num_generations` completions for each question; the same `seed` gives the same ones. None for a question
+        """`num_generations` completions for each question; the same `seed` gives the same ones. () for a question
         that is too long because it quotes others."""
         if (answered := self._without_long_quotes(questions, num_generations, seed)) is not None:
             return answered

@@ -23,6 +23,7 @@ from functools import cache
 from typing import Any
 
 from shoal.errors import UserError, in_brief
+from shoal.sandbox.import_path import import_path
 
 SECONDS = 5
 """Of processor time that a template may take. An honest one takes milliseconds."""
@@ -182,7 +183,6 @@ def _frame(text: str, count: int) -> ChatFrame:
 
 def _in_process(request: dict[str, Any]) -> list[tuple[str, str]]:
     """For each chat its text, or what the template raised. Raises `UserError` if the template does not end."""
-    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     try:
         done = subprocess.run(
             COMMAND,
@@ -190,7 +190,7 @@ def _in_process(request: dict[str, Any]) -> list[tuple[str, str]]:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             timeout=PATIENCE,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": import_path()},
             start_new_session=True,  # an interrupt from the keyboard is the parent's to handle
         )
     except subprocess.TimeoutExpired:

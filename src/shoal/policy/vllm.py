@@ -80,7 +80,7 @@ class VLLMPolicy(LanguagePolicy):
 
     def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
         """`num_generations` completions for each question, with the log-probabilities that vLLM drew their tokens
-        with. None for a question that is too long because it quotes others. `hear` may end it at each token."""
+        with. () for a question that is too long because it quotes others. `hear` may end it at each token."""
         if not questions:
             return []
         refuse_conversations(questions, "vLLM")

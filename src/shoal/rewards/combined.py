@@ -10,7 +10,6 @@ that `Scored.mean_reward` keeps its meaning. Gates multiply the sum.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, pstdev
@@ -81,14 +80,6 @@ class Combined:
             for entry in self.entries
         ]
         return Combined(entries, self.aggregation)
-
-    @property
-    def failures(self) -> Counter[str]:
-        """Failures of all, by name and reason: "style/unclear"."""
-        counts: Counter[str] = Counter()
-        for entry in self.entries:
-            counts.update({f"{entry.name}/{reason}": n for reason, n in entry.reward.failures.items() if n})
-        return counts
 
     @property
     def trouble(self) -> str:

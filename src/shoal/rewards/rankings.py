@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,8 +56,6 @@ class Rankings:
         is written. Raises `UserError` if it is another kind of file or cannot be used."""
         self.path = path
         self._place = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
-        self.failures: Counter[str] = Counter()
-        """Empty: answers are neither run nor read."""
         self.trouble = ""
         try:
             with self._open() as file:

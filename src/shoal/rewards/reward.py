@@ -35,9 +35,6 @@ CACHED = 65_536
 class Reward(Protocol):
     """Scores answers and returns whatever they contain. Threads may share it."""
 
-    failures: Counter[str]
-    """Answers that got 0, or were judged only in part, for another reason than being bad, by reason."""
-
     @property
     def trouble(self) -> str:
         """The first failure and how many there were, in one line; empty if there was none."""
@@ -95,8 +92,6 @@ class Verified:
 
     def __init__(self, verifier: Verifier) -> None:
         self.verifier = verifier
-        self.failures: Counter[str] = Counter()
-        """Empty: the verifier counts its own."""
 
     @property
     def trouble(self) -> str:

@@ -42,7 +42,6 @@ from shoal.runs.models import (
     make_learner,
     make_nodes,
     make_policies,
-    number,
     place_rank,
     use_threads,
 )
@@ -127,7 +126,7 @@ class Nodes:
         self.tasks = Tasks(config.tasks)
         self.verifier: AnyVerifier = self._verifier if ranks.size == 1 else RankZeroVerifier(self._verifier, ranks)
         self.scoring = self._scoring()
-        self.held_out = self.tasks.held_out(number(config.evaluation.questions), config.seed)
+        self.held_out = self.tasks.held_out(int(config.evaluation.questions), config.seed)
         self.swarm = MemorySwarm(config.seed)
         if self.workers:
             self.workers.wait_ready(status)
@@ -162,7 +161,7 @@ class Nodes:
             I=config.swarm.local,
             J=config.swarm.external,
             G=config.policy.num_generations,
-            questions_per_round=number(config.swarm.questions_per_round),
+            questions_per_round=int(config.swarm.questions_per_round),
             draws=StagedDraws(levels or self.tasks, stages) if stages else levels,
         )
 
@@ -237,11 +236,6 @@ class Nodes:
     def each(self, calls: Iterable[Callable[[], T]]) -> list[T]:
         """The results of all `calls`: made one after the other, or side by side if the models are in workers."""
         return self.workers.lockstep.run(list(calls)) if self.workers else [call() for call in calls]
-
-    def control_strings(self) -> frozenset[str]:
-        """The control tokens of the first node's model, as text; nothing if a server answers."""
-        policy = self.nodes[0].policy
-        return policy.control_strings() if isinstance(policy, LanguagePolicy | RemotePolicy) else frozenset()
 
     def save(self, folder: Path) -> None:
         """Writes a checkpoint."""

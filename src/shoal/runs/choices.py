@@ -19,7 +19,7 @@ from shoal.config.tasks import EASY, TasksConfig
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.runs.check_data import data_lines, has_data
 from shoal.runs.cores import free_cores, usable_cores
-from shoal.runs.models import expected_workers, number
+from shoal.runs.models import expected_workers
 from shoal.tasks import Tasks
 from shoal.tasks.data.task import DataTask
 from shoal.tasks.draw import QuestionFailed
@@ -59,7 +59,7 @@ def choose(config: Config, ranks: Ranks = ALONE) -> tuple[Config, list[str]]:
     if config.learner.optim == "auto" and chosen.learner.optim != "adamw":
         lines["optimizer"] = f"{chosen.learner.optim}, which saves memory (--optim)"
     if "auto" in (config.evaluation.questions, config.evaluation.samples):
-        samples = number(chosen.evaluation.samples)
+        samples = int(chosen.evaluation.samples)
         asked = held_out_questions(chosen)
         lines["held-out"] = f"{asked}, {samples} answer{'s' * (samples > 1)} to each (--eval-questions, --eval-samples)"
     if config.checkpoint_every == "auto":
@@ -69,7 +69,7 @@ def choose(config: Config, ranks: Ranks = ALONE) -> tuple[Config, list[str]]:
 
 def held_out_questions(config: Config) -> str:
     """How many questions an evaluation asks. Of a data set it counts them: it may have fewer than are asked for."""
-    wanted = number(config.evaluation.questions)
+    wanted = int(config.evaluation.questions)
     found = Tasks(config.tasks).held_out(wanted, config.seed).values() if has_data(config) else []
     counts = {len(questions) for questions in found} or {wanted}
     each = " of each task" if len(found) != 1 else ""

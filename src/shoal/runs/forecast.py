@@ -34,7 +34,7 @@ from shoal.policy.language import CACHE_BYTES, LanguagePolicy
 from shoal.policy.products import uses_onednn
 from shoal.rollout import Completion, FinishReason, Question, Rollout, Scored
 from shoal.runs.curves import draw_curves
-from shoal.runs.models import expected_workers, make_learner, make_policies, number
+from shoal.runs.models import expected_workers, make_learner, make_policies
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 
@@ -102,7 +102,7 @@ def measure(config: Config, policy: LanguagePolicy, name: str, tasks: Tasks) -> 
     budget = token_budget(learner.tokens_per_micro_batch, policy.lm.model)
     length = policy.sampling.max_completion_length
     answers = [Trained([0] * length, 0.0, 0.0, 0)] * generations
-    asks, learns = number(swarm.questions_per_round), swarm.local + swarm.external
+    asks, learns = int(swarm.questions_per_round), swarm.local + swarm.external
     keys = [(config.seed, "node-1", round + 1) for round in range(ROUNDS)]
     drawn = [[q for q in tasks.draw(max(asks, learns), *key) if q.prompt] for key in keys]
     passes: set[tuple[int, int, int, int]] = set()
@@ -114,8 +114,8 @@ def measure(config: Config, policy: LanguagePolicy, name: str, tasks: Tasks) -> 
             for b in micro_batches(family.rows, budget, device, family.shared):
                 R, S = b.input_ids_RS.shape
                 passes.add((R, S, b.shared, len(b.targets_T)))
-    held_out = [q for group in tasks.held_out(number(evaluation.questions), config.seed).values() for q in group]
-    asked = [(questions[:asks], generations) for questions in drawn] + [(held_out, number(evaluation.samples))]
+    held_out = [q for group in tasks.held_out(int(evaluation.questions), config.seed).values() for q in group]
+    asked = [(questions[:asks], generations) for questions in drawn] + [(held_out, int(evaluation.samples))]
     work = Work(
         nodes=nodes_of(config, name),
         optim=learner.optim,
@@ -160,10 +160,10 @@ def try_out(config: Config, policy: LanguagePolicy, tasks: Tasks, seconds: float
     """Answers the questions of a round and of an evaluation, with as many tokens as `seconds` allow for each, and
     learns once. This changes `policy`."""
     full, generations = policy.sampling.max_completion_length, max(2, config.policy.num_generations)
-    asks, local = number(config.swarm.questions_per_round), max(1, config.swarm.local)
+    asks, local = int(config.swarm.questions_per_round), max(1, config.swarm.local)
     questions = [q for q in tasks.draw(max(asks, local), config.seed, "node-1", 1) if q.prompt]
-    held_out = [q for group in tasks.held_out(number(config.evaluation.questions), config.seed).values() for q in group]
-    samples = number(config.evaluation.samples)
+    held_out = [q for group in tasks.held_out(int(config.evaluation.questions), config.seed).values() for q in group]
+    samples = int(config.evaluation.samples)
 
     def answer(asked: Sequence[Question], each: int, tokens: int) -> tuple[list[tuple[Completion, ...]], float, float]:
         """The answers with at most so many tokens, the seconds, and those if what was cut went on to `full`."""

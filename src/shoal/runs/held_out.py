@@ -20,7 +20,6 @@ from shoal.node import Node
 from shoal.protocols import Hear
 from shoal.rollout import seed_of
 from shoal.runs.build import Nodes
-from shoal.runs.models import number
 from shoal.runs.record import Record
 from shoal.runs.transcripts import chosen, transcript_rows
 
@@ -88,7 +87,7 @@ class HeldOut:
         if not nodes.is_evaluated(node):
             return {}, []
         seed = seed_of(nodes.config.seed, node.name, node.round, "evaluate")
-        samples = number(nodes.config.evaluation.samples)
+        samples = int(nodes.config.evaluation.samples)
         result = evaluate(node.policy, nodes.verifier, nodes.held_out, samples, seed, hear)
         asked = {task: counts for task, counts in result.correct.items() if counts}
         questions = {task: len(counts) for task, counts in asked.items()}

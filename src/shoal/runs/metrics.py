@@ -47,8 +47,6 @@ def round_metrics(node: Node, result: RoundResult) -> dict[str, Any]:
         "rollouts/shared": len(node.sent),
         "rollouts/sampled": len(result.foreign) if learns else None,
         "rollouts/wanted": node.J if learns else None,
-        "swarm/local": node.I if learns else None,
-        "swarm/external": node.J if learns else None,
         "rollouts/pool": len(node.pool) if learns else None,
         "rollouts/live_pool": live_in_pool(node) if learns else None,
         "rollouts/refused": node.swarm.refused + node.scorer.refused,

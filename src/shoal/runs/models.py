@@ -273,14 +273,9 @@ def endpoint_policy(config: Config, url: str) -> EndpointPolicy:
 def sampling_of(config: Config) -> Sampling:
     """How a run decodes."""
     policy = config.policy
-    return Sampling(policy.temperature, policy.top_p, number(policy.max_completion_length))
+    return Sampling(policy.temperature, policy.top_p, int(policy.max_completion_length))
 
 
 def use_threads(config: Config, ranks: Ranks = ALONE) -> None:
     """Uses as many threads as `config` says, or all usable cores, divided among the ranks of this machine."""
     torch.set_num_threads(config.threads or max(1, usable_cores() // ranks.local_size))
-
-
-def number(value: int | str) -> int:
-    """A setting whose `auto` has been resolved. Raises `ValueError` for `auto`."""
-    return int(value)

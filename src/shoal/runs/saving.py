@@ -42,8 +42,8 @@ class Saving:
         return self._last > 1
 
     def is_due(self, round: int) -> bool:
-        """Whether there should be a checkpoint after `round`. By time there is one if it and the run's last, which is
-        sure to come, stay within `SHARE`."""
+        """Whether there should be a checkpoint after `round`. With "auto" there is one if it and the run's
+        last one, which always comes, together take at most `SHARE` of the time."""
         if self.every != "auto":
             return self.every > 0 and round % self.every == 0
         return self.seconds + 2 * self._last <= SHARE * (self._clock() - self._start)

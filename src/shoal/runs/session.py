@@ -145,6 +145,7 @@ def _join(
     stack: ExitStack,
 ) -> tuple[Nodes, Watcher]:
     """One node with a place in a swarm over the network, and a watcher that also reports the state of the swarm."""
+    from shoal.policy.language import LanguagePolicy
     from shoal.rewards import rewards_of
     from shoal.runs.join import Joined  # the network, only now
     from shoal.runs.models import place_rank
@@ -163,7 +164,8 @@ def _join(
     member = Member(identity.name, swarm, place.tell, place.link.need, place.judges, place.stages)
     nodes = stack.enter_context(closing(Nodes(config, reporter.status, checkpoint, ranks, member, rewards)))
     place.admission.differing = Differing(nodes.tasks.identities)
-    place.admission.control = ControlText(nodes.control_strings())
+    policy = nodes.nodes[0].policy
+    place.admission.control = ControlText(policy.control_strings() if isinstance(policy, LanguagePolicy) else ())
     place.link.start()
     gc.collect()  # a later full collection would walk over all that was imported, and delay what comes in
     gc.freeze()
@@ -192,4 +194,5 @@ def title(config: Config) -> str:
     """The title of a run's curves."""
     tasks = "own tasks" if config.tasks.tasks else config.tasks.suite
     models = " + ".join(Path(name.partition("://")[2] or name).name for name in config.policy.model)
-    return f"{config.swarm.nodes} nodes of {models} on {tasks}, I = {config.swarm.local}, J = {config.swarm.external}"
+    nodes = f"{config.swarm.nodes} nodes" if config.swarm.nodes > 1 else "a node"
+    return f"{nodes} of {models} on {tasks}, I = {config.swarm.local}, J = {config.swarm.external}"

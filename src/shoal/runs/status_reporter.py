@@ -29,7 +29,7 @@ class StatusReporter(Watcher):
         self._watcher = watcher
         self._member = member
         self._folder = folder
-        self._note = ""
+        self._note = self._noted = ""
         self._pool = {"rollouts": 0, "live": 0, "wanted": wanted}
         self._share: float | None = None
         self._warned = False
@@ -65,9 +65,6 @@ class StatusReporter(Watcher):
     def warn(self, text: str) -> None:
         self._watcher.warn(text)
 
-    def panel(self, lines: Sequence[str]) -> None:
-        self._watcher.panel(lines)
-
     def close(self) -> None:
         """Notes in the file that the node has ended."""
         self._closed.set()
@@ -86,7 +83,10 @@ class StatusReporter(Watcher):
                 self._warned = True
                 self._watcher.warn(COPY)
             self._watcher.panel(lines(status, self._share))
-            self._watcher.note("; ".join(filter(None, (status["note"], self._note))))
+            note = "; ".join(filter(None, (status["note"], self._note)))
+            if note != self._noted:  # what others note in between stays, such as that the run is stopping
+                self._noted = note
+                self._watcher.note(note)
 
     def _status(self) -> dict[str, Any]:
         return self._member.status() | {"pool": self._pool, "ended": False}

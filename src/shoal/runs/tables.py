@@ -101,24 +101,10 @@ def _write(path: Path, table: pa.Table) -> None:
     write_atomically(path, buffer.getvalue())
 
 
-def read_gradient_shares(run: Path) -> dict[str, float]:
-    """Each maker's mean share of the gradient over the rounds of a run that had an update, the largest first, without
-    the nodes of the run itself. Raises `UserError` for files that are no tables."""
-    rounds: set[int] = set()
-    totals: dict[str, float] = {}
-    for table in _learned(run, ["round", "maker", "foreign", "gradient_share"]):
-        rounds.update(_taught(table))
-        sums = table.filter(table["foreign"]).group_by("maker").aggregate([("gradient_share", "sum")])
-        for maker, total in zip(*(column.to_pylist() for column in sums.select([0, 1]).columns), strict=True):
-            totals[maker] = totals.get(maker, 0.0) + (total or 0.0)
-    shares = {maker: total / len(rounds) for maker, total in totals.items() if maker and total}
-    return dict(sorted(shares.items(), key=lambda item: -item[1]))
-
-
-def read_makers(run: Path, node: str, last: int) -> tuple[int, list[tuple[str, int, float]]]:
+def read_makers(run: Path, node: str, last: int = 2**53) -> tuple[int, list[tuple[str, int, float]]]:
     """How many own rollouts `node` learned from up to the round `last`; and every other maker's name, number of
-    rollouts and mean share of the gradient (as in `read_gradient_shares`), the largest first. Raises `UserError` for
-    files that are no tables."""
+    rollouts and mean share of the gradient over the rounds that had an update, the largest first. Raises `UserError`
+    for files that are no tables."""
     rounds: set[int] = set()
     counts: Counter[tuple[str, bool]] = Counter()
     totals: dict[tuple[str, bool], float] = {}

@@ -15,6 +15,7 @@ from typing import IO, Final
 import msgspec
 
 from shoal.runs.tracker_process import Begin, Reply, Report
+from shoal.sandbox.import_path import import_path
 from shoal.untrusted import printable
 
 COMMAND: Final = (sys.executable, "-P", "-m", "shoal.runs.tracker_process")
@@ -42,8 +43,7 @@ class TrackerLink:
         if importlib.util.find_spec(self.name) is None:
             self._fatal = f"it is not installed: `pip install {self.name}`"
             return
-        path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
-        quiet = {"WANDB_SILENT": "true", "WANDB_CONSOLE": "off", "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+        quiet = {"WANDB_SILENT": "true", "WANDB_CONSOLE": "off", "OMP_NUM_THREADS": "1", "PYTHONPATH": import_path()}
         try:
             self._process = subprocess.Popen(
                 COMMAND,

@@ -124,15 +124,6 @@ class LocalExaminer:
             return Verdict("replay" if found[0] == "replay" else "environment")
         return msgspec.structs.replace(verdict, observations=tuple(result.observations for result in results))
 
-    def close(self) -> None:
-        """Nothing to close."""
-
-    def __enter__(self) -> LocalExaminer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing to close."""
-
 
 def check(tasks: DrawnTasks, candidate: Candidate) -> Verdict:
     """A verdict with the candidate's question, made again, or with the reason to refuse it. Nothing is scored yet."""

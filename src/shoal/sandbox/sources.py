@@ -22,6 +22,7 @@ from typing import IO
 import msgspec
 
 from shoal.errors import UserError
+from shoal.sandbox.import_path import import_path
 from shoal.sandbox.messages import ORDER, Ready, receive, send
 
 START_TIMEOUT = 120.0
@@ -33,8 +34,7 @@ class Source:
 
     def __init__(self, command: Sequence[str], start: object) -> None:
         # It can import what this process can. Linear algebra gets one thread: stacks of more would count as memory.
-        path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
-        environment = {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "PYTHONPATH": import_path(), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         self.users = 0
         self._control: socket.socket | None = None
         self._numbers = itertools.count(1)

@@ -115,8 +115,9 @@ class Intake:
         id, data = taken
         with self._quick_lock:
             began = time.thread_time()
-            if self._early is not None:
-                self._early.put(id, taken, len(data))
+            early = self._early  # another thread may end it
+            if early is not None:
+                early.put(id, taken, len(data))
             claim = self._admission.attribute(id, data)
             seconds = max(CHECK_SECONDS, time.thread_time() - began)
             if claim is not None:

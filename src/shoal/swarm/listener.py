@@ -19,6 +19,7 @@ from shoal.errors import UserError
 from shoal.identity.secret import OPEN, OVERHEAD, Secret
 from shoal.swarm.key_expressions import Keys
 from shoal.swarm.notices import MAX_BYTES, Notice, open_notice
+from shoal.swarm.queries import direct
 from shoal.swarm.queues import Newest
 from shoal.swarm.transport import TransportOptions, Unreachable, open_session
 
@@ -40,7 +41,7 @@ class NoticeReader:
 
     def subscribe(self, session: zenoh.Session) -> zenoh.Subscriber[None]:
         """Hears all notices of the swarm from now on."""
-        return session.declare_subscriber(self._keys.all_notices, self._arrived)
+        return session.declare_subscriber(self._keys.all_notices, direct(self._arrived))
 
     def close(self) -> None:
         self._closed.set()

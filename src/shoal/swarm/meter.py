@@ -15,7 +15,6 @@ class Meter:
 
     def __init__(self) -> None:
         self.messages = self.bytes = 0
-        self.last: float | None = None
         self._seconds: deque[list[int]] = deque(maxlen=WINDOW + 1)
         self._lock = threading.Lock()
 
@@ -24,7 +23,6 @@ class Meter:
         with self._lock:
             self.messages += 1
             self.bytes += size
-            self.last = time.time()
             second = int(time.monotonic())
             if not self._seconds or self._seconds[-1][0] != second:
                 self._seconds.append([second, 0, 0])
@@ -40,5 +38,4 @@ class Meter:
                 "bytes": self.bytes,
                 "messages_per_second": sum(entry[1] for entry in recent) / WINDOW,
                 "bytes_per_second": sum(entry[2] for entry in recent) / WINDOW,
-                "last": self.last,
             }

@@ -29,7 +29,7 @@ PLENTY = 4  # a pool with more than this many times J live rollouts has more tha
 CALM = 3  # rounds of plenty after which a neighbour is given up
 MIXING = 20
 """Rounds after which another peer is tried; it replaces a neighbour if it brings something. So the halves of a swarm
-that was cut in two find each other again, and a node that nobody hears is heard some time."""
+that was cut in two find each other again, and somebody hears a node that nobody heard."""
 SILENT = 5  # questions without an answer after which a neighbour counts as gone
 REMEMBERED = 4096  # peers that are remembered: those given up, and those that brought something once
 

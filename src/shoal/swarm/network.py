@@ -167,7 +167,6 @@ class NetworkLink:
             "private": self.keys.secret.private,
             "id": self.identity.id,
             "name": self.identity.name,
-            "mode": self._options.mode,
             "shard": shard_of(self.keys.secret.address(self.identity.id)),
             "region": region,
             "peers": peers if links else 0,

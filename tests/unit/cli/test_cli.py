@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from fakes import RIGHT, WRONG, Exact, Parrot, Student
@@ -26,6 +26,7 @@ from shoal.cli.session import Options
 from shoal.config.load import make_config
 from shoal.config.settings import Config
 from shoal.errors import UserError
+from shoal.rollout import Question
 from shoal.runs import folder as folder_module
 from shoal.runs.folder import RunFolder, read_metrics
 
@@ -526,6 +527,7 @@ def test_eval_shows_answers(judged: list[tuple[Config, str]], capsys: Capture, m
     ("argv", "said"),
     [
         (["--show", "1", "--json"], "--show prints answers for people"),
+        (["--show", "-1"], "--show is 0 or more"),
         (["--k", "9"], "pass@9 needs --samples 9 or more"),
         (["--k", "0"], "pass@0 needs --samples"),
         (["--task", "gdc"], "no task 'gdc' in reasoning-gym"),
@@ -547,3 +549,21 @@ def test_eval_of_no_model(capsys: Capture) -> None:
 def test_ask_holds_no_conversations() -> None:
     with pytest.raises(UserError, match="'guess' answers back"):
         form_of(Config.model_validate({"tasks": {"suite": "games"}}).resolved(), None)
+
+
+def test_ask_takes_the_form_of_a_task_of_the_file(here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("one.toml").write_text(
+        '[[tasks.tasks]]\nname = "lcm"\n[[tasks.tasks]]\nname = "gcd"\nanswer = "tag"\nexamples = 2\n'
+    )
+    forms: list[Question] = []
+
+    def only_form(config: Config, task: str | None) -> NoReturn:
+        forms.append(form_of(config, task))
+        raise UserError("enough")
+
+    monkeypatch.setattr("shoal.cli.ask.form_of", only_form)
+    assert "enough" in complaint("ask guppy 2 --config one.toml --task gcd".split(), capsys)
+    assert forms[0].id.task == "gcd"
+    assert len(forms[0].examples) == 4  # two questions with their answers
+    monkeypatch.setattr("shoal.cli.ask.form_of", form_of)
+    assert "there is no task 'gdc'" in complaint("ask guppy 2 --config one.toml --task gdc".split(), capsys)

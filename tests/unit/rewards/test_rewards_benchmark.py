@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,7 +24,6 @@ class Believer:
     """Knows the right answers, and believes whoever says Yes."""
 
     def __init__(self) -> None:
-        self.failures: Counter[str] = Counter()
         self.trouble = ""
 
     def score(self, items: Sequence[tuple[Question, Sequence[str]]]) -> list[list[float | None]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -41,7 +40,6 @@ class Given:
 
     def __init__(self, *values: float | None) -> None:
         self.values = list(values)
-        self.failures: Counter[str] = Counter()
         self.closed = False
         self.trouble = ""
 
@@ -118,12 +116,10 @@ def test_a_group_is_live_if_any_of_its_rewards_differs() -> None:
         assert not Scored(r, Q, tuple(combined([0.0, 0.0], [0.5, 0.5], normalise=normalise))).live
 
 
-def test_failures_are_named_and_all_are_closed() -> None:
+def test_trouble_is_named_and_all_are_closed() -> None:
     one, two = Given(1.0), Given(1.0)
-    one.failures.update({"nan": 2, "error": 0})
     one.trouble = "2 x nan"
     with Combined([Entry("style", one), Entry("form", two)]) as rewards:
-        assert rewards.failures == {"style/nan": 2}
         assert rewards.trouble == "reward 'style': 2 x nan"
         assert RewardVerifier(Sayings(), rewards).trouble == rewards.trouble
         assert rewards.parts([(Q, ["x"])]) == {"style": [[1.0]], "form": [[1.0]]}

@@ -34,7 +34,6 @@ def test_the_line_of_a_round() -> None:
     assert row["rollouts/shared"] == 2
     assert row["rollouts/sampled"] == 1
     assert row["rollouts/wanted"] == 3
-    assert (row["swarm/local"], row["swarm/external"]) == (2, 3)
     assert row["completions/missing"] == 0
     assert row["rollouts/pool"] == 1
     assert row["rollouts/refused"] == 1
@@ -94,7 +93,7 @@ def test_more_questions_than_are_learned_from() -> None:
     assert row["rollouts/live_local"] == 5
     assert row["rollouts/shared"] == 5
     assert row["completions/missing"] == 0
-    assert (row["swarm/local"], row["swarm/external"]) == (2, 2)
+    assert row["rollouts/wanted"] == 2
     result.local[-1] = result.local[-1].__class__(result.local[-1].rollout, result.local[-1].question, (1.0,) * 4)
     row = round_metrics(ada, result)
     assert row["reward/local"] == pytest.approx(0.4)
@@ -130,7 +129,7 @@ def test_who_learned_from_whom() -> None:
     only = make_node("eve", learner=None)
     only.act()
     assert learned_rows(only, only.learn()) == []
-    assert round_metrics(only, only.learn())["swarm/external"] is None
+    assert round_metrics(only, only.learn())["rollouts/wanted"] is None
 
 
 def test_a_conversation_is_kept_turn_by_turn() -> None:

@@ -76,3 +76,16 @@ def test_a_note_hides_neither_state_nor_what_was_dropped(tmp_path: Path, capsys:
     assert "note      swift-otter has another 'gsm8k'" in text
     assert "refused   size 80" in text
     assert any("refused: size 80" in line for line in panels)
+
+
+def test_the_same_note_is_passed_on_once(tmp_path: Path) -> None:
+    notes: list[str] = []
+
+    class Seen(Watcher):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    with closing(StatusReporter(Seen(), Differs(), tmp_path, 4)) as reporter:  # type: ignore[arg-type]
+        for round in (1, 2):
+            reporter.update([{"round": round, "node": "calm-otter-1a2b"}], round)
+    assert notes == ["swift-otter has another 'gsm8k'"]

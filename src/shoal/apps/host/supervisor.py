@@ -24,6 +24,7 @@ from typing import Final, Self
 from shoal.apps.host.parts import Part
 from shoal.errors import UserError
 from shoal.runs.lock import open_own
+from shoal.sandbox.import_path import import_path
 from shoal.untrusted import printable
 
 COMMAND: Final = (sys.executable, "-P", "-u", "-m", "shoal.apps.host.supervisor")
@@ -54,7 +55,6 @@ class Supervised:
 
     def start(self) -> None:
         """Raises `UserError` if its log cannot be written."""
-        path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
         try:
             with open_own(self.log, os.O_WRONLY | os.O_APPEND) as log:
                 self.process = subprocess.Popen(
@@ -62,7 +62,7 @@ class Supervised:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    env=os.environ | {"PYTHONPATH": path},
+                    env=os.environ | {"PYTHONPATH": import_path()},
                     start_new_session=True,  # the supervisor handles interrupts from the keyboard
                 )
         except OSError as error:

@@ -26,7 +26,6 @@ from shoal.protocols import Policy, Swarm, Tasks, Verifier
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import Rollout, Scored, seed_of
 from shoal.runs.build import Nodes, node_names
-from shoal.runs.models import number
 from shoal.sandbox.verifier import Verifier as SandboxVerifier
 from shoal.tasks.stages.draws import StagedDraws
 
@@ -83,7 +82,7 @@ class Experiment(Nodes):
             return len(policy.lm.tokenizer(text, add_special_tokens=False).input_ids)
 
         attack, share = self.experiment.attack, self.experiment.payload_share
-        longest = number(self.config.policy.max_completion_length)
+        longest = int(self.config.policy.max_completion_length)
         return Adversary(attack, self.tasks, longest, tokens, policy, share, active)
 
     @property

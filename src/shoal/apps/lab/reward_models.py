@@ -31,7 +31,6 @@ from shoal.policy.loading import LanguageModel, load
 from shoal.protocols import Policy, Verifier
 from shoal.rewards.model import ModelReward
 from shoal.rollout import Question, seed_of
-from shoal.runs.models import number
 from shoal.sandbox.verifier import Verifier as GuardedVerifier
 from shoal.tasks import Tasks
 
@@ -58,7 +57,7 @@ class Judged:
 def make_reward_model(recipe: RewardRecipe, start: str, out: Path, tell: Callable[[str], None]) -> None:
     """Makes a reward model of the policy `start` in the folder `out`, with its `quality` beside it."""
     tasks = Tasks(recipe.tasks)
-    longest = number(Config(tasks=recipe.tasks).resolved().policy.max_completion_length)
+    longest = int(Config(tasks=recipe.tasks).resolved().policy.max_completion_length)
     lm = load(start, CPU.device)
     policy = LanguagePolicy(lm, Sampling(1.0, 1.0, longest), CPU)
     asked = tasks.draw(recipe.questions, "reward model", recipe.seed)

@@ -5,7 +5,7 @@
         display.update(rows, round)        # the metrics of all nodes in this round
         display.note("fewer than J live rollouts: 2 of 4")
 
-All displays are a `Watcher` (`runs.record`). Texts may come from strangers, so nothing is read as markup.
+All displays are a `Watcher` (`runs.watcher`). Texts may come from strangers, so nothing is read as markup.
 """
 
 from __future__ import annotations
