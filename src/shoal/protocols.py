@@ -117,29 +117,29 @@ class Policy(Protocol):
         ...
 
 
-Hear = Callable[[int], None]
+OnProgress = Callable[[int], None]
 """Gets the number of questions that are answered so far, several times a second. What it raises ends the answering."""
 
 
 @runtime_checkable
-class TellsProgress(Protocol):
-    """A policy that tells how far `generate` has come. Shoal's own do; one of your own need not."""
+class ReportsProgress(Protocol):
+    """A policy that reports how far `generate` has come. Shoal's own do; one of your own need not."""
 
-    hear: Hear | None
-    """Who is told. None, as it is between calls: nobody."""
+    on_progress: OnProgress | None
+    """Called with each report. None between calls."""
 
 
 @contextmanager
-def heard(policy: Policy, hear: Hear | None) -> Iterator[None]:
-    """Within it `hear` is told how far `policy` has come, if it tells that at all."""
-    if not isinstance(policy, TellsProgress):
+def progress_to(policy: Policy, on_progress: OnProgress | None) -> Iterator[None]:
+    """Within it `policy` reports to `on_progress` how far it has come, if it reports at all."""
+    if not isinstance(policy, ReportsProgress):
         yield
         return
-    policy.hear = hear
+    policy.on_progress = on_progress
     try:
         yield
     finally:
-        policy.hear = None
+        policy.on_progress = None
 
 
 @runtime_checkable

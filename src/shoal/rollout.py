@@ -122,7 +122,7 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
         return "\n".join(message.content for message in self.prompt if message.role == "user")
 
     @property
-    def told(self) -> str:
+    def shown(self) -> str:
         """What tables and people get of it: the text, with a mark for each picture before it."""
         return "".join(f"[picture {picture.hash[:8]}] " for picture in self.pictures) + self.text
 

@@ -180,7 +180,7 @@ def print_answers(console: Console, result: Evaluation, tasks: Tasks, most: int)
     for asked in islice(by_turns, most):
         text = asked.answers[0].text
         found = extract(text, tasks.lookup(asked.question.id)[1].answer)
-        console.print(Text(f"\n{printable(asked.question.told, QUESTION)}"))
+        console.print(Text(f"\n{printable(asked.question.shown, QUESTION)}"))
         console.print(answer_line("  answer ", text, asked.rewards[0] >= 1))
         counted = "nothing: it has not the form that is asked for" if found is None else printable(found, ANSWER)
         console.print(Text(f"  counted  {counted}"))

@@ -63,7 +63,7 @@ def command(args: argparse.Namespace) -> int:
         for each in one.wrong[:SHOWN]:
             why = f" ({each.why})" if each.why else ""
             say = f"{label}: the right answer {printable(each.answer, 40)!r} gets {each.score:g}{why}: "
-            console.print(Text(say + printable(each.question.told, QUOTED), style="red"), soft_wrap=True)
+            console.print(Text(say + printable(each.question.shown, QUOTED), style="red"), soft_wrap=True)
     unknown = [label for label, one in found.items() if not one.answered]
     if unknown:
         console.print(Text(f"no right answers are known of: {', '.join(unknown)}"), soft_wrap=True)
@@ -92,7 +92,8 @@ def _object(one: Validated) -> dict[str, Any]:
         "answered": one.answered,
         "gold": one.gold,
         "wrong": [
-            {"question": w.question.told, "answer": w.answer, "score": w.score, "why": w.why} for w in one.wrong[:SHOWN]
+            {"question": w.question.shown, "answer": w.answer, "score": w.score, "why": w.why}
+            for w in one.wrong[:SHOWN]
         ],
         "constant": one.constant,
         "constant_answer": one.constant_answer,

@@ -61,15 +61,15 @@ class Validated:
 
 
 def validate(
-    config: TasksConfig, questions: int, seed: int, hear: Callable[[str], None] = lambda label: None
+    config: TasksConfig, questions: int, seed: int, on_progress: Callable[[str], None] = lambda label: None
 ) -> dict[str, Validated]:
-    """What was found of each task, by its label. `questions`: of each, at most. `hear`: is told which task is next.
-    Raises `UserError` for tasks that cannot be made."""
+    """What was found of each task, by its label. `questions`: of each, at most. `on_progress` gets the name of each
+    task before it is checked. Raises `UserError` for tasks that cannot be made."""
     tasks = Tasks(config)
     with Verifier(config) as verifier:
         found = {}
         for label, task, spec in zip(tasks.labels, tasks.tasks, tasks.specs, strict=True):
-            hear(label)
+            on_progress(label)
             found[label] = _validated(task, spec.answer, _different(tasks, label, questions, seed), verifier)
         return found
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist, fmean
 
-from shoal.protocols import Hear, Policy, Verifier, heard
+from shoal.protocols import OnProgress, Policy, Verifier, progress_to
 from shoal.rollout import Completion, Question
 from shoal.sandbox.replay import let_answer
 
@@ -71,13 +71,13 @@ def evaluate(
     questions: Mapping[str, Sequence[Question]],
     samples: int,
     seed: int,
-    hear: Hear | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Evaluation:
-    """Asks `policy` each question `samples` times and counts right answers: those with a full reward. `hear` gets the
-    number of questions answered so far; what it raises ends the evaluation."""
+    """Asks `policy` each question `samples` times and counts right answers: those with a full reward.
+    `on_progress` gets the number of questions answered so far; what it raises ends the evaluation."""
     asked = [question for group in questions.values() for question in group]
     let_answer(policy, verifier)
-    with heard(policy, hear):
+    with progress_to(policy, on_progress):
         answers = policy.generate(asked, samples, seed)
     rewards = verifier.score([(q.id, [c.answer for c in group]) for q, group in zip(asked, answers, strict=True)])
     each = (Asked(q, group, tuple(given)) for q, group, given in zip(asked, answers, rewards, strict=True))

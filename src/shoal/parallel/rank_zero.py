@@ -11,7 +11,7 @@ from pathlib import Path
 
 from shoal.errors import Stopped
 from shoal.parallel.ranks import Ranks
-from shoal.protocols import Hear, Policy, Swarm, Verifier, heard
+from shoal.protocols import OnProgress, Policy, Swarm, Verifier, progress_to
 from shoal.rollout import Answer, Completion, Question, QuestionId, Rollout, Scored
 
 
@@ -36,7 +36,7 @@ class RankZeroPolicy:
     def __init__(self, policy: Policy, ranks: Ranks) -> None:
         self.policy = policy
         self.ranks = ranks
-        self.hear: Hear | None = None
+        self.on_progress: OnProgress | None = None
 
     @property
     def trouble(self) -> str:
@@ -45,7 +45,7 @@ class RankZeroPolicy:
     def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
         answers: list[tuple[Completion, ...]] | None = None
         if self.ranks.is_zero:
-            with suppress(Stopped), heard(self.policy, self.hear):
+            with suppress(Stopped), progress_to(self.policy, self.on_progress):
                 answers = self.policy.generate(questions, num_generations, seed)
         answers = self.ranks.broadcast(answers)
         if answers is None:

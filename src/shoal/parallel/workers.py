@@ -34,7 +34,7 @@ from typing import IO, Any
 
 from shoal.errors import Stopped, UserError
 from shoal.parallel.lockstep import Lockstep
-from shoal.protocols import Hear, Learner, TrainablePolicy, UpdateResult, heard
+from shoal.protocols import Learner, OnProgress, TrainablePolicy, UpdateResult, progress_to
 from shoal.rollout import Completion, Question, Scored
 from shoal.sandbox.import_path import import_path
 from shoal.sandbox.pipes import die_with_parent, own_pipes
@@ -84,14 +84,14 @@ class Workers:
         for worker in self._workers:
             self.trained |= worker.result(0, once)
 
-    def call(self, node: str, part: str, method: str, *arguments: Any, hear: Hear | None = None) -> Any:
+    def call(self, node: str, part: str, method: str, *arguments: Any, on_progress: OnProgress | None = None) -> Any:
         """The result of a method of a node's policy or learner, in its worker. Within `lockstep.run`, other nodes ask
-        meanwhile. `hear` is told how far a policy has come; if it raises `Stopped`, all calls that are heard end."""
+        meanwhile. `on_progress` gets how far a policy has come; if it raises `Stopped`, all calls with one end."""
         worker = self._workers[self.nodes[node] % len(self._workers)]
-        ticket = worker.send(node, part, method, arguments, hear is not None)
+        ticket = worker.send(node, part, method, arguments, on_progress is not None)
         self.lockstep.pause()
         try:
-            return worker.result(ticket, hear=hear)
+            return worker.result(ticket, on_progress=on_progress)
         except Stopped:
             for one in self._workers:
                 one.halt()
@@ -116,7 +116,7 @@ class RemotePolicy:
         self.name = workers.sources[node]
         self.node = node
         self.workers = workers
-        self.hear: Hear | None = None
+        self.on_progress: OnProgress | None = None
 
     @property
     def trained(self) -> int:
@@ -125,7 +125,9 @@ class RemotePolicy:
 
     def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
         asked = ("generate", list(questions), num_generations, seed)
-        groups: list[tuple[Completion, ...]] = self.workers.call(self.node, "policy", *asked, hear=self.hear)
+        groups: list[tuple[Completion, ...]] = self.workers.call(
+            self.node, "policy", *asked, on_progress=self.on_progress
+        )
         return groups
 
     def cost(self, questions: Sequence[Question], answers: Sequence[Sequence[Completion]]) -> tuple[int, float]:
@@ -189,20 +191,20 @@ class _Worker:
         return next(self._tickets)
 
     def halt(self) -> None:
-        """Ends the requests so far that are heard."""
+        """Ends the requests so far that report their progress."""
         with contextlib.suppress(BrokenPipeError):
             _write(self._requests, None)
 
-    def result(self, ticket: int, status: Status = lambda text: None, hear: Hear | None = None) -> Any:
-        """The result of a request. `hear` is called several times a second. Raises the worker's error, and `UserError`
-        if the worker died."""
+    def result(self, ticket: int, status: Status = lambda text: None, on_progress: OnProgress | None = None) -> Any:
+        """The result of a request. `on_progress` is called several times a second. Raises the worker's error, and
+        `UserError` if the worker died."""
         answered = 0
         while ticket not in self._results:
             try:
-                message = self._messages.get(timeout=PAUSE if hear else None)
+                message = self._messages.get(timeout=PAUSE if on_progress else None)
             except queue.Empty:
-                assert hear is not None
-                hear(answered)
+                assert on_progress is not None
+                on_progress(answered)
                 continue
             if message is None:
                 self._messages.put(None)  # for the next call
@@ -211,9 +213,9 @@ class _Worker:
             if kind == "status":
                 status(value)
             elif kind == "answered":
-                if hear and number == ticket:
+                if on_progress and number == ticket:
                     answered = value
-                    hear(answered)
+                    on_progress(answered)
             else:
                 self._results[number] = (kind, value)
         self._ready = True
@@ -272,8 +274,8 @@ def main() -> None:
         _write(replies, _tried(0, ", ".join(sources), start))
         inbox = _Inbox(requests)
         while request := inbox.next():
-            ticket, (node, part, method, arguments, is_heard) = request
-            with heard(parts[node, part], inbox.reporter(ticket, replies)) if is_heard else contextlib.nullcontext():
+            ticket, (node, part, method, arguments, reports) = request
+            with progress_to(parts[node, part], inbox.reporter(ticket, replies) if reports else None):
                 _write(replies, _tried(ticket, node, partial(methodcaller(method, *arguments), parts[node, part])))
 
 
@@ -282,18 +284,18 @@ class _Inbox:
 
     def __init__(self, requests: IO[bytes]) -> None:
         self._queue: queue.SimpleQueue[tuple[int, Any] | None] = queue.SimpleQueue()
-        self._halted = 0  # requests before this one that are heard end
+        self._halted = 0  # requests before this one that report their progress end
         threading.Thread(target=self._read, args=(requests,), daemon=True).start()
 
     def next(self) -> tuple[int, Any] | None:
         """The next request with its ticket; None at the end."""
         return self._queue.get()
 
-    def reporter(self, ticket: int, replies: IO[bytes]) -> Hear:
+    def reporter(self, ticket: int, replies: IO[bytes]) -> OnProgress:
         """Tells the driver how far a request has come. Raises `Stopped` after a halt."""
         said = 0.0
 
-        def hear(answered: int) -> None:
+        def on_progress(answered: int) -> None:
             nonlocal said
             if ticket < self._halted:
                 raise Stopped
@@ -301,7 +303,7 @@ class _Inbox:
                 said = time.monotonic()
                 _write(replies, ("answered", ticket, answered))
 
-        return hear
+        return on_progress
 
     def _read(self, requests: IO[bytes]) -> None:
         ticket = 1

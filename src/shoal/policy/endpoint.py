@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 from shoal.errors import UserError
 from shoal.policy.chat import ATTEMPTS, ChatClient, ChatError, Choice
 from shoal.policy.draw import Sampling
-from shoal.policy.progress import finish, told_of
-from shoal.protocols import Hear
+from shoal.policy.progress import cancellable, finish
+from shoal.protocols import OnProgress
 from shoal.rollout import Completion, FinishReason, Question, seed_of
 from shoal.sandbox.replay import refuse_conversations
 from shoal.tasks.pictures.again import data_address
@@ -47,7 +47,7 @@ class EndpointPolicy:
         """Why the last `generate` gave fewer completions than it was asked for; "" if it gave all."""
         self._base, _, self._model = _checked(url).partition("#")
         self._timeout, self._requests, self._sends_key = timeout, requests, sends_key
-        self.hear: Hear | None = None
+        self.on_progress: OnProgress | None = None
         self._answered = 0  # questions of the current call
         self._down = False  # whether the last call gave nothing at all
         self._several = True  # whether the server gives several answers to one request
@@ -59,7 +59,9 @@ class EndpointPolicy:
         the same `seed` gives the same ones."""
         refuse_conversations(questions, "an endpoint")
         self._answered = 0
-        return finish(told_of(self._generate(questions, num_generations, seed), self.hear, lambda: self._answered))
+        return finish(
+            cancellable(self._generate(questions, num_generations, seed), self.on_progress, lambda: self._answered)
+        )
 
     def save(self, folder: Path) -> None:
         """There is nothing to keep."""

@@ -21,11 +21,11 @@ from shoal.policy.loading import LanguageModel, load
 from shoal.policy.plain import PlainText
 from shoal.policy.precision import cast_once
 from shoal.policy.products import use_fast_products
-from shoal.policy.progress import told
+from shoal.policy.progress import reporting
 from shoal.policy.template import ChatFrame, Slot, chat_template
 from shoal.policy.turns import OBSERVED, Between, Conversations, Sampled, after_answer, by_turn
 from shoal.policy.vision_check import check_pictures
-from shoal.protocols import Hear
+from shoal.protocols import OnProgress
 from shoal.rollout import Completion, FinishReason, Part, Question, seed_of
 from shoal.sandbox.replay import Replayer, refuse_conversations
 
@@ -45,7 +45,7 @@ class LanguagePolicy:
 
     trouble = ""
     """A model in this process never gives fewer completions than it is asked for."""
-    hear: Hear | None = None
+    on_progress: OnProgress | None = None
     replayer: Replayer | None = None
     """What answers in conversations with environments. Whoever builds the node sets it."""
 
@@ -126,9 +126,9 @@ class LanguagePolicy:
         room = CACHE_BYTES // cache_bytes_per_token(self.lm.model)
         answers: list[tuple[Completion, ...]] = [() for _ in mine]
         stopped, done = False, 0
-        hear = None if self.sharded else self.hear  # shards are gathered by all ranks at once
+        on_progress = None if self.sharded else self.on_progress  # shards are gathered by all ranks at once
         try:
-            with self._decoding(), told(self.lm.model, hear) as tell:
+            with self._decoding(), reporting(self.lm.model, on_progress) as tell:
                 for batch in batches(mine_prompts, room, num_generations * answer_length):
                     asked = [questions[mine[place][0]] for place in batch]
                     talk = self._talk(asked, num_generations, answer_length) if turns > 1 else None

@@ -1,9 +1,9 @@
-"""Tells how far answering has come, and can be ended on the way: what it tells may raise `Stopped`.
+"""Reports how far answering has come. `on_progress` may raise `Stopped`, which ends the answering.
 
-with told(model, hear) as tell:      # hears before each layer, so that a long pass can be ended, too
+with reporting(model, on_progress) as tell:      # called before each layer, too: a long pass can be ended
     tell(3)                          # three questions are answered
 
-answers = finish(told_of(work, hear, lambda: 3))
+answers = finish(cancellable(work, on_progress, lambda: 3))
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from shoal.protocols import Hear
+from shoal.protocols import OnProgress
 
 T = TypeVar("T")
 
@@ -25,9 +25,9 @@ PAUSE: Final = 0.2
 
 
 @contextmanager
-def told(model: Any, hear: Hear | None) -> Iterator[Hear]:
-    """Gives the function that takes the number of answered questions and passes it on to `hear`."""
-    if hear is None:
+def reporting(model: Any, on_progress: OnProgress | None) -> Iterator[OnProgress]:
+    """Gives the function that takes the number of answered questions and passes it on to `on_progress`."""
+    if on_progress is None:
         yield lambda answered: None
         return
     now = 0
@@ -35,10 +35,10 @@ def told(model: Any, hear: Hear | None) -> Iterator[Hear]:
     def tell(answered: int) -> None:
         nonlocal now
         now = answered
-        hear(now)
+        on_progress(now)
 
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
-    hooks = [layer.register_forward_pre_hook(lambda *_: hear(now)) for layer in layers]
+    hooks = [layer.register_forward_pre_hook(lambda *_: on_progress(now)) for layer in layers]
     try:
         yield tell
     finally:
@@ -56,12 +56,12 @@ def finish(work: Coroutine[Any, Any, T]) -> T:
         return other.submit(asyncio.run, work).result()
 
 
-async def told_of(work: Coroutine[Any, Any, T], hear: Hear | None, answered: Callable[[], int]) -> T:
-    """The result of `work`. What `hear` raises cancels it."""
+async def cancellable(work: Coroutine[Any, Any, T], on_progress: OnProgress | None, answered: Callable[[], int]) -> T:
+    """The result of `work`. What `on_progress` raises cancels it."""
     task = asyncio.ensure_future(work)
     try:
-        while hear is not None and not (await asyncio.wait([task], timeout=PAUSE))[0]:
-            hear(answered())
+        while on_progress is not None and not (await asyncio.wait([task], timeout=PAUSE))[0]:
+            on_progress(answered())
         return await task
     finally:
         task.cancel()

@@ -80,7 +80,7 @@ class VLLMPolicy(LanguagePolicy):
 
     def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
         """`num_generations` completions for each question, with the log-probabilities that vLLM drew their tokens
-        with. () for a question that is too long because it quotes others. `hear` may end it at each token."""
+        with. () for a question that is too long because it quotes others. `on_progress` may end it at each token."""
         if not questions:
             return []
         refuse_conversations(questions, "vLLM")
@@ -128,8 +128,8 @@ class VLLMPolicy(LanguagePolicy):
                 engine.add_request(name, {"prompt_token_ids": ids}, params)
             while engine.has_unfinished_requests():
                 outputs |= {output.request_id: output for output in engine.step() if output.finished}
-                if self.hear is not None:
-                    self.hear(len(outputs))
+                if self.on_progress is not None:
+                    self.on_progress(len(outputs))
         finally:
             engine.abort_request([name for name in names if name not in outputs])
         return [outputs[name] for name in names]

@@ -88,5 +88,5 @@ def _trained(result: RoundResult) -> bool:
 
 
 def _shown(scored: Scored) -> str:
-    question, answer = (printable(text, QUOTED) for text in (scored.question.told, scored.rollout.completions[0].text))
+    question, answer = (printable(text, QUOTED) for text in (scored.question.shown, scored.rollout.completions[0].text))
     return f'  "{question}" -> "{answer}" (reward {scored.rewards[0]:.2f})'

@@ -17,7 +17,7 @@ from shoal.evaluation.blind import Shares, over_all, shuffled
 from shoal.evaluation.judges import BY_SELF
 from shoal.evaluation.pass_at_k import evaluate
 from shoal.node import Node
-from shoal.protocols import Hear
+from shoal.protocols import OnProgress
 from shoal.rollout import seed_of
 from shoal.runs.build import Nodes
 from shoal.runs.record import Record
@@ -58,7 +58,7 @@ class HeldOut:
         every = sum(map(len, nodes.held_out.values())) * sum(map(nodes.is_evaluated, nodes))
         start, said = time.monotonic(), 0.0
 
-        def hear(name: str, count: int) -> None:
+        def on_progress(name: str, count: int) -> None:
             nonlocal said
             if stop.is_set():
                 raise Stopped
@@ -70,7 +70,7 @@ class HeldOut:
         def ask(node: Node) -> Evaluated:
             if nodes.ranks.any(stop.is_set()):
                 raise Stopped
-            return self._ask_node(node, partial(hear, node.name))
+            return self._ask_node(node, partial(on_progress, node.name))
 
         self.record.watch.status(f"asking held-out questions (0 of {every})")
         try:
@@ -81,14 +81,14 @@ class HeldOut:
         self.record.keep_answers([row for _, rows in found for row in rows])
         return [figures | {"seconds/evaluate": time.monotonic() - start} for figures, _ in found]
 
-    def _ask_node(self, node: Node, hear: Hear) -> Evaluated:
+    def _ask_node(self, node: Node, on_progress: OnProgress) -> Evaluated:
         """Held-out pass@1, in all and by task, and the answers that are kept."""
         nodes = self.nodes
         if not nodes.is_evaluated(node):
             return {}, []
         seed = seed_of(nodes.config.seed, node.name, node.round, "evaluate")
         samples = int(nodes.config.evaluation.samples)
-        result = evaluate(node.policy, nodes.verifier, nodes.held_out, samples, seed, hear)
+        result = evaluate(node.policy, nodes.verifier, nodes.held_out, samples, seed, on_progress)
         asked = {task: counts for task, counts in result.correct.items() if counts}
         questions = {task: len(counts) for task, counts in asked.items()}
         by_task: Shares = {f"eval/pass@1/{task}": result.pass_at(1, task).value for task in asked}

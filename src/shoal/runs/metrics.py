@@ -78,7 +78,7 @@ def rollout_rows(result: RoundResult, right: Callable[[QuestionId], str | None])
             "config": scored.question.id.config,
             "seed": scored.question.id.seed,
             "index": scored.question.id.index,
-            "question": scored.question.told,
+            "question": scored.question.shown,
             "completion": completion.text,
             "finish_reason": completion.finish_reason.value,
             "reward": reward,

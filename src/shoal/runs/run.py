@@ -92,7 +92,7 @@ class Run:
             round_metrics(node, result) | self._reward_parts(result)
             for node, result in zip(nodes, results, strict=True)
         ]
-        if saving := self.saving.untold():
+        if saving := self.saving.unreported_seconds():
             rows = [row | {"seconds/checkpoint": saving} for row in rows]
         if self.held_out.is_due():
             figures = self.held_out.ask(stop) or [{} for _ in rows]

@@ -56,7 +56,7 @@ class Saving:
         self._last = self._clock() - start
         self.seconds += self._last
 
-    def untold(self) -> float:
+    def unreported_seconds(self) -> float:
         """The seconds since the last call."""
         seconds, self._told = self.seconds - self._told, self.seconds
         return seconds

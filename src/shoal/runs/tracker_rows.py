@@ -88,7 +88,7 @@ def _rows(node: str, group: Sequence[Scored]) -> Iterator[TrackedRollout]:
                 printable(node, NAME),
                 printable(scored.rollout.node, NAME),
                 printable(scored.question.id.task, NAME),
-                visible(scored.question.told),
+                visible(scored.question.shown),
                 visible(completion.text),
                 reward,
             )

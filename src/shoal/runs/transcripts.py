@@ -76,7 +76,7 @@ def transcript_rows(
         {
             "node": node,
             "task": task,
-            "question": asked.question.told,
+            "question": asked.question.shown,
             "completion": asked.answers[0].text,
             "finish_reason": asked.answers[0].finish_reason.value,
             "reward": asked.rewards[0],

@@ -208,7 +208,7 @@ class Tasks:
             return True
         if (question.id.task, question.id.version) in self._splits:
             return False
-        return _is_on_held_out_side(self._told(question))
+        return _is_on_held_out_side(self._text(question))
 
     def is_drawn(self, identity: QuestionId, slot: int, *key: str | int) -> bool:
         """Whether the draw with `key` gives this question in `slot`: it must be the first training question there.
@@ -250,7 +250,7 @@ class Tasks:
     def _question(self, source: _Source, seed: int, index: int) -> Question:
         return self._cached(QuestionId(source.task.name, source.task.version, source.config, seed, index))
 
-    def _told(self, question: Question) -> str:
+    def _text(self, question: Question) -> str:
         """What tells a question from others: its content, if that differs."""
         identity, text = question.id, question.content
         alike = (identity.task, identity.version, identity.config) in self._alike

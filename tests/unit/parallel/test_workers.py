@@ -118,16 +118,16 @@ def test_answering_is_told_of_and_can_be_ended(workers: Workers) -> None:
     policies = [RemotePolicy(workers, name) for name in workers.nodes]
     questions = Tasks(TasksConfig(only=["chain_sum"])).draw(500, "a key")
 
-    def hear(answered: int) -> None:
+    def on_progress(answered: int) -> None:
         raise Stopped
 
     for policy in policies:
-        policy.hear = hear
+        policy.on_progress = on_progress
     with pytest.raises(Stopped):
         workers.lockstep.run([lambda p=p: p.generate(questions, 10_000, 0) for p in policies])
     told: list[int] = []
     for policy in policies:
-        policy.hear = told.append
+        policy.on_progress = told.append
         assert len(policy.generate(questions[:20], 2, 0)) == 20
     assert all(0 <= count <= 20 for count in told)
 

@@ -10,8 +10,8 @@ from fakes import question
 from tiny import make_policy
 
 from shoal.errors import Stopped
-from shoal.policy.progress import told_of
-from shoal.protocols import TellsProgress, heard
+from shoal.policy.progress import cancellable
+from shoal.protocols import ReportsProgress, progress_to
 from shoal.rollout import Completion, Question
 
 QUESTIONS = [question(number) for number in range(1, 7)]
@@ -20,12 +20,12 @@ QUESTIONS = [question(number) for number in range(1, 7)]
 def test_a_language_model_tells_of_answered_questions_and_answers_as_before() -> None:
     policy = make_policy()
     told: list[int] = []
-    with heard(policy, told.append):
+    with progress_to(policy, told.append):
         answers = policy.generate(QUESTIONS, 2, 7)
     assert told == sorted(told)
     assert told[0] == 0
     assert told[-1] <= len(QUESTIONS)
-    assert policy.hear is None
+    assert policy.on_progress is None
     assert policy.generate(QUESTIONS, 2, 7) == answers
 
 
@@ -35,13 +35,13 @@ def test_a_language_model_can_be_ended_and_answers_again(calls: int) -> None:
     before = policy.generate(QUESTIONS, 2, 7)
     left = calls
 
-    def hear(answered: int) -> None:
+    def on_progress(answered: int) -> None:
         nonlocal left
         left -= 1
         if not left:
             raise Stopped
 
-    with heard(policy, hear), pytest.raises(Stopped):
+    with progress_to(policy, on_progress), pytest.raises(Stopped):
         policy.generate(QUESTIONS, 2, 7)
     assert policy.generate(QUESTIONS, 2, 7) == before
 
@@ -62,8 +62,8 @@ def test_a_policy_of_ones_own_need_not_tell() -> None:
         raise AssertionError
 
     plain = Plain()
-    assert not isinstance(plain, TellsProgress)
-    with heard(plain, never):
+    assert not isinstance(plain, ReportsProgress)
+    with progress_to(plain, never):
         assert plain.generate(QUESTIONS, 1, 0) == [()] * 6
 
 
@@ -76,16 +76,16 @@ def test_a_server_is_looked_at_while_it_answers() -> None:
         finally:
             ended.append(True)
 
-    def hear(answered: int) -> None:
+    def on_progress(answered: int) -> None:
         assert answered == 3
         raise Stopped
 
     with pytest.raises(Stopped):
-        asyncio.run(told_of(slow(), hear, lambda: 3))
+        asyncio.run(cancellable(slow(), on_progress, lambda: 3))
     assert ended == [True]
 
     async def quick() -> int:
         return 5
 
-    assert asyncio.run(told_of(quick(), hear, lambda: 3)) == 5
-    assert asyncio.run(told_of(quick(), None, lambda: 3)) == 5
+    assert asyncio.run(cancellable(quick(), on_progress, lambda: 3)) == 5
+    assert asyncio.run(cancellable(quick(), None, lambda: 3)) == 5

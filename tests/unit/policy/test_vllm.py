@@ -27,7 +27,7 @@ from shoal.policy.device import place
 from shoal.policy.draw import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.vllm import VLLMPolicy
-from shoal.protocols import heard
+from shoal.protocols import progress_to
 from shoal.rollout import FinishReason, seed_of
 
 CUDA = SimpleNamespace(device=SimpleNamespace(type="cuda"), dtype=torch.float32)
@@ -147,14 +147,14 @@ def test_it_tells_how_far_it_has_come_and_can_be_ended() -> None:
     policy = make()
     questions = [make_question(text) for text in ("a", "b", "c")]
     counts: list[int] = []
-    with heard(policy, counts.append):
+    with progress_to(policy, counts.append):
         policy.generate(questions, 2, seed=0)
     assert counts == [1, 2, 3]
 
     def end(_: int) -> None:
         raise Stopped
 
-    with heard(policy, end), pytest.raises(Stopped):
+    with progress_to(policy, end), pytest.raises(Stopped):
         policy.generate(questions, 2, seed=0)
     assert not policy._llm.waiting
 
@@ -379,7 +379,7 @@ def check_nodes() -> None:
     before = first.generate(QUESTIONS, 4, seed=3)
     check_answers(first)
     change(first)
-    with heard(first, _end), suppress(Stopped):
+    with progress_to(first, _end), suppress(Stopped):
         first.generate(QUESTIONS, 4, seed=5)
     check_answers(first)  # as they are now
     assert second.generate(QUESTIONS, 4, seed=3) == before  # of another node, in the same engine

@@ -171,7 +171,7 @@ def rows(batch: Sequence[Scored], policy: TrainerPolicy) -> list[dict[str, Any]]
             "prompt_ids": prompt,
             "completion_ids": policy.completion_ids(completion),
             "shoal_reward": reward,
-            "shoal_question": scored.question.told,
+            "shoal_question": scored.question.shown,
             "shoal_maker": scored.rollout.node,
         }
         for scored, prompt in [(scored, policy.prompt_ids(scored.question)) for scored in batch]
