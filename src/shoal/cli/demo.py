@@ -30,7 +30,7 @@ SETTINGS: Final[dict[str, Any]] = {
     "swarm": {"nodes": 2},
     "evaluation": {"every": 12, "questions": 48, "samples": 1},
 }
-"""Chosen on other seeds than those of docs/start/demo.md."""
+"""Chosen on the seeds 0 and 101 to 103. docs/start/demo.md has others, too."""
 ASK: Final = "Which is larger, 17 or 71? Answer with the number only."
 
 

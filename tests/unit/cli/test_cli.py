@@ -567,3 +567,14 @@ def test_ask_takes_the_form_of_a_task_of_the_file(here: Path, capsys: Capture, m
     assert len(forms[0].examples) == 4  # two questions with their answers
     monkeypatch.setattr("shoal.cli.ask.form_of", form_of)
     assert "there is no task 'gdc'" in complaint("ask guppy 2 --config one.toml --task gdc".split(), capsys)
+
+
+def test_threads_wait_briefly_for_each_other_unless_the_user_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOMP_SPINCOUNT", "1")
+    monkeypatch.delenv("GOMP_SPINCOUNT")  # and gone again at the end
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    assert main(["status", "nowhere"]) == 2
+    assert "GOMP_SPINCOUNT" not in os.environ
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    assert main(["status", "nowhere"]) == 2
+    assert os.environ["GOMP_SPINCOUNT"] == "10000"
