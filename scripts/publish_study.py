@@ -40,7 +40,7 @@ def main() -> None:
     place.mkdir()
     (place / "report.md").write_text(published((made / "report.md").read_text(), command, args.name))
     figures = json.loads(published((made / "report.json").read_text(), command, args.name))
-    (place / "report.json").write_text(json.dumps(figures, ensure_ascii=False) + "\n")
+    (place / "report.json").write_text(json.dumps(figures, ensure_ascii=False, separators=(",", ":")) + "\n")
     for picture in made.glob("*.png"):
         if picture.name.startswith(KEPT):
             shutil.copy(picture, place)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.config.load import config_from_keywords, resumed_config
 from shoal.config.names import from_keywords
-from shoal.config.own_code import is_importing
+from shoal.config.own_code import refuse_import
 from shoal.config.settings import ENDLESS, Config
 from shoal.errors import UserError
 
@@ -165,10 +165,11 @@ def evaluate(model: str | Path, config: Config | None = None, **settings: Any) -
     from shoal.runs.models import build_policy
     from shoal.sandbox.verifier import Verifier as SandboxVerifier
     from shoal.tasks import Tasks as DrawnTasks
+    from shoal.tasks.data.own import keep_data
 
     if config is None:
         plain = {"samples": "eval_samples", "questions": "eval_questions"}  # as `shoal eval` calls them
-        settings = _kept(settings)
+        settings = keep_data(settings)
         config = config_from_keywords({**{plain.get(k, k): v for k, v in settings.items()}, "model": str(model)})
     elif settings:
         raise UserError("give a Config or settings, not both")
@@ -228,15 +229,6 @@ def make_node(
     return Node(name, seed, tasks, scorer, policy, learner, swarm, selection, Pool(), I, J, G, draws=levels)
 
 
-def _kept(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings, with data in memory kept as a file."""
-    if "data" not in settings:
-        return settings
-    from shoal.tasks.data.own import parameters_of
-
-    return settings | {"data": parameters_of(settings["data"])}
-
-
 def _execute(
     config: Config | None,
     out: str | Path | None,
@@ -251,12 +243,10 @@ def _execute(
     from shoal.runs.check_data import check_data
     from shoal.runs.session import execute
     from shoal.runs.watcher import Watcher
+    from shoal.tasks.data.own import keep_data
 
-    if is_importing():
-        raise UserError(
-            "this file is imported for the function in it: put what it does under if __name__ == '__main__'"
-        )
-    settings = _kept(settings)
+    refuse_import()
+    settings = keep_data(settings)
 
     if sum(bool(given) for given in (config, settings, resume and not settings)) > 1:
         raise UserError("give a Config, settings or a run to resume, not two of them")

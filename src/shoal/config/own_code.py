@@ -73,9 +73,13 @@ def name_of_function(function: Callable[..., Any]) -> str:
     return f"{module}:{name}"
 
 
-def is_importing() -> bool:
-    """Whether this process is about to import code of one's own."""
-    return _importing > 0
+def refuse_import() -> None:
+    """Raises `UserError` where a process imports the user's file for a function in it, so that the file does not run
+    there a second time."""
+    if _importing:
+        raise UserError(
+            "this file is imported for the function in it: put what it does under if __name__ == '__main__'"
+        )
 
 
 @contextmanager

@@ -14,6 +14,7 @@ pytest.importorskip("trl")
 import pandas
 import psutil
 import torch
+from data_rewards import short
 from datasets import Dataset
 from grpo import LETTERS, RIGHT, WRONG, G, Peer, make_trainer
 from tiny import assert_same, make_model, make_tokenizer, plain_logprobs, weights
@@ -74,6 +75,15 @@ def test_own_and_foreign_rollouts(tmp_path: Path) -> None:
         table = pandas.read_parquet(tmp_path / "completions" / f"completions_{number + 1:05d}.parquet")
         assert list(table["maker"]) == seen[number]["shoal_maker"]
         assert list(table["question"]) == seen[number]["shoal_question"]
+
+
+def test_rows_and_a_reward_function_of_ones_own(tmp_path: Path) -> None:
+    rows = Dataset.from_list([{"question": f"Say {letter}.", "answer": letter} for letter in "abcdefghijklmnop"])
+    with TRLNode(MemorySwarm(), name="ada", data=rows, rewards=[short]) as node:
+        hooks, seen = spied(node)
+        make_trainer(node, tmp_path, hooks=hooks).train()
+    assert {one for batch in seen for one in batch["shoal_question"]} <= set(rows["question"])
+    assert all(0 <= reward <= 1 for batch in seen for reward in batch["shoal_reward"])
 
 
 def test_advantages_are_trls_own(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_shoals_own_task_is_named_without_allowing_code() -> None:
     right, wrong = str(max(one, other)), str(min(one, other))
     assert task.answer(question.id) == right  # type: ignore[attr-defined]
     answers = [f" {right}\n", wrong, "3", f"{right} is larger", ""]
-    assert task.score(question.id, answers) == [1.0, 0.4, 0.1, 0.0, 0.0]
+    assert task.score(question.id, answers) == [1.0, 0.1, 0.1, 0.0, 0.0]
     with pytest.raises(UserError, match="greatest must be 11 or more"):
         create_task(TaskSpec(name="larger", parameters={"greatest": 10}))
 

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Self
 
+from shoal.config.own_code import refuse_import
 from shoal.errors import UserError
 from shoal.integrations.trl.callback import NEVER_ASKED, SwarmCallback
 from shoal.integrations.trl.checks import check_trainer, check_version
@@ -44,6 +45,7 @@ class TRLNode:
 
         Raises `UserError` for settings that cannot be used, and for a version of TRL without the hooks.
         """
+        refuse_import()
         check_version()
         self.config = node_config(settings, network=within is None)
         self._place, self._name = within.join(name) if within else None, name

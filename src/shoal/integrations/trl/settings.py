@@ -9,6 +9,7 @@ from shoal.config.names import from_keywords
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.swarm.membership import check_network
+from shoal.tasks.data.own import keep_data
 from shoal.tasks.suites import specs_of
 
 SECTIONS: Final = {"seed", "tasks", "rewards", "selection", "network"}
@@ -17,6 +18,7 @@ SECTIONS: Final = {"seed", "tasks", "rewards", "selection", "network"}
 def node_config(settings: dict[str, Any], network: bool) -> Config:
     """The configuration of keyword arguments, as `shoal.join` takes them. `network`: whether the node joins one. Raises
     `UserError` for a setting that is unknown, cannot be used, or is the trainer's."""
+    settings = keep_data(settings)
     nested = from_keywords(settings)
     config = config_from_keywords(settings)
     theirs = sorted(set(nested) - SECTIONS - {"swarm"}) + sorted(set(nested.get("swarm", {})) - {"external"})

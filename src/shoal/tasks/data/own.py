@@ -35,6 +35,11 @@ def parameters_of(data: Any) -> Any:
     return data
 
 
+def keep_data(settings: dict[str, Any]) -> dict[str, Any]:
+    """Keyword arguments, with data in memory kept as a file. Raises `UserError` for rows that cannot be kept."""
+    return settings | {"data": parameters_of(settings["data"])} if "data" in settings else settings
+
+
 def kept(rows: Iterable[Any]) -> Path:
     """A file with these rows. The same rows have the same file."""
     folder = cache_folder("data")
