@@ -308,7 +308,7 @@ def test_a_trainer_that_ignores_the_hooks_is_refused(tmp_path: Path) -> None:
                 {},
                 "give your reward func",
             ),
-            (hooks | {"train_dataset": rows}, {}, "rows of your own become a task"),
+            (hooks | {"train_dataset": rows}, {}, "give rows of your own"),
             (hooks, {"max_steps": -1}, "max_steps"),
             (hooks, {"eval_dataset": rows, "eval_strategy": "steps", "eval_steps": 1}, "leave out eval_dataset"),
         ]

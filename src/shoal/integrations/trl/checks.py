@@ -47,7 +47,7 @@ def check_trainer(trainer: Any, reward: Any) -> None:
     if trainer.reward_funcs != [reward]:
         raise UserError(
             "shoal scores own and foreign answers alike: give your reward functions to the TRLNode "
-            '(reward="my_rewards:short"), and the trainer none but node.hooks has'
+            "(rewards=[short]), and the trainer none but node.hooks has"
         )
     if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
         raise UserError("shoal's decoder needs all weights on each device: start several processes without sharding")

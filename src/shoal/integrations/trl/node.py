@@ -78,8 +78,8 @@ class TRLNode:
             raise UserError("held-out questions are shoal's: leave out eval_dataset, and take `shoal eval CHECKPOINT`")
         if any(prompt != PLACEHOLDER for prompt in prompts):
             raise UserError(
-                "the trainer's train_dataset is not that of node.hooks: rows of your own become a task "
-                "(docs/guides/tasks.md)"
+                "the trainer's train_dataset is not that of node.hooks: give rows of your own to the TRLNode "
+                "(data=rows)"
             )
         self.was_asked = True
         opened = self._opened or self._open(trainer)
