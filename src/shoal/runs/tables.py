@@ -109,7 +109,7 @@ def read_makers(run: Path, node: str, last: int = 2**53) -> tuple[int, list[tupl
     counts: Counter[tuple[str, bool]] = Counter()
     totals: dict[tuple[str, bool], float] = {}
     for table in _learned(run, ["round", "node", "maker", "foreign", "gradient_share"]):
-        mine = table.filter((pc.field("node") == node) & (pc.field("round") <= last))
+        mine = table.filter(pc.and_(pc.equal(table["node"], node), pc.less_equal(table["round"], last)))
         rounds.update(_taught(mine))
         for row in mine.select(["maker", "foreign", "gradient_share"]).to_pylist():
             whose = (row["maker"] or "", bool(row["foreign"]))
@@ -124,7 +124,7 @@ def read_makers(run: Path, node: str, last: int = 2**53) -> tuple[int, list[tupl
 
 def _taught(table: pa.Table) -> list[int]:
     """The rounds that had an update."""
-    found: list[int] = table.filter(pc.field("gradient_share").is_valid())["round"].unique().to_pylist()
+    found: list[int] = table.filter(table["gradient_share"].is_valid())["round"].unique().to_pylist()
     return found
 
 
@@ -133,7 +133,8 @@ def _learned(run: Path, columns: list[str]) -> Iterator[pa.Table]:
     for part in sorted((run / LEARNED).glob("*.parquet")):
         try:
             with open_regular(part) as file:
-                table = pq.read_table(file, columns=columns)
+                # threads that read a Python file may abort or hang at the end of the program (apache/arrow#50482)
+                table = pq.read_table(file, columns=columns, use_threads=False)
                 yield table.cast(pa.schema([LEARNED_SCHEMA.field(column) for column in columns]))
         except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
             raise UserError(f"cannot read {part}: {printable(str(error), 200)}") from error
