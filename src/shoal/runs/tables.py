@@ -133,8 +133,8 @@ def _learned(run: Path, columns: list[str]) -> Iterator[pa.Table]:
     for part in sorted((run / LEARNED).glob("*.parquet")):
         try:
             with open_regular(part) as file:
-                # threads that read a Python file may abort or hang at the end of the program (apache/arrow#50482)
-                table = pq.read_table(file, columns=columns, use_threads=False)
+                # not by read_table, whose threads may abort or hang at the end of the program (apache/arrow#50482)
+                table = pq.ParquetFile(file).read(columns, use_threads=False)
                 yield table.cast(pa.schema([LEARNED_SCHEMA.field(column) for column in columns]))
         except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
             raise UserError(f"cannot read {part}: {printable(str(error), 200)}") from error

@@ -96,7 +96,7 @@ def pairs(run: Path, node: str) -> list[Pair]:
     for part in sorted((run / TRANSCRIPTS).glob("*.parquet")):
         try:
             with open_regular(part) as file:
-                table = pq.read_table(file, use_threads=False)  # see `tables`
+                table = pq.ParquetFile(file).read(use_threads=False)  # see `tables`
                 names = [*NEEDED.names, *({CONVERSATION} & set(table.column_names))]
                 table = table.select(names).cast(pa.schema([TRANSCRIPT_SCHEMA.field(name) for name in names]))
         except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
