@@ -82,6 +82,7 @@ def test_rows_and_a_reward_function_of_ones_own(tmp_path: Path) -> None:
     with TRLNode(MemorySwarm(), name="ada", data=rows, rewards=[short]) as node:
         hooks, seen = spied(node)
         make_trainer(node, tmp_path, hooks=hooks).train()
+    assert len(seen) == 2
     assert {one for batch in seen for one in batch["shoal_question"]} <= set(rows["question"])
     assert all(0 <= reward <= 1 for batch in seen for reward in batch["shoal_reward"])
 

@@ -38,7 +38,7 @@ MOST_COLUMNS: Final = 1000
 PATIENCE: Final = 1.0
 """Seconds until progress is shown."""
 
-OnProgress = Callable[[str, float, int], None]
+OnRows = Callable[[str, float, int], None]
 """Hears the name of what is read, the share of it that is read, and the rows so far."""
 
 
@@ -82,8 +82,8 @@ def _build(spec: DataSpec, folder: Path) -> Info:
     room.mkdir()
     try:
         parts = parts_of(spec)
-        with _progress() as on_progress:
-            info = _read(spec, {False: parts.train, True: parts.held_out}, room, on_progress)
+        with _progress() as on_rows:
+            info = _read(spec, {False: parts.train, True: parts.held_out}, room, on_rows)
         (room / INFO).write_bytes(msgspec.json.encode(info))
         shutil.rmtree(folder, ignore_errors=True)  # of another version
         os.replace(room, folder)
@@ -93,7 +93,7 @@ def _build(spec: DataSpec, folder: Path) -> Info:
         raise
 
 
-def _read(spec: DataSpec, sides: dict[bool, Part | None], room: Path, on_progress: OnProgress) -> Info:
+def _read(spec: DataSpec, sides: dict[bool, Part | None], room: Path, on_rows: OnRows) -> Info:
     writer, layout = Writer(room), None
     columns: dict[str, None] = {}
     kinds: set[str] = set()
@@ -113,7 +113,7 @@ def _read(spec: DataSpec, sides: dict[bool, Part | None], room: Path, on_progres
                         skipped += 1
                         wrong += not isinstance(reason, LongerThanWanted)
                         first = first or f"row {number} of {part.name} {reason}"
-                on_progress(part.name, block.share, sum(writer.counts.values()))
+                on_rows(part.name, block.share, sum(writer.counts.values()))
         writer.close()
     finally:
         writer.abandon()
@@ -154,7 +154,7 @@ def _note(row: Row, columns: dict[str, None], kinds: set[str]) -> None:
 
 
 @contextmanager
-def _progress() -> Iterator[OnProgress]:
+def _progress() -> Iterator[OnRows]:
     """Shows on standard error how far a long reading is."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -166,7 +166,7 @@ def _progress() -> Iterator[OnProgress]:
     line = bar.add_task("", total=1.0)
     shown, said = False, begun
 
-    def on_progress(name: str, share: float, rows: int) -> None:
+    def on_rows(name: str, share: float, rows: int) -> None:
         nonlocal shown, said
         now = time.monotonic()
         if not shown and now - begun > PATIENCE and console.is_terminal:
@@ -179,7 +179,7 @@ def _progress() -> Iterator[OnProgress]:
             print(f"reading {name}, once: {rows:,} rows, {share:.0%}", file=sys.stderr, flush=True)
 
     try:
-        yield on_progress
+        yield on_rows
     finally:
         if shown:
             bar.stop()
