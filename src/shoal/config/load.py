@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from shoal.config.names import from_keywords, old_name
+from shoal.config.names import from_keywords
 from shoal.config.policy import is_endpoint
 from shoal.config.rewards import REWARD_KINDS
 from shoal.config.section import Section, settings_of
@@ -53,9 +53,7 @@ def make_config(
     `typed_endpoints`: the user typed the addresses of endpoints, so that they may receive the user's key.
     """
     version = settings.get("version", CONFIG_VERSION)
-    if version == 1:  # old names get a hint each
-        settings = settings | {"version": CONFIG_VERSION}
-    elif version != CONFIG_VERSION:
+    if version != CONFIG_VERSION:
         raise UserError(
             f"{source} has version {_shown(version)} of the format, and this shoal reads version {CONFIG_VERSION}: "
             "take the shoal that wrote it, or write the settings anew"
@@ -145,7 +143,7 @@ def _explain(error: Any, config: type[Config], typed: bool) -> str:
                 if part in section.model_fields:
                     annotation = section.model_fields[part].annotation
                     section = TaskSpec if annotation == list[TaskSpec] else annotation
-            return f"there is no setting '{'.'.join(where)}'; {old_name(where) or nearest_setting(where, section)}"
+            return f"there is no setting '{'.'.join(where)}'; {nearest_setting(where, section)}"
         case "missing" | "string_too_short" if kind:
             return f"{'.'.join(where[:2])}: a reward of kind '{kind}' needs '{where[-1]}'"
         case "missing":

@@ -1,4 +1,4 @@
-"""The names of settings outside a configuration file: flags, keyword arguments, and what old names are called now."""
+"""The names of settings outside a configuration file: flags and keyword arguments."""
 
 from __future__ import annotations
 
@@ -25,51 +25,6 @@ SHORT = {
     "evaluation.samples": "eval_samples",
 }
 """Short names that are not the last part of the dotted name."""
-
-RENAMED = {
-    "sampling": "selection",
-    "learner.external_weight": "external.weight",
-    "learner.external_gate": "external.gate",
-    "learner.external_baseline_shift": "external.baseline_shift",
-    "learner.external_limit": "external.limit",
-    "swarm.asked": "swarm.questions_per_round",
-}
-"""Settings of shoal 0.1 under another name."""
-
-REMOVED = {
-    "learner.advantage": "advantages are those of the group",
-    "learner.balance": "no study supported it",
-    "learner.gamma": "there is no critic",
-    "learner.lam": "there is no critic",
-    "learner.vf_coef": "there is no critic",
-    "learner.cliprange_value": "there is no critic",
-    "learner.critic_learning_rate": "there is no critic",
-    "learner.num_minibatches": "an update is one step for each of num_iterations",
-    "learner.weight_decay": "it is 0",
-    "learner.max_grad_norm": "it is 1.0",
-    "learner.gradient_checkpointing": "it is used when memory is short",
-    "policy.lora_alpha": "it is 32",
-    "policy.lora_dropout": "it is 0",
-    "policy.lora_target_modules": "it is all-linear",
-    "policy.endpoint_timeout": "it is 120 seconds",
-    "tasks.held_out": "it is 0.2, so that all nodes hold out the same questions",
-    "swarm.stacked": "take policy.engine = 'vllm' on a GPU",
-    "swarm.pool_size": "it is 256",
-    "swarm.max_age": "it is 4 rounds",
-    "swarm.upload": "see examples/own_selection.py",
-    "swarm.send": "see examples/own_selection.py",
-    "selection.learnability": "see examples/own_selection.py",
-    "selection.max_per_peer": "makers take turns",
-    "selection.max_per_question": "no study supported it",
-    "selection.drop_duplicates": "no study supported it",
-    "selection.keep_solved": "no study supported it",
-    "selection.adapt": "no study supported it",
-    "admission": "network.peer_rate is left; the others are constants",
-    "network.neighbours": "it is 8 at the start",
-    "network.share_logprobs": "log-probabilities are not shared",
-    "policy.vllm_gpu_memory_utilization": "it is 0.3",
-}
-"""Settings of shoal 0.1 that are gone, and why or what instead."""
 
 
 def short_names(names: list[str]) -> dict[str, str]:
@@ -111,17 +66,6 @@ def from_keywords(settings: dict[str, Any]) -> dict[str, Any]:
             place = nested.setdefault(section, {}) if section else nested
             place[leaf] = _listed(value) if isinstance(fields[name].default, list) else value
     return nested
-
-
-def old_name(where: list[str]) -> str:
-    """What happened to a renamed or removed setting; empty for other names."""
-    name = ".".join(where)
-    if name in REMOVED:
-        return f"it was removed: {REMOVED[name]}"
-    for old, new in RENAMED.items():
-        if name == old or name.startswith(f"{old}."):
-            return f"it is called '{new + name[len(old) :]}' now"
-    return ""
 
 
 def _tasks(nested: dict[str, Any]) -> list[Any]:
