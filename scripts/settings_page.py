@@ -49,7 +49,7 @@ external = 4     # J
 
 A flag is the setting's dotted name (`--swarm.external 2`) or the short one below (`--external 2`); `_` and `-` are
 equal. In Python the short names are keyword arguments of `shoal.run`. An unknown name is refused with the nearest right
-one, and a name of shoal 0.1 with its present one. A run writes its complete configuration into `config.toml`;
+one. A run writes its complete configuration into `config.toml`;
 `shoal run --config` on that file repeats the run.
 
 `auto` in a run's `config.toml` is resolved, except for what depends on the machine (device, dtype, workers).
