@@ -22,7 +22,8 @@ KEPT = ("held_out_", "gain")
 
 def published(text: str, command: str, name: str) -> str:
     """The report with the command that repeats it, without the other pictures, their captions and links to numbers."""
-    text = text.replace(command, f"shoal lab run studies/{name}.toml")
+    flags = command.partition("study.toml")[2]
+    text = text.replace(command, f"shoal lab run studies/{name}.toml{flags}")
     text = re.sub(
         r"!\[([^\]]+)\]\([^)]+\)\n\n.*\n\n?", lambda found: found[0] if found[1].startswith(KEPT) else "", text
     )

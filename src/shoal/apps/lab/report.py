@@ -70,7 +70,7 @@ def gather(results: Results, found: Sequence[Verdict], gains: Mapping[str, pd.Da
         "about": study.about,
         "expect": study.expect,
         "changed": study.changed,
-        "command": f"shoal lab run {results.folder / 'study.toml'}",
+        "command": f"shoal lab run {results.folder / 'study.toml'}" + (" --allow-code" if study.code else ""),
         "seeds": study.seeds,
         "figure": study.figure,
         "threshold": study.threshold,
