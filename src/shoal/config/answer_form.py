@@ -21,7 +21,8 @@ FORMS: Final = ("whole", "tag", "boxed", "last_number", "last_line")
 """whole: all of the completion. tag: what stands in its last <answer> </answer>. boxed: in its last \\boxed{ }.
 last_number: its last number, without commas between thousands. last_line: its last line that is not empty."""
 
-_NUMBER = re.compile(r"(?:(?<![\w.])[-−])?(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?")
+_WHOLE = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)"
+_NUMBER = re.compile(rf"(?:(?<![\w.])[-−])?(?:{_WHOLE}(?:\.[0-9]+)?|(?<![\w.])\.[0-9]+)")
 _BOX = "\\boxed{"
 
 

@@ -51,7 +51,7 @@ class PolicyConfig(Section):
     top_p: float = Field(1.0, gt=0, le=1)
     """Sample from the smallest set of tokens with at least this probability."""
     device: str = "auto"
-    """Where models compute: auto, cpu, mps, cuda or cuda:1."""
+    """Where models compute: auto (CUDA, or else the processor), cpu, cuda, cuda:1, or mps, which was never tried."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of matrix products; weights stay float32. auto: bfloat16 on a GPU that has it, float32 elsewhere."""
     endpoint_requests: int = Field(4, ge=1)

@@ -13,8 +13,8 @@ class SelectionConfig(Section):
     fill: bool = True
     """Replace own rollouts that carry no gradient by others' live ones, if the pool has more than J of them."""
     newcomer_share: float = Field(1.0, gt=0, le=1)
-    """The share of J, but at least one rollout, for all peers with fewer than 16 rollouts so far, and those that
-    admission does not know yet."""
+    """The share of others' places in an update, but at least one, for all peers with fewer than 16 rollouts so far,
+    and those that admission does not know yet."""
     trust: bool = False
     """Prefer peers whose successes this node's policy finds likely (needs --external-gate)."""
     factory: str = ""

@@ -42,7 +42,8 @@ def advantages(
         baseline = fmean(rewards) if given is None else given
         centred = [reward - baseline for reward in rewards]
         scope = {"group": rewards, "batch": everything}.get(scale_rewards, ())
-        deviation = stdev(scope) + FLOOR if len(scope) > 1 else 1.0
+        spread = stdev(scope) if len(scope) > 1 else 0.0
+        deviation = spread + FLOOR if spread else 1.0
         if given is not None and scale_rewards == "group":
             deviation = math.sqrt(fmean(value**2 for value in centred)) + FLOOR
         shift = shifts[number] if shifts else 0.0

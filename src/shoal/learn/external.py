@@ -164,7 +164,7 @@ class ExternalWeights:
         if self._complete and not ranks.is_zero:
             self.weights_L.zero_()  # sums on a GPU differ slightly between ranks: rank zero's are everybody's
         ranks.add([self.weights_L] if self._complete else [self.weights_L, self.logps_L])
-        weights_L, nll_L = self.weights_L.double().cpu(), -self.logps_L.double().cpu()
+        weights_L, nll_L = self.weights_L.cpu().double(), -self.logps_L.cpu().double()
         found: list[Completion] = []
         weights: dict[int, float] = {}
         own_tokens, own_nll = 0, 0.0

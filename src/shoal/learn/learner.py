@@ -87,6 +87,7 @@ class GRPOLearner:
             adapters = not all(weight.requires_grad for weight in policy.lm.model.parameters())
             rate = config.learning_rate
             learning_rate = default_learning_rate(policy.name, adapters) if rate == "auto" else rate
+        self.learning_rate = learning_rate
         self.ranks = ranks
         self.sharded = sharded
         self.max_grad_norm = max_grad_norm
@@ -330,6 +331,8 @@ class GRPOLearner:
             self.optimizer.load_state_dict(state["optimizer"])
         else:
             self.sharded.restore(self.optimizer, state["optimizer"])
+        for group in self.optimizer.param_groups:  # that of the settings, which may be another by now
+            group["lr"] = self.learning_rate
         self.skipped_steps = state["skipped_steps"]
         self.own_nll, self.own_size = state["own_nll"], state["own_size"]
         if self.reference is not None:

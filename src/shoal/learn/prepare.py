@@ -101,13 +101,13 @@ def _read(
 ) -> tuple[Scored, list[list[int]], list[Observed]]:
     """The rollout and the tokens of its completions, the policy's and an environment's. Another node's completion
     without tokens to train on, such as one longer than `max_completion_length`, leaves its group: others are not
-    compared with what the policy can never say.
+    compared with what the policy can never say. A question that the policy cannot read teaches it nothing.
     """
 
     def is_masked(completion: Completion) -> bool:
         return config.mask_truncated_completions and completion.finish_reason == FinishReason.length
 
-    too_long = bool(scored.question.id.quotes) and not policy.has_room(scored.question)
+    too_long = scored.foreign and not policy.has_room(scored.question)
 
     def tokens(completion: Completion) -> tuple[list[int], Observed]:
         if is_masked(completion) or too_long:

@@ -76,6 +76,8 @@ def sample(
                 living.append([q * G + g for q in rows for g in range(G)])
         del read, layers, together  # buckets have what they need of it
     logits_BV = torch.cat(first)
+    if not logits_BV.amax(-1).isfinite().all():
+        raise UserError("the model gives no finite numbers: its weights are damaged, or have diverged in training")
     with attention(model):
         for step in range(longest):
             rows = [row for group in living for row in group]

@@ -28,12 +28,12 @@ class Placement:
 
 
 def place(device: str = "auto", dtype: str = "auto") -> Placement:
-    """The best placement that this machine has within the given wishes.
+    """The best placement that this machine has within the given wishes. `auto` never chooses mps, which was not tried.
 
     Raises `UserError` for a device that is not there, and for bfloat16 where it would be emulated.
     """
     if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         chosen = torch.empty(0, device=device).device
     except (RuntimeError, AssertionError) as error:

@@ -75,10 +75,7 @@ class LanguagePolicy:
         self._template = chat_template(self.lm.tokenizer, self.lm.name)
         vision = self.lm.vision
         of_pictures = frozenset() if vision is None else frozenset([vision.image_id])
-        self._plain = PlainText(self.lm.tokenizer, self.lm.stop_ids | of_pictures)
-        # A question may contain a word that ends answers if it is an ordinary one, such as a new line.
-        asked = PlainText(self.lm.tokenizer, of_pictures)
-        self._asked = asked if self._plain.control > asked.control else self._plain
+        self._plain = PlainText(self.lm.tokenizer, of_pictures)
 
     @property
     def name(self) -> str:
@@ -170,7 +167,7 @@ class LanguagePolicy:
             frame = _lines(len(texts)) if self.lm.answers_in_lines else _questions_and_answers(roles)
             if vision is not None:
                 frame = ChatFrame((f"{vision.written}\n" * count, *frame.pieces))
-            ids = self._asked.framed(frame, texts, special=True)
+            ids = self._plain.framed(frame, texts, special=True)
             ids = ids[:-1] if ids[-1] == self.lm.tokenizer.eos_token_id else ids
         else:
             if "system" in roles and not self._template.takes(roles):  # what it says then goes before the question
@@ -178,7 +175,7 @@ class LanguagePolicy:
             frame = self._template.frame(roles, pictures=count)
             if vision is not None:
                 frame = ChatFrame(tuple(vision.in_text(p) if isinstance(p, str) else p for p in frame.pieces))
-            ids = self._asked.framed(frame, texts)
+            ids = self._plain.framed(frame, texts)
         return ids if vision is None else vision.place(self.lm.model, ids, question.pictures)
 
     def completion_ids(self, completion: Completion) -> list[int]:
@@ -236,11 +233,18 @@ class LanguagePolicy:
         return cast_once(self.lm.model, self.placement) if self.sharded is None else self.sharded.decoding()
 
     def _turn_ids(self, completion: Completion) -> list[list[int]]:
-        """The tokens of each turn; none if any is too long."""
+        """The tokens of each turn; none if any is too long, or holds what ends an answer here: a base model says one
+        line, and cannot learn two."""
         if completion.token_ids is not None:
             return by_turn(completion.token_ids, self.lm.stop_ids)
         texts = completion.turns if completion.observations else (completion.text,)
-        turns = [[*self._plain.ids(text), self.lm.eos_id] for text in texts]
+        turns = [self._plain.ids(text) for text in texts]
+        for turn in turns:
+            while turn and turn[-1] in self.lm.stop_ids:
+                turn.pop()
+            if self.lm.stop_ids.intersection(turn):
+                return []
+            turn.append(self.lm.eos_id)
         if completion.finish_reason == FinishReason.length:
             turns[-1].pop()
         return turns if max(map(len, turns)) <= self.sampling.max_completion_length else []
@@ -275,7 +279,7 @@ class LanguagePolicy:
             frame = _lines(1)
         else:
             frame = after_answer(_questions_and_answers(("user", "assistant", "user")))
-        return Between(self._asked, frame, self.lm.stop_ids)
+        return Between(self._plain, frame, self.lm.stop_ids)
 
 
 @cache

@@ -58,10 +58,12 @@ class FairSelection:
         return [scored.rollout for scored in local]
 
     def choose(self, local: Sequence[Scored], pool: Pool, I: int, J: int, seed: int) -> list[Scored]:
-        """I of `local` and J of `pool`. With `fill` more of `pool`, in place of own rollouts that are not live."""
+        """I of `local` and J of `pool`. With `fill` more of `pool`, in place of own rollouts that are not live, but for
+        one if none is."""
         self._success.observe(local)
         own = live_first(local, I)
         dead = sum(not scored.live for scored in own) if self.config.fill and J else 0
+        dead = min(dead, max(0, len(own) - 1))  # one stays: the learner compares others' text with it
         foreign = self.choose_foreign(pool.candidates(), J + dead, seed)
         pool.remove(foreign)
         own = live_first(own, I - max(0, len(foreign) - J))

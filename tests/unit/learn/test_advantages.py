@@ -52,6 +52,10 @@ def test_with_scaling_equal_rewards_are_a_deviation_from_their_baseline() -> Non
     assert advantages([[0.25]], "group", [0.25]) == [[0.0]]
 
 
+def test_with_batch_scaling_equal_rewards_of_a_whole_batch_have_no_divisor() -> None:
+    assert advantages([[1, 1], [1]], "batch", [None, 0.5]) == [[0.0, 0.0], [0.5]]  # not 5000
+
+
 def test_a_shift_is_added_to_the_baseline_before_scaling() -> None:
     plain = advantages([[1, 0], [1, 0]], "group")[0]
     found = advantages([[1, 0], [1, 0]], "group", [None, None], [0.0, -0.1])

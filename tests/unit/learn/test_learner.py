@@ -391,7 +391,8 @@ def test_an_update_with_nothing_in_it_does_nothing(loss_type: str) -> None:
     learner = make_learner(policy, **settings)
     before = weights(policy.lm.model)
     empty = Completion.of("", "length")
-    for scored in ([], [make_scored("q", [empty, empty], [1, 0])]):
+    unread = make_scored("a question of another node's longer context" * 20, ["a", "b"], [1, 0]).as_foreign()
+    for scored in ([], [make_scored("q", [empty, empty], [1, 0])], [unread]):
         assert learner.update(scored).metrics["learner/steps"] == 0
     assert_same(weights(policy.lm.model), before, 0)
 
@@ -411,6 +412,15 @@ def test_a_saved_learner_goes_on_exactly(tmp_path: Path, beta: float) -> None:
         each.update(rollouts(), seed=2)
     assert_same(weights(resumed.model), weights(learner.model), 0)
     assert resumed.skipped_steps == 3
+
+
+def test_a_loaded_learner_has_the_learning_rate_of_its_settings(tmp_path: Path) -> None:
+    learner = make_learner(make_policy(), lr=1e-3)
+    learner.update(rollouts(), seed=1)
+    learner.save(tmp_path)
+    resumed = make_learner(make_policy(), lr=2e-3)
+    resumed.load(tmp_path)
+    assert {group["lr"] for group in resumed.optimizer.param_groups} == {2e-3}
 
 
 def test_the_same_seed_gives_the_same_weights() -> None:

@@ -205,6 +205,14 @@ def test_a_question_longer_than_the_model_reads_is_an_error_of_one_line() -> Non
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_damaged_weights_are_an_error_of_one_line(value: float) -> None:
+    policy = make_policy()
+    policy.lm.model.get_output_embeddings().weight.data[7] = value
+    with pytest.raises(UserError, match="weights are damaged"):
+        policy.generate(QUESTIONS, 1, seed=0)
+
+
 def test_dropout_is_off() -> None:
     policy = make_policy("gpt2", resid_pdrop=0.5, embd_pdrop=0.5, attn_pdrop=0.5)
     policy.lm.model.train()
@@ -240,6 +248,18 @@ def test_a_base_model_ends_its_answer_with_the_line(tmp_path: Path) -> None:
     base = load(str(tmp_path / "base"), CPU.device)
     assert newline in base.stop_ids
     assert base.eos_id == newline
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_base_model_learns_nothing_from_others_answers_of_two_lines(tmp_path: Path, end: str) -> None:
+    lm = make_lm()
+    lm.tokenizer.init_kwargs.pop("prompt_format")
+    lm.save(tmp_path)
+    policy = LanguagePolicy(load(str(tmp_path), CPU.device), Sampling(), CPU)
+    assert policy.completion_ids(Completion.of("12\n34" + end)) == []  # not 1234, which nobody wrote
+    one_line = policy.completion_ids(Completion.of("12" + end))
+    assert policy.lm.tokenizer.decode(one_line) == "12\n"
+    assert len(set(one_line) & policy.lm.stop_ids) == 1
 
 
 def test_examples_are_turns_of_the_chat() -> None:

@@ -83,8 +83,8 @@ def test_distrusted_makers_are_considered_seldom() -> None:
 @pytest.mark.parametrize(
     ("own", "J", "offered", "expected"),
     [
-        (DEAD, 1, 5, (0, 3)),  # both own ones are dead
-        (DEAD, 1, 2, (1, 2)),  # one of them stays
+        (DEAD, 1, 5, (1, 2)),  # both own ones are dead, and one of them stays
+        (DEAD, 1, 2, (1, 2)),
         (DEAD, 1, 1, (2, 1)),
         (DEAD, 1, 0, (2, 0)),
         (DEAD, 0, 5, (2, 0)),  # nobody asked for others'

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import UserError
-from shoal.swarm.transport import TransportOptions, parse_endpoint
+from shoal.swarm.transport import TransportOptions, node_config, parse_endpoint
 
 
 @pytest.mark.parametrize(
@@ -51,5 +51,7 @@ def test_how_a_node_takes_part() -> None:
     assert TransportOptions().mode == "peer"
     assert TransportOptions(connect=("a:1",)).mode == "client"
     assert not TransportOptions(connect=("a:1",)).lan
-    assert TransportOptions(connect=("a:1",), listen=("b:1",)).mode == "peer"
+    assert TransportOptions(listen=("b:1",)).mode == "peer"
+    with pytest.raises(UserError, match="not both"):  # a relay can
+        node_config(TransportOptions(connect=("a:1",), listen=("b:1",)))
     assert TransportOptions(connect=("tls/a:1",)).protocols == ["tls"]

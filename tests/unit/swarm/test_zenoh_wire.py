@@ -7,7 +7,7 @@ import random
 import pytest
 
 from shoal.swarm.forwarder import BURST, RATE, AddressUsage
-from shoal.swarm.zenoh_wire import FULL, MAX_CHUNKS, MAX_KEY, QUERY, STAR, Reader, Unreadable
+from shoal.swarm.zenoh_wire import FULL, MAX_CHUNKS, MAX_KEY, QUERY, STAR, NoClient, Reader, Unreadable
 
 HELLO = b"\x01\x09\xf2" + bytes(16), b"\x42\x0a\x00\x00"
 
@@ -171,6 +171,42 @@ def test_what_begins_otherwise_is_no_session() -> None:
     for first in (b"GET / HTTP/1.1\r\n", b"\x16\x03\x01", b"\x01\x0a\x22", b"\x05\x00", b"\x01"):
         with pytest.raises(Unreadable):
             Reader().batch(first)
+
+
+@pytest.mark.parametrize("whatami", [0, 1, 3])
+def test_nobody_but_a_client_is_read(whatami: int) -> None:
+    with pytest.raises(NoClient):
+        Reader().batch(bytes([1, 9, 0xF0 | whatami]) + bytes(16))
+
+
+def test_a_client_cannot_become_part_of_the_network_of_relays(reader: Reader) -> None:
+    """An extension of the handshake could say so, and one of a message which relay it came from."""
+    greeting = Reader()
+    greeting.batch(HELLO[0])
+    with pytest.raises(Unreadable, match="extensions"):
+        greeting.batch(bytes([HELLO[1][0] | 0x80]) + HELLO[1][1:] + b"\x27\x01")
+    with pytest.raises(Unreadable, match="extension"):
+        asked(reader, b"\xbd" + key("shoal/a") + b"\x33\x01" + b"\x01\x01x")
+
+
+@pytest.mark.parametrize("psid", [1, 2**32, 2**60])
+def test_what_is_said_about_the_network_is_refused(reader: Reader, psid: int) -> None:
+    """Zenoh makes a table with as many rows as the number of a relay says."""
+    state = number(3) + number(psid) + b"\x01\x10" + bytes(16) + b"\x01\x00"
+    body = number(1) + state
+    with pytest.raises(Unreadable, match="kind 31"):
+        asked(reader, b"\x5f\x01" + number(len(body)) + body)
+
+
+def test_a_session_has_two_unfinished_messages_at_most(reader: Reader) -> None:
+    """Reliable and unreliable; with priorities there would be sixteen."""
+    begins = b"\x7d" + key("shoal/a")
+    for priority in range(8):
+        for kind in (b"\xe6", b"\xc6"):
+            with pytest.raises(Unreadable, match="fragment"):
+                asked(reader, kind + b"\x00\x31" + number(priority) + begins)
+    for kind in (b"\x66", b"\x46"):
+        reader.batch(kind + b"\x00" + begins)
 
 
 def test_any_bytes_are_read_or_unreadable() -> None:
