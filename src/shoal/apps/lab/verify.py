@@ -2,9 +2,9 @@
 
     verify(Path("docs/studies/default"), print)      # a line for each kind; 1 if anything disagrees, else 0
 
-Checked: every figure of every arm, ratios, gains, contrasts with their tests and sentences, and the numbers in the
-tables of report.md. What cannot be checked, since a report of an earlier version has too little, is counted and said.
-Curves are not checked: the CSV files have them over seeds.
+Checked: every figure of every arm, ratios, gains, contrasts with their tests and sentences, and the tables of
+report.md, which have to be those that report.json makes. What cannot be checked, since a report of an earlier version
+has too little, is counted and said. Curves are not checked: the CSV files have them over seeds.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Final
 import numpy as np
 
 from shoal.apps.lab.verify_contrasts import check_contrasts
-from shoal.apps.lab.verify_read import Published, Regime, Span, published_file, read_published
+from shoal.apps.lab.verify_read import MAX_BYTES, Published, Regime, Span, published_file, read_published
 from shoal.apps.lab.verify_scipy import EXACT_UP_TO, TOLERANCE, iqm
 from shoal.apps.lab.verify_tally import Tallies, Tally, check_ends, check_relative, figure_of, seeds_of, values_of
-from shoal.apps.lab.verify_text import numbers_of, strangers
+from shoal.apps.lab.verify_text import check_tables
 from shoal.errors import UserError
-from shoal.untrusted import printable, read_regular
+from shoal.untrusted import parse_json, printable, read_regular
 
 SHOWN: Final = 50
 """Most disagreements of a kind that are printed."""
@@ -43,7 +43,7 @@ def verify(path: Path, say: Callable[[str], None]) -> int:
     say(f"{printable(str(file))}: {report.finished} runs, recomputed from figures by seed")
     with np.errstate(all="ignore"):
         tallies = check(report)
-    _check_text(report, file.with_name("report.md"), tallies["numbers in tables of report.md"])
+    _check_text(file, tallies["rows of the tables in report.md"])
     for kind, tally in tallies.items():
         total = tally.agree + len(tally.differ)
         said = [f"{tally.agree} of {total} agree"] if total else []
@@ -138,12 +138,11 @@ def _check_totals(report: Published, tally: Tally) -> None:
     tally.check("seconds of all runs", report.seconds, math.fsum(spent))
 
 
-def _check_text(report: Published, path: Path, tally: Tally) -> None:
+def _check_text(file: Path, tally: Tally) -> None:
     try:
-        cells = numbers_of(read_regular(path, 8 * 2**20).decode("utf-8", "replace"))
-    except OSError:
+        text = read_regular(file.with_name("report.md"), 8 * 2**20).decode("utf-8", "replace")
+        rows, tally.differ = check_tables(parse_json(read_regular(file, MAX_BYTES)), text)
+    except (OSError, LookupError, TypeError, ValueError, AttributeError):  # none, or of another version
         tally.unchecked += 1
         return
-    wrong = strangers(report, cells)
-    tally.agree = len(cells) - len(wrong)
-    tally.differ = [f"{cell} is no number of report.json" for cell in wrong]
+    tally.agree = max(0, rows - len(tally.differ))

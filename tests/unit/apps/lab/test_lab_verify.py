@@ -19,10 +19,12 @@ from shoal.apps.lab.report import write_report
 from shoal.apps.lab.verify import verify
 from shoal.apps.lab.verify_read import MAX_FIGURES
 from shoal.apps.lab.verify_scipy import ends_agree, flip_p, iqm, p_agrees, resampled
+from shoal.apps.lab.verify_text import check_tables
 from shoal.errors import UserError
 from studies import make_study
 
 pytest.importorskip("scipy")
+STUDIES = Path(__file__).parents[4] / "docs" / "studies"
 PAIR = {"treated": "4/4", "control": "8/0"}
 
 
@@ -111,7 +113,23 @@ def test_a_number_that_was_written_into_the_page_is_named(published: Path, tmp_p
     (tmp_path / "report.md").write_text(text + "\n| a | b |\n| --- | --- |\n| more | 0.777 [0.7, 0.8] |\n")
     code, words = check(tmp_path)
     assert code == 1
-    assert "0.777 [0.7, 0.8] is no number of report.json" in words
+    assert "| more | 0.777 [0.7, 0.8] | in place of nothing" in words
+
+
+def test_rows_that_were_exchanged_are_named(published: Path, tmp_path: Path) -> None:
+    copied(published, tmp_path, lambda data: None)
+    lines = (published / "report.md").read_text().splitlines()
+    first, second = [number for number, line in enumerate(lines) if line.startswith("| ") and " | " in line][2:4]
+    lines[first], lines[second] = lines[second], lines[first]
+    (tmp_path / "report.md").write_text("\n".join(lines))
+    code, words = check(tmp_path)
+    assert code == 1
+    assert "2 disagree" in words
+
+
+@pytest.mark.parametrize("report", sorted(STUDIES.glob("*/report.json")), ids=lambda path: path.parent.name)
+def test_the_tables_of_published_reports_are_those_of_their_figures(report: Path) -> None:
+    assert check_tables(json.loads(report.read_text()), report.with_name("report.md").read_text())[1] == []
 
 
 @pytest.mark.parametrize("part", ["source", "by_seed"])
