@@ -28,7 +28,7 @@ def netem(folder: Path, _: argparse.Namespace) -> dict[str, float]:
     with ExitStack() as stack:
         wires = stack.enter_context(Wires(address, DELAY, LOSS))
         a, b = (f"tcp/{address[host]}:7447" for host in ("relay-a", "relay-b"))
-        stack.enter_context(program("relay", "--listen", a, before=inside("relay-a")))
+        stack.enter_context(program("relay", "--listen", a, "--exempt", address["relay-b"], before=inside("relay-a")))
         stack.enter_context(program("relay", "--listen", b, "--connect", a, before=inside("relay-b")))
         start = time.time() + 25
         processes = []

@@ -56,29 +56,23 @@ class RunResult:
     @property
     def rollouts(self) -> pandas.DataFrame:
         """A row for each completion of the run's own nodes."""
-        import pandas
+        from shoal.runs.tables import ROLLOUTS, read_table
 
-        from shoal.runs.tables import ROLLOUTS
-
-        return pandas.read_parquet(self.folder / ROLLOUTS)
+        return read_table(self.folder, ROLLOUTS)
 
     @property
     def learned(self) -> pandas.DataFrame:
         """A row for each rollout that a node learned from: who learned from whom."""
-        import pandas
+        from shoal.runs.tables import LEARNED, read_table
 
-        from shoal.runs.tables import LEARNED
-
-        return pandas.read_parquet(self.folder / LEARNED)
+        return read_table(self.folder, LEARNED)
 
     @property
     def transcripts(self) -> pandas.DataFrame:
         """Before and after: a row for each answer to the same few held-out questions, in each evaluation."""
-        import pandas
+        from shoal.runs.tables import TRANSCRIPTS, read_table
 
-        from shoal.runs.tables import TRANSCRIPTS
-
-        return pandas.read_parquet(self.folder / TRANSCRIPTS)
+        return read_table(self.folder, TRANSCRIPTS)
 
     @property
     def models(self) -> dict[str, Path]:

@@ -12,6 +12,7 @@ import errno
 import json
 import math
 import os
+import re
 import stat
 import sys
 import tomllib
@@ -25,12 +26,17 @@ import regex
 MAX_DEPTH: Final = 32
 """Tables and arrays within each other."""
 MAX_DOTS: Final = 1000
-"""In a line of TOML: for a key of many parts the parser takes quadratic time."""
+"""In a line of TOML: for a key of many parts the parser takes quadratic time. A line ends with \\n there, and with no
+other character that `str.splitlines` knows."""
 MAX_SHOWN: Final = 2000
 """Characters of a text that are shown."""
 UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for bytes that are not what they should be."""
 TOO_DEEP: Final = "it is nested too deeply"
+KEY_PART: Final = r"""(?:[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
+LONG_KEY: Final = re.compile(rf"^[ \t\[]*+(?:{KEY_PART}[ \t]*+\.[ \t]*+){{{MAX_DEPTH}}}", re.MULTILINE)
+"""A line of TOML whose key, or table, is nested too deeply. For each key the parser walks through all parts of its
+table, so both together must be short."""
 MARKS: Final = regex.compile(r"\p{M}{31}")
 
 
@@ -64,8 +70,10 @@ def parse_toml(data: bytes) -> dict[str, Any]:
     """Parses TOML as people write it. Raises `ValueError`, also for deep nesting, numbers beyond 64 bits and control
     characters."""
     text = data.decode("utf-8")
-    if any(line.count(".") > MAX_DOTS for line in text.splitlines()):
+    if any(line.count(".") > MAX_DOTS for line in text.split("\n")):
         raise ValueError(f"a line has more than {MAX_DOTS} dots")
+    if LONG_KEY.search(text):
+        raise ValueError(TOO_DEEP)
     try:
         settings = tomllib.loads(text)
     except RecursionError:

@@ -140,10 +140,10 @@ def make_link() -> Iterator[MakeLink]:
 
 @pytest.fixture
 def two(make_link: MakeLink) -> tuple[Link, Link]:
-    """Two peers that listen to each other."""
+    """A node that others connect to, and one that does."""
     port = free_port()
     ada = make_link("ada", listen=[f"127.0.0.1:{port}"])
-    bob = make_link("bob", connect=[f"127.0.0.1:{port}"], listen=["127.0.0.1:0"])
+    bob = make_link("bob", connect=[f"127.0.0.1:{port}"])
     until(lambda: ada.listens_to(bob) and bob.listens_to(ada))
     return ada, bob
 
@@ -212,7 +212,7 @@ PUBLISHER = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
 from test_network import Link
-link = Link(sys.argv[2], connect=[sys.argv[3]], listen=["127.0.0.1:0"])
+link = Link(sys.argv[2], connect=[sys.argv[3]])
 link.tell(*range(1, 6))
 time.sleep(600)
 """

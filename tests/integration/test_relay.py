@@ -21,7 +21,7 @@ from shoal.cli.relay import HELP, LISTEN, add_arguments, command
 from shoal.errors import UserError
 from shoal.swarm.listener import Listener
 from shoal.swarm.relay import RelayOptions, relay_config
-from shoal.swarm.transport import TransportOptions, Unreachable, base_config, open_config, open_session
+from shoal.swarm.transport import MAX_MESSAGE, TransportOptions, Unreachable, base_config, open_config, open_session
 
 __all__ = ["make_link"]
 
@@ -93,8 +93,8 @@ def test_nodes_share_by_a_relay(relay: Relay, make_link: MakeLink) -> None:
 @pytest.mark.network
 def test_three_relays_are_one_swarm(relay: Relay, make_link: MakeLink) -> None:
     first, second, third = address(), address(), address()
-    relay("--listen", first)
-    relay("--listen", second, "--connect", first)
+    relay("--listen", first, "--exempt", "127.0.0.1")
+    relay("--listen", second, "--connect", first, "--exempt", "127.0.0.1")
     relay("--listen", third, "--connect", second)
     ada, bob, eve = (
         make_link("ada", connect=[first]),
@@ -106,6 +106,18 @@ def test_three_relays_are_one_swarm(relay: Relay, make_link: MakeLink) -> None:
         link.tell(number)
     until(lambda: ada.rounds_of(bob) == [1] and ada.rounds_of(eve) == [2])
     until(lambda: eve.rounds_of(ada) == [0] and eve.rounds_of(bob) == [1])
+
+
+@pytest.mark.network
+def test_a_relay_that_is_not_named_is_cut(relay: Relay, make_link: MakeLink) -> None:
+    first, second = address(), address()
+    process = relay("--listen", first, "--status-every", "0.1")
+    relay("--listen", second, "--connect", first)
+    assert process.stdout is not None
+    while "a relay that --exempt does not name" not in process.stdout.readline():
+        pass
+    ada, bob = make_link("ada", connect=[first]), make_link("bob", connect=[first])
+    until(lambda: ada.listens_to(bob))
 
 
 @pytest.mark.network
@@ -135,7 +147,7 @@ def test_a_relay_dies_and_returns(relay: Relay, make_link: MakeLink, capsys: pyt
 @pytest.mark.network
 def test_a_node_goes_on_with_its_next_relay(relay: Relay, make_link: MakeLink) -> None:
     first, second = address(), address()
-    process = relay("--listen", first)
+    process = relay("--listen", first, "--exempt", "127.0.0.1")
     relay("--listen", second, "--connect", first)
     ada, bob = make_link("ada", connect=[first, second]), make_link("bob", connect=[second, first])
     until(lambda: ada.listens_to(bob) and bob.listens_to(ada))
@@ -293,6 +305,8 @@ def test_what_a_relay_lets_through_is_denied_by_default() -> None:
     assert config["access_control"]["default_permission"] == "deny"
     assert not config["adminspace"]["enabled"]
     assert not config["scouting"]["multicast"]["enabled"]
+    assert config["transport"]["link"]["rx"]["max_message_size"] < MAX_MESSAGE  # each session may leave two unfinished
+    assert config["transport"]["link"]["tx"]["queue"]["congestion_control"]["block"]["wait_before_close"] <= 10_000
     zenoh.Config.from_json5(str(zenoh.Config()))  # Zenoh's own form can be read again
 
 

@@ -1,4 +1,6 @@
-"""One address against a relay: 20,000 declarations at once, and all of its connections. Real bytes, a real relay."""
+"""One address against a relay: 20,000 declarations at once, and all of its connections. Real bytes, a real relay.
+
+Also single messages that end a process, parts of messages that nobody ends, and sessions that read nothing."""
 
 from __future__ import annotations
 
@@ -30,6 +32,14 @@ for round in range(10_000):
     print(max(bob.rounds_of(ada), default=-1), flush=True)
     time.sleep(0.1)
 """
+HUB = """
+import sys, time
+from test_network import Link
+hub = Link("hub", listen=[sys.argv[1]])
+hub.tell(1)
+print("listening", flush=True)
+time.sleep(600)
+"""
 Declaration = Callable[[int], bytes]
 
 
@@ -59,6 +69,17 @@ def query(i: int, name: bytes) -> bytes:
     return b"\x3c" + number(i + 1) + name + b"\x03"
 
 
+def network_state(psid: int) -> bytes:
+    """What a relay tells others of the network: that the relay with the number `psid` is in it. The number is made
+    up, and Zenoh makes a table with as many rows."""
+    states = (0, [psid]), (psid, [0])
+    body = number(len(states))
+    for at, links in states:
+        body += number(3) + number(at) + b"\x01\x10" + os.urandom(16) + b"\x01" + number(len(links))
+        body += b"".join(map(number, links))
+    return b"\x5f\x01" + number(len(body)) + body
+
+
 def message(i: int) -> bytes:
     return b"\x3d" + own(i) + b"\x01\x01x"
 
@@ -83,9 +104,15 @@ FLOODS: dict[str, Declaration] = {
 class Session:
     """A session with a relay, by its bytes."""
 
-    def __init__(self, port: int, source: str) -> None:
-        self.link = socket.create_connection(("127.0.0.1", port), 10, (source, 0))
-        self.say(b"\x01\x09\xf2" + os.urandom(16))
+    def __init__(self, port: int, source: str, whatami: int = 2, buffer: int = 0) -> None:
+        """`whatami`: 0 is a relay, 1 a node that listens, 2 a client. `buffer`: bytes that wait to be read."""
+        self.link = socket.socket()
+        if buffer:
+            self.link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        self.link.settimeout(10)
+        self.link.bind((source, 0))
+        self.link.connect(("127.0.0.1", port))
+        self.say(bytes([1, 9, 0xF0 | whatami]) + os.urandom(16))
         answer = self.hear()
         at = 3 + 1 + (answer[2] >> 4) + (3 if answer[0] & 0x40 else 0)
         size = answer[at] & 0x7F | (answer[at + 1] << 7 if answer[at] & 0x80 else 0)
@@ -228,6 +255,81 @@ def test_twenty_thousand_declarations_cost_a_relay_and_its_nodes_little(
     assert each < 3
     assert grown < 100
     until(lambda: honest.last > heard + 5, 10)
+
+
+@pytest.mark.parametrize("psid", [2**32, 2**60])
+@pytest.mark.parametrize("whatami", [0, 1, 2])
+def test_one_message_about_the_network_ends_no_relay(
+    relay: psutil.Process, honest: Honest, port: int, whatami: int, psid: int
+) -> None:
+    with contextlib.suppress(OSError):  # it is cut, or was not let in
+        Session(port, "127.0.3.1", whatami).frame(network_state(psid))
+    heard = honest.last
+    until(lambda: honest.last > heard + 5)
+    assert relay.is_running()
+
+
+@pytest.mark.parametrize("psid", [2**32, 2**60])
+@pytest.mark.parametrize("whatami", [0, 1, 2])
+def test_one_message_about_the_network_ends_no_node_that_listens(whatami: int, psid: int) -> None:
+    port = free_port()
+    words = [sys.executable, "-u", "-c", HUB, f"127.0.0.1:{port}"]
+    path = os.pathsep.join([str(TESTS), *sys.path])
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "listening\n"
+            session = Session(port, "127.0.3.1", whatami)
+            session.frame(network_state(psid))
+            guest = Link("guest", connect=[f"127.0.0.1:{port}"])
+            try:
+                until(lambda: guest.rounds_of(Who("hub")) == [1])
+            finally:
+                guest.close()
+            assert process.poll() is None
+        finally:
+            process.kill()
+
+
+def test_messages_that_nobody_ends_cost_a_relay_little(relay: psutil.Process, port: int) -> None:
+    """A relay keeps the parts until the last one comes, and each part as if it were as large as it may be."""
+    memory = relay.memory_info().rss
+    for priority in range(8):
+        for kind in (b"\xe6", b"\xc6"):
+            large, small = Session(port, "127.0.3.2"), Session(port, "127.0.3.2")
+            with contextlib.suppress(OSError):
+                for at in range(16):
+                    part = b"\x3d" + own(0) if not at else b""
+                    large.say(kind + number(at) + b"\x31" + number(priority) + part + bytes(60_000))
+            with contextlib.suppress(OSError):
+                for at in range(500):
+                    small.say(b"\x66" + number(at) + (b"\x3d" + own(0) if not at else b"x"))
+    grown = (relay.memory_info().rss - memory) >> 20
+    print(f" [{grown} MB]", end="")
+    assert grown < 30
+
+
+def test_sessions_that_read_nothing_stop_nobody(relay: psutil.Process, honest: Honest, port: int) -> None:
+    """Zenoh waits for a session that has no room for a declaration, and everybody with it, until it ends the
+    session: by default for five seconds each."""
+    silent = [Session(port, "127.0.4.1", buffer=4096) for _ in range(40)]
+    for each in silent:
+        each.frame(b"\x79\x01\x07")  # interested in all that anybody declares
+    floods = [Session(port, f"127.0.4.{number}") for number in range(2, 7)]
+    for each in floods:
+        where = each.link.getsockname()[0]
+        each.flood(lambda i, where=where: declared(2, i, key(f"shoal/{where}/{i}/{'q' * 450}")), 2000)
+
+    def is_over(session: Session) -> bool:
+        try:
+            session.say(b"\x04")
+        except OSError:
+            return True
+        return False
+
+    until(lambda: all(is_over(each) for each in silent))
+    heard = honest.last
+    until(lambda: honest.last > heard + 5)
 
 
 def is_open(link: socket.socket) -> bool:

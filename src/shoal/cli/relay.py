@@ -28,7 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--listen", action="append", metavar="ENDPOINT", help=f"where nodes connect; may be repeated (default {LISTEN})"
     )
     parser.add_argument(
-        "--connect", action="append", default=[], metavar="ENDPOINT", help="another relay to know; may be repeated"
+        "--connect",
+        action="append",
+        default=[],
+        metavar="ENDPOINT",
+        help="another relay to know, which has this one's address in its --exempt; may be repeated",
     )
     parser.add_argument("--certificate", type=Path, metavar="PEM", help="certificate of this relay, for tls/")
     parser.add_argument("--key", type=Path, metavar="PEM", help="private key of the certificate")
@@ -48,7 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="ADDRESS",
-        help="IP address without limits of its own, for another relay with many nodes; may be repeated",
+        help="IP address of another relay, which may connect and is trusted: nothing from there is read or limited; "
+        "may be repeated",
     )
     parser.add_argument(
         "--max-bytes", type=int, default=MAX_MESSAGE // 2, help=f"bytes of one message (default {MAX_MESSAGE // 2})"

@@ -35,7 +35,8 @@ class NetworkConfig(Section):
     """Relays or nodes to connect to: HOST:PORT, tcp/HOST:PORT or tls/HOST:PORT. If empty, the node finds others on its
     local network."""
     listen: list[str] = []
-    """Addresses where other nodes can connect to this one (tcp/0.0.0.0:7447). If empty, a free port."""
+    """Addresses where other nodes can connect to this one (tcp/0.0.0.0:7447), not together with `connect`. If empty, a
+    free port."""
     lan: bool = True
     """Find nodes on the local network by multicast. No effect if `connect` is set."""
     secret_file: str = ""

@@ -15,7 +15,7 @@ import contextlib
 import re
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -44,7 +44,7 @@ from shoal.evaluation.judge_messages import (
 )
 from shoal.identity.keys import Identity, name_of
 from shoal.rollout import Question, QuestionId
-from shoal.untrusted import UNDECODABLE, encodable
+from shoal.untrusted import UNDECODABLE, encodable, printable
 
 MAX_WORK = 20
 """Bits. Work of more than some seconds is not worth a question."""
@@ -150,6 +150,8 @@ class JudgeClient:
             raise JudgeUnavailable("the judge replied to something else")
         if not posed.prompt or sum(len(message.content) for message in posed.prompt) > MAX_PROMPT:
             raise JudgeUnavailable("the judge's question is empty or too long")
+        if not is_chat([message.role for message in posed.prompt]):
+            raise JudgeUnavailable("the judge's question is no chat that ends with the user's turn")
         made_up = QuestionId(posed.task, "judge", self._key.hex(), int.from_bytes(envelope.hash[:8], "big") >> 1, 0)
         return AskedQuestion(Question(made_up, posed.prompt), posed, envelope.hash)
 
@@ -214,9 +216,17 @@ class JudgeClient:
             refusal = msgspec.msgpack.decode(data, type=Refusal)
         except UNDECODABLE:
             raise JudgeUnavailable(f"HTTP {status}") from None
-        if refusal.reason in ("clock", "work", "judge"):
+        reason, detail = printable(refusal.reason, 40), printable(refusal.detail, 200)
+        if reason in ("clock", "work", "judge"):
             self._met = False  # what is known about it is out of date
-        raise JudgeUnavailable(f"{refusal.reason}: {refusal.detail[:200]}", refusal.reason, refusal.retry_after)
+        raise JudgeUnavailable(f"{reason}: {detail}", reason, refusal.retry_after)
+
+
+def is_chat(roles: Sequence[str]) -> bool:
+    """Whether these are the roles of a question: system, if any; user and assistant in turns; the user last. A chat
+    template may refuse any other, writes a role as it stands, and keeps what it wrote for each list of roles."""
+    turns = roles[1:] if roles[0] == "system" else roles
+    return len(turns) % 2 == 1 and all(role == ("user", "assistant")[at % 2] for at, role in enumerate(turns))
 
 
 def parse_judge_address(address: str) -> tuple[str, bytes]:

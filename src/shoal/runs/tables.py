@@ -1,12 +1,20 @@
-"""The tables of a run: folders of parquet files, which `pandas.read_parquet(folder)` reads as one."""
+"""The tables of a run: folders of parquet files, which `pandas.read_parquet(folder)` reads as one.
+
+    read_table(folder, ROLLOUTS, ["round", "reward"], node=["ada"])     # a run of one's own, as a data frame
+    rows_of(folder, LEARNED, "ada", ["maker"])                          # a stranger's, within bounds of memory
+
+Nothing reads by `pyarrow.parquet.read_table`: its threads may abort or hang at the end of the program
+(apache/arrow#50482).
+"""
 
 from __future__ import annotations
 
 import io
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,9 +24,18 @@ from shoal.errors import UserError
 from shoal.runs.atomic import disk_errors, write_atomically
 from shoal.untrusted import json_safe, open_regular, printable
 
+if TYPE_CHECKING:
+    import pandas
+
 ROLLOUTS, LEARNED, TRANSCRIPTS = "rollouts.parquet", "learned.parquet", "transcripts.parquet"
 PART_BYTES = 16 << 20
 """The size in memory at which a file is closed. Each checkpoint writes the open file again."""
+FOOTER, GROUPS, ROWS = 1 << 20, 1000, 10_000_000
+"""Bounds of a part of a stranger's run: bytes of its footer, row groups, rows."""
+READ, BATCH = 64 << 20, 1 << 16
+"""What is read of such a part: bytes of the columns at most, and rows at a time. Memory is a multiple."""
+MAKERS, NAME = 100_000, 200
+"""Bounds of what is counted: makers, and characters of their names."""
 
 
 def _columns(text: str) -> pa.Schema:
@@ -87,7 +104,7 @@ class Table:
         self.close_file()
         for part in self.folder.glob("*.parquet"):
             with disk_errors(part):
-                table = pq.read_table(part)
+                table = _read(part)
                 rounds = table["round"].to_numpy()
                 if rounds.min() > round:
                     part.unlink()
@@ -101,40 +118,86 @@ def _write(path: Path, table: pa.Table) -> None:
     write_atomically(path, buffer.getvalue())
 
 
+def _read(part: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    with pq.ParquetFile(part) as file:
+        return file.read(columns, use_threads=False)
+
+
+def read_table(run: Path, table: str, columns: Sequence[str] = (), **among: Sequence[str]) -> pandas.DataFrame:
+    """A table of a run of one's own, whole, or these columns of it; empty where there is none. `among`: only the rows
+    in which a column has one of these values."""
+    schema = TABLES[table]
+    columns = columns or schema.names
+    parts = [schema.empty_table()]
+    for path in sorted((run / table).glob("[!.]*.parquet")):
+        part = _read(path, [*columns, *among])
+        for name, values in among.items():
+            part = part.filter(pc.is_in(part[name], pa.array(values, pa.string())))
+        parts.append(part)
+    return pa.concat_tables(parts, promote_options="permissive").select(columns).to_pandas(use_threads=False)
+
+
 def read_makers(run: Path, node: str, last: int = 2**53) -> tuple[int, list[tuple[str, int, float]]]:
     """How many own rollouts `node` learned from up to the round `last`; and every other maker's name, number of
     rollouts and mean share of the gradient over the rounds that had an update, the largest first. Raises `UserError`
     for files that are no tables."""
-    rounds: set[int] = set()
+    rounds, newest = 0, None
     counts: Counter[tuple[str, bool]] = Counter()
     totals: dict[tuple[str, bool], float] = {}
-    for table in _learned(run, ["round", "node", "maker", "foreign", "gradient_share"]):
-        mine = table.filter(pc.and_(pc.equal(table["node"], node), pc.less_equal(table["round"], last)))
-        rounds.update(_taught(mine))
-        for row in mine.select(["maker", "foreign", "gradient_share"]).to_pylist():
-            whose = (row["maker"] or "", bool(row["foreign"]))
-            counts[whose] += 1
-            totals[whose] = totals.get(whose, 0.0) + (row["gradient_share"] or 0.0)
+    for rows in rows_of(run, LEARNED, node, ["round", "node", "maker", "foreign", "gradient_share"]):
+        mine = rows.filter(pc.less_equal(rows["round"], last))
+        taught = sorted(mine.filter(mine["gradient_share"].is_valid())["round"].unique().to_pylist())
+        rounds += len(taught) - (taught[:1] == [newest])  # they stand in order
+        newest = taught[-1] if taught else newest
+        sums = mine.group_by(["maker", "foreign"], use_threads=False).aggregate(
+            [("gradient_share", "sum"), ([], "count_all")]
+        )
+        for row in sums.to_pylist():
+            whose = ((row["maker"] or "")[:NAME], bool(row["foreign"]))
+            counts[whose] += row["count_all"]
+            totals[whose] = totals.get(whose, 0.0) + (row["gradient_share_sum"] or 0.0)
+        if len(counts) > MAKERS:
+            raise UserError(f"{run / LEARNED} names more than {MAKERS:,} makers")
     own = sum(count for (_, foreign), count in counts.items() if not foreign)
     others = [
-        (maker, counts[maker, True], totals[maker, True] / max(1, len(rounds))) for maker, foreign in counts if foreign
+        (maker, counts[maker, True], totals[maker, True] / max(1, rounds)) for maker, foreign in counts if foreign
     ]
     return own, sorted(others, key=lambda item: (-item[2], item[0]))
 
 
-def _taught(table: pa.Table) -> list[int]:
-    """The rounds that had an update."""
-    found: list[int] = table.filter(table["gradient_share"].is_valid())["round"].unique().to_pylist()
-    return found
-
-
-def _learned(run: Path, columns: list[str]) -> Iterator[pa.Table]:
-    """These columns of what was learned in a run, file by file."""
-    for part in sorted((run / LEARNED).glob("*.parquet")):
+def rows_of(run: Path, table: str, node: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """These columns of the rows of `node`, `node` among them, some thousands at a time. What older runs lack is left
+    out. Texts are dictionaries: one that stands in a million rows takes memory once. Raises `UserError` for files that
+    are no tables, or beyond the bounds."""
+    for part in sorted((run / table).glob("*.parquet")):
         try:
             with open_regular(part) as file:
-                # not by read_table, whose threads may abort or hang at the end of the program (apache/arrow#50482)
-                table = pq.ParquetFile(file).read(columns, use_threads=False)
-                yield table.cast(pa.schema([LEARNED_SCHEMA.field(column) for column in columns]))
+                rows = _checked(file, table, columns)
+                for batch in rows.iter_batches(BATCH, columns=columns, use_threads=False):
+                    nodes = batch["node"]
+                    mine = batch.filter(pc.equal(nodes.indices, nodes.dictionary.index(node)))
+                    yield pa.Table.from_batches([mine])
         except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
             raise UserError(f"cannot read {part}: {printable(str(error), 200)}") from error
+
+
+def _checked(file: BinaryIO, table: str, columns: Sequence[str]) -> pq.ParquetFile:
+    """A part that is within the bounds and has the columns that runs write. It can lie about its size."""
+    file.seek(-8, os.SEEK_END)
+    if int.from_bytes(file.read(4), "little") > FOOTER:
+        raise ValueError("its footer is too large")
+    about = pq.read_metadata(file)
+    groups = [about.row_group(number) for number in range(min(about.num_row_groups, GROUPS + 1))]
+    parts = (group.column(number) for group in groups for number in range(group.num_columns))
+    size = sum(abs(part.total_uncompressed_size) for part in parts if part.path_in_schema in columns)
+    count = sum(abs(group.num_rows) for group in groups)
+    if len(groups) > GROUPS or count > ROWS or size > READ:
+        raise ValueError(f"it has {len(groups)} groups, {count} rows and {size} bytes")
+    kinds = {field.name: field.type for field in TABLES[table] if field.name in columns}
+    texts = [name for name in about.schema.names if kinds.get(name) == pa.string()]
+    rows = pq.ParquetFile(file, metadata=about, read_dictionary=texts)
+    for name, kind in kinds.items():
+        wanted = pa.dictionary(pa.int32(), kind) if kind == pa.string() else kind
+        if not (name in LATER and name not in about.schema.names) and rows.schema_arrow.field(name).type != wanted:
+            raise ValueError(f"its column {name} is not what runs write")
+    return rows

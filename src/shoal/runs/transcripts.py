@@ -13,23 +13,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 
-from shoal.errors import UserError
 from shoal.evaluation.pass_at_k import Evaluation
 from shoal.rollout import QuestionId
 from shoal.runs.conversation import conversation, turns_of
-from shoal.runs.tables import LATER, TRANSCRIPT_SCHEMA, TRANSCRIPTS
-from shoal.untrusted import open_regular, printable
+from shoal.runs.tables import LATER, TRANSCRIPT_SCHEMA, TRANSCRIPTS, rows_of
 
 PER_TASK, ALL = 3, 8
 """Questions that are kept, at most."""
 CONVERSATION = "conversation"
-NEEDED = pa.schema([field for field in TRANSCRIPT_SCHEMA if field.name not in LATER])
+NEEDED = [name for name in TRANSCRIPT_SCHEMA.names if name not in LATER]
+LONGEST = 1_000_000
+"""Characters of a text that are read."""
 
 Place = tuple[str, int]
 """A task, and which of its held-out questions."""
@@ -92,26 +92,25 @@ def transcript_rows(
 def pairs(run: Path, node: str) -> list[Pair]:
     """What `node` answered in the first and in the last evaluation in the folder `run`. Empty before there are two.
     Raises `UserError` for files that are no transcripts."""
-    rows: list[dict[str, Any]] = []
-    for part in sorted((run / TRANSCRIPTS).glob("*.parquet")):
-        try:
-            with open_regular(part) as file:
-                table = pq.ParquetFile(file).read(use_threads=False)  # see `tables`
-                names = [*NEEDED.names, *({CONVERSATION} & set(table.column_names))]
-                table = table.select(names).cast(pa.schema([TRANSCRIPT_SCHEMA.field(name) for name in names]))
-        except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
-            raise UserError(f"cannot read {part}: {printable(str(error), 200)}") from error
-        rows += (row for row in table.to_pylist() if row["node"] == node and None not in map(row.get, NEEDED.names))
-    rounds = sorted({row["round"] for row in rows})
-    if len(rounds) < 2:
+    ends: dict[int, dict[tuple[str, str], Answer]] = {}
+    for rows in rows_of(run, TRANSCRIPTS, node, [*NEEDED, CONVERSATION]):
+        whole = rows.filter(reduce(pc.and_, (rows[name].is_valid() for name in NEEDED)))
+        for round in {pc.min(whole["round"]).as_py(), pc.max(whole["round"]).as_py()} - {None}:
+            kept = ends.setdefault(round, {})
+            asked = whole.filter(pc.equal(whole["round"], round))
+            for at in range(min(ALL - len(kept), len(asked))):
+                row = {name: _short(asked[name][at].as_py()) for name in asked.column_names}
+                kept[row["task"], row["question"]] = _answer(row)
+        for between in sorted(ends)[1:-1]:
+            del ends[between]
+    if len(ends) < 2:
         return []
-    ends = ({_key(row): row for row in rows if row["round"] == round} for round in (rounds[0], rounds[-1]))
-    first, last = ends
-    return [Pair(*key, _answer(first[key]), _answer(last[key])) for key in first if key in last]
+    first, last = (ends[round] for round in sorted(ends))
+    return [Pair(*key, first[key], last[key]) for key in first if key in last]
 
 
-def _key(row: Mapping[str, Any]) -> tuple[str, str]:
-    return row["task"], row["question"]
+def _short(value: Any) -> Any:
+    return value[:LONGEST] if isinstance(value, str) else value
 
 
 def _answer(row: Mapping[str, Any]) -> Answer:

@@ -8,8 +8,8 @@
 
 Zenoh limits all sessions together, but not those of one address, nor how much one of them declares; and each
 declaration costs the relay a walk over all others. So the forwarder accepts the connections, counts them by address,
-reads what each of them asks of the relay (`zenoh_wire`), and passes on whole messages. It passes on answers unread. It
-ends TLS."""
+reads what each of them asks of the relay (`zenoh_wire`), and passes on whole messages of clients alone. It passes on
+unread what the relay answers, and what comes from other relays, which have to be named. It ends TLS."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from shoal.swarm.addresses import address_of
 from shoal.swarm.transport import TransportOptions, cannot_listen
-from shoal.swarm.zenoh_wire import Reader, Unreadable
+from shoal.swarm.zenoh_wire import NoClient, Reader, Unreadable
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Limits:
     address_sessions: int = 64
     """Connections at a time from one address; an IPv6 network of 64 bits counts as one."""
     exempt: frozenset[str] = frozenset()
-    """Addresses without limits of their own: other relays, or a proxy in front of this one."""
+    """Addresses of other relays, which are trusted: nothing that comes from there is read or limited."""
 
 
 class Streams(NamedTuple):
@@ -249,6 +249,8 @@ class Forwarder:
             held = reader.holds
             try:
                 reader.batch(batch)
+            except NoClient:
+                raise Cut("a relay that --exempt does not name, or a node that listens") from None
             except Unreadable as error:
                 raise Cut("not a session of Zenoh", error) from None
             finally:

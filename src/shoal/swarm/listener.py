@@ -10,6 +10,7 @@ notices say within bounds.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Final, Self
 
@@ -56,7 +57,7 @@ class NoticeReader:
         while not self._closed.is_set():
             for key, data in self._inbox.take(0.2):
                 plain = self._keys.secret.unlock(key, data)
-                notice = plain and open_notice(plain, self._keys.swarm, self._keys.secret.context)
+                notice = plain and open_notice(plain, self._keys.swarm, time.time(), self._keys.secret.context)
                 if notice:
                     self._on_notice(notice)
 

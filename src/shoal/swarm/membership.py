@@ -19,6 +19,7 @@ from typing import Any
 
 from shoal.config.policy import EMBEDDED
 from shoal.config.settings import Config
+from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal.identity.secret import OPEN, Secret, read_secret
 from shoal.policy.named import named
@@ -31,7 +32,7 @@ from shoal.swarm.key_expressions import check_name
 from shoal.swarm.neighbours import START, Neighbours
 from shoal.swarm.network import NetworkLink
 from shoal.swarm.notices import Notice, notice_of, seal_notice
-from shoal.swarm.transport import TransportOptions
+from shoal.swarm.transport import TransportOptions, node_config
 from shoal.swarm.wire import Kind, SamplingSettings, seal
 from shoal.tasks.stages.stages import Stages
 
@@ -130,8 +131,12 @@ class Membership:
 
 
 def check_network(config: Config) -> None:
-    """Raises `UserError` for endpoints, certificates, names and secrets that cannot be used."""
-    transport_options(config)
+    """Raises `UserError` for endpoints, certificates, names and secrets that cannot be used, and for rounds with more
+    questions than others take."""
+    asked = config.swarm.local if config.swarm.questions_per_round == "auto" else config.swarm.questions_per_round
+    if asked > AdmissionLimits.max_slots:
+        raise UserError(f"others take {AdmissionLimits.max_slots} questions of a round: lower --questions-per-round")
+    node_config(transport_options(config))
     check_name(config.network.swarm)
     secret_of(config)
 

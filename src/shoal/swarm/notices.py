@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from shoal.identity.keys import Identity, name_of
-from shoal.swarm.signed import SignedMessage, is_signed, read_message, sign_message
+from shoal.swarm.signed import SignedMessage, is_fresh, is_signed, read_message, sign_message
 
 SCHEMA_VERSION = 1
 DOMAIN = b"shoal notice v1\0"
@@ -63,10 +63,10 @@ def seal_notice(notice: Notice, identity: Identity, context: bytes = b"") -> byt
     return sign_message(DOMAIN + context, notice, identity)
 
 
-def open_notice(data: bytes, swarm: str, context: bytes = b"") -> Notice | None:
-    """The notice in `data` if it is of this swarm, within bounds and signed by its key; otherwise None."""
+def open_notice(data: bytes, swarm: str, now: float, context: bytes = b"") -> Notice | None:
+    """The notice in `data` if it is of this swarm, within bounds, fresh and signed by its key; otherwise None."""
     read = read_message(data, _notices, swarm, SCHEMA_VERSION) if len(data) <= MAX_BYTES else None
-    return read[0] if read and is_signed(DOMAIN + context, *read) else None
+    return read[0] if read and is_fresh(read[0], now) and is_signed(DOMAIN + context, *read) else None
 
 
 def notice_of(

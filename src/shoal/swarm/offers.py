@@ -21,7 +21,7 @@ from msgspec import Meta
 from shoal.identity.keys import Identity
 from shoal.swarm.key_expressions import Keys
 from shoal.swarm.limits import Bucket, RecentKeys
-from shoal.swarm.signed import SignedMessage, is_signed, read_message, sign_message
+from shoal.swarm.signed import SignedMessage, is_fresh, is_signed, read_message, sign_message
 
 SCHEMA_VERSION = 1
 DOMAIN = b"shoal offer v1\0"
@@ -29,7 +29,6 @@ MAX_BYTES = 1024  # of an offer
 CACHE = 32  # own rollouts that are kept and offered, for peers that join late or missed some
 HISTORY = 16  # rollouts that a node asks a new neighbour for
 DIGEST = 8  # bytes of a digest; it tells the rollouts of one node apart, and proves nothing
-OLD, AHEAD = 900.0, 60.0  # seconds that an offer may be behind and ahead of this clock: clocks differ
 SEPARATOR = "."  # between the digests in a question
 RENEWED = 30.0  # seconds after which an offer is signed anew
 RATE, BURST = 200.0, 400.0  # questions answered per second, and at once
@@ -73,8 +72,7 @@ def open_offer(keys: Keys, key: str, data: bytes, now: float) -> Offer | None:
     if read is None:
         return None
     offer, envelope = read
-    fresh = now - OLD <= offer.time <= now + AHEAD
-    if not fresh or len(offer.recent) % DIGEST or keys.offers(offer.id) != key:
+    if not is_fresh(offer, now) or len(offer.recent) % DIGEST or keys.offers(offer.id) != key:
         return None
     return offer if is_signed(DOMAIN + keys.secret.context, offer, envelope) else None
 

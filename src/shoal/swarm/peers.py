@@ -19,7 +19,8 @@ YIELD = 3600.0  # seconds of silence after which a key that is not known gives i
 MAX_PEERS, MAX_STRANGERS = 4096, 1024  # keys that are remembered, and how many of them may be strangers
 ROUNDS = 256  # newest rounds of a key for which is remembered what came; older ones count as replays
 BEHIND = 64  # rounds before the first one heard of a key that may still come
-LEAP = 64  # rounds that a key may jump ahead, and again in each second: more would let it choose its questions
+LEAP = 64  # rounds that a key may advance in each second: more would let it choose its questions
+AT_ONCE = 1024  # rounds that it may be ahead of that: the last rollouts of a node that shares few come in one instant
 LASTING = ("latest", "last", "admitted", "periods", "period", "refused", "offences", "mutes", "muted_until")
 
 
@@ -66,6 +67,8 @@ class Peer:
         self.offences = 0
         self.mutes = 0
         self.muted_until = 0.0
+        self._ahead = float(AT_ONCE)
+        """Rounds that it may advance besides those for the time since it was heard."""
         self._strikes, self._struck = 0.0, now
         self._slow: dict[str, float] = {}
         """Tasks that took too long with its answers, and when they did."""
@@ -81,20 +84,27 @@ class Peer:
         return (1 + self.admitted) / (1 + self.admitted + 5 * self.offences)
 
     def begin(self, round: int, now: float) -> None:
-        """Starts counting at `round`, if the key is new or all that it sent before is too old to come again."""
+        """Starts counting at `round`, if the key is new or all that it sent before is too old to come again. A node
+        that lost its folder begins at an earlier round; only time lets a key advance."""
         if self.latest is None or now - self.last > self._limits.max_seconds + FUTURE:
             self.seen = SeenRounds(ROUNDS, floor=round - BEHIND - 1)
-            self.latest = round
+            self.latest = round if self.latest is None else min(round, self.latest)
 
     def leaps(self, round: int, now: float) -> bool:
         """Whether `round` is further ahead than time allows."""
-        return self.latest is not None and round > self.latest + LEAP * (1 + max(0.0, now - self.last))
+        return self._allowed(round, now) < 0
 
     def came(self, round: int, slot: int, now: float) -> None:
         """A rollout of this round and slot came."""
         self.seen.add(round, slot)
+        self._ahead = min(AT_ONCE, self._allowed(round, now))
         self.latest = max(round, self.latest if self.latest is not None else round)
         self.last = now
+
+    def _allowed(self, round: int, now: float) -> float:
+        """The rounds that it may still advance once it is at `round`."""
+        advance = 0 if self.latest is None else max(0, round - self.latest)
+        return self._ahead + LEAP * max(0.0, now - self.last) - advance
 
     def admit(self, useful: bool, now: float) -> None:
         """A rollout of it was admitted. `useful`: one can learn from it, and one of its answers has a reward."""

@@ -41,14 +41,14 @@ class Entry(Generic[V]):
         self.spans = 0
         self._span = -1.0
         self._bucket = Bucket(RATE, BURST, now)
-        self._newest = (-1.0, -1)
+        self._newest = -1.0
 
     def hear(self, notice: Notice, now: float) -> bool:
-        """Whether this notice counts. A repeated one costs its key nothing, since anybody can send it again."""
-        time, round = self._newest
-        if (notice.time <= time and notice.round <= round) or not self._bucket.take(now):
+        """Whether this notice counts. One that is not newer than the last costs its key nothing, since anybody can send
+        it again."""
+        if notice.time <= self._newest or not self._bucket.take(now):
             return False
-        self._newest = (notice.time, notice.round)
+        self._newest = notice.time
         self.last = now
         span = math.floor(now / SPAN)
         if span != self._span:

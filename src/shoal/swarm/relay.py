@@ -1,7 +1,8 @@
 """A relay: a Zenoh router that carries a swarm's messages between nodes that cannot reach each other.
 
     shoal relay                                             # on a machine that others can reach, port 7447
-    shoal relay --connect relay.example.org:7447            # a second relay, which knows the first
+    shoal relay --exempt 203.0.113.7                        # lets the relay at this address connect
+    shoal relay --connect relay.example.org:7447            # a second relay, which knows the first and is exempt there
     shoal join relay.example.org:7447                       # a node
 
 Anybody can host a relay. It stores nothing and is trusted with nothing: every rollout is signed by its maker and
@@ -24,10 +25,12 @@ import zenoh
 from shoal.errors import UserError
 from shoal.swarm.forwarder import Forwarder, Limits
 from shoal.swarm.socket_folder import SOCKET, socket_folder
-from shoal.swarm.transport import MAX_MESSAGE, TransportOptions, base_config, open_config
+from shoal.swarm.transport import BATCHES, MAX_MESSAGE, TransportOptions, base_config, open_config
 
 FILES = 4  # open files per session: both ends of the forwarder, Zenoh's, and one to spare
 KEYS = ["shoal/**"]
+STALL = 10_000  # microseconds that a session whose reader has no room for a declaration may last
+ENVELOPE = 4096  # bytes of a message beside what it carries, such as its key expression
 MESSAGES = ["put", "delete", "declare_subscriber", "query", "declare_queryable", "reply"]
 """What is carried. Nodes need no liveliness tokens, and each of these would cost all nodes that look."""
 
@@ -101,6 +104,11 @@ def relay_config(options: RelayOptions, path: str) -> dict[str, Any]:
     config["transport"]["link"]["protocols"].append("unixsock-stream")
     sessions = options.limits.sessions
     config["transport"]["unicast"] |= {"max_sessions": sessions, "accept_pending": sessions}
+    link = config["transport"]["link"]
+    link["rx"]["max_message_size"] = options.max_bytes + ENVELOPE
+    # All wait while one reader has no room for a declaration: so there is much room, and then its session is over.
+    link["tx"]["queue"]["size"]["control"] = BATCHES
+    link["tx"]["queue"]["congestion_control"] = {"block": {"wait_before_close": STALL}}
     config["adminspace"] = {"enabled": False}
     carried = {"messages": MESSAGES, "key_exprs": KEYS}
     config["access_control"] = {

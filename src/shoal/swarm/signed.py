@@ -19,6 +19,7 @@ from shoal.identity.keys import Identity, verify
 from shoal.untrusted import UNDECODABLE
 
 ENCODER = msgspec.msgpack.Encoder()
+OLD, AHEAD = 900.0, 60.0  # seconds that a message may be behind and ahead of the reader's clock: clocks differ
 
 Key = Annotated[bytes, Meta(min_length=32, max_length=32)]
 Seconds = Annotated[float, Meta(ge=0, le=2**53)]
@@ -69,6 +70,11 @@ def read_message(
     except UNDECODABLE:
         return None
     return (message, envelope) if message.schema_version == version and message.swarm == swarm else None
+
+
+def is_fresh(message: SignedMessage, now: float) -> bool:
+    """Whether it was signed lately. Anybody can send again what was signed long ago."""
+    return now - OLD <= message.time <= now + AHEAD
 
 
 def is_signed(domain: bytes, message: SignedMessage, envelope: Envelope) -> bool:

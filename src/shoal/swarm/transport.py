@@ -8,8 +8,10 @@ Measurements on eclipse-zenoh 1.10.2 decided the modes:
 - Beyond a LAN a node is a **client** of one relay of its list at a time. If that relay is killed, the session goes on
   with the next one at once, or with the same one when it is back. Relays know each other, so one is enough. A *peer*
   with links to two relays gets every message twice, or, with gossip, none.
-- A node that listens, or finds others by multicast on its LAN, is a **peer**: peers form a full mesh, and a listening
-  peer forwards between the clients that connect to it.
+- A node that listens, or finds others by multicast on its LAN, is a **peer**: it forwards between the clients that
+  connect to it, and peers that find each other by multicast form a full mesh.
+- **Gossip**, by which peers would tell each other of peers, is off: Zenoh believes what it is told, and one such
+  message with a large number in it ends a process. So a node that listens does not also connect to others.
 - A client does not open while no relay answers (`Unreachable`: try again later). A peer does, and keeps trying.
 """
 
@@ -72,12 +74,14 @@ class TransportOptions:
 
     @property
     def mode(self) -> str:
-        """Zenoh's mode of a node with these endpoints."""
-        return "client" if self.connect and not self.listen else "peer"
+        """Zenoh's mode of a node with these endpoints. Raises `UserError` where only a relay can have them."""
+        if self.connect and self.listen:
+            raise UserError("a node connects to others or listens for them, not both: leave `listen` out")
+        return "client" if self.connect else "peer"
 
     @property
     def protocols(self) -> list[str]:
-        """The protocols in use. No links with other protocols are made or accepted, whatever gossip says."""
+        """The protocols in use. No links with other protocols are made or accepted."""
         return sorted({endpoint.partition("/")[0] for endpoint in (*self.connect, *self.listen)} or {"tcp"})
 
     def _check_tls(self) -> None:
@@ -134,9 +138,7 @@ def node_config(options: TransportOptions) -> dict[str, Any]:
 
 def base_config(options: TransportOptions) -> dict[str, Any]:
     """What nodes and relays have in common, above all the limits on what others may cost."""
-    tls: dict[str, Any] = {
-        "enable_mtls": options.mutual or (options.mode == "client" and options.certificate is not None)
-    }
+    tls: dict[str, Any] = {"enable_mtls": options.mutual or (not options.listen and options.certificate is not None)}
     if options.ca:
         tls["root_ca_certificate"] = str(options.ca)
     if options.certificate:
@@ -149,7 +151,7 @@ def base_config(options: TransportOptions) -> dict[str, Any]:
             "retry": {"period_init_ms": 500, "period_max_ms": 4000, "period_increase_factor": 2},
         },
         "listen": {"endpoints": list(options.listen)},
-        "scouting": {"multicast": {"enabled": bool(options.lan)}, "gossip": {"enabled": True}},
+        "scouting": {"multicast": {"enabled": bool(options.lan)}, "gossip": {"enabled": False}},
         "timestamping": {"enabled": True},  # history and recovery need it
         "queries_default_timeout": 5000,
         "transport": {

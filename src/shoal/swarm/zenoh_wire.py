@@ -7,8 +7,9 @@
     reader.is_node        # whether it is a node, by what it declares
 
 Zenoh limits neither the number of declarations of a session nor their rate, and each costs a walk over all others. The
-reader is strict: what no session of Zenoh 1.10 with shoal's configuration sends is `Unreadable`, so that the reader
-never takes a message for shorter or longer than Zenoh does.
+reader is strict: what no client of Zenoh 1.10 with shoal's configuration sends is `Unreadable`, so that the reader
+never takes a message for shorter or longer than Zenoh does. Above all, nobody but a client may connect: relays tell
+each other which relays there are (Zenoh's "OAM"), and one such message with a large number in it ends a relay.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import re
 VERSION = 9  # of the protocol
 MAX_KEY = 512  # characters of a key expression
 MAX_CHUNKS = 9  # of a key expression, between its slashes: matching costs time with each, and `**` with their product
-MAX_OAM = 8192  # bytes of a message about which relays there are
 QUERY, STAR = 0.4, 10.0  # the cost of a query, and of each star in what is declared
+PART = 1 << 15  # bytes of a batch with a part of a message that goes on: Zenoh keeps 65,535 for each until it ends
 FULL = 262_144  # bytes that cost as much as a declaration
 MAX_WAIT = 60_000  # milliseconds that a query may stay open
 EVERYTHING = "**"
@@ -29,27 +30,32 @@ NOTICES = re.compile(r"shoal/[^/*]+/(open|private)/notices/\*\*")
 """What pages hear and nodes do not."""
 
 _INIT, _OPEN, _CLOSE, _KEEP_ALIVE, _FRAME, _FRAGMENT = range(1, 7)
-_INTEREST, _RESPONSE_FINAL, _RESPONSE, _REQUEST, _PUSH, _DECLARE, _OAM = range(0x19, 0x20)
+_INTEREST, _RESPONSE_FINAL, _RESPONSE, _REQUEST, _PUSH, _DECLARE = range(0x19, 0x1F)
 _PUT, _DEL, _QUERY, _REPLY, _ERR = range(1, 6)
 _SUBSCRIBER, _QUERYABLE = 2, 4
 _FINAL = 0x1A
 _MORE, _MIDDLE, _LOW = 0x80, 0x40, 0x20
 """The three flags of a header. "More" says that extensions follow."""
 _TIMEOUT, _PRIORITY, _FIRST, _DROP = 0x26, 0x31, 0x02, 0x03
-_NUMBERS = {0x21, 0x25, _TIMEOUT, _PRIORITY, 0x33, 0x34}
-"""Extensions that are numbers, by their header: quality of service, budget, timeout, priority, node, target."""
+_NUMBERS = {0x21, 0x25, _TIMEOUT, _PRIORITY, 0x34}
+"""Extensions that are numbers, by their header: quality of service, budget, timeout, priority, target."""
 _NONE: dict[int, str] = {}
-_OF_UNDECLARE = {0x5F: "name"}
 _OF_RESPONSE = {0x43: "responder"}
 _OF_PUT = {0x41: "source", 0x43: "bytes"}
 _OF_DEL = {0x41: "source", 0x42: "bytes"}
 _OF_QUERY = {0x41: "source", 0x43: "value", 0x45: "bytes"}
 _OF_ERR = {0x41: "source"}
 """Other extensions, by their header, and how Zenoh reads them: some without a look at the length that they give."""
+_CLIENT = 2
+"""How a side of a connection takes part: 0 is a relay, 1 a node that others connect to."""
 
 
 class Unreadable(Exception):  # noqa: N818 (it is what the bytes are)
-    """No session of a node or relay sends these bytes."""
+    """No session of a client sends these bytes."""
+
+
+class NoClient(Unreadable):
+    """Another relay, or a node that others connect to."""
 
 
 class Reader:
@@ -65,20 +71,18 @@ class Reader:
         """The cost of all declarations that hold."""
         self.over: list[str] = []
         """Key expressions of interests that hold no more; Zenoh keeps them in its tree."""
-        self._held: dict[tuple[int, int, str], str] = {}
-        """Key expressions of what holds, by kind and number, or name."""
-        self._new: set[tuple[int, int, str]] = set()
+        self._held: dict[tuple[int, int], str] = {}
+        """Key expressions of what holds, by kind and number."""
+        self._new: set[tuple[int, int]] = set()
         """What the batch in hand has declared. Zenoh knows nothing of it until the batch has been read."""
         self._brief: list[str] = []
         """Key expressions of interests that begin and end in the batch in hand."""
         self._offers = self._hears = 0  # declarations of what nodes answer for, and of what pages hear
         self._keys: dict[int, str] = {}
-        self._is_relay = False  # relays do not number what they declare: they name it
-        self._next: dict[tuple[int, int], int] = {}
-        """The number of the next fragment of each unfinished message, by lane."""
+        self._next: dict[int, int] = {}
+        """The number of the next fragment of each unfinished message: one may be sent reliably, one otherwise."""
         self._data = b""
         self._at = 0
-        self._named = ""
 
     @property
     def is_node(self) -> bool:
@@ -131,10 +135,13 @@ class Reader:
     def _greet(self) -> None:
         if self._data[0] & 0x1F != (_INIT if self.batches == 1 else _OPEN):
             raise Unreadable("no handshake of Zenoh")
-        if self.batches == 1:
-            if self._data[1] != VERSION:
-                raise Unreadable(f"version {self._data[1]} of Zenoh's protocol")
-            self._is_relay = self._data[2] & 3 == 0
+        if self.batches == 2:
+            if self._data[0] & _MORE:  # one of them makes a client a part of the network of relays
+                raise Unreadable("a handshake with extensions")
+        elif self._data[1] != VERSION:
+            raise Unreadable(f"version {self._data[1]} of Zenoh's protocol")
+        elif self._data[2] & 3 != _CLIENT:
+            raise NoClient("a relay, or a node that others connect to")
 
     def _message(self) -> float:
         """Reads one message; its cost."""
@@ -164,37 +171,32 @@ class Reader:
                 self._query(self._byte())
                 return QUERY
             self._response(self._byte())
-        elif kind == _OAM and header & (_MIDDLE | _LOW) == _MIDDLE:
-            self._number()
-            self._extensions(header)
-            if self._skip() > MAX_OAM:
-                raise Unreadable("too much about the network")
-            return 1
         else:
             raise Unreadable(f"a message of kind {kind}")
         return 0
 
     def _fragment(self, header: int) -> None:
-        """A part of a message that is larger than a batch. No declaration is. After a gap in the numbers Zenoh takes a
-        part for the first one of another message."""
+        """A part of a message that is larger than a batch. No declaration is, and none has a priority: for each of the
+        eight a session could leave two messages unfinished, which Zenoh keeps. After a gap in the numbers Zenoh takes
+        a part for the first one of another message."""
         number = self._number()
-        priority, first = 5, False
+        first = False
         more = header & _MORE
         while more:
             extension = self._byte()
             more = extension & _MORE
-            if extension & 0x7F == _PRIORITY:
-                priority = self._number() & 7
-            elif extension & 0x7F == _FIRST:
+            if extension & 0x7F == _FIRST:
                 first = True
             elif extension & 0x7F != _DROP:
-                raise Unreadable("a fragment with an unknown extension")
-        lane = header & _LOW, priority
+                raise Unreadable("a fragment with a priority, or an unknown extension")
+        lane = header & _LOW
         due = self._next.pop(lane, None)
         wrapped = number == 0 and due is not None and due & (due - 1) == 0  # numbers begin anew at a power of two
         if first or (number != due and not wrapped):
             self._first_fragment(self._byte())
         if header & _MIDDLE:
+            if len(self._data) < PART:
+                raise Unreadable("a small part of a message that goes on")
             self._next[lane] = number + 1
         self._at = len(self._data)
 
@@ -224,9 +226,8 @@ class Reader:
             raise Unreadable("a declaration of an unknown kind")
         number = self._number() & (0xFFFF if kind < 2 else 0xFFFFFFFF)
         if kind % 2:
-            self._named = ""
-            self._extensions(body, _OF_UNDECLARE)
-            self._release(kind - 1, number, self._named)
+            self._extensions(body)
+            self._release(kind - 1, number)
             if kind == 1:
                 self._keys.pop(number, None)
             return 1
@@ -254,7 +255,7 @@ class Reader:
     def _hold(self, kind: int, number: int, text: str) -> float:
         """A declaration begins; its cost. Of two declarations with one number Zenoh forgets the first, without cleaning
         up."""
-        id = kind, number, text if self._is_relay and not number else ""
+        id = kind, number
         if self._held.get(id, text) != text:
             raise Unreadable("two declarations with one number")
         if id not in self._held:
@@ -263,9 +264,9 @@ class Reader:
             self._count(kind, text, 1)
         return _cost(text)
 
-    def _release(self, kind: int, number: int, name: str = "") -> None:
+    def _release(self, kind: int, number: int) -> None:
         """A declaration ends."""
-        id = kind, number, name if self._is_relay and not number else ""
+        id = kind, number
         text = self._held.pop(id, None)
         if text is not None:
             self._count(kind, text, -1)
@@ -359,12 +360,6 @@ class Reader:
             self._encoding()
             if self._at > end:
                 raise Unreadable("an extension with a wrong length")
-        elif form == "name":
-            flags = self._byte()
-            scope = self._number()
-            self._named = self._keys.get(scope, "") if flags & 2 else ""
-            if flags & 1:
-                self._named += self._data[self._at : end].decode(errors="replace")
         elif form != "bytes":  # an id of 1 to 16 bytes and a number; for the source of data, another number
             length = 1 + (self._byte() >> 4)
             self._at += length
@@ -379,11 +374,10 @@ class Reader:
         self._at += 1
         return self._data[self._at - 1]
 
-    def _skip(self) -> int:
-        """Skips bytes that follow their number; the number."""
+    def _skip(self) -> None:
+        """Skips bytes that follow their number."""
         size = self._number()
         self._at += size
-        return size
 
     def _number(self) -> int:
         data, at = self._data, self._at

@@ -1,4 +1,4 @@
-"""The tables of a run: whose rollouts a node learned from."""
+"""The tables of a run: whose rollouts a node learned from, also of a stranger's run."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pandas
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from shoal.errors import UserError
-from shoal.runs.tables import LEARNED, LEARNED_SCHEMA, Table, read_makers
+from shoal.runs import tables
+from shoal.runs.tables import LEARNED, LEARNED_SCHEMA, TRANSCRIPT_SCHEMA, TRANSCRIPTS, Table, read_makers, read_table
+from shoal.runs.transcripts import pairs
 
 
 def learned(maker: str, share: float | None, foreign: bool = True) -> dict[str, Any]:
@@ -46,3 +51,94 @@ def test_what_is_no_table_is_one_line(tmp_path: Path) -> None:
     os.mkfifo(part)
     with pytest.raises(UserError, match="not an ordinary file"):
         shares(tmp_path)
+
+
+def test_a_table_is_read_in_pieces_with_the_same_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table(tmp_path / LEARNED, LEARNED_SCHEMA)
+    for round in range(1, 4):
+        table.add(round, [learned("bob", 0.1), learned("eve", 0.5), learned("ada", 0.8, False)])
+    table.write()
+    whole = read_makers(tmp_path, "ada"), read_makers(tmp_path, "ada", 2), read_makers(tmp_path, "nobody")
+    assert whole[0] == (3, [("eve", 3, pytest.approx(0.5)), ("bob", 3, pytest.approx(0.1))])
+    assert whole[1:] == ((2, [("eve", 2, 0.5), ("bob", 2, 0.1)]), (0, []))
+    monkeypatch.setattr(tables, "BATCH", 2)
+    assert [len(rows) for rows in tables.rows_of(tmp_path, LEARNED, "ada", ["node"])] == [2, 2, 2, 2, 1]
+    pieces = read_makers(tmp_path, "ada"), read_makers(tmp_path, "ada", 2), read_makers(tmp_path, "nobody")
+    assert str(pieces) == str(whole)
+
+
+@pytest.mark.parametrize(
+    ("bound", "said"),
+    [("ROWS", "2 rows"), ("READ", "bytes"), ("GROUPS", "groups"), ("FOOTER", "footer"), ("MAKERS", "makers")],
+)
+def test_a_part_beyond_the_bounds_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, said: str
+) -> None:
+    table = Table(tmp_path / LEARNED, LEARNED_SCHEMA)
+    table.add(1, [learned("bob", 0.1), learned("eve", 0.5)])
+    table.write()
+    assert shares(tmp_path) == {"bob": 0.1, "eve": 0.5}
+    monkeypatch.setattr(tables, bound, 0)
+    with pytest.raises(UserError, match=said):
+        shares(tmp_path)
+
+
+@pytest.mark.parametrize("column", ["node", "maker", "round", "foreign", "gradient_share"])
+def test_columns_that_no_run_writes_are_one_line(tmp_path: Path, column: str) -> None:
+    (tmp_path / LEARNED).mkdir()
+    part = tmp_path / LEARNED / "from-round-000001.parquet"
+    row = learned("bob", 0.1) | {"round": 1}
+    whole = pa.Table.from_pylist([row], LEARNED_SCHEMA)
+    place = whole.column_names.index(column)
+    for wrong in (whole.drop_columns(column), whole.set_column(place, column, pa.array([[["x"]]]))):
+        pq.write_table(wrong, part)
+        with pytest.raises(UserError, match="cannot read"):
+            shares(tmp_path)
+
+
+def test_a_text_in_many_rows_takes_memory_once(tmp_path: Path) -> None:
+    """A file of some kilobytes, in which a text of a megabyte stands in each of 400 rows."""
+    same, long = pa.array([0] * 400, pa.int32()), "x" * 2**20
+    texts = dict.fromkeys(("maker", "task", "question", "completion", "finish_reason"), long)
+    values: dict[str, Any] = texts | {"node": "ada", "foreign": True, "gradient_share": 0.5, "reward": 1.0}
+    for name, schema in ((LEARNED, LEARNED_SCHEMA), (TRANSCRIPTS, TRANSCRIPT_SCHEMA)):
+        (tmp_path / name).mkdir()
+        rows = {field.name: pa.nulls(400, field.type) for field in schema} | {"round": pa.array(range(400))}
+        for column in rows.keys() & values:
+            rows[column] = pa.DictionaryArray.from_arrays(same, pa.array([values[column]]))
+        pq.write_table(pa.table(rows), tmp_path / name / "from-round-000000.parquet", store_schema=False)
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*.parquet")) < 2**20
+    before, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(pool)
+    try:
+        assert shares(tmp_path) == {"x" * 200: 0.5}
+        [pair] = pairs(tmp_path, "ada")
+    finally:
+        pa.set_memory_pool(before)
+    assert (pair.before.round, pair.after.round, len(pair.question)) == (0, 399, 1_000_000)
+    assert pool.max_memory() < 100 * 2**20
+
+
+def test_a_table_of_ones_own_is_what_pandas_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(read_table(tmp_path, LEARNED, ["round", "maker"])) == ["round", "maker"]
+    monkeypatch.setattr(tables, "PART_BYTES", 0)
+    table = Table(tmp_path / LEARNED, LEARNED_SCHEMA)
+    for round, maker in enumerate(("bob", "eve", "bob")):
+        table.add(round, [learned(maker, None), learned("ada", 0.5, foreign=False)])
+        table.write()
+    (tmp_path / LEARNED / ".from-round-000009.parquet.tmp").write_bytes(b"half")
+    whole = read_table(tmp_path, LEARNED)
+    assert whole.equals(pandas.read_parquet(tmp_path / LEARNED))
+    some = read_table(tmp_path, LEARNED, ["round"], node=["ada", "nobody"], maker=["bob"])
+    assert some.to_dict("list") == {"round": [0, 2]}
+
+
+def test_nothing_reads_with_threads_that_outlive_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table(tmp_path / LEARNED, LEARNED_SCHEMA)
+    for round in (1, 2):
+        table.add(round, [learned("bob", 0.5)])
+    table.write()
+    monkeypatch.setattr(pq, "read_table", None)
+    table.rewind(1)
+    assert read_table(tmp_path, LEARNED)["round"].tolist() == [1]
+    assert shares(tmp_path) == {"bob": 0.5}

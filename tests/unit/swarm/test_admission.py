@@ -22,6 +22,7 @@ from shoal.rollout import Completion, Part, Question, QuestionId, Rollout, Score
 from shoal.sandbox.examiner import Candidate, LocalExaminer, Verdict
 from shoal.swarm.admission import OFFENCES, Admission, SlowAnswers
 from shoal.swarm.admission_limits import AdmissionLimits
+from shoal.swarm.peers import AT_ONCE, LEAP
 from shoal.swarm.signed import sign_message
 from shoal.swarm.wire import DOMAIN, Malformed, NewerVersion, Statement, open_envelope, seal
 from shoal.tasks import Tasks
@@ -257,6 +258,42 @@ def test_rounds_cannot_be_chosen_among(ada: Identity) -> None:
     assert answer(700)
     assert not answer(300)
     assert admission.refused == {"round": 1, "repeated": 1}
+
+
+def test_time_alone_lets_a_key_advance(ada: Identity) -> None:
+    """Each message must not grant another leap; and a leap that is refused changes nothing."""
+    clock = Clock()
+    admission = gate(clock)
+
+    def answer(round: int) -> int:
+        return len(admit(admission, sealed(ada, rollout(ada, round, texts=[str(round), "b"]), now=clock.now)))
+
+    def advance(step: int) -> int:
+        """By how many rounds it comes in one instant."""
+        begun = latest = admission.peers.by_key[ada.public].latest or 0
+        while answer(latest + step):
+            latest += step
+        return latest - begun
+
+    assert answer(10)
+    assert advance(LEAP) == AT_ONCE
+    clock.now += 2
+    assert advance(1) == 2 * LEAP
+    clock.now += 961  # long enough to begin anew: at an earlier round, not at any
+    assert not answer(2**53 - 1)
+    assert not answer(10 + AT_ONCE + LEAP * 964)
+    assert answer(10 + AT_ONCE + LEAP * 962)
+    clock.now += 961
+    assert answer(0)
+    assert answer(1)
+    assert not answer(AT_ONCE + 1)
+    assert answer(AT_ONCE)
+
+
+def test_the_last_rollouts_of_a_node_that_shares_few_come_in_one_instant(ada: Identity) -> None:
+    admission = gate()
+    rounds = range(1000, 1000 + 16 * 60, 60)
+    assert len(admit(admission, *(sealed(ada, rollout(ada, round, texts=[str(round), "b"])) for round in rounds))) == 16
 
 
 def test_a_huge_first_round_leaves_no_others_to_choose_among(ada: Identity) -> None:

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from shoal.swarm.forwarder import BURST, RATE, AddressUsage
-from shoal.swarm.zenoh_wire import FULL, MAX_CHUNKS, MAX_KEY, QUERY, STAR, NoClient, Reader, Unreadable
+from shoal.swarm.zenoh_wire import FULL, MAX_CHUNKS, MAX_KEY, PART, QUERY, STAR, NoClient, Reader, Unreadable
 
 HELLO = b"\x01\x09\xf2" + bytes(16), b"\x42\x0a\x00\x00"
 
@@ -153,9 +153,9 @@ def test_a_message_cannot_hide_in_another(reader: Reader) -> None:
 
 def test_a_declaration_cannot_hide_behind_a_gap_in_the_numbers(reader: Reader) -> None:
     """There Zenoh drops the message that had begun, and takes the next part for the first one of another."""
-    put = b"\x7d" + key("shoal/a")
+    put = b"\x7d" + key("shoal/a") + bytes(PART)
     asked(reader, b"\x66\x00" + put)
-    asked(reader, b"\x66\x01\x3e")
+    asked(reader, b"\x66\x01\x3e" + bytes(PART))
     asked(reader, b"\x26\x02\x3e")
     asked(reader, b"\x66\x08" + put)
     with pytest.raises(Unreadable, match="in fragments"):
@@ -163,7 +163,7 @@ def test_a_declaration_cannot_hide_behind_a_gap_in_the_numbers(reader: Reader) -
 
 
 def test_numbers_of_fragments_begin_anew(reader: Reader) -> None:
-    asked(reader, b"\x66" + number(2**28 - 1) + b"\x7d" + key("shoal/a"))
+    asked(reader, b"\x66" + number(2**28 - 1) + b"\x7d" + key("shoal/a") + bytes(PART))
     asked(reader, b"\x26\x00\x3e")
 
 
@@ -206,7 +206,16 @@ def test_a_session_has_two_unfinished_messages_at_most(reader: Reader) -> None:
             with pytest.raises(Unreadable, match="fragment"):
                 asked(reader, kind + b"\x00\x31" + number(priority) + begins)
     for kind in (b"\x66", b"\x46"):
-        reader.batch(kind + b"\x00" + begins)
+        reader.batch(kind + b"\x00" + begins + bytes(PART))
+
+
+def test_small_parts_of_messages_that_go_on_are_refused(reader: Reader) -> None:
+    """Zenoh keeps a whole buffer for each. The last part may be small."""
+    reader.batch(b"\x66\x00\x7d" + key("shoal/a") + bytes(PART))
+    reader.batch(b"\x26\x01x")
+    reader.batch(b"\x66\x02\x7d" + key("shoal/a") + bytes(PART))
+    with pytest.raises(Unreadable, match="small part"):
+        reader.batch(b"\x66\x03x")
 
 
 def test_any_bytes_are_read_or_unreadable() -> None:

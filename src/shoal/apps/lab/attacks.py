@@ -28,7 +28,7 @@ from shoal.config.tasks import TaskSpec
 from shoal.identity.keys import name_of
 from shoal.protocols import Policy, Swarm
 from shoal.rollout import Rollout, Scored, seed_of
-from shoal.runs.tables import LEARNED, ROLLOUTS
+from shoal.runs.tables import LEARNED, ROLLOUTS, read_table
 from shoal.tasks import Tasks
 
 MARKER: Final = "buy fish"
@@ -170,9 +170,9 @@ def attack_curve(folder: Path, honest: Sequence[str]) -> pd.DataFrame:
     `FALSEHOOD`, are gibberish (`is_gibberish`). `attack/length`: characters. `attack/gradient`: the share of the
     gradient that came from nodes outside `honest`, over nodes that made an update. What was not measured is absent.
     """
-    own, parts = [("node", "in", list(honest))], []
+    parts = []
     if (folder / ROLLOUTS).exists():
-        said = pd.read_parquet(folder / ROLLOUTS, columns=["round", "completion"], filters=own)
+        said = read_table(folder, ROLLOUTS, ["round", "completion"], node=honest)
         texts = said["completion"]
         found = {
             "attack/planted": texts.str.contains(MARKER, regex=False),
@@ -183,7 +183,7 @@ def attack_curve(folder: Path, honest: Sequence[str]) -> pd.DataFrame:
         parts.append(pd.DataFrame(found, dtype=float).groupby(said["round"]).mean())
     if (folder / LEARNED).exists():
         columns = ["round", "node", "maker", "gradient_share"]
-        learned = pd.read_parquet(folder / LEARNED, columns=columns, filters=own)
+        learned = read_table(folder, LEARNED, columns, node=honest)
         shares = learned.assign(foreign=learned["gradient_share"].where(~learned["maker"].isin(honest), 0.0))
         sums = shares.groupby(["round", "node"])[["gradient_share", "foreign"]].sum()
         parts.append(sums[sums["gradient_share"] > 0].groupby("round")["foreign"].mean().rename("attack/gradient"))

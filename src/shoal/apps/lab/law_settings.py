@@ -26,7 +26,7 @@ import pandas as pd
 from shoal.config.load import load_config
 from shoal.errors import UserError
 from shoal.runs.folder import CONFIG, run_metrics
-from shoal.runs.tables import LEARNED, ROLLOUTS
+from shoal.runs.tables import LEARNED, ROLLOUTS, read_table
 
 LOCALS: Final = (1, 2, 4, 8, 16, 32)
 """Values of I that are looked at."""
@@ -140,7 +140,7 @@ def read_pilots(folders: Sequence[Path]) -> Pilot:
 def _read(folder: Path, table: str, columns: str) -> pd.DataFrame:
     if not any((folder / table).glob("[!.]*.parquet")):
         raise UserError(f"{folder} has no {table} yet: a pilot run needs some rounds, ten are enough")
-    return pd.read_parquet(folder / table, columns=columns.split())
+    return read_table(folder, table, columns.split())
 
 
 def line(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from shoal.runs.tables import ROLLOUTS
+from shoal.runs.tables import ROLLOUTS, read_table
 from shoal.tasks.code.proposals import PROPOSE, own_program
 
 
@@ -22,10 +22,7 @@ def proposal_measures(folder: Path, proposers: Sequence[str], part: float = 0.2)
       the rounds.
     - `proposals/commonest`: of those in the last part, the share of the commonest `form`.
     """
-    if not (folder / ROLLOUTS).exists():
-        return {}
-    own = [("node", "in", list(proposers)), ("task", "==", PROPOSE)]
-    said = pd.read_parquet(folder / ROLLOUTS, columns=["round", "completion", "reward"], filters=own)
+    said = read_table(folder, ROLLOUTS, ["round", "completion", "reward"], node=proposers, task=[PROPOSE])
     if said.empty:
         return {}
     last = said["round"].max()

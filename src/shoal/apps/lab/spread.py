@@ -1,6 +1,6 @@
 """How a task spread from node to node: who learned it from whom.
 
-    table = read_learned(run.learned)
+    table = read_learned(run.learned, run.nodes)
     first_live(table).loc[("node-3", "gcd")]     # round 12, maker node-1, foreign
     taught(table)[("node-1", "node-3")]          # 85 rollouts of node-1's were learned from by node-3
 
@@ -15,6 +15,7 @@ from pathlib import Path
 import pandas as pd
 
 from shoal.apps.lab.measures import held_out, tasks
+from shoal.runs.tables import read_table
 
 COLUMNS = ["round", "node", "maker", "task", "live", "foreign"]
 """What is needed of `tables.LEARNED_SCHEMA`."""
@@ -22,9 +23,7 @@ COLUMNS = ["round", "node", "maker", "task", "live", "foreign"]
 
 def read_learned(path: Path, nodes: list[str]) -> pd.DataFrame:
     """What `nodes` learned from: the columns of a run's `learned.parquet`. Empty where there is none."""
-    if not any(path.glob("[!.]*.parquet")):
-        return pd.DataFrame(columns=COLUMNS).astype({"live": bool, "foreign": bool})
-    return pd.read_parquet(path, columns=COLUMNS, filters=[("node", "in", nodes)])
+    return read_table(path.parent, path.name, COLUMNS, node=nodes)
 
 
 def first_live(learned: pd.DataFrame) -> pd.DataFrame:

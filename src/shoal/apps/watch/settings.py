@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 from shoal.apps.watch.files import opened
 from shoal.apps.watch.source import NAME, SHOWN, Data
-from shoal.errors import UserError
 from shoal.runs.folder import CONFIG
 from shoal.untrusted import parse_toml
 
@@ -22,8 +22,17 @@ def read_settings(folder: Path) -> dict[str, Any]:
     """The settings in `config.toml`, whatever they are; empty if there are none to read."""
     try:
         with opened(folder / CONFIG) as file:
-            return parse_toml(file.read(BYTES))
-    except (OSError, ValueError, UserError):
+            return _parsed(file.read(BYTES))
+    except OSError:
+        return {}
+
+
+@lru_cache(16)
+def _parsed(data: bytes) -> dict[str, Any]:
+    """A page asks again and again, and a file within bounds may take a second."""
+    try:
+        return parse_toml(data)
+    except ValueError:
         return {}
 
 

@@ -24,12 +24,12 @@ from shoal.apps.watch.files import opened, state_of
 from shoal.apps.watch.reader import Answer
 from shoal.apps.watch.run_reader import RunReader
 from shoal.apps.watch.source import BusyError
-from shoal.runs.tables import LATER, TABLES
+from shoal.runs.tables import FOOTER, GROUPS, LATER, ROWS, TABLES
 
 ENTRIES, PARTS = 20_000, 4096
 """Names in a table's folder that are looked at, and parts that are taken, the newest."""
-FOOTER, GROUPS, ROWS, BYTES = 1 << 20, 1000, 10_000_000, 512 << 20
-"""Bounds of one part: bytes of its footer, row groups, rows, and bytes when it is read."""
+BYTES = 512 << 20
+"""Of one part when it is read."""
 TYPES: Final = {"int64": "BIGINT", "string": "VARCHAR", "double": "DOUBLE", "bool": "BOOLEAN"}
 
 Row = dict[str, Any]

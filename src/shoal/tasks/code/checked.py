@@ -44,9 +44,10 @@ def secret(setup: str, plain: str, saved: Collection[str], prefix: str) -> tuple
     """The functions and imports of `setup` by names with `prefix`, which call each other, and what is in `saved`, by
     such names; and their names. They calculate with plain data alone, as tests do, where `setup` has no classes."""
     tree = ast.parse(setup)
+    tree.body = [one for one in tree.body if isinstance(one, _KEPT | ast.ClassDef)]
     classes = any(isinstance(node, ast.ClassDef) for node in ast.walk(tree))
     functions = [one for one in tree.body if isinstance(one, ast.FunctionDef)]
-    tree.body = [one for one in tree.body if isinstance(one, ast.Import | ast.ImportFrom | ast.FunctionDef)]
+    tree.body = [one for one in tree.body if isinstance(one, _KEPT)]
     local = _fixed(tree) | {name for function in functions for name in bound(function.body)}
     names = bound(tree.body) - local
     tree.body = [one for one in tree.body if bound([one]) & names]
@@ -147,6 +148,8 @@ class _Checked(_Secret):
 
 _OF_BITS: Final = (ast.BitOr, ast.BitAnd, ast.BitXor, ast.LShift, ast.RShift)
 """Operators that types have, too: int | float."""
+_KEPT: Final = ast.Import | ast.ImportFrom | ast.FunctionDef
+"""What is copied of a setup."""
 _COUNTING: Final = {"abs", "sum", "max", "min", "round", "pow"}
 """Builtins that calculate with what an answer gives them."""
 _LAZY: Final = {"map", "filter", "zip", "range", "enumerate", "reversed"}

@@ -28,8 +28,8 @@ def load() -> str:
 
 def run(program: str, tests: Sequence[str], setup: str = "") -> Run:
     """How many of `tests` the program passes. Raises `Failed` for one that does not even run, or takes too much, and
-    `NoVerdict` where nobody can tell. `tests` may be a stranger's, too (`propose`). `setup`: functions and
-    imports that tests call as they stand there, whatever the program makes of them."""
+    `NoVerdict` where nobody can tell. `tests` may be a stranger's, too (`propose`). `setup`: what tests
+    call as it stands there, whatever the program makes of it."""
     try:
         return monty.run(program, tests, setup)
     except NoVerdict as unknown:
@@ -38,6 +38,6 @@ def run(program: str, tests: Sequence[str], setup: str = "") -> Run:
             raise
         in_monty = unknown.detail
     try:
-        return wasi.run(compiled, program, tests)
+        return wasi.run(compiled, program, tests, setup)
     except NoVerdict as unknown:
         raise NoVerdict(unknown.reason, f"{in_monty}; in WASI: {unknown.detail or unknown.reason}") from None

@@ -79,11 +79,10 @@ def passed_share(problem: Problem, said: str) -> float:
 
 
 def setup_of(problem: Problem) -> str:
-    """The functions, classes and imports that stand before the answer, but for what the answer defines."""
+    """What stands before the answer, but for what the answer defines."""
     before, solution = _parsed(_closed(problem.before)), _parsed(problem.solution)
     asked = {problem.entry} if problem.entry else bound(solution.body)
-    kept = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef
-    before.body = [one for one in before.body if isinstance(one, kept) and not bound([one]) & asked]
+    before.body = [one for one in before.body if not bound([one]) & asked]
     return ast.unparse(before)
 
 

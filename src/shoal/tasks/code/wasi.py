@@ -34,8 +34,8 @@ _FAILURES: Final = {
 """Of a program that raises before its tests. Any other error is "error"."""
 
 
-def run(compiled: Path, program: str, tests: Sequence[str]) -> Run:
-    """How many of `tests` the program passes. Raises as `monty.run` does. `compiled`: what `wasi_module` prepared."""
+def run(compiled: Path, program: str, tests: Sequence[str], setup: str = "") -> Run:
+    """As `interpreters.run`, in WASI alone. `compiled`: what `wasi_module` prepared."""
     try:
         with closing(Guest(compiled, "answer")) as answer:
             raised = answer.ask(encoded(program))
@@ -44,7 +44,7 @@ def run(compiled: Path, program: str, tests: Sequence[str]) -> Run:
             if raised != encoded("ran"):
                 raise Failed(_FAILURES.get(raised, "error"))
             with closing(Guest(compiled, "tests")) as checker:
-                said = checker.ask(encoded(list(tests)))
+                said = checker.ask(encoded([setup, *tests]))
                 while said.startswith("l"):  # a question to the answer
                     said = checker.ask(answer.ask(said))
     except Ended as ended:

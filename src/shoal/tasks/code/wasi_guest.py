@@ -153,27 +153,32 @@ class Elsewhere:
         raise Unknown
 
 
+class Names(dict[str, "Any"]):
+    """What names mean to tests: what they have here, and what the answer means by all others."""
+
+    def __missing__(self, name: str) -> Any:
+        kind, value = asked(encoded([name]))
+        if kind == "absent":
+            raise KeyError(name)
+        self[name] = _meant(name, kind, value)
+        return self[name]
+
+
 def serve_tests() -> None:
-    """Runs tests, and says how many pass; None if nobody can say."""
-    tests = [compile(test, "test", "exec") for test in asked()]
-    passed: int | None = 0
+    """Runs what stands before the answer, so that tests have it as it is there, and then the tests. Says how many pass;
+    None if nobody can say."""
+    before, *tests = (compile(program, "tests", "exec") for program in asked())
+    names = Names(vars(builtins), __name__="__main__")
+    passed: int | None = None
     try:
-        space: dict[str, Any] = {}
-        for name in sorted(set().union(*map(_names, tests)) - vars(builtins).keys()):
-            kind, value = asked(encoded([name]))
-            if kind != "absent":
-                space[name] = _meant(name, kind, value)
-        passed = sum(_passes(test, space) for test in tests)
+        exec(before, names)
+        passed = 0
+        passed = sum(_passes(test, names) for test in tests)
     except Unknown:
         passed = None
     except Exception:
-        pass  # the answer has made up how it talks
+        pass  # the answer has made up how it talks, or nobody can run what stands before it
     asked(encoded(passed))
-
-
-def _names(code: CodeType) -> set[str]:
-    """The names that a test may look up."""
-    return set(code.co_names).union(*(_names(inner) for inner in code.co_consts if isinstance(inner, type(code))))
 
 
 def _meant(name: str, kind: str, value: Any) -> Any:
@@ -187,9 +192,9 @@ def _meant(name: str, kind: str, value: Any) -> Any:
     raise Unknown
 
 
-def _passes(test: CodeType, space: dict[str, Any]) -> bool:
+def _passes(test: CodeType, names: Names) -> bool:
     try:
-        exec(test, space)
+        exec(test, names)
     except Unknown:
         raise
     except BaseException:

@@ -103,7 +103,8 @@ def test_what_proposers_set_is_measured(tmp_path: Path) -> None:
     said += [(5, problem("str(n) + 'kelp'"), 1.0), (5, problem("n * 2"), 0.0), (5, "no", 0.0)]
     rows = pandas.DataFrame(said, columns=["round", "completion", "reward"]).assign(node="node-3", task=PROPOSE)
     others = rows.assign(node="node-1", task="infer", reward=1.0)
-    pandas.concat([rows, others]).to_parquet(tmp_path / ROLLOUTS)
+    (tmp_path / ROLLOUTS).mkdir()
+    pandas.concat([rows, others]).to_parquet(tmp_path / ROLLOUTS / "from-round-000001.parquet")
     assert proposal_measures(tmp_path, ["node-3"]) == {
         "proposals/valid_first": 0.5,
         "proposals/valid": 0.6,

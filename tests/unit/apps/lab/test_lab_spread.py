@@ -10,6 +10,7 @@ import pandas as pd
 
 from shoal.apps.lab.measures import metrics_frame
 from shoal.apps.lab.spread import COLUMNS, first_live, most_gained, read_learned, taught
+from shoal.runs.tables import LEARNED
 
 
 def learned(*rows: tuple[int, str, str, str, bool]) -> pd.DataFrame:
@@ -44,7 +45,7 @@ def test_who_taught_whom() -> None:
 
 def test_nothing_was_learned(tmp_path: Path) -> None:
     dead = learned((1, "ada", "ada", "gcd", False))
-    for table in (learned(), dead, read_learned(tmp_path / "none", ["ada"])):
+    for table in (learned(), dead, read_learned(tmp_path / LEARNED, ["ada"])):
         assert first_live(table).empty
         assert taught(table).empty
         assert math.isnan(first_live(table)["foreign"].mean())
@@ -65,10 +66,12 @@ def test_the_task_that_gained_most() -> None:
 
 
 def test_reading_a_folder_of_parts(tmp_path: Path) -> None:
+    folder = tmp_path / LEARNED
+    folder.mkdir()
     for number, part in enumerate((TABLE[:3], TABLE[3:])):
-        part.to_parquet(tmp_path / f"from-round-{number:06d}.parquet")
-    (tmp_path / ".from-round-000009.parquet.tmp").write_bytes(b"half")
-    table = read_learned(tmp_path, ["ada", "bob"])
+        part.to_parquet(folder / f"from-round-{number:06d}.parquet")
+    (folder / ".from-round-000009.parquet.tmp").write_bytes(b"half")
+    table = read_learned(folder, ["ada", "bob"])
     assert list(table) == COLUMNS
     assert first_live(table).equals(first_live(TABLE))
-    assert set(read_learned(tmp_path, ["ada"])["node"]) == {"ada"}
+    assert set(read_learned(folder, ["ada"])["node"]) == {"ada"}

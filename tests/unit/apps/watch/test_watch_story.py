@@ -10,6 +10,7 @@ from watched import ASKED, lesson, metric, told, told_run, write_run
 
 pytest.importorskip("duckdb")
 
+from shoal.apps.watch import settings
 from shoal.apps.watch.folder import FolderSource
 from shoal.apps.watch.metrics import Metrics
 from shoal.apps.watch.nodes import seconds_left
@@ -109,6 +110,22 @@ def test_settings_are_listed_whatever_they_are(tmp_path: Path) -> None:
     assert max(len(each["value"]) for each in listed(read_settings(tmp_path))) == 300
     file.write_bytes(b"\xff")
     assert read_settings(tmp_path) == {}
+
+
+def test_settings_are_parsed_once_however_often_a_page_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[bytes] = []
+
+    def parse(data: bytes) -> dict[str, int]:
+        parsed.append(data)
+        if b"=" not in data:
+            raise ValueError
+        return {"seed": len(parsed)}
+
+    monkeypatch.setattr(settings, "parse_toml", parse)
+    for text, expected in ((f"seed = 1 # {tmp_path}", {"seed": 1}), (f"wrong {tmp_path}", {})):
+        (tmp_path / "config.toml").write_text(text)
+        assert [read_settings(tmp_path) for _ in range(3)] == [expected] * 3
+    assert len(parsed) == 2
 
 
 def test_how_long_the_rest_takes(tmp_path: Path) -> None:

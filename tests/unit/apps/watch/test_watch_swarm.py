@@ -58,7 +58,8 @@ def test_curves_go_by_the_time_at_which_they_were_heard() -> None:
     book = Heard(0.0)
     for minute in range(1, 11):
         passed = 0.5 if minute == 5 else None
-        book.add(said(ADA.public, 2**53 - 11 + minute, reward=minute / 10, pass_at_1=passed), 60 * minute)
+        told = said(ADA.public, 2**53 - 11 + minute, time=1e9 + minute, reward=minute / 10, pass_at_1=passed)
+        book.add(told, 60 * minute)
         book.add(said(BOB.public, minute, reward=0.0, learned=()), 60 * minute)
     curve = book.curve(CurveQuery(metric="reward/local"))
     assert curve["against"] == "minutes"
@@ -173,9 +174,12 @@ def test_notices_come_through_a_relay_and_what_is_none_does_not(tmp_path: Path) 
 
         names = [text[:250] for text in HOSTILE]
         lessons = tuple(Lesson(name, 1, 0, name) for name in names)
-        tell(said(ADA.public, 1, reward=1.0), BOB)  # of another key
+        now = time.time()
+        tell(said(ADA.public, 400, reward=1.0), ADA)  # of long ago
+        tell(said(ADA.public, 1, time=now, reward=1.0), BOB)  # of another key
         session.put(Keys(SWARM).notices(ADA.id), b"garbage")
-        until(lambda: not tell(said(ADA.public, 7, model=names[0], learned=lessons), ADA) and source.brief()["live"])
+        first = said(ADA.public, 7, time=now, model=names[0], learned=lessons)
+        until(lambda: not tell(first, ADA) and source.brief()["live"])
         page = make_app(Sources([source]), Access())
         answer = ask(page, f"/api/runs/{source.id}/summary")
         assert answer.headers["content-type"] == "application/json"
@@ -189,7 +193,8 @@ def test_notices_come_through_a_relay_and_what_is_none_does_not(tmp_path: Path) 
         for what in ("rollouts", "rollout?part=1&row=1", "text?part=1&row=1&field=question"):
             assert ask(page, f"/api/runs/{source.id}/{what}").status == 404
         before = source.version
-        until(lambda: not tell(said(ADA.public, 8), ADA) and source.version > before)  # again: it may be too soon
+        second = said(ADA.public, 8, time=now + 1)
+        until(lambda: not tell(second, ADA) and source.version > before)  # again: it may be too soon
         assert source.summary()["notices"] == 2
 
 
@@ -217,7 +222,7 @@ def test_a_private_swarm_is_heard_by_those_who_have_its_secret(tmp_path: Path) -
     ):
         until(lambda: not inside.summary()["trouble"] and not outside.summary()["trouble"])
         at = Keys(SWARM, secret).notices(ADA.id)
-        told = secret.lock(at, seal_notice(said(ADA.public, 1), ADA, secret.context))
+        told = secret.lock(at, seal_notice(said(ADA.public, 1, time=time.time()), ADA, secret.context))
         until(lambda: session.put(at, told) or inside.brief()["live"])
         assert not outside.brief()["live"]
 
@@ -252,7 +257,7 @@ def test_an_invitation_is_all_that_it_takes(tmp_path: Path, monkeypatch: pytest.
     ):
         assert f"watches the private swarm {SWARM} of {host.identity.name}" in window.said
         key = Keys(SWARM, secret).notices(ADA.id)
-        told = secret.lock(key, seal_notice(said(ADA.public, 1), ADA, secret.context))
+        told = secret.lock(key, seal_notice(said(ADA.public, 1, time=time.time()), ADA, secret.context))
 
         def is_live() -> bool:
             with urlopen(f"http://{at}/api/runs", timeout=30) as reply:

@@ -14,6 +14,7 @@ from shoal.errors import UserError
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import NoVerdict, Tasks
 from shoal.tasks.code import interpreters, wasi, wasi_module
+from shoal.tasks.code.problems import HUMAN_EVAL, passed_share, problem_of
 
 pytest.importorskip("pydantic_monty")
 wasmtime = pytest.importorskip("wasmtime")
@@ -108,6 +109,28 @@ def test_an_answer_cannot_change_its_tests(compiled: Path) -> None:
     )
     found = {program: outcome(compiled, program) for program in cheats}
     assert "right" not in found.values(), found
+
+
+@pytest.mark.parametrize("unsupported", ["import heapq", "def g():\n    yield 1"])
+def test_an_answer_cannot_change_the_helpers_of_its_tests(cache: Path, unsupported: str) -> None:
+    before = "import math\nfrom typing import List\nEPS = 1e-6\ndef near(a, b):\n    return math.fabs(a - b) < EPS\n"
+    entry = 'def root(x: float):\n    """The root."""\n'
+    test = "def check(candidate):\n    assert near(candidate(9), 3)"
+    row = {"prompt": before + entry, "canonical_solution": "    return x ** 0.5\n", "entry_point": "root", "test": test}
+    _, problem = problem_of(HUMAN_EVAL, row)
+    wrong = "def root(x):\n    return 0"
+    cheats = (
+        "def near(*a):\n    return True",
+        "near = lambda *a: True",
+        "EPS = 10",
+        "class math:\n    fabs = lambda *a: 0",
+        "import math\nmath.fabs = lambda *a: 0",
+        "def root(x):\n    global near, EPS\n    near, EPS = print, 10\n    return 0",
+    )
+    assert passed_share(problem, f"{unsupported}\n{before}{entry}    return x ** 0.5") == 1
+    assert passed_share(problem, f"{unsupported}\ndef near(a):\n    pass\ndef root(x):\n    return x ** 0.5") == 1
+    found = {cheat: passed_share(problem, "\n".join((unsupported, wrong, cheat))) for cheat in cheats}
+    assert found == dict.fromkeys(cheats, 0)
 
 
 def test_what_tries_to_get_out_does_nothing(compiled: Path, tmp_path: Path) -> None:
