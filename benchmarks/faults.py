@@ -113,7 +113,8 @@ def members(folder: Path) -> list[Member]:
     everybody = []
     for n, own in enumerate(where):
         others = [word for other in where if other != own for word in ("--connect", other)]
-        everybody.append(Member(f"relay-{n}", folder / f"relay-{n}", ["relay", "--listen", own, "--exempt", "127.0.0.1", *others]))
+        words = ["relay", "--listen", own, "--exempt", "127.0.0.1", *others]
+        everybody.append(Member(f"relay-{n}", folder / f"relay-{n}", words))
     for n in range(NODES):
         order = where if n % 2 else where[::-1]
         words = [*order, "--swarm", "faults", "--rounds", "1000000", "--threads", "1", "--seed", str(n)]

@@ -81,7 +81,7 @@ class RunFolder:
                 lock.close()
                 raise
         except BaseException:
-            remove_empty(made)
+            _remove_empty(made)
             raise
         return cls(path, lock, made)
 
@@ -202,7 +202,7 @@ class RunFolder:
         for name in (METRICS, CURVES, CONFIG, STATUS, WARNINGS, LOCK):
             with contextlib.suppress(OSError):  # it would hide the first error
                 (self.path / name).unlink()
-        remove_empty(made)
+        _remove_empty(made)
 
     def _advice(self, full: bool) -> str:
         last = self.latest()
@@ -281,8 +281,7 @@ def _check_free(path: Path) -> None:
         raise UserError(f"{path} {'holds a run' if is_run else 'is not empty'}: {advice} another --out")
 
 
-def remove_empty(folders: Iterable[Path]) -> None:
-    """Removes those of `folders` that are empty, in this order."""
+def _remove_empty(folders: Iterable[Path]) -> None:
     for folder in folders:
         with contextlib.suppress(OSError):
             folder.rmdir()

@@ -7,12 +7,11 @@
 
 from __future__ import annotations
 
-import atexit
 import gc
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,11 +24,11 @@ from shoal.identity.lock import only_node
 from shoal.parallel.rank_zero import RankZeroSwarm
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.control import ControlText
-from shoal.runs.atomic import disk_errors, write_atomically
+from shoal.runs.atomic import write_atomically
 from shoal.runs.build import Member, Nodes, node_names
 from shoal.runs.choices import choose
 from shoal.runs.curves import draw_curves
-from shoal.runs.folder import CONFIG, CURVES, RunFolder, remove_empty, run_metrics
+from shoal.runs.folder import CONFIG, CURVES, RunFolder, run_metrics
 from shoal.runs.run import Run
 from shoal.runs.tracker_process import LIMIT
 from shoal.runs.trackers import Trackers
@@ -185,17 +184,10 @@ def _check_names(folder: RunFolder, checkpoint: Path | None, name: str, identity
 
 
 def new_folder() -> Path:
-    """Makes `runs/DATE-TIME`, with a number behind it if there is such a folder already. If nothing is written into it,
-    it is gone when the program ends."""
+    """`runs/DATE-TIME`, with a number behind it if there is such a folder already."""
     name = Path("runs") / time.strftime("%Y%m%d-%H%M%S")
-    with disk_errors(name.parent):
-        name.parent.mkdir(exist_ok=True)
-    for path in (name, *(name.with_name(f"{name.name}-{number}") for number in range(2, 1000))):
-        with disk_errors(path), suppress(FileExistsError):
-            path.mkdir()
-            atexit.register(remove_empty, [path, path.parent])
-            return path
-    raise UserError(f"{name.parent} has too many runs of this second: choose --out")
+    candidates = [name, *(name.with_name(f"{name.name}-{number}") for number in range(2, 100))]
+    return next(path for path in candidates if not path.exists())
 
 
 def title(config: Config) -> str:

@@ -14,7 +14,7 @@ from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.runs.best import best_model
 from shoal.runs.folder import RunFolder, run_metrics
-from shoal.runs.session import Costs, execute, new_folder
+from shoal.runs.session import Costs, execute
 from shoal.runs.tables import TRANSCRIPTS
 
 
@@ -149,10 +149,3 @@ def test_a_stopped_run_says_how_to_go_on(run: Path) -> None:
     assert said(run, finished=False).endswith(f"stopped after round 2 of 100; to go on:\n  shoal run --resume {run}\n")
     own = Config.model_validate({"selection": {"factory": "mine:Choice"}})
     assert said(run, finished=False, config=own).endswith(f"--resume {run} --allow-code\n")
-
-
-def test_runs_of_the_same_second_get_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    folders = [new_folder() for _ in range(3)]
-    assert len(set(folders)) == 3
-    assert all(folder.is_dir() for folder in folders)
