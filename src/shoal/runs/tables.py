@@ -3,8 +3,8 @@
     read_table(folder, ROLLOUTS, ["round", "reward"], node=["ada"])     # a run of one's own, as a data frame
     rows_of(folder, LEARNED, "ada", ["maker"])                          # a stranger's, within bounds of memory
 
-Nothing reads by `pyarrow.parquet.read_table`: its threads may abort or hang at the end of the program
-(apache/arrow#50482).
+Nothing here uses what starts pyarrow's threads (`read_table`, `iter_batches`, `group_by`): they may abort or hang at
+the end of the program (apache/arrow#50482).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -32,8 +33,9 @@ PART_BYTES = 16 << 20
 """The size in memory at which a file is closed. Each checkpoint writes the open file again."""
 FOOTER, GROUPS, ROWS = 1 << 20, 1000, 10_000_000
 """Bounds of a part of a stranger's run: bytes of its footer, row groups, rows."""
-READ, BATCH = 64 << 20, 1 << 16
-"""What is read of such a part: bytes of the columns at most, and rows at a time. Memory is a multiple."""
+READ, MOST, BATCH = 64 << 20, 1_000_000, 1 << 16
+"""What is read of such a part outside the window: bytes of the columns and rows at most, and rows at a time. Memory is
+a multiple."""
 MAKERS, NAME = 100_000, 200
 """Bounds of what is counted: makers, and characters of their names."""
 
@@ -149,13 +151,15 @@ def read_makers(run: Path, node: str, last: int = 2**53) -> tuple[int, list[tupl
         taught = sorted(mine.filter(mine["gradient_share"].is_valid())["round"].unique().to_pylist())
         rounds += len(taught) - (taught[:1] == [newest])  # they stand in order
         newest = taught[-1] if taught else newest
-        sums = mine.group_by(["maker", "foreign"], use_threads=False).aggregate(
-            [("gradient_share", "sum"), ([], "count_all")]
-        )
-        for row in sums.to_pylist():
-            whose = ((row["maker"] or "")[:NAME], bool(row["foreign"]))
-            counts[whose] += row["count_all"]
-            totals[whose] = totals.get(whose, 0.0) + (row["gradient_share_sum"] or 0.0)
+        makers, foreign = mine["maker"], mine["foreign"].fill_null(False).to_numpy(zero_copy_only=False)
+        codes = 2 * (makers.indices.fill_null(-1).to_numpy() + 1) + foreign
+        shares = mine["gradient_share"].fill_null(0.0).to_numpy()
+        number_C, share_C = np.bincount(codes), np.bincount(codes, shares)
+        for code in map(int, number_C.nonzero()[0]):
+            name = makers.dictionary[code // 2 - 1].as_py() if code > 1 else ""
+            whose = name[:NAME], bool(code % 2)
+            counts[whose] += int(number_C[code])
+            totals[whose] = totals.get(whose, 0.0) + float(share_C[code])
         if len(counts) > MAKERS:
             raise UserError(f"{run / LEARNED} names more than {MAKERS:,} makers")
     own = sum(count for (_, foreign), count in counts.items() if not foreign)
@@ -165,7 +169,7 @@ def read_makers(run: Path, node: str, last: int = 2**53) -> tuple[int, list[tupl
     return own, sorted(others, key=lambda item: (-item[2], item[0]))
 
 
-def rows_of(run: Path, table: str, node: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+def rows_of(run: Path, table: str, node: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """These columns of the rows of `node`, `node` among them, some thousands at a time. What older runs lack is left
     out. Texts are dictionaries: one that stands in a million rows takes memory once. Raises `UserError` for files that
     are no tables, or beyond the bounds."""
@@ -173,10 +177,10 @@ def rows_of(run: Path, table: str, node: str, columns: Sequence[str]) -> Iterato
         try:
             with open_regular(part) as file:
                 rows = _checked(file, table, columns)
-                for batch in rows.iter_batches(BATCH, columns=columns, use_threads=False):
-                    nodes = batch["node"]
-                    mine = batch.filter(pc.equal(nodes.indices, nodes.dictionary.index(node)))
-                    yield pa.Table.from_batches([mine])
+                for number in range(rows.num_row_groups):
+                    for batch in rows.read_row_group(number, columns, use_threads=False).to_batches(BATCH):
+                        nodes = batch["node"]
+                        yield batch.filter(pc.equal(nodes.indices, nodes.dictionary.index(node)))
         except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
             raise UserError(f"cannot read {part}: {printable(str(error), 200)}") from error
 
@@ -191,7 +195,7 @@ def _checked(file: BinaryIO, table: str, columns: Sequence[str]) -> pq.ParquetFi
     parts = (group.column(number) for group in groups for number in range(group.num_columns))
     size = sum(abs(part.total_uncompressed_size) for part in parts if part.path_in_schema in columns)
     count = sum(abs(group.num_rows) for group in groups)
-    if len(groups) > GROUPS or count > ROWS or size > READ:
+    if len(groups) > GROUPS or count > MOST or size > READ:
         raise ValueError(f"it has {len(groups)} groups, {count} rows and {size} bytes")
     kinds = {field.name: field.type for field in TABLES[table] if field.name in columns}
     texts = [name for name in about.schema.names if kinds.get(name) == pa.string()]
