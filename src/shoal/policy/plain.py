@@ -26,7 +26,7 @@ class PlainText:
     them too. So this uses a copy of the tokenizer without either."""
 
     def __init__(self, tokenizer: Any, stop_ids: Iterable[int] = ()) -> None:
-        """`stop_ids`: further ids that no text may contain, since they end an answer."""
+        """`stop_ids`: further ids that no text may contain: those that end an answer, or stand for a picture."""
         self.tokenizer = tokenizer
         self.control = control_ids(tokenizer, stop_ids)
         self._own: dict[ChatFrame, list[int]] = {}
