@@ -27,7 +27,8 @@ from typing import Any, NamedTuple
 
 from shoal.swarm.addresses import address_of
 from shoal.swarm.transport import TransportOptions, cannot_listen
-from shoal.swarm.zenoh_wire import NoClient, Reader, Unreadable
+from shoal.swarm.zenoh_fields import Unreadable
+from shoal.swarm.zenoh_wire import NoClient, Reader
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +112,7 @@ class Forwarder:
     @property
     def nodes(self) -> int:
         """Connections of nodes, of those that are read: not of exempt addresses."""
-        return sum(reader.is_node for reader in list(self._readers))
+        return sum(reader.declarations.of_node for reader in list(self._readers))
 
     def start(self, path: str, forget: Callable[[str], None]) -> None:
         """Accepts connections and forwards them to Zenoh's socket at `path`. `forget` makes Zenoh forget a key
@@ -198,8 +199,8 @@ class Forwarder:
             usage.connections -= 1
             if reader is not None:
                 self._readers.discard(reader)
-                held = reader.holds
-                reader.close()
+                held = reader.declarations.cost
+                reader.declarations.close()
                 self._count(usage, reader, held)
             if back is not None:
                 back.cancel()
@@ -246,7 +247,7 @@ class Forwarder:
                         await asyncio.sleep(wait)
             except TimeoutError:
                 raise Cut("too fast") from None
-            held = reader.holds
+            held = reader.declarations.cost
             try:
                 reader.batch(batch)
             except NoClient:
@@ -262,10 +263,10 @@ class Forwarder:
 
     def _count(self, usage: AddressUsage, reader: Reader, held: float) -> None:
         """Takes over from a reader, which held declarations of the cost `held` before, what changed."""
-        usage.held += reader.holds - held
+        usage.held += reader.declarations.cost - held
         now = time.monotonic()
-        self._over.extend((now, key) for key in reader.over)
-        reader.over.clear()
+        self._over.extend((now, key) for key in reader.declarations.over)
+        reader.declarations.over.clear()
 
     async def _sweep(self) -> None:
         """Forgets idle addresses, and keys that nobody is interested in."""

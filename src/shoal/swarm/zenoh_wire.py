@@ -3,91 +3,61 @@
     reader = Reader()
     reader.batch(data)    # the cost of what `data` asks, where 1 is a declaration; raises `Unreadable`
     reader.cost           # the same, also of what was read before a batch became unreadable
-    reader.holds          # the cost of all declarations that hold
-    reader.is_node        # whether it is a node, by what it declares
+    reader.declarations   # what holds of what it has declared
 
-Zenoh limits neither the number of declarations of a session nor their rate, and each costs a walk over all others. The
-reader is strict: what no client of Zenoh 1.10 with shoal's configuration sends is `Unreadable`, so that the reader
+The reader is strict: what no client of Zenoh 1.10 with shoal's configuration sends is `Unreadable`, so that the reader
 never takes a message for shorter or longer than Zenoh does. Above all, nobody but a client may connect: relays tell
 each other which relays there are (Zenoh's "OAM"), and one such message with a large number in it ends a relay.
 """
 
 from __future__ import annotations
 
-import re
+from shoal.swarm.zenoh_declarations import INTEREST, Declarations
+from shoal.swarm.zenoh_fields import MORE, Unreadable, ZenohFields
 
 VERSION = 9  # of the protocol
 MAX_KEY = 512  # characters of a key expression
 MAX_CHUNKS = 9  # of a key expression, between its slashes: matching costs time with each, and `**` with their product
-QUERY, STAR = 0.4, 10.0  # the cost of a query, and of each star in what is declared
+QUERY = 0.4  # the cost of a query
 PART = 1 << 15  # bytes of a batch with a part of a message that goes on: Zenoh keeps 65,535 for each until it ends
 FULL = 262_144  # bytes that cost as much as a declaration
-MAX_WAIT = 60_000  # milliseconds that a query may stay open
 EVERYTHING = "**"
-OFFERS = re.compile(r"shoal/[^/*]+/(open|private)/offers/[^/*]+/[^/*]+")
-"""What nodes answer for (`key_expressions`)."""
-NOTICES = re.compile(r"shoal/[^/*]+/(open|private)/notices/\*\*")
-"""What pages hear and nodes do not."""
 
 _INIT, _OPEN, _CLOSE, _KEEP_ALIVE, _FRAME, _FRAGMENT = range(1, 7)
-_INTEREST, _RESPONSE_FINAL, _RESPONSE, _REQUEST, _PUSH, _DECLARE = range(0x19, 0x1F)
+_RESPONSE_FINAL, _RESPONSE, _REQUEST, _PUSH, _DECLARE = range(0x1A, 0x1F)
 _PUT, _DEL, _QUERY, _REPLY, _ERR = range(1, 6)
-_SUBSCRIBER, _QUERYABLE = 2, 4
 _FINAL = 0x1A
-_MORE, _MIDDLE, _LOW = 0x80, 0x40, 0x20
-"""The three flags of a header. "More" says that extensions follow."""
-_TIMEOUT, _PRIORITY, _FIRST, _DROP = 0x26, 0x31, 0x02, 0x03
-_NUMBERS = {0x21, 0x25, _TIMEOUT, _PRIORITY, 0x34}
-"""Extensions that are numbers, by their header: quality of service, budget, timeout, priority, target."""
-_NONE: dict[int, str] = {}
+_MIDDLE, _LOW = 0x40, 0x20
+"""Two of the three flags of a header."""
+_FIRST, _DROP = 0x02, 0x03
 _OF_RESPONSE = {0x43: "responder"}
 _OF_PUT = {0x41: "source", 0x43: "bytes"}
 _OF_DEL = {0x41: "source", 0x42: "bytes"}
 _OF_QUERY = {0x41: "source", 0x43: "value", 0x45: "bytes"}
 _OF_ERR = {0x41: "source"}
-"""Other extensions, by their header, and how Zenoh reads them: some without a look at the length that they give."""
+"""Extensions that are no numbers, by their header, and how Zenoh reads them."""
 _CLIENT = 2
 """How a side of a connection takes part: 0 is a relay, 1 a node that others connect to."""
-
-
-class Unreadable(Exception):  # noqa: N818 (it is what the bytes are)
-    """No session of a client sends these bytes."""
 
 
 class NoClient(Unreadable):
     """Another relay, or a node that others connect to."""
 
 
-class Reader:
+class Reader(ZenohFields):
     """Reads what one side of a connection sends. Not thread-safe."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.batches = 0
         self.messages = 0
         """Messages in the last batch."""
         self.cost = 0.0
         """What the last batch asks for, as far as it was read."""
-        self.holds = 0.0
-        """The cost of all declarations that hold."""
-        self.over: list[str] = []
-        """Key expressions of interests that hold no more; Zenoh keeps them in its tree."""
-        self._held: dict[tuple[int, int], str] = {}
-        """Key expressions of what holds, by kind and number."""
-        self._new: set[tuple[int, int]] = set()
-        """What the batch in hand has declared. Zenoh knows nothing of it until the batch has been read."""
-        self._brief: list[str] = []
-        """Key expressions of interests that begin and end in the batch in hand."""
-        self._offers = self._hears = 0  # declarations of what nodes answer for, and of what pages hear
+        self.declarations = Declarations()
         self._keys: dict[int, str] = {}
         self._next: dict[int, int] = {}
         """The number of the next fragment of each unfinished message: one may be sent reliably, one otherwise."""
-        self._data = b""
-        self._at = 0
-
-    @property
-    def is_node(self) -> bool:
-        """Whether it offers rollouts as nodes do. A window does not; a page for people hears notices, too."""
-        return self._offers > 0 and not self._hears
 
     @property
     def greeted(self) -> bool:
@@ -101,15 +71,10 @@ class Reader:
         self.cost, self.messages = 0.0, 0
         try:
             self._read()
-        except Unreadable:  # Zenoh never sees this batch
-            for id in self._new & self._held.keys():
-                self._release(*id)
+        except Unreadable:
+            self.declarations.read(whole=False)
             raise
-        else:
-            self.over += self._brief
-        finally:
-            self._new.clear()
-            self._brief.clear()
+        self.declarations.read(whole=True)
         return self.cost
 
     def _read(self) -> None:
@@ -127,16 +92,11 @@ class Reader:
         if self._at > len(self._data):
             raise Unreadable("a message ends too early")
 
-    def close(self) -> None:
-        """The connection is over, and so is all that it declared."""
-        for id in list(self._held):
-            self._release(*id)
-
     def _greet(self) -> None:
         if self._data[0] & 0x1F != (_INIT if self.batches == 1 else _OPEN):
             raise Unreadable("no handshake of Zenoh")
         if self.batches == 2:
-            if self._data[0] & _MORE:  # one of them makes a client a part of the network of relays
+            if self._data[0] & MORE:  # one of them makes a client a part of the network of relays
                 raise Unreadable("a handshake with extensions")
         elif self._data[1] != VERSION:
             raise Unreadable(f"version {self._data[1]} of Zenoh's protocol")
@@ -159,14 +119,14 @@ class Reader:
             self._extensions(header)
         elif kind == _DECLARE:
             return self._declare(header)
-        elif kind == _INTEREST:
+        elif kind == INTEREST:
             return self._interest(header)
         elif kind == _FRAGMENT:
             self._fragment(header)
         elif kind in (_REQUEST, _RESPONSE):
             self._number()
             self._key(header)
-            self._extensions(header, _OF_RESPONSE if kind == _RESPONSE else _NONE)
+            self._extensions(header, _OF_RESPONSE if kind == _RESPONSE else {})
             if kind == _REQUEST:
                 self._query(self._byte())
                 return QUERY
@@ -181,10 +141,10 @@ class Reader:
         a part for the first one of another message."""
         number = self._number()
         first = False
-        more = header & _MORE
+        more = header & MORE
         while more:
             extension = self._byte()
-            more = extension & _MORE
+            more = extension & MORE
             if extension & 0x7F == _FIRST:
                 first = True
             elif extension & 0x7F != _DROP:
@@ -227,7 +187,7 @@ class Reader:
         number = self._number() & (0xFFFF if kind < 2 else 0xFFFFFFFF)
         if kind % 2:
             self._extensions(body)
-            self._release(kind - 1, number)
+            self.declarations.end(kind - 1, number)
             if kind == 1:
                 self._keys.pop(number, None)
             return 1
@@ -235,7 +195,7 @@ class Reader:
         self._extensions(body)
         if not kind:
             self._keys[number] = text
-        return self._hold(kind, number, text)
+        return self.declarations.begin(kind, number, text)
 
     def _interest(self, header: int) -> float:
         number, mode = self._number() & 0xFFFFFFFF, header & (_MIDDLE | _LOW)
@@ -245,41 +205,11 @@ class Reader:
             text = self._key(options, known=True) if options & 0x10 else EVERYTHING
         self._extensions(header)
         if not mode:
-            self._release(_INTEREST, number)
-        elif mode & _MIDDLE:
-            return self._hold(_INTEREST, number, text)
-        else:
-            self._brief.append(text)
-        return _cost(text)
-
-    def _hold(self, kind: int, number: int, text: str) -> float:
-        """A declaration begins; its cost. Of two declarations with one number Zenoh forgets the first, without cleaning
-        up."""
-        id = kind, number
-        if self._held.get(id, text) != text:
-            raise Unreadable("two declarations with one number")
-        if id not in self._held:
-            self._new.add(id)
-            self._held[id] = text
-            self._count(kind, text, 1)
-        return _cost(text)
-
-    def _release(self, kind: int, number: int) -> None:
-        """A declaration ends."""
-        id = kind, number
-        text = self._held.pop(id, None)
-        if text is not None:
-            self._count(kind, text, -1)
-            if kind == _INTEREST:
-                (self._brief if id in self._new else self.over).append(text)
-
-    def _count(self, kind: int, text: str, sign: int) -> None:
-        """Adds a declaration that holds, or takes it away."""
-        self.holds += sign * _cost(text)
-        if kind == _QUERYABLE and OFFERS.fullmatch(text):
-            self._offers += sign
-        elif kind == _SUBSCRIBER and NOTICES.fullmatch(text):
-            self._hears += sign
+            self.declarations.end(INTEREST, number)
+            return 1
+        if mode & _MIDDLE:
+            return self.declarations.begin(INTEREST, number, text)
+        return self.declarations.once(text)
 
     def _query(self, header: int) -> None:
         if header & 0x1F != _QUERY:
@@ -315,10 +245,6 @@ class Reader:
         if kind == _PUT:
             self._skip()
 
-    def _encoding(self) -> None:
-        if self._number() & 1:
-            self._skip()
-
     def _key(self, flags: int, known: bool = False) -> str:
         """A key expression, together with the declared one that it continues. If it continues one that the relay
         declared, only the rest is returned, or `Unreadable` raised where the whole must be `known`."""
@@ -339,61 +265,3 @@ class Reader:
         """The key expression under which data is published. Zenoh takes one with stars; shoal sends none."""
         if "*" in self._key(flags):
             raise Unreadable("data for several keys")
-
-    def _extensions(self, header: int, known: dict[int, str] = _NONE) -> None:
-        more = header & _MORE
-        while more:
-            byte = self._byte()
-            more, extension = byte & _MORE, byte & 0x7F
-            if extension in _NUMBERS:
-                if self._number() > MAX_WAIT and extension == _TIMEOUT:
-                    raise Unreadable("a query that stays open for too long")
-            elif extension in known:
-                self._extension(known[extension])
-            else:
-                raise Unreadable(f"an extension {extension:#x}")
-
-    def _extension(self, form: str) -> None:
-        size = self._number()
-        end = self._at + size
-        if form == "value":
-            self._encoding()
-            if self._at > end:
-                raise Unreadable("an extension with a wrong length")
-        elif form != "bytes":  # an id of 1 to 16 bytes and a number; for the source of data, another number
-            length = 1 + (self._byte() >> 4)
-            self._at += length
-            self._number()
-            if form == "source":
-                self._number()
-            if self._at != end:
-                raise Unreadable("an extension with a wrong length")
-        self._at = end
-
-    def _byte(self) -> int:
-        self._at += 1
-        return self._data[self._at - 1]
-
-    def _skip(self) -> None:
-        """Skips bytes that follow their number."""
-        size = self._number()
-        self._at += size
-
-    def _number(self) -> int:
-        data, at = self._data, self._at
-        byte = data[at]
-        at += 1
-        value, shift = byte & 0x7F, 7
-        while byte & 0x80:
-            if shift > 56:
-                raise Unreadable("a number that is too large")
-            byte = data[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-        self._at = at
-        return value
-
-
-def _cost(text: str) -> float:
-    return 1 + STAR * text.count("*")

@@ -7,7 +7,9 @@ import random
 import pytest
 
 from shoal.swarm.forwarder import BURST, RATE, AddressUsage
-from shoal.swarm.zenoh_wire import FULL, MAX_CHUNKS, MAX_KEY, PART, QUERY, STAR, NoClient, Reader, Unreadable
+from shoal.swarm.zenoh_declarations import STAR
+from shoal.swarm.zenoh_fields import Unreadable
+from shoal.swarm.zenoh_wire import FULL, MAX_CHUNKS, MAX_KEY, PART, QUERY, NoClient, Reader
 
 HELLO = b"\x01\x09\xf2" + bytes(16), b"\x42\x0a\x00\x00"
 
@@ -48,33 +50,33 @@ def asked(reader: Reader, *messages: bytes) -> float:
 def test_what_is_declared_is_counted_until_it_is_taken_back(reader: Reader) -> None:
     kinds = (0, 2, 4, 6)
     assert asked(reader, *(declare(kind, 7, key("shoal/a")) for kind in kinds)) == pytest.approx(4, abs=0.1)
-    assert reader.holds == 4
+    assert reader.declarations.cost == 4
     asked(reader, *(undeclare(kind, 7) for kind in kinds), undeclare(2, 99))
-    assert reader.holds == 0
+    assert reader.declarations.cost == 0
     asked(reader, b"\x79\x05\x33" + key("shoal/b"))
-    assert reader.holds == 1
+    assert reader.declarations.cost == 1
     asked(reader, b"\x19\x05")
-    assert reader.holds == 0
+    assert reader.declarations.cost == 0
 
 
 def test_who_offers_rollouts_and_hears_no_notices_is_a_node(reader: Reader) -> None:
     """Windows only hear notices; a page for people offers rollouts and hears notices."""
     offers, notices = key("shoal/reef/open/offers/0a1/00ff"), key("shoal/reef/open/notices/**")
     asked(reader, declare(2, 1, offers), declare(4, 1, key("shoal/reef/open/rollouts/0a1/00ff")))
-    assert not reader.is_node
+    assert not reader.declarations.of_node
     asked(reader, declare(4, 2, offers))
-    assert reader.is_node
+    assert reader.declarations.of_node
     asked(reader, declare(2, 2, notices))
-    assert not reader.is_node
+    assert not reader.declarations.of_node
     asked(reader, undeclare(2, 2))
-    assert reader.is_node
-    reader.close()
-    assert not reader.is_node
+    assert reader.declarations.of_node
+    reader.declarations.close()
+    assert not reader.declarations.of_node
 
 
 def test_one_number_for_two_declarations_is_refused(reader: Reader) -> None:
     asked(reader, declare(4, 1, key("shoal/a")), declare(4, 1, key("shoal/a")))
-    assert reader.holds == 1
+    assert reader.declarations.cost == 1
     with pytest.raises(Unreadable, match="one number"):
         asked(reader, declare(4, 1, key("shoal/b")))
 
@@ -82,10 +84,10 @@ def test_one_number_for_two_declarations_is_refused(reader: Reader) -> None:
 def test_what_somebody_was_interested_in_is_told_when_it_is_over(reader: Reader) -> None:
     asked(reader, declare(0, 9, key("shoal")), b"\x79\x05\x73" + key("/a", scope=9), b"\x79\x06\x33" + key("shoal/b"))
     asked(reader, b"\x39\x07\x38" + key("shoal/c"), declare(2, 1, key("shoal/d")), b"\x19\x05")
-    assert reader.over == ["shoal/a", "shoal/c"]
-    reader.close()
-    assert reader.over == ["shoal/a", "shoal/c", "shoal/b"]
-    assert reader.holds == 0
+    assert reader.declarations.over == ["shoal/a", "shoal/c"]
+    reader.declarations.close()
+    assert reader.declarations.over == ["shoal/a", "shoal/c", "shoal/b"]
+    assert reader.declarations.cost == 0
 
 
 def test_patterns_count_for_more(reader: Reader) -> None:
@@ -128,10 +130,10 @@ def test_what_an_unreadable_batch_asks_is_counted_and_forgotten(reader: Reader) 
     with pytest.raises(Unreadable):
         asked(reader, brief, holds, declare(2, 1, key("d")), b"\x19\x05", b"\x07")
     assert reader.cost == pytest.approx(4, abs=0.1)
-    assert reader.over == ["shoal/a"]
-    reader.close()
-    assert reader.over == ["shoal/a"]
-    assert reader.holds == 0
+    assert reader.declarations.over == ["shoal/a"]
+    reader.declarations.close()
+    assert reader.declarations.over == ["shoal/a"]
+    assert reader.declarations.cost == 0
 
 
 def test_a_message_cannot_hide_in_another(reader: Reader) -> None:
