@@ -158,7 +158,7 @@ def eval_session(
         raise UserError(f"no answer could be scored: {verifier.trouble}")
     if verifier.trouble:
         print_warning(console, verifier.trouble)
-    if result.unanswered:  # of an endpoint
+    if result.unanswered:
         lost = f"{result.unanswered} questions were not answered and are left out ({policy.trouble})"
         if not any(result.correct.values()):
             raise UserError(lost)

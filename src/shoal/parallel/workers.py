@@ -34,6 +34,7 @@ from typing import IO, Any
 
 from shoal.errors import Stopped, UserError
 from shoal.parallel.lockstep import Lockstep
+from shoal.policy.too_long import too_long
 from shoal.protocols import Learner, OnProgress, TrainablePolicy, UpdateResult, progress_to
 from shoal.rollout import Completion, Question, Scored
 from shoal.sandbox.import_path import import_path
@@ -109,14 +110,13 @@ class Workers:
 class RemotePolicy:
     """A node's language model in a worker."""
 
-    trouble = ""
-    """As in `LanguagePolicy`: it never gives fewer completions than it is asked for."""
-
     def __init__(self, workers: Workers, node: str) -> None:
         self.name = workers.sources[node]
         self.node = node
         self.workers = workers
         self.on_progress: OnProgress | None = None
+        self.trouble = ""
+        """As in `LanguagePolicy`."""
 
     @property
     def trained(self) -> int:
@@ -128,6 +128,7 @@ class RemotePolicy:
         groups: list[tuple[Completion, ...]] = self.workers.call(
             self.node, "policy", *asked, on_progress=self.on_progress
         )
+        self.trouble = too_long(groups)
         return groups
 
     def cost(self, questions: Sequence[Question], answers: Sequence[Sequence[Completion]]) -> tuple[int, float]:

@@ -23,6 +23,7 @@ from shoal.policy.precision import cast_once
 from shoal.policy.products import use_fast_products
 from shoal.policy.progress import reporting
 from shoal.policy.template import ChatFrame, Slot, chat_template
+from shoal.policy.too_long import too_long
 from shoal.policy.turns import OBSERVED, Between, Conversations, Sampled, after_answer, by_turn
 from shoal.policy.vision_check import check_pictures
 from shoal.protocols import OnProgress
@@ -44,7 +45,7 @@ class LanguagePolicy:
     """
 
     trouble = ""
-    """A model in this process never gives fewer completions than it is asked for."""
+    """What questions of the last `generate` got no completions because they are too long; "" if all got theirs."""
     on_progress: OnProgress | None = None
     replayer: Replayer | None = None
     """What answers in conversations with environments. Whoever builds the node sets it."""
@@ -90,22 +91,26 @@ class LanguagePolicy:
         """Whether the model can read the question with its longest answer."""
         return len(self.prompt_ids(question)) + self.sampling.max_completion_length <= self.context
 
-    def _without_long_quotes(
-        self, questions: Sequence[Question], num_generations: int, seed: int
+    def _without_long(
+        self, questions: Sequence[Question], prompts: Sequence[list[int]], num_generations: int, seed: int
     ) -> list[tuple[Completion, ...]] | None:
-        """What `generate` gives where some questions are too long because they quote others; None where none is."""
-        fit = [question for question in questions if not question.id.quotes or self.has_room(question)]
-        if len(fit) == len(questions):
+        """What `generate` gives where some questions are too long; None where none is, or all are."""
+        self.trouble = ""
+        room = self.context - self.sampling.max_completion_length
+        fit = [question for question, prompt in zip(questions, prompts, strict=True) if len(prompt) <= room]
+        if len(fit) == len(questions) or not (fit or all(question.id.quotes for question in questions)):
             return None
-        answered = dict(zip((q.id for q in fit), self.generate(fit, num_generations, seed), strict=True))
-        return [answered.get(question.id, ()) for question in questions]
+        answered = iter(self.generate(fit, num_generations, seed))
+        groups = [next(answered) if len(prompt) <= room else () for prompt in prompts]
+        self.trouble = too_long(groups)
+        return groups
 
     def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
         """`num_generations` completions for each question; the same `seed` gives the same ones. () for a question
-        that is too long because it quotes others."""
-        if (answered := self._without_long_quotes(questions, num_generations, seed)) is not None:
-            return answered
+        that is too long. Raises `UserError` if all are, unless they quote others."""
         prompts = [self.prompt_ids(question) for question in questions]
+        if (answered := self._without_long(questions, prompts, num_generations, seed)) is not None:
+            return answered
         prompt_length, answer_length = max(map(len, prompts), default=0), self.sampling.max_completion_length
         turns = max((question.turns for question in questions), default=1)
         if turns > 1 and (self.replayer is None or self.ranks.size > 1):

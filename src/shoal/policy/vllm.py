@@ -80,13 +80,13 @@ class VLLMPolicy(LanguagePolicy):
 
     def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
         """`num_generations` completions for each question, with the log-probabilities that vLLM drew their tokens
-        with. () for a question that is too long because it quotes others. `on_progress` may end it at each token."""
+        with. () for a question that is too long, as in `LanguagePolicy`. `on_progress` may end it at each token."""
         if not questions:
             return []
         refuse_conversations(questions, "vLLM")
-        if (answered := self._without_long_quotes(questions, num_generations, seed)) is not None:
-            return answered
         prompts = [self.prompt_ids(question) for question in questions]
+        if (answered := self._without_long(questions, prompts, num_generations, seed)) is not None:
+            return answered
         longest = max(map(len, prompts)) + self.sampling.max_completion_length
         if longest > self.context:
             raise UserError(

@@ -185,6 +185,7 @@ def try_out(config: Config, policy: LanguagePolicy, tasks: Tasks, seconds: float
     rollouts = [
         Scored(Rollout(q.id, q.hash, group, "node-1", 0), q, tuple(float(i % 2) for i in range(len(group))))
         for q, group in zip(questions[:local], groups, strict=False)
+        if group
     ]
     learner = make_learner(config, policy)
     start = time.perf_counter()
