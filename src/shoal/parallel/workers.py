@@ -24,33 +24,18 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-import traceback
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from operator import methodcaller
-from pathlib import Path
+from collections.abc import Mapping
 from typing import IO, Any
 
 from shoal.errors import Stopped, UserError
 from shoal.parallel.lockstep import Lockstep
-from shoal.policy.too_long import too_long
-from shoal.protocols import Learner, OnProgress, TrainablePolicy, UpdateResult, progress_to
-from shoal.rollout import Completion, Question, Scored
+from shoal.parallel.worker_process import PAUSE, Build, Status, write
+from shoal.protocols import OnProgress
 from shoal.sandbox.import_path import import_path
-from shoal.sandbox.pipes import die_with_parent, own_pipes
 
-COMMAND = (sys.executable, "-P", "-m", "shoal.parallel.workers")
+COMMAND = (sys.executable, "-P", "-m", "shoal.parallel.worker_process")
 GRACE = 5.0
 """Seconds between the end of a pipe and that of its process, at most."""
-
-PAUSE = 0.2
-"""Seconds between two reports of how far a policy has come, at least."""
-
-Status = Callable[[str], None]
-Build = Callable[[Mapping[str, str], Status], Mapping[str, tuple[TrainablePolicy, Learner]]]
-"""Makes nodes' policies and learners from the names of nodes and their models, and reports what it loads. It is pickled
-by reference."""
 
 
 class Workers:
@@ -107,62 +92,6 @@ class Workers:
         return len(self._workers)
 
 
-class RemotePolicy:
-    """A node's language model in a worker."""
-
-    def __init__(self, workers: Workers, node: str) -> None:
-        self.name = workers.sources[node]
-        self.node = node
-        self.workers = workers
-        self.on_progress: OnProgress | None = None
-        self.trouble = ""
-        """As in `LanguagePolicy`."""
-
-    @property
-    def trained(self) -> int:
-        """Trained parameters."""
-        return self.workers.trained[self.node]
-
-    def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
-        asked = ("generate", list(questions), num_generations, seed)
-        groups: list[tuple[Completion, ...]] = self.workers.call(
-            self.node, "policy", *asked, on_progress=self.on_progress
-        )
-        self.trouble = too_long(groups)
-        return groups
-
-    def cost(self, questions: Sequence[Question], answers: Sequence[Sequence[Completion]]) -> tuple[int, float]:
-        cost: tuple[int, float] = self._call("cost", list(questions), list(answers))
-        return cost
-
-    def save(self, folder: Path) -> None:
-        self._call("save", folder.absolute())
-
-    def _call(self, method: str, *arguments: Any) -> Any:
-        return self.workers.call(self.node, "policy", method, *arguments)
-
-
-class RemoteLearner:
-    """A node's learner in a worker."""
-
-    def __init__(self, workers: Workers, node: str) -> None:
-        self.node = node
-        self.workers = workers
-
-    def update(self, batch: Sequence[Scored], seed: int = 0) -> UpdateResult:
-        result: UpdateResult = self._call("update", list(batch), seed)
-        return result
-
-    def save(self, folder: Path) -> None:
-        self._call("save", folder.absolute())
-
-    def load(self, folder: Path) -> None:
-        self._call("load", folder.absolute())
-
-    def _call(self, method: str, *arguments: Any) -> Any:
-        return self.workers.call(self.node, "learner", method, *arguments)
-
-
 class _Worker:
     """The driver's end of one process. A thread reads its messages, so that neither side blocks the other."""
 
@@ -188,13 +117,13 @@ class _Worker:
     def send(self, *message: Any) -> int:
         """Sends a request. Returns the ticket for its result; that of the start is 0."""
         with contextlib.suppress(BrokenPipeError):  # `result` notices a dead worker
-            _write(self._requests, message)
+            write(self._requests, message)
         return next(self._tickets)
 
     def halt(self) -> None:
         """Ends the requests so far that report their progress."""
         with contextlib.suppress(BrokenPipeError):
-            _write(self._requests, None)
+            write(self._requests, None)
 
     def result(self, ticket: int, status: Status = lambda text: None, on_progress: OnProgress | None = None) -> Any:
         """The result of a request. `on_progress` is called several times a second. Raises the worker's error, and
@@ -249,87 +178,3 @@ class _Worker:
             how += ", perhaps because memory ran out" * (code == -signal.SIGKILL)
         message = f"the worker process of {', '.join(self.nodes)} {how}"
         return message + ("; --resume continues from the last checkpoint" if self._ready else " while loading models")
-
-
-def _write(stream: IO[bytes], message: Any) -> None:
-    pickle.dump(message, stream, pickle.HIGHEST_PROTOCOL)
-    stream.flush()
-
-
-def main() -> None:
-    """The worker process. It serves until the driver closes the pipe or dies."""
-    requests, replies = own_pipes()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    die_with_parent()
-    with contextlib.suppress(EOFError, BrokenPipeError, pickle.UnpicklingError):
-        build, sources = pickle.load(requests)  # imports torch
-        parts: dict[tuple[str, str], Any] = {}
-
-        def start() -> dict[str, int]:
-            made = build(sources, lambda text: _write(replies, ("status", 0, text)))
-            for name, (policy, learner) in made.items():
-                parts[name, "policy"], parts[name, "learner"] = policy, learner
-            trained = {name: policy.lm.model.parameters() for name, (policy, _) in made.items()}
-            return {name: sum(w.numel() for w in weights if w.requires_grad) for name, weights in trained.items()}
-
-        _write(replies, _tried(0, ", ".join(sources), start))
-        inbox = _Inbox(requests)
-        while request := inbox.next():
-            ticket, (node, part, method, arguments, reports) = request
-            with progress_to(parts[node, part], inbox.reporter(ticket, replies) if reports else None):
-                _write(replies, _tried(ticket, node, partial(methodcaller(method, *arguments), parts[node, part])))
-
-
-class _Inbox:
-    """The driver's requests. A thread reads them, so that a halt is seen while another request is worked on."""
-
-    def __init__(self, requests: IO[bytes]) -> None:
-        self._queue: queue.SimpleQueue[tuple[int, Any] | None] = queue.SimpleQueue()
-        self._halted = 0  # requests before this one that report their progress end
-        threading.Thread(target=self._read, args=(requests,), daemon=True).start()
-
-    def next(self) -> tuple[int, Any] | None:
-        """The next request with its ticket; None at the end."""
-        return self._queue.get()
-
-    def reporter(self, ticket: int, replies: IO[bytes]) -> OnProgress:
-        """Tells the driver how far a request has come. Raises `Stopped` after a halt."""
-        said = 0.0
-
-        def on_progress(answered: int) -> None:
-            nonlocal said
-            if ticket < self._halted:
-                raise Stopped
-            if time.monotonic() >= said + PAUSE:
-                said = time.monotonic()
-                _write(replies, ("answered", ticket, answered))
-
-        return on_progress
-
-    def _read(self, requests: IO[bytes]) -> None:
-        ticket = 1
-        try:
-            with contextlib.suppress(EOFError, pickle.UnpicklingError):
-                while True:
-                    request = pickle.load(requests)
-                    if request is None:
-                        self._halted = ticket
-                    else:
-                        self._queue.put((ticket, request))
-                        ticket += 1
-        finally:
-            self._queue.put(None)
-
-
-def _tried(ticket: int, nodes: str, call: Callable[[], Any]) -> tuple[str, int, Any]:
-    """The reply to a request: the result of `call`, or its error. An unexpected error comes with its traceback."""
-    try:
-        return "done", ticket, call()
-    except (UserError, OSError, Stopped) as error:
-        return "error", ticket, error
-    except Exception as error:  # a bug, which ends the driver
-        return "error", ticket, RuntimeError(f"{error}\n\nin the worker of {nodes}:\n{traceback.format_exc()}")
-
-
-if __name__ == "__main__":
-    main()

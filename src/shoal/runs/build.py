@@ -25,7 +25,8 @@ from shoal.learn.optim import STATE_BYTES
 from shoal.node import Node
 from shoal.parallel.rank_zero import RankZeroPolicy, RankZeroVerifier
 from shoal.parallel.ranks import ALONE, Ranks
-from shoal.parallel.workers import RemoteLearner, RemotePolicy, Workers
+from shoal.parallel.remote import RemoteLearner, RemotePolicy
+from shoal.parallel.workers import Workers
 from shoal.policy.language import LanguagePolicy
 from shoal.protocols import AnswersItself, Learner, Policy, Selection, Swarm
 from shoal.protocols import Tasks as AnyTasks

@@ -14,7 +14,7 @@ from typing import IO, Final
 
 import msgspec
 
-from shoal.runs.tracker_process import Begin, Reply, Report
+from shoal.runs.tracker_messages import Begin, Reply, Report
 from shoal.sandbox.import_path import import_path
 from shoal.untrusted import printable
 

@@ -17,7 +17,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, Literal, TextIO
+from typing import Any, Final, TextIO
 
 import msgspec
 
@@ -25,188 +25,16 @@ from shoal.config.caches import alone
 from shoal.errors import UserError
 from shoal.runs.atomic import write_atomically
 from shoal.runs.folder import run_metrics
-from shoal.runs.tracker_rows import COLUMNS, TrackedRollout, tracked_metrics
+from shoal.runs.tracker_messages import Begin, Kind, Memory, Reply, Report
+from shoal.runs.tracker_rows import tracked_metrics
+from shoal.runs.tracker_targets import TARGETS, Target
 from shoal.sandbox.pipes import own_pipes
 from shoal.untrusted import printable, read_regular
 
-PROJECT: Final = "shoal"
-"""The project, where the tracker's own variable of the environment names none."""
 LIMIT: Final = 60.0
 """Seconds that a tracker has for what is left when the run ends."""
 MOST_BYTES: Final = 1 << 12
 """Of what is remembered of a tracker's run."""
-BATCH: Final = 1000
-"""Metrics that mlflow takes at once."""
-
-
-class Begin(msgspec.Struct):
-    """What is reported, and to which tracker."""
-
-    tracker: str
-    folder: str
-    """Where the run keeps what belongs to its trackers."""
-    run: str
-    """The name of the run."""
-    group: str
-    """What else belongs together with it: the swarm that it joined; or nothing."""
-    config: dict[str, bool | int | float | str]
-    done: int = -1
-    """The round after which a resumed run goes on."""
-
-
-class Report(msgspec.Struct):
-    """A round."""
-
-    round: int
-    metrics: dict[str, float]
-    rollouts: list[TrackedRollout] = []
-    late: bool = False
-    """Whether this belongs to a round that was reported before."""
-
-
-Kind = Literal["began", "refused", "done", "failed", "warned"]
-
-
-class Reply(msgspec.Struct):
-    """To each message: began or done, or failed. refused: nothing else is taken. warned: by the tracker itself."""
-
-    kind: Kind
-    text: str = ""
-    """Where the run is shown, or what went wrong."""
-
-
-class Memory(msgspec.Struct):
-    """What a resumed run has to know of a tracker."""
-
-    id: str = ""
-    """Of the tracker's run."""
-    round: int = -1
-    """The last that was reported."""
-
-
-class Target:
-    """A tracker of accelerate's. Subclasses say how it is made, and how it shows rollouts."""
-
-    project = "MLFLOW_EXPERIMENT_NAME"
-    """The variable of the environment that names the project."""
-
-    def __init__(self, begin: Begin, memory: Memory) -> None:
-        from accelerate import PartialState
-        from accelerate.tracking import LOGGER_TYPE_TO_CLASS
-
-        PartialState(cpu=True)  # for accelerate's log
-        self.begin = begin
-        self.memory = memory
-        self.tracker = LOGGER_TYPE_TO_CLASS[begin.tracker](*self.arguments(), **self.options())
-        self.tracker.start()
-        self.where = self.started()
-
-    def arguments(self) -> tuple[str, ...]:
-        """The project."""
-        return (os.environ.get(self.project, PROJECT),)
-
-    def options(self) -> dict[str, Any]:
-        return {}
-
-    def started(self) -> str:
-        """Remembers the run's id. Returns where a user finds the run."""
-        raise NotImplementedError
-
-    def log(self, report: Report) -> None:
-        raise NotImplementedError
-
-
-class Trackio(Target):
-    """Rollouts are traces."""
-
-    project = "TRACKIO_PROJECT"
-
-    def options(self) -> dict[str, Any]:
-        # a run is known by its name
-        return {"name": self.memory.id, "resume": "allow", "group": self.begin.group or None, "embed": False}
-
-    def started(self) -> str:
-        return self.tracker.tracker.url or f"trackio show --project {self.arguments()[0]}"
-
-    def log(self, report: Report) -> None:
-        import trackio
-
-        traces = [
-            trackio.Trace(
-                [{"role": "user", "content": row.question}, {"role": "assistant", "content": row.completion}],
-                {"node": row.node, "maker": row.maker, "task": row.task, "reward": row.reward},
-            )
-            for row in report.rollouts
-        ]
-        self.tracker.log({**report.metrics, **({"rollouts": traces} if traces else {})}, step=report.round)
-
-
-class Wandb(Target):
-    """Rollouts are a table. Charts have the round as their x-axis, as W&B's own steps cannot go back."""
-
-    project = "WANDB_PROJECT"
-
-    def options(self) -> dict[str, Any]:
-        names = {"name": self.begin.run, "group": self.begin.group or None, "dir": self.begin.folder}
-        return {"id": self.memory.id, "resume": "allow", **names}
-
-    def started(self) -> str:
-        run = self.tracker.tracker
-        run.define_metric("round")
-        run.define_metric("*", step_metric="round")
-        return run.url or f"wandb sync {Path(run.dir).parent}"
-
-    def log(self, report: Report) -> None:
-        import wandb
-
-        table = wandb.Table(columns=list(COLUMNS), data=[list(msgspec.structs.astuple(row)) for row in report.rollouts])
-        self.tracker.log({"round": report.round, **report.metrics, **({"rollouts": table} if report.rollouts else {})})
-
-
-class TensorBoard(Target):
-    """Rollouts are texts. TensorBoard reads texts as Markdown; an indented block is shown as it is."""
-
-    def arguments(self) -> tuple[str, ...]:
-        return ("tensorboard", self.begin.folder)
-
-    def started(self) -> str:
-        return f"tensorboard --logdir {Path(self.begin.folder).parent}"
-
-    def log(self, report: Report) -> None:
-        texts = {f"rollouts/{number}": _block(row) for number, row in enumerate(report.rollouts, start=1)}
-        self.tracker.log({**report.metrics, **texts}, step=report.round)
-
-
-class Mlflow(Target):
-    """Rollouts are a JSON artifact for each round."""
-
-    def options(self) -> dict[str, Any]:
-        return {"run_name": self.begin.run, "run_id": self.memory.id or None}
-
-    def started(self) -> str:
-        import mlflow
-
-        self.memory.id = self.tracker.tracker.info.run_id
-        store = re.sub(r"//[^/@]*@", "//", mlflow.get_tracking_uri())  # no password
-        return store if store.startswith("http") else f"mlflow ui --backend-store-uri {store}"
-
-    def log(self, report: Report) -> None:
-        import mlflow
-
-        metrics = list(report.metrics.items())
-        for start in range(0, len(metrics), BATCH):
-            self.tracker.log(dict(metrics[start : start + BATCH]), step=report.round)
-        if report.rollouts:
-            rows = [msgspec.to_builtins(row) for row in report.rollouts]
-            mlflow.log_dict({"rollouts": rows}, f"rollouts/round-{report.round:06d}.json")
-
-
-TARGETS: Final[dict[str, type[Target]]] = {
-    "trackio": Trackio,
-    "wandb": Wandb,
-    "tensorboard": TensorBoard,
-    "mlflow": Mlflow,
-}
 
 
 def main() -> None:
@@ -309,12 +137,6 @@ def remembered(file: Path) -> Memory:
 
 def _slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "-", name)[:64]
-
-
-def _block(row: TrackedRollout) -> str:
-    """A rollout as an indented block of Markdown, in which nothing is markup."""
-    head = f"{row.task}, by {row.maker}, reward {row.reward:g}"
-    return "\n".join(f"    {line}" for line in [head, "", *row.question.split("\n"), "", *row.completion.split("\n")])
 
 
 def _said(error: Exception) -> str:

@@ -22,7 +22,8 @@ from shoal.node import RoundResult
 from shoal.runs.atomic import disk_errors
 from shoal.runs.folder import TRACKERS
 from shoal.runs.tracker_link import TrackerLink
-from shoal.runs.tracker_process import LIMIT, Begin, Report
+from shoal.runs.tracker_messages import Begin, Report
+from shoal.runs.tracker_process import LIMIT
 from shoal.runs.tracker_rows import tracked_metrics, tracked_rollouts
 from shoal.untrusted import json_safe
 

@@ -21,7 +21,8 @@ from shoal.config.load import make_config
 from shoal.config.settings import Config
 from shoal.config.tasks import TasksConfig
 from shoal.errors import Stopped, UserError
-from shoal.parallel.workers import COMMAND, RemoteLearner, RemotePolicy, Workers
+from shoal.parallel.remote import RemoteLearner, RemotePolicy
+from shoal.parallel.workers import COMMAND, Workers
 from shoal.runs.folder import RunFolder, read_metrics
 from shoal.runs.models import make_nodes
 from shoal.tasks import Tasks

@@ -27,7 +27,8 @@ from shoal.node import RoundResult
 from shoal.protocols import UpdateResult
 from shoal.rollout import Completion, Scored
 from shoal.runs.tracker_link import COMMAND, WAITING
-from shoal.runs.tracker_process import Begin, Memory, Report, remembered
+from shoal.runs.tracker_messages import Begin, Memory, Report
+from shoal.runs.tracker_process import remembered
 from shoal.runs.tracker_rows import LONGEST, MOST, tracked_metrics, tracked_name, tracked_rollouts
 from shoal.runs.trackers import Trackers, tracked_config
 

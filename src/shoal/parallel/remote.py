@@ -1,0 +1,68 @@
+"""A node's policy and learner where a worker process has them: the driver's stand-ins for both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from shoal.parallel.workers import Workers
+from shoal.policy.too_long import too_long
+from shoal.protocols import OnProgress, UpdateResult
+from shoal.rollout import Completion, Question, Scored
+
+
+class RemotePolicy:
+    """A node's language model in a worker."""
+
+    def __init__(self, workers: Workers, node: str) -> None:
+        self.name = workers.sources[node]
+        self.node = node
+        self.workers = workers
+        self.on_progress: OnProgress | None = None
+        self.trouble = ""
+        """As in `LanguagePolicy`."""
+
+    @property
+    def trained(self) -> int:
+        """Trained parameters."""
+        return self.workers.trained[self.node]
+
+    def generate(self, questions: Sequence[Question], num_generations: int, seed: int) -> list[tuple[Completion, ...]]:
+        asked = ("generate", list(questions), num_generations, seed)
+        groups: list[tuple[Completion, ...]] = self.workers.call(
+            self.node, "policy", *asked, on_progress=self.on_progress
+        )
+        self.trouble = too_long(groups)
+        return groups
+
+    def cost(self, questions: Sequence[Question], answers: Sequence[Sequence[Completion]]) -> tuple[int, float]:
+        cost: tuple[int, float] = self._call("cost", list(questions), list(answers))
+        return cost
+
+    def save(self, folder: Path) -> None:
+        self._call("save", folder.absolute())
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        return self.workers.call(self.node, "policy", method, *arguments)
+
+
+class RemoteLearner:
+    """A node's learner in a worker."""
+
+    def __init__(self, workers: Workers, node: str) -> None:
+        self.node = node
+        self.workers = workers
+
+    def update(self, batch: Sequence[Scored], seed: int = 0) -> UpdateResult:
+        result: UpdateResult = self._call("update", list(batch), seed)
+        return result
+
+    def save(self, folder: Path) -> None:
+        self._call("save", folder.absolute())
+
+    def load(self, folder: Path) -> None:
+        self._call("load", folder.absolute())
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        return self.workers.call(self.node, "learner", method, *arguments)
