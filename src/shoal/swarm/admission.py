@@ -15,7 +15,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from shoal.swarm.admission_limits import AdmissionLimits
 from shoal.swarm.differing import Differing
 from shoal.swarm.limits import RecentKeys
 from shoal.swarm.peers import FUTURE, Peer, Peers
+from shoal.swarm.refusals import OFFENCES, Reason, Refused
 from shoal.swarm.wire import Malformed, NewerVersion, Statement, check_signature, open_envelope
 from shoal.tasks.draw import UnknownQuestion
 from shoal.tasks.stages.stages import Stages, UnknownQuote
@@ -40,57 +40,6 @@ FILE = "admission.msgpack"
 FAST, PATIENT = 0.05, 2.0  # seconds of processor time to examine one message, in the quick and in the patient thread
 TEXTS = 8192  # rollouts whose texts are remembered, to find duplicates
 SHOWN = 100  # peers in `status`
-
-
-class Reason(StrEnum):
-    """Why a message was refused, in the order of the checks."""
-
-    size = "size"
-    malformed = "malformed"
-    version = "version"
-    swarm = "swarm"
-    age = "age"
-    future = "future"
-    key = "key"
-    signature = "signature"
-    muted = "muted"
-    name_taken = "name taken"
-    repeated = "repeated"
-    round = "round"
-    quota = "quota"
-    name = "name"
-    completions = "completions"
-    length = "length"
-    markers = "markers"
-    task = "task"
-    seed = "seed"
-    question = "question"
-    held_out = "held out"
-    quote = "quote"
-    slow_question = "slow question"
-    slow_task = "slow task"
-    slow = "slow"
-    crash = "crash"
-    replay = "replay"
-    environment = "environment"
-    no_verdict = "no verdict"
-    duplicate = "duplicate"
-
-
-OFFENCES = {
-    **dict.fromkeys((Reason.name, Reason.completions, Reason.seed, Reason.question), 1.0),
-    **dict.fromkeys((Reason.slow, Reason.crash), 2.5),
-}
-"""What no honest program sends, and its weight: what takes this node's time weighs more. Other reasons may be chance,
-another configuration, other data or the network."""
-
-
-class Refused(Exception):  # noqa: N818 (it is an answer, not a fault)
-    """A message was refused, for this reason."""
-
-    def __init__(self, reason: Reason) -> None:
-        super().__init__(reason.value)
-        self.reason = reason
 
 
 class SlowAnswers(Exception):  # noqa: N818 (it may be nobody's fault)

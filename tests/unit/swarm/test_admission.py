@@ -20,9 +20,10 @@ from shoal.identity.keys import Identity
 from shoal.policy.control import ControlText
 from shoal.rollout import Completion, Part, Question, QuestionId, Rollout, Scored
 from shoal.sandbox.examiner import Candidate, LocalExaminer, Verdict
-from shoal.swarm.admission import OFFENCES, Admission, SlowAnswers
+from shoal.swarm.admission import Admission, SlowAnswers
 from shoal.swarm.admission_limits import AdmissionLimits
 from shoal.swarm.peers import AT_ONCE, LEAP
+from shoal.swarm.refusals import OFFENCES
 from shoal.swarm.signed import sign_message
 from shoal.swarm.wire import DOMAIN, Malformed, NewerVersion, Statement, open_envelope, seal
 from shoal.tasks import Tasks

@@ -11,8 +11,9 @@ from shoal.config.tasks import TasksConfig
 from shoal.identity.keys import Identity
 from shoal.rollout import Completion, Question, Rollout, Scored
 from shoal.sandbox.examiner import Candidate, Examiner, Verdict
-from shoal.swarm.admission import OFFENCES, Admission
+from shoal.swarm.admission import Admission
 from shoal.swarm.admission_limits import AdmissionLimits
+from shoal.swarm.refusals import OFFENCES
 from shoal.swarm.wire import open_envelope, seal
 from shoal.tasks import Tasks
 from shoal.tasks.stages.stages import Stages

@@ -1,4 +1,4 @@
-"""What reasons of refusals mean: those of `swarm.admission.Reason`, and those of messages that are not passed on."""
+"""What reasons of refusals mean: those of `swarm.refusals.Reason`, and those of messages that are not passed on."""
 
 from __future__ import annotations
 
