@@ -17,6 +17,8 @@ class Stopped(Exception):  # noqa: N818 (it is no fault)
 def nearest(name: str, names: Iterable[str]) -> str:
     """A hint for a mistyped `name`: the nearest of `names`, else all of them if they are few."""
     known = sorted(names)
+    if not known:
+        return "there is none"
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if near:
         return f"did you mean {near[0]!r}?"

@@ -76,7 +76,7 @@ class Environment(Protocol):
 
 
 class Verifier(Protocol):
-    """Rewards answers. Whatever stands in them, it returns."""
+    """Rewards answers. It raises nothing, whatever an answer contains."""
 
     def score(self, items: Sequence[tuple[QuestionId, Sequence[Answer]]]) -> list[list[float]]:
         """Rewards in [0, 1], one for each answer to each question."""
@@ -200,7 +200,7 @@ class Draws(Stateful, Protocol):
         """Takes all own rollouts of a round."""
         ...
 
-    def drawn(self, local: Sequence[Scored]) -> dict[str, float | None]:
+    def mean_levels(self, local: Sequence[Scored]) -> dict[str, float | None]:
         """For each ladder the mean level of `local`, for the log."""
         ...
 
@@ -209,7 +209,7 @@ class Learner(Stateful, Protocol):
     """What changes a policy."""
 
     def update(self, batch: Sequence[Scored], seed: int = 0) -> UpdateResult:
-        """One update on own and foreign rollouts. `seed`: of whatever is random in it."""
+        """One update on own and foreign rollouts. `seed` decides whatever is random in it."""
         ...
 
 
@@ -218,9 +218,9 @@ class AnswersItself(Protocol):
     """A learner that answers questions anew while it learns. One of your own need not."""
 
     scorer: Scorer | None
-    """What rewards these answers: the node's own, from whoever builds the node. None until then."""
+    """The node's scorer, which rewards these answers. Whoever builds the node sets it; None before that."""
     node: str
-    """The node's name, from the same."""
+    """The node's name. Whoever builds the node sets it."""
 
 
 class Swarm(Stateful, Protocol):
@@ -273,7 +273,7 @@ class Selection(Stateful, Protocol):
 
     def choose(self, local: Sequence[Scored], pool: Pool, I: int, J: int, seed: int) -> list[Scored]:
         """The batch of an update: about I of `local` and J of `pool`, which are taken out of it and marked `foreign`.
-        A rollout of a single completion gets a `baseline`."""
+        Another node's rollout of a single completion gets a `baseline`."""
         ...
 
     def on_update(self, result: UpdateResult) -> None:

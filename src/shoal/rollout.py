@@ -158,7 +158,8 @@ class Completion(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def text(self) -> str:
-        """All that the policy says; the turns of a conversation are lines."""
+        """All that the policy says. Each turn of a conversation is a line once its observations are known; before that,
+        turns are joined without a break."""
         return ("\n" if self.observations else "").join(part.text for part in self.parts)
 
     @property
@@ -182,7 +183,7 @@ class Rollout(msgspec.Struct, frozen=True):
     round: int
     """The round of the node that made it. Rounds of different nodes are not comparable."""
     slot: int = 0
-    """Which of the questions of that round it is: with its maker's key and the round, where its seed comes from."""
+    """The number of the question in that round. The maker's key, the round and the slot determine the question."""
     schema_version: int = 1
 
     def encode(self) -> bytes:
@@ -200,7 +201,7 @@ class Rollout(msgspec.Struct, frozen=True):
 
     @property
     def hash(self) -> str:
-        """By which a later question quotes it: BLAKE2b, 16 bytes in hex, of the rollout as other nodes get it."""
+        """What a later question quotes it by: BLAKE2b, 16 bytes in hex, of the rollout as other nodes get it."""
         return hashlib.blake2b(self.encode(), digest_size=16).hexdigest()
 
     def first(self, n: int) -> Rollout:

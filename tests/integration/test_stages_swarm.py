@@ -82,4 +82,4 @@ def test_a_critique_crosses_the_network(peers: list[Peer]) -> None:
     scored = ada.hears(bob.identity, 0)
     assert scored.question == critique
     assert scored.rewards == (0.0, 1.0)
-    until(lambda: cyd.place.link.status()["refused"].get("quote") == 1)
+    until(lambda: cyd.place.admission.refused.get("quote") == 1)

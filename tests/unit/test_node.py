@@ -270,7 +270,7 @@ class Climbing:
     def observe(self, local: Sequence[Scored]) -> None:
         self.seen += local
 
-    def drawn(self, local: Sequence[Scored]) -> dict[str, float | None]:
+    def mean_levels(self, local: Sequence[Scored]) -> dict[str, float | None]:
         return {"say": float(len(local))}
 
     def save(self, folder: Path) -> None:

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("entries", nargs="+", type=Path, metavar="ENTRY", help="a TOML file to sign, or a directory")
     parser.add_argument("--to", type=Path, required=True, metavar="FILE", help="the directory; made if absent")
     parser.add_argument("--key", type=Path, metavar="FILE", help="the host's private key (default: that of `shoal id`)")
-    parser.add_argument("--days", type=int, default=DAYS, metavar="N", help=f"the entry holds (default: {DAYS})")
+    parser.add_argument("--days", type=int, default=DAYS, metavar="N", help=f"days until it expires (default: {DAYS})")
 
 
 def command(args: argparse.Namespace) -> int:

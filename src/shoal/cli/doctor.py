@@ -27,7 +27,8 @@ HELP = """Says what this machine can do, whether a run of these settings fits in
   shoal doctor --model smollm2 --suite reef --nodes 2
   shoal doctor --config my.toml --json           one JSON object
 
-Loads each model once, counts what an update keeps, and tries it for some seconds. Nothing is written."""
+Loads each model once, counts what an update keeps, and tries it for some seconds. It makes no run folder. A
+model with a short name is fetched into the cache."""
 
 SETTINGS: Final = (
     *("rounds", "seed", "threads", "tasks.suite", "tasks.examples", "tasks.answer"),

@@ -182,7 +182,7 @@ def print_answers(console: Console, result: Evaluation, tasks: Tasks, most: int)
         found = extract(text, tasks.lookup(asked.question.id)[1].answer)
         console.print(Text(f"\n{printable(asked.question.shown, QUESTION)}"))
         console.print(answer_line("  answer ", text, asked.rewards[0] >= 1))
-        counted = "nothing: it has not the form that is asked for" if found is None else printable(found, ANSWER)
+        counted = "nothing: it does not have the form asked for" if found is None else printable(found, ANSWER)
         console.print(Text(f"  counted  {counted}"))
 
 

@@ -169,7 +169,9 @@ def add_own_code(parser: argparse.ArgumentParser) -> None:
     """`--data`, `--task` and `--reward`: what in a file is a table of its own."""
     group = parser.add_argument_group("questions and rewards of your own")
     add_data(group)
-    group.add_argument("--reward", action="append", metavar="NAME", help="a reward function as TRL's: module:attribute")
+    group.add_argument(
+        "--reward", action="append", metavar="NAME", help="a reward function as in TRL: module:attribute"
+    )
 
 
 def add_data(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:

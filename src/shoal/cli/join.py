@@ -18,7 +18,7 @@ HELP = """Trains one node in a swarm of many machines. It answers questions, sha
   shoal join HOST:PORT --swarm lab --secret-file FILE  a private swarm
   shoal join SHOAL:INVITATION                          the line that `shoal host` prints: relay, tasks, judge, secret
   shoal join --list --directory FILE-OR-URL            public swarms of a signed directory
-  shoal join lagoon --directory FILE-OR-URL            joins one by its name: relays, tasks and judge are its entry's
+  shoal join lagoon --directory FILE-OR-URL            joins one by its name: its entry gives relays, tasks, judge
   shoal join --resume runs/one                         goes on where a node ended or was killed
 
 Training never waits for the network: without peers it trains alone. `shoal status` shows its state. Settings can also

@@ -157,7 +157,7 @@ def _advice(found: Mapping[str, Sequence[Found]]) -> str:
     if all(one.pass_at_1.value == 1 for one in all_found):
         return "every answer is right: choose harder tasks"
     if sum(one.truncated for one in all_found) > 0.9 * sum(one.G * len(one.right) for one in all_found):
-        return "no group teaches anything, and nearly every answer is cut: give --max-completion-length more"
+        return "no group teaches anything, and nearly every answer is cut: raise --max-completion-length"
     return (
         "no group of answers teaches anything: choose easier tasks or a larger model, or give your own task partial "
         "credit in steps (tasks.partial_credit, docs/guides/tasks.md)"

@@ -32,7 +32,7 @@ from shoal.errors import UserError
 from shoal.identity.keys import identity_path, name_of
 from shoal.untrusted import printable
 
-YOURS = "those that you give: they are no suite"
+YOURS = "not named by the host: each node gives its own (--data, --task, --suite or --config)"
 
 
 def list_swarms(sources: Sequence[str] | None, words: Sequence[str]) -> int:
@@ -142,8 +142,8 @@ def _check_given(word: str, entry: Entry, given: dict[str, Any], has_file: bool)
     if entry.tasks is None:
         if not said and not has_file:
             raise UserError(
-                f"the tasks of '{word}' are none that a stranger may choose: give them by --data, --task, --suite or "
-                f"--config; its rules say which (`shoal join {word} --list`)"
+                f"the host of '{word}' does not name the tasks: give them by --data, --task, --suite or --config; its "
+                "rules say which (`shoal join NAME-OR-INVITATION --list`)"
             )
         said = [name for name in said if name in ("swarm", "connect")]
     if said:

@@ -60,7 +60,7 @@ def fault(text: str) -> str:
     if not {"L", "N"} & set(kinds) or not set(kinds) <= {"L", "M", "N", "sign"} or INVISIBLE.search(text):
         return f"a display name has letters, digits, spaces and {SIGNS.strip()} only"
     if text != " ".join(text.split()) or not unicodedata.is_normalized("NFC", text):
-        return "a display name has single spaces within it alone, and is in Unicode's form NFC"
+        return "a display name has no space at its ends, no two in a row, and is in Unicode's form NFC"
     if "M" * (MARKS + 1) in "".join(kind[0] for kind in kinds) or kinds[0] == "M":
         return "a display name has too many marks on a letter"
     if is_right_to_left(text) and not unicodedata.is_normalized("NFKC", text):

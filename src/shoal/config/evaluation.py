@@ -21,4 +21,5 @@ class EvaluationConfig(Section):
     """Completions for each question, at the temperature of decoding. auto: 4 for models of guppy's size, in the same
     suites and `games`; 1 elsewhere."""
     judges: list[str] = []
-    """Judges that are asked after each round: http://HOST:PORT#KEY (`shoal judge`; for `shoal join` alone)."""
+    """Judges whose questions the node answers after each round: http://HOST:PORT#KEY (`shoal judge`; only for
+    `shoal join`)."""

@@ -22,5 +22,6 @@ class ExternalConfig(Section):
     """Added to the baseline of others' rollouts (AsymRE, arXiv 2506.20520). Slightly negative: their successes count
     more than their failures. 0: no shift, as in the paper."""
     limit: float = Field(1.0, ge=0, allow_inf_nan=False)
-    """Greatest mean gradient size (the sum of |advantage| over tokens) of another maker's groups in an update, as a
-    multiple of that of own groups (a running mean). Larger groups are scaled down. 0: no limit, as in the paper."""
+    """Greatest mean gradient size of another maker's groups in an update, as a multiple of the running mean of own
+    groups. Above it, one factor scales down all groups of that maker. The size is the sum of |advantage| over tokens
+    (over completions for grpo and gspo). 0: no limit, as in the paper."""

@@ -56,7 +56,7 @@ def make_config(
     if version != CONFIG_VERSION:
         raise UserError(
             f"{source} has version {_shown(version)} of the format, and this shoal reads version {CONFIG_VERSION}: "
-            "take the shoal that wrote it, or write the settings anew"
+            "use the shoal that wrote it, or write the settings again"
         )
     try:
         config = kind.model_validate(settings)

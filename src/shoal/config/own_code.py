@@ -22,7 +22,7 @@ _importing = 0
 
 
 KINDS: Final = {"task": ("question", "score"), "environment": ("begin", "answer", "score"), "tools": ("reset",)}
-"""The methods by which the class of a task is known, of an environment, and of one in the shape of TRL's."""
+"""The methods that identify each kind of class: a task, an environment, and an environment in TRL's form."""
 
 
 def task_maker(name: str) -> tuple[Callable[..., Any], str]:
@@ -84,7 +84,7 @@ def refuse_import() -> None:
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Code of one's own is imported within. It is found in this folder, too."""
+    """Marks that the user's code is being imported, and lets Python find it in the working folder."""
     look_in(Path.cwd())  # an installed program does not look there by itself
     global _importing
     _importing += 1
@@ -99,7 +99,7 @@ Part = TypeVar("Part")
 
 def make_part(name: str, what: str, kind: type[Part], *arguments: Any) -> Part:
     """The part of a node that `name` makes when it is called with `arguments`. `what`: policy, learner or selection;
-    `kind`: its protocol. Raises `UserError` if it cannot be made, or has not what the protocol asks for."""
+    `kind`: its protocol. Raises `UserError` if it cannot be made, or lacks a member of the protocol."""
     make = _imported(name, what)
     try:
         part = make(*arguments)

@@ -42,8 +42,9 @@ class Config(Section):
     rounds: int = Field(100, ge=1)
     """Rounds until the run ends. 1000000 means until it is stopped: the default of `shoal join`."""
     checkpoint_every: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
-    """Rounds between checkpoints. A kill costs at most as many; with 0 there are none, and nothing can be resumed.
-    auto: as often as 5 % of the time allows. A kill then costs a round and at most 40 times what a checkpoint takes."""
+    """Rounds between checkpoints. A run that is killed loses at most these. 0: no checkpoints, so that nothing can be
+    resumed. auto: as often as 5 % of the time allows; a kill then loses a round and at most 40 times the seconds that a
+    checkpoint takes."""
     threads: int = Field(0, ge=0, le=1024)
     """Processor threads. 0: one for each core that is free when the run starts. A resumed run keeps their number: the
     last digits may depend on it."""

@@ -32,13 +32,13 @@ class NetworkConfig(Section):
     swarm: str = "lagoon"
     """Name of the swarm: up to 64 letters, digits, dots, - and _."""
     connect: list[str] = []
-    """Relays or nodes to connect to: HOST:PORT, tcp/HOST:PORT or tls/HOST:PORT. If empty, the node finds others on its
-    local network."""
+    """Relays or nodes to connect to: HOST:PORT, tcp/HOST:PORT or tls/HOST:PORT. If neither
+    `connect` nor `listen` is set, the node finds others on its local network."""
     listen: list[str] = []
     """Addresses where other nodes can connect to this one (tcp/0.0.0.0:7447), not together with `connect`. If empty, a
     free port."""
     lan: bool = True
-    """Find nodes on the local network by multicast. No effect if `connect` is set."""
+    """Find nodes on the local network by multicast. It has no effect if `connect` or `listen` is set."""
     secret_file: str = ""
     """A file with the secret of a private swarm, the same for all its nodes."""
     tls_ca: str = ""

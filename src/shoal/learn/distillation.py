@@ -54,7 +54,7 @@ class PeerDistillation(GRPOLearner):
     - peers: the peer's shortest right answer.
     - failed: the same, but only for questions to which all of the node's own answers are wrong. All of its answers are
       trained on as own rollouts, too.
-    - own: the shortest right one of the node's own answers, but for itself, as in SDPO.
+    - own: the shortest of the node's own right answers, as in SDPO. That answer itself is shown the next shortest.
     - none: nothing. The answers are trained on as own rollouts are: the control for the further answers.
 
     A function of yours in `learner.factory` sets another weight:

@@ -91,7 +91,7 @@ def running_mean(mean: float | None, value: float | None) -> float | None:
 
 
 @dataclass(frozen=True)
-class Completion:
+class CompletionFigures:
     """What an update found of another node's completion."""
 
     node: str
@@ -165,14 +165,14 @@ class ExternalWeights:
             self.weights_L.zero_()  # sums on a GPU differ slightly between ranks: rank zero's are everybody's
         ranks.add([self.weights_L] if self._complete else [self.weights_L, self.logps_L])
         weights_L, nll_L = self.weights_L.cpu().double(), -self.logps_L.cpu().double()
-        found: list[Completion] = []
+        found: list[CompletionFigures] = []
         weights: dict[int, float] = {}
         own_tokens, own_nll = 0, 0.0
         for s in self.sequences:
             where = slice(s.slot, s.slot + len(s.token_ids))
             if s.foreign:
                 weights[s.slot] = weights_L[where].mean().item()
-                found.append(Completion(s.node, s.advantage, weights[s.slot], nll_L[where].mean().item()))
+                found.append(CompletionFigures(s.node, s.advantage, weights[s.slot], nll_L[where].mean().item()))
             else:
                 own_tokens, own_nll = own_tokens + len(s.token_ids), own_nll + nll_L[where].sum().item()
         metrics = external_metrics(found, self.own_nll, self.config.gate)
@@ -180,7 +180,7 @@ class ExternalWeights:
         return Report(weights, metrics, gated, own_nll / own_tokens if own_tokens else None)
 
 
-def external_metrics(found: Sequence[Completion], own_nll: float | None, gate: float) -> dict[str, float]:
+def external_metrics(found: Sequence[CompletionFigures], own_nll: float | None, gate: float) -> dict[str, float]:
     """Figures of other nodes' completions in an update.
 
     `external/ess`: (sum w)^2 / (n sum w^2) over the n completions with an advantage, the share of them that the update
@@ -201,10 +201,10 @@ def external_metrics(found: Sequence[Completion], own_nll: float | None, gate: f
     return metrics
 
 
-def gated_shares(found: Sequence[Completion], own_nll: float | None, gate: float) -> dict[str, float]:
+def gated_shares(found: Sequence[CompletionFigures], own_nll: float | None, gate: float) -> dict[str, float]:
     """For each maker the share of its successes that the gate leaves out, by their advantages: a shifted baseline makes
     successes of failures, but only just. None without a gate, or before there is a likelihood to compare with."""
-    successes: dict[str, list[Completion]] = defaultdict(list)
+    successes: dict[str, list[CompletionFigures]] = defaultdict(list)
     for c in found if gate and own_nll is not None else ():
         if c.advantage > 0:
             successes[c.node].append(c)
@@ -214,5 +214,5 @@ def gated_shares(found: Sequence[Completion], own_nll: float | None, gate: float
     }
 
 
-def _gated(success: Completion, own_nll: float | None, gate: float) -> bool:
+def _gated(success: CompletionFigures, own_nll: float | None, gate: float) -> bool:
     return bool(gate) and own_nll is not None and success.nll - own_nll > gate

@@ -268,8 +268,8 @@ class GRPOLearner:
         return torch.nn.utils.clip_grad_norm_(weights, self.max_grad_norm)
 
     def _families(self, rows: list[Row]) -> list[Family]:
-        """This rank's part of `rows`. Nothing is shared with sharded weights, where all ranks make as many passes, nor
-        where the load of experts counts every position."""
+        """This rank's part of `rows`, as families with a shared prefix. None is shared with sharded weights, as all
+        ranks must make equally many passes, nor with experts, as their load counts every position."""
         return self._sharing(self.ranks.deal(rows, len))
 
     def _sharing(self, rows: list[Row]) -> list[Family]:
@@ -297,7 +297,7 @@ class GRPOLearner:
         return sum(map(vision.flops, behind)) + sum(vision.flops(f.prefix_ids) for f in self._sharing(rows) if f.shared)
 
     def _micro_batches(self, family: Family) -> Iterator[MicroBatch]:
-        """With sharded weights, `_idle` ones fill up."""
+        """The micro-batches of `family`. With sharded weights `_idle` ones are added until all ranks have as many."""
         batches = micro_batches(family.rows, self.token_budget, self.device, family.shared)
         if self.sharded is None:
             return batches

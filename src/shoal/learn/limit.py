@@ -1,8 +1,8 @@
 """A limit on what one maker contributes to an update: its groups count no more, on average, than own ones.
 
 The size of a group's gradient is taken to be the sum of |advantage| over its trained tokens, or over its completions
-where the loss takes the mean of each. A hostile group can be half right and as long as allowed, and so many times as
-large as an honest one.
+where the loss takes the mean of each. A hostile group can be half right and as long as allowed. Its gradient is
+then many times as large as an honest one's.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Policy-gradient losses: pure functions of log-probabilities.
 
-Shape suffixes: T tokens that are trained, of all sequences of an update one after another.
+Shape suffixes: T trained tokens of a micro-batch, its sequences one after another.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ def clipped_surrogate(
     epsilon: float,
     epsilon_high: float,
 ) -> torch.Tensor:
-    """-min(ratio A, clip(ratio, 1 - epsilon, 1 + epsilon_high) A) for each token, in nats.
+    """-min(ratio A, clip(ratio, 1 - epsilon, 1 + epsilon_high) A) for each token.
 
     PPO's objective (arXiv 1707.06347, eq. 7) with the asymmetric clip of DAPO (arXiv 2503.14476, eq. 10); ratio is
     exp(logps - old_logps). With old_logps = logps (one step per batch) its value is -A, its gradient that of -A logps.

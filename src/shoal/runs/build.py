@@ -73,7 +73,7 @@ class Member:
     need: Callable[[int, int], None] | None = None
     """Called after each round with the live rollouts in the pool, and J."""
     judges: Judges | None = None
-    """The judges that the node asks after each round."""
+    """The judges whose questions the node answers after each round."""
     stages: Stages | None = None
     """Questions about what peers answered, if the node asks any."""
 
@@ -180,7 +180,7 @@ class Nodes:
         if isinstance(credit, bool):
             return Scorer(tasks, self.scoring, self._replayer)
         if self.config.rewards:
-            raise UserError("tasks.partial_credit as a number of rounds goes with no [[rewards]]: use true or false")
+            raise UserError("tasks.partial_credit cannot be a number of rounds beside [[rewards]]: use true or false")
         return FadingScorer(tasks, self.scoring, name, credit, self._replayer)
 
     def _stages(self, name: str) -> Stages | None:
@@ -218,8 +218,8 @@ class Nodes:
         """Raises `UserError` if every answer since the last call failed to be scored."""
         if self.ranks.any(self.failing.all_failed()):
             raise UserError(
-                f"no answer could be scored: {self.scoring.trouble or self.verifier.trouble}; mend the scorer, and let "
-                "it return 0 for an answer that it cannot read"
+                f"no answer could be scored: {self.scoring.trouble or self.verifier.trouble}; correct the scorer, "
+                "and let it return 0 for an answer that it cannot read"
             )
 
     def is_evaluated(self, node: Node) -> bool:

@@ -41,8 +41,8 @@ def check_data(config: Config, trains: bool) -> None:
             )
         if trains and not info.train:
             raise UserError(
-                f"the data set {label!r} is there to measure with, and has nothing to train on: use it with "
-                "`shoal eval`, or say split = NAME"
+                f"the data set {label!r} has held-out rows only, and none to train on: use it with "
+                "`shoal eval`, or set split = NAME"
             )
         if trains:
             tasks.first(label, 0)

@@ -60,7 +60,7 @@ def _check_length(policy: LanguagePolicy, label: str, questions: Sequence[Questi
         return
     frame = len(policy.prompt_ids(msgspec.structs.replace(question, prompt=(Message("user", "?"),))))
     characters = sum(len(message.content) for message in question.prompt)
-    fit = max(0, room - frame) * characters // (tokens - frame) * 9 // 10
+    fit = max(0, room - frame) * characters // max(1, tokens - frame) * 9 // 10
     leave = f"leave longer rows out (most_characters = {fit}), or " if fit else ""
     raise UserError(
         f"the longest question of the data set {label!r} takes {tokens:,} tokens, and '{policy.name}' reads "

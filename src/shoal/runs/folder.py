@@ -121,7 +121,7 @@ class RunFolder:
         return max((row["round"] for row in self.metrics()), default=0)
 
     def save(self, table: str, round: int, rows: Sequence[Row]) -> None:
-        """Takes rows of `round` for one of `TABLES`. The next `checkpoint` or `flush` writes them."""
+        """Keeps rows of `round` for one of `TABLES` in memory, until the next `checkpoint` or `flush` writes them."""
         self.tables[table].add(round, rows)
 
     def flush(self) -> None:

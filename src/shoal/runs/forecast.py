@@ -104,7 +104,7 @@ def measure(config: Config, policy: LanguagePolicy, name: str, tasks: Tasks) -> 
     answers = [Trained([0] * length, 0.0, 0.0, 0)] * generations
     asks, learns = int(swarm.questions_per_round), swarm.local + swarm.external
     keys = [(config.seed, "node-1", round + 1) for round in range(ROUNDS)]
-    drawn = [[q for q in tasks.draw(max(asks, learns), *key) if q.prompt] for key in keys]
+    drawn = [[q for q in tasks.draw(max(asks, learns), *key) if q.prompt and policy.has_room(q)] for key in keys]
     passes: set[tuple[int, int, int, int]] = set()
     for questions in drawn:
         rows = [
@@ -114,7 +114,8 @@ def measure(config: Config, policy: LanguagePolicy, name: str, tasks: Tasks) -> 
             for b in micro_batches(family.rows, budget, device, family.shared):
                 R, S = b.input_ids_RS.shape
                 passes.add((R, S, b.shared, len(b.targets_T)))
-    held_out = [q for group in tasks.held_out(int(evaluation.questions), config.seed).values() for q in group]
+    by_task = tasks.held_out(int(evaluation.questions), config.seed)
+    held_out = [q for group in by_task.values() for q in group if policy.has_room(q)]
     asked = [(questions[:asks], generations) for questions in drawn] + [(held_out, int(evaluation.samples))]
     work = Work(
         nodes=nodes_of(config, name),
@@ -161,7 +162,8 @@ def try_out(config: Config, policy: LanguagePolicy, tasks: Tasks, seconds: float
     learns once. This changes `policy`."""
     full, generations = policy.sampling.max_completion_length, max(2, config.policy.num_generations)
     asks, local = int(config.swarm.questions_per_round), max(1, config.swarm.local)
-    questions = [q for q in tasks.draw(max(asks, local), config.seed, "node-1", 1) if q.prompt]
+    drawn = [q for q in tasks.draw(max(asks, local), config.seed, "node-1", 1) if q.prompt]
+    questions = [q for q in drawn if policy.has_room(q)] or drawn  # if all are too long, `generate` says so
     held_out = [q for group in tasks.held_out(int(config.evaluation.questions), config.seed).values() for q in group]
     samples = int(config.evaluation.samples)
 
@@ -185,7 +187,6 @@ def try_out(config: Config, policy: LanguagePolicy, tasks: Tasks, seconds: float
     rollouts = [
         Scored(Rollout(q.id, q.hash, group, "node-1", 0), q, tuple(float(i % 2) for i in range(len(group))))
         for q, group in zip(questions[:local], groups, strict=False)
-        if group
     ]
     learner = make_learner(config, policy)
     start = time.perf_counter()
@@ -220,7 +221,7 @@ Change = dict[str, Any]
 
 def advise(config: Config, models: Sequence[Model], program: int, free: int, workers: int) -> list[Change]:
     """Changes of settings with which the run fits into `free` bytes: up to three that do by themselves, those that
-    change least first; else one of several together. None: nothing helps."""
+    change least first; else one change of several settings together. Empty if nothing helps."""
 
     def fits(change: Change) -> bool:
         processes = min(change.get("swarm.workers", workers), change.get("swarm.nodes", workers))

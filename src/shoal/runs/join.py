@@ -1,4 +1,5 @@
-"""What `shoal join` puts together: a node's membership in a swarm of strangers, and the judges that it answers."""
+"""What `shoal join` puts together: a node's membership in a swarm of strangers, and the judges whose questions it
+answers."""
 
 from __future__ import annotations
 

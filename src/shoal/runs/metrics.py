@@ -35,6 +35,7 @@ def round_metrics(node: Node, result: RoundResult) -> dict[str, Any]:
         prompted, flops = node.policy.cost(questions, [scored.rollout.completions for scored in result.local])
     learns = node.learner is not None
     shares, update = result.update.gradient_shares, result.update.metrics
+    levels = node.draws.mean_levels(result.local) if node.draws else {}
     answering = {"tokens/generated": generated, "tokens/prompted": prompted, "flops/generate": flops}
     return {
         "round": node.round,
@@ -54,7 +55,7 @@ def round_metrics(node: Node, result: RoundResult) -> dict[str, Any]:
         "completions/truncated": _mean([c.finish_reason == FinishReason.length for c in completions]),
         "completions/missing": node.asked * node.G - len(completions),
         **{f"seconds/{name}": seconds for name, seconds in node.seconds.items()},
-        **{f"level/{name}": mean for name, mean in (node.draws.drawn(result.local) if node.draws else {}).items()},
+        **{f"level/{name}": mean for name, mean in levels.items()},
         "gradient/external": 1 - shares.get(node.name, 0.0) if shares else None,
         **update,
         **{key: round(value, DIGITS) for key, value in update.items() if key == "external/nll_gap"},

@@ -126,7 +126,8 @@ def check_memory(config: Config, sources: Mapping[str, str], placement: Placemen
     if needed > free:
         name = display_name(max(known, key=lambda source: known[source]))
         raise UserError(
-            f"training '{name}' here takes {needed / 1e9:.0f} GB of memory or more, and {free / 1e9:.0f} GB are free: "
+            f"weights and optimizers of this run take {needed / 1e9:.1f} GB or more ('{name}' is its largest model), "
+            f"and {free / 1e9:.1f} GB are free: "
             "take a smaller model, fewer nodes (--nodes) or adapters (--lora-r 16)"
         )
 

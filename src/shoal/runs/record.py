@@ -31,7 +31,7 @@ class Record:
         self._written: list[str] | None = None
 
     def write(self, rows: Sequence[Mapping[str, Any]], results: Sequence[RoundResult]) -> None:
-        """Takes the metrics of a round and its results, one of each for each node; none of either in round 0."""
+        """Records a round: `rows`, the metrics of each node, and `results`, one for each node (none in round 0)."""
         round = self.nodes.round
         if self.folder is not None:
             self.folder.log(rows)

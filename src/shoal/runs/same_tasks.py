@@ -18,7 +18,7 @@ FILE: Final = "tasks.json"
 
 
 def save_tasks(checkpoint: Path, tasks: Tasks) -> None:
-    """Writes what each task's questions follow from: its name, its version (of data: the hash) and its settings'."""
+    """Writes the identity of each task: its name, its version (the hash of a data set), the hash of its settings."""
     identities = dict(zip(tasks.labels, tasks.identities, strict=True))
     (checkpoint / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(identities)))
 

@@ -1,6 +1,6 @@
 """A tracker in a process of its own: it may print, wait, fail or hang, and training goes on.
 
-The parent (`runs.trackers`) sends lines of JSON: a `Begin`, then a `Report` for each round. Each gets a `Reply`. The
+The run (`runs.tracker_link`) sends lines of JSON: a `Begin`, then a `Report` for each round. Each gets a `Reply`. The
 tracker is one of accelerate's (`accelerate.tracking`).
 
     shoal's process  --Begin, Report, ...-->  python -m shoal.runs.tracker_process  -->  wandb, trackio, ...

@@ -16,7 +16,7 @@ class Watcher:
         """What is being done now; empty if that is over."""
 
     def note(self, text: str) -> None:
-        """A warning; empty if there is none."""
+        """A remark on the current round; an empty text clears it. What is wrong with the run goes to `warn`."""
 
     def update(self, rows: Sequence[Mapping[str, Any]], round: int) -> None:
         """The metrics of a round, one row for each node."""

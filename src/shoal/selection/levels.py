@@ -4,10 +4,10 @@
     questions = levels.draw(4, *key)
     levels.observe(local)                # what the node's own answers got
 
-A level has the weight p (1 - p), where p is the node's own success there: the mean reward of its last rollouts, and of
-one that is made up. This one half succeeds at the first level and above a level that is learned; elsewhere it fails. So
-a node begins at the lowest level and climbs as it learns. One draw in ten is of any level: what is learned is asked
-again, and a higher level that is easier after all is found. Other nodes' rollouts count nothing.
+A level has the weight p (1 - p). p is the mean reward of the node's last rollouts there and of one imaginary rollout,
+which has the reward 0.5 at the first level and at each level above a learned one, and 0 elsewhere. So a node begins at
+the lowest level and climbs as it learns. One draw in ten is of any level: what is learned is asked again, and a higher
+level that is easier after all is found. Other nodes' rollouts do not count.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Levels:
         """Counts all own rollouts of a round."""
         self.success.observe(local)
 
-    def drawn(self, local: Sequence[Scored]) -> dict[str, float | None]:
+    def mean_levels(self, local: Sequence[Scored]) -> dict[str, float | None]:
         """For each ladder the mean level of `local`, counted from 1; None if nothing is of this ladder."""
         labels = [self.tasks.label_of(scored.question.id) for scored in local]
         found = {

@@ -58,8 +58,8 @@ class FairSelection:
         return [scored.rollout for scored in local]
 
     def choose(self, local: Sequence[Scored], pool: Pool, I: int, J: int, seed: int) -> list[Scored]:
-        """I of `local` and J of `pool`. With `fill` more of `pool`, in place of own rollouts that are not live, but for
-        one if none is."""
+        """I of `local` and J of `pool`. With `fill`, further rollouts of `pool` replace own ones that are not live. If
+        no own rollout is live, one of them stays."""
         self._success.observe(local)
         own = live_first(local, I)
         dead = sum(not scored.live for scored in own) if self.config.fill and J else 0
@@ -74,7 +74,7 @@ class FairSelection:
         rng = random.Random(seed)
         if self.config.newcomer_share < 1:
             self._newcomers.observe(candidates)
-        usable = [u for scored in candidates if (u := self._success.usable(scored)) is not None]
+        usable = [u for scored in candidates if (u := self._success.with_baseline(scored)) is not None]
         considered = [s for s in usable if s.weight >= 1 or rng.random() < s.weight]
         shuffled = rng.sample(considered, len(considered))
         first = self._trusted({scored.rollout.node for scored in candidates}, rng)

@@ -38,14 +38,12 @@ class OwnSuccess:
         """The success rate at a task with these parameters, and the number of rollouts behind it."""
         return self.rates.get((task, config), (0.0, 0))
 
-    def usable(self, scored: Scored) -> Scored | None:
-        """The rollout as it can be learned from, or None if it carries no gradient.
+    def with_baseline(self, scored: Scored) -> Scored | None:
+        """The rollout ready to be learned from, or None if it carries no gradient.
 
         A group is compared with its own mean. A single completion gets the success rate as its `baseline`, once there
         is one.
         """
-        if not scored.rewards:
-            return None
         if len(scored.rewards) > 1:
             return scored if scored.live else None
         rate, count = self.of(*_task(scored))

@@ -210,7 +210,7 @@ class Admission:
         peer.begin(round, now)
         try:
             _require(now >= peer.muted_until, Reason.muted)
-            _require(self.peers.owns_name(statement.key, now), Reason.name_taken)
+            _require(self.peers.may_use_name(statement.key, now), Reason.name_taken)
             _require(not peer.seen.has(round, slot), Reason.repeated)
             _require(not peer.leaps(round, now), Reason.round)
             _require(peer.bucket.take(now), Reason.quota)
@@ -232,8 +232,8 @@ class Admission:
             _require(not self.control.found(completion.text), Reason.markers)
 
     def _candidate(self, rollout: Rollout, key: bytes) -> tuple[Question | None, Candidate]:
-        """What an examiner is asked. For a question of a stage, made here from what was admitted before, this is
-        another question, which needs no check any more."""
+        """The question if it is of a stage, and what the examiner gets. A question of a stage is made and checked here;
+        the examiner then scores by the earlier question that it is about."""
         texts = tuple(completion.answer for completion in rollout.completions)
         cut = tuple(completion.finish_reason == FinishReason.length for completion in rollout.completions)
         id, place = rollout.question, (self.swarm, key.hex(), rollout.round)
@@ -272,7 +272,7 @@ class Admission:
         scored = Scored(shown, question, rewards, claim.peer.weight, newcomer=not claim.peer.known)
         with self._lock:  # again: another key of this name may have come while this one was examined
             now = self._clock()
-            _require(self.peers.owns_name(claim.key, now), Reason.name_taken)
+            _require(self.peers.may_use_name(claim.key, now), Reason.name_taken)
             self.admitted += 1
             self.peers.admit(claim.key, scored.usable and max(rewards) > 0, now)
         if self.stages and len(claim.rollout.completions) == len(rollout.completions):  # all of it was scored

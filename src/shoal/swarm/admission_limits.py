@@ -9,7 +9,7 @@ from shoal.config.settings import Config
 from shoal.swarm.wire import MAX_BYTES
 
 CHARACTERS_PER_TOKEN = 16
-LONG_TURNS = 8  # as long as allowed: a token has some four characters
+LONG_TURNS = 8  # turns of the greatest length that a conversation may add up to; most turns are far shorter
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class AdmissionLimits:
     max_characters: int = 4096
     """Characters of one completion, or of one turn."""
     max_slots: int = 64
-    """Questions that one key may answer in one of its rounds; 64 at most."""
+    """Questions that one key may answer in one of its rounds. At most 64: they are kept as bits of one number."""
     max_seconds: float = 900.0
     """Age of a rollout in seconds, by the clock of its maker."""
     mute_seconds: float = 600.0
-    """How long a key is muted that broke the rules too often; each time for twice as long."""
+    """Seconds for which a key is muted that broke the rules too often. Each further time is twice as long."""
 
     @property
     def all_characters(self) -> int:
@@ -40,7 +40,8 @@ class AdmissionLimits:
 
     @classmethod
     def of(cls, config: Config) -> Self:
-        """Longer completions and larger groups than the node's own are cut or refused, so its own bound the bytes."""
+        """The limits of a node with these settings. Longer completions and larger groups than its own are cut or
+        refused, so its own bound the bytes."""
         longest = CHARACTERS_PER_TOKEN * int(config.resolved().policy.max_completion_length)
         max_bytes = min(MAX_BYTES, max(cls.max_bytes, config.policy.num_generations * longest))
         return cls(max_bytes, config.network.peer_rate, longest)

@@ -135,7 +135,7 @@ def check_network(config: Config) -> None:
     questions than others take."""
     asked = config.swarm.local if config.swarm.questions_per_round == "auto" else config.swarm.questions_per_round
     if asked > AdmissionLimits.max_slots:
-        raise UserError(f"others take {AdmissionLimits.max_slots} questions of a round: lower --questions-per-round")
+        raise UserError(f"others accept {AdmissionLimits.max_slots} questions of a round: lower --questions-per-round")
     node_config(transport_options(config))
     check_name(config.network.swarm)
     secret_of(config)

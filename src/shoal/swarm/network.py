@@ -177,10 +177,9 @@ class NetworkLink:
             "silo_since": self._alone_since,
             "note": self._note(links),
             "copy_seen": self.subscriptions.copy_seen,
-            "sent": {**self._sent.status(), "overflow": self._outbox.lost, "waiting": len(self._outbox)},
+            "sent": {**self._sent.status(), "overflow": self._outbox.lost},
             "received": {**subscriptions.received.status(), "overflow": self._intake.lost},
             "dropped": dict(self.dropped),
-            "refused": dict(self._admission.refused),
             "faults": self.faults + self._intake.faults,
         }
 

@@ -161,9 +161,9 @@ class Peers:
         self._named: dict[str, bytes] = {}
         """The key that has each name: the first of which something was admitted."""
 
-    def owns_name(self, key: bytes, now: float) -> bool:
-        """Whether no other key has this key's name. Trust and pool go by names, and whoever tries four thousand million
-        keys gets any name. A key that is not known keeps its name for as long as it is heard."""
+    def may_use_name(self, key: bytes, now: float) -> bool:
+        """Whether no other key has this key's name. Trust and pool go by names, and 2**32 tries make a key with any
+        given name. A holder that is not known and was silent for `YIELD` seconds loses the name here."""
         name = name_of(key)
         if self._own and key != self._own and name == name_of(self._own):
             return False

@@ -43,7 +43,7 @@ class Newest(Generic[T]):
 class FairQueue(Generic[T]):
     """A queue that shares processor time fairly among nodes (fair queueing: Demers et al., 1989).
 
-    Next is the node whose items have cost the least time so far, its next item counted at the cost of its last one. So
+    The next item is of the node with the least time so far, plus the time of its last item as a guess for the next. So
     a node that sends much, or whose items take long, delays only itself.
 
     Known nodes and newcomers have a lane each, and the lanes share time in the same way: however many newcomers there

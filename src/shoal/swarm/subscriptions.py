@@ -1,6 +1,6 @@
 """A node's subscriptions: finds peers, subscribes to some of them, and asks them for the rollouts that it missed.
 
-subscriptions = Subscriptions(keys, own_id, on_message=intake.put)
+subscriptions = Subscriptions(keys, own_id, intake.put, max_bytes=262_144, is_own=offered.has_signed)
 subscriptions.tend(session)          # about once a second
 subscriptions.need(live, wanted)     # once a round: more neighbours if the pool runs dry
 """

@@ -152,7 +152,6 @@ def base_config(options: TransportOptions) -> dict[str, Any]:
         },
         "listen": {"endpoints": list(options.listen)},
         "scouting": {"multicast": {"enabled": bool(options.lan)}, "gossip": {"enabled": False}},
-        "timestamping": {"enabled": True},  # history and recovery need it
         "queries_default_timeout": 5000,
         "transport": {
             "unicast": {"accept_pending": 100},

@@ -20,7 +20,7 @@ class Unreadable(Exception):  # noqa: N818 (it is what the bytes are)
 
 
 class ZenohFields:
-    """Reads one field after another. A field that ends too early is an `IndexError`, or leaves `_at` behind the end."""
+    """Reads one field after another. A field that is cut short raises `IndexError`, or moves `_at` past the end."""
 
     def __init__(self) -> None:
         self._data = b""

@@ -520,7 +520,7 @@ def test_eval_shows_answers(judged: list[tuple[Config, str]], capsys: Capture, m
     assert lines.count(["answer", "right", RIGHT]) == 3
     assert lines.count(["counted", RIGHT]) == 3
     assert main("eval guppy --suite tagged --questions 1 --samples 1 --show 1".split()) == 0
-    assert "counted  nothing: it has not the form that is asked for" in capsys.readouterr().out
+    assert "counted  nothing: it does not have the form asked for" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from shoal.config.learner import LearnerConfig
 from shoal.learn.advantages import advantages
 from shoal.learn.batch import has_split_groups
 from shoal.learn.external import (
-    Completion,
+    CompletionFigures,
     external_metrics,
     external_weights,
     gated_shares,
@@ -142,10 +142,10 @@ def test_own_likelihood_is_a_running_mean_over_updates() -> None:
 
 def test_metrics_by_hand() -> None:
     of_others = [
-        Completion("bea", 0.5, 1.0, 2.0),
-        Completion("bea", -0.5, 0.5, 4.0),
-        Completion("eve", 0.5, 0.0, 9.0),
-        Completion("eve", 0.0, 0.7, 1.0),
+        CompletionFigures("bea", 0.5, 1.0, 2.0),
+        CompletionFigures("bea", -0.5, 0.5, 4.0),
+        CompletionFigures("eve", 0.5, 0.0, 9.0),
+        CompletionFigures("eve", 0.0, 0.7, 1.0),
     ]
     assert external_metrics(of_others, 1.0, 5.0) == pytest.approx(
         {
@@ -158,11 +158,11 @@ def test_metrics_by_hand() -> None:
     assert gated_shares(of_others, 1.0, 5.0) == {"bea": 0.0, "eve": 1.0}
     assert gated_shares(of_others, 1.0, 0.0) == gated_shares(of_others, None, 5.0) == {}
     # failures above a lower baseline
-    shifted = [Completion("eve", 0.9, 0.0, 9.0), *[Completion("eve", 0.01, 1.0, 1.0)] * 9]
+    shifted = [CompletionFigures("eve", 0.9, 0.0, 9.0), *[CompletionFigures("eve", 0.01, 1.0, 1.0)] * 9]
     assert gated_shares(shifted, 1.0, 5.0)["eve"] == pytest.approx(0.9 / 0.99)
-    assert external_metrics([Completion("bea", 1.0, 0.0, 2.0)], 1.0, 0.1)["external/ess"] == 0
+    assert external_metrics([CompletionFigures("bea", 1.0, 0.0, 2.0)], 1.0, 0.1)["external/ess"] == 0
     assert external_metrics([], 1.0, 0.0) == {}
-    without = external_metrics([Completion("bea", 1.0, 1.0, 2.0)], None, 0.0)
+    without = external_metrics([CompletionFigures("bea", 1.0, 1.0, 2.0)], None, 0.0)
     assert without == {"external/ess": 1.0, "external/weight": 1.0, "external/gated": 0.0}
 
 

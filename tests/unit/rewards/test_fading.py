@@ -52,5 +52,5 @@ def test_other_rewards_have_no_partial_credit_to_fade() -> None:
         "rewards": [{"kind": "function", "function": "test_fading:nothing"}],
     }
     config = make_config(settings, "here", allow_code=True)
-    with pytest.raises(UserError, match="goes with no"):
+    with pytest.raises(UserError, match="cannot be a number of rounds"):
         Nodes(config)

@@ -86,15 +86,15 @@ def test_all_else_is_drawn_as_without_ladders() -> None:
 
 def test_the_mean_level_of_a_round() -> None:
     levels = Levels(TASKS)
-    assert levels.drawn([]) == levels.drawn([answered("larger#2", 1)]) == {"larger#1": None}
-    assert levels.drawn([answered("larger#1@1", 1), answered("larger#1@2", 1)]) == {"larger#1": 1.5}
+    assert levels.mean_levels([]) == levels.mean_levels([answered("larger#2", 1)]) == {"larger#1": None}
+    assert levels.mean_levels([answered("larger#1@1", 1), answered("larger#1@2", 1)]) == {"larger#1": 1.5}
 
 
 def test_a_node_for_a_loop_of_one_s_own_climbs_as_well() -> None:
     node = shoal.make_node("ada", Parrot(), TASKS, Exact(), MemorySwarm().join("ada"), I=8)
     node.act()
     assert node.draws is not None
-    assert node.draws.drawn(node.local) == {"larger#1": 1.0}
+    assert node.draws.mean_levels(node.local) == {"larger#1": 1.0}
     plain = Tasks(TasksConfig.model_validate({"tasks": [{"name": "larger"}]}))
     assert shoal.make_node("bob", Parrot(), plain, Exact(), MemorySwarm().join("bob")).draws is None
 

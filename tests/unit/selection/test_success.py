@@ -41,7 +41,7 @@ def test_a_single_completion_is_compared_with_the_own_rate(
     success = OwnSuccess()
     success.observe([scored(LIVE, task="other"), *([scored(own)] if own else [])])
     single = scored((reward,), 2)
-    usable = success.usable(single)
+    usable = success.with_baseline(single)
     if baseline is None:
         assert usable is None
     else:
@@ -54,8 +54,8 @@ def test_a_single_completion_is_compared_with_the_own_rate(
 def test_groups_are_compared_with_their_own_mean() -> None:
     success = OwnSuccess()
     success.observe([scored((0.0, 0.0))])
-    assert success.usable(scored(DEAD)) is None
-    assert success.usable(scored(LIVE)) == scored(LIVE)
+    assert success.with_baseline(scored(DEAD)) is None
+    assert success.with_baseline(scored(LIVE)) == scored(LIVE)
 
 
 def test_rates_are_kept() -> None:

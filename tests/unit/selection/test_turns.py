@@ -124,7 +124,7 @@ def test_one_who_always_has_something_gets_its_fair_share_over_time(live: float,
         pool = [entry for entry in pool if entry.rollout.node != "eve"][-40:] + of("eve", 30)
         for name in "abcd":
             pool += [scored((1.0, 0.0) if chance.random() < live else (0.0, 0.0), node=name) for _ in range(2)]
-        usable = [entry for entry in pool if success.usable(entry)]
+        usable = [entry for entry in pool if success.with_baseline(entry)]
         chosen = turns.choose([usable], 6, chance, pool)
         turns.on_update(UpdateResult())
         got.update(entry.rollout.node for entry in chosen)

@@ -43,7 +43,7 @@ def test_settings_that_cannot_be_used_are_refused_before_anything_is_loaded(tmp_
     ):
         with pytest.raises(UserError, match=said):
             check_network(config_of(**network))
-    with pytest.raises(UserError, match="others take 64 questions of a round"):
+    with pytest.raises(UserError, match="others accept 64 questions of a round"):
         check_network(Config.model_validate({"swarm": {"questions_per_round": 65}}))
     (tmp_path / "secret").write_text("a secret of ours")
     assert secret_of(config_of(secret_file=str(tmp_path / "secret"))).private

@@ -43,7 +43,7 @@ class Role:
 
     def observe(self, local: Sequence[Scored]) -> None: ...
 
-    def drawn(self, local: Sequence[Scored]) -> dict[str, float | None]:
+    def mean_levels(self, local: Sequence[Scored]) -> dict[str, float | None]:
         return {}
 
     def save(self, folder: Path) -> None:

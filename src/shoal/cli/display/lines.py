@@ -18,11 +18,11 @@ from shoal.cli.text import plain, print_warning
 from shoal.runs.watcher import Watcher
 
 PAUSE, LONG_PAUSE = 5.0, 60.0
-"""Seconds between two lines, at least: at the beginning of a run, and of a long one. A panel has the latter."""
+"""The shortest and the longest pause between two lines, in seconds. Panels are `LONG_PAUSE` apart, after the first."""
 REMEMBERED = 1000
 """Lines that are not printed again."""
 SHARE = 20
-"""A line comes after this part of the time so far, if that is between the two."""
+"""The pause is the time so far divided by this, within those two bounds."""
 
 
 class PlainDisplay(Watcher):

@@ -127,7 +127,7 @@ class Opened:
         batch = self.rounds.batch(groups)
         if self.ranks.any(self._failing.all_failed()):
             raise UserError(
-                f"no answer could be scored: {self._verifier.trouble}; mend the scorer, and let it return 0 for an "
+                f"no answer could be scored: {self._verifier.trouble}; correct the scorer, and let it return 0 for an "
                 "answer that it cannot read"
             )
         if self._membership:

@@ -51,8 +51,8 @@ class StagedDraws:
         if self._levels:
             self._levels.observe(local)
 
-    def drawn(self, local: Sequence[Scored]) -> dict[str, float | None]:
-        return self._levels.drawn(local) if self._levels else {}
+    def mean_levels(self, local: Sequence[Scored]) -> dict[str, float | None]:
+        return self._levels.mean_levels(local) if self._levels else {}
 
     def save(self, folder: Path) -> None:
         self.stages.save(folder)
