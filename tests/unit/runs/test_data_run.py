@@ -111,6 +111,13 @@ def test_a_question_that_no_node_can_read_is_said_at_the_start(tmp_path: Path) -
     assert shoal.run(data=data, rounds=1, out=tmp_path / "run", **SETTINGS).finished
 
 
+def test_worked_examples_that_leave_no_room_are_said_at_the_start(tmp_path: Path) -> None:
+    path = write(tmp_path / "q.jsonl", [{"prompt": letter, "answer": "1"} for letter in "abcdefghijklmnopqrstuvwxyz"])
+    settings = {**SETTINGS, "examples": 16, "max_completion_length": 480}
+    with pytest.raises(UserError, match=r"takes \d+ tokens.*: lower --max-completion-length or --examples"):
+        shoal.run(data=path, rounds=1, out=tmp_path / "run", **settings)
+
+
 def test_a_function_that_others_cannot_find() -> None:
     with pytest.raises(UserError, match="define it at the top of a file"):
         shoal.run(rewards=[lambda completions: [0.0]], rounds=1)

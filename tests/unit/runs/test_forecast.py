@@ -71,6 +71,26 @@ def test_all_questions_of_a_round_are_counted() -> None:
     assert {number for number, _, each in work.decoded if each == config.policy.num_generations} == {6}
 
 
+def test_questions_without_room_are_neither_counted_nor_tried(tmp_path: Path) -> None:
+    from shoal.runs.forecast import measure, trial_policy, try_out
+    from shoal.tasks import Tasks
+
+    rows = [{"prompt": f"{'1 ' * (i % 2 * 2000)}{i} + 1 =", "answer": str(i + 1)} for i in range(40)]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = {"name": "data", "parameters": {"path": str(tmp_path / "q.jsonl")}}
+    settings = {"tasks": {"tasks": [data]}, "swarm": {"local": 1, "external": 1, "questions_per_round": 6}}
+    config = make_config(settings | {"evaluation": {"questions": 4}}, "a test").resolved()
+    policy, tasks = trial_policy(config, "guppy"), Tasks(config.tasks)
+
+    def rooms(seed: int) -> list[bool]:
+        return [policy.has_room(question) for question in tasks.draw(6, seed, "node-1", 1)]
+
+    config.seed = next(seed for seed in range(100) if not rooms(seed)[0] and any(rooms(seed)))
+    work = measure(config, policy, "guppy", tasks).work
+    assert sum(rooms(config.seed)) in {number for number, _, each in work.decoded if each > 1}
+    assert try_out(config, policy, tasks, seconds=0.2).learning > 0
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_run_of_smollm2_takes_what_was_expected(smollm2: Path, tmp_path: Path) -> None:
