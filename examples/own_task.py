@@ -22,7 +22,6 @@ class Larger:
 
     name = "larger"
     version = "1"  # change it whenever the questions change
-    partial_credit = "0.1 for any number"
 
     def __init__(self, greatest: int = 99) -> None:
         """`greatest`: a parameter that a configuration can set (`parameters = { greatest = 999 }`)."""

@@ -10,7 +10,6 @@ from shoal.rollout import Message, Question, QuestionId, hash_of
 class Short:
     name = "short"
     version = "1"
-    partial_credit = ""
 
     def __init__(self, longest: int = 4) -> None:
         self.longest = longest

@@ -11,7 +11,6 @@ class Letters:
     name = "letters"
     version = "1"
     config = "none"
-    partial_credit = ""
 
     def question(self, seed: int, index: int) -> Question:
         return Question(

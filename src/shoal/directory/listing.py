@@ -153,7 +153,7 @@ def read_directory(source: str, now: float) -> Listing:
         except BadEntry as bad:
             found.unusable.append(Unusable(source, _name_in(raw) or f"entry {number}", str(bad)))
     if (more := len(directory.entries) - MAX_ENTRIES) > 0:
-        found.unusable.append(Unusable(source, f"{more} more", f"of a directory the first {MAX_ENTRIES} are read"))
+        found.unusable.append(Unusable(source, f"{more} more", f"only the first {MAX_ENTRIES} of a directory are read"))
     return found
 
 

@@ -28,8 +28,8 @@ COMMON = 8
 
 
 @dataclass(frozen=True)
-class Wrong:
-    """A right answer that does not get full marks."""
+class Tried:
+    """A right answer, with the score that it got."""
 
     question: Question
     answer: str
@@ -46,7 +46,7 @@ class Validated:
     """Different ones that were looked at."""
     answered: int
     """Those of them with a right answer."""
-    wrong: list[Wrong]
+    wrong: list[Tried]
     """Right answers without full marks."""
     constant: float | None
     """The share of questions that the best one answer to all of them gets right. None: no right answers are known."""
@@ -105,11 +105,10 @@ def _validated(task: Task, form: str, questions: Sequence[Question], verifier: V
     return Validated(len(questions), len(known), wrong, shares[best], common[best], others)
 
 
-def _tried(verifier: Verifier, question: Question, answer: str) -> Wrong:
-    """A right answer with its score."""
+def _tried(verifier: Verifier, question: Question, answer: str) -> Tried:
     before = verifier.failures.copy()
     [[score]] = verifier.score([(question.id, [answer])])
-    return Wrong(question, answer, score, next(iter(verifier.failures - before), ""))
+    return Tried(question, answer, score, next(iter(verifier.failures - before), ""))
 
 
 def _right(task: Task, question: Question, form: str) -> str | None:

@@ -65,9 +65,10 @@ class PolicyAPI(ModelAPI):  # type: ignore[misc]
         if not group:  # of an endpoint
             raise UserError(self._policy.trouble)
         text, reason = group[0].text, group[0].finish_reason
+        stopped = any(stop in text for stop in config.stop_seqs or [])
         for stop in config.stop_seqs or []:
             text = text.partition(stop)[0]
-        cut = "max_tokens" if reason == FinishReason.length else "stop"
+        cut = "max_tokens" if reason == FinishReason.length and not stopped else "stop"
         return ModelOutput.from_content(self.model_name, text, stop_reason=cut)
 
 

@@ -37,7 +37,7 @@ class Evaluation:
     samples: int
     correct: dict[str, list[int]]
     unanswered: int = 0
-    """Questions left out because fewer than `samples` answers came: endpoints may fail."""
+    """Questions left out because fewer than `samples` answers came: an endpoint failed, or they are too long."""
     asked: dict[str, list[Asked]] = field(default_factory=dict, compare=False)
     """All questions with their answers, by task."""
 

@@ -146,14 +146,14 @@ def probe(
 
 def ways_for(levels: Sequence[Task]) -> list[Way]:
     """The ways in which a task can be asked, at each of its `levels`: with examples if it knows right answers and shows
-    no pictures, for numbers if these are some. What answers back is asked as it is."""
+    no pictures, by the last number if all right answers are numbers. What answers back is asked as it is."""
     if any(isinstance(task, EnvironmentTask) for task in levels):
         return [WAYS[0]]
     ways = list(WAYS)
     for task in levels:
         questions = list(_some(task))
         answers = [answer for question in questions if (answer := right_answer(task, question.id))]
-        numbers = all(extract(answer, "last_number") == answer for answer in answers)
+        numbers = bool(answers) and all(extract(answer, "last_number") == answer for answer in answers)
         examples = bool(answers) and not any(question.pictures for question in questions)
         ways = [way for way in ways if (examples or not way.examples) and (numbers or way.answer != "last_number")]
     return ways

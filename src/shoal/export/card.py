@@ -1,6 +1,6 @@
 """The model card: README.md, made from the run.
 
-    text = card_of(story, origin, kind="model")
+    text = card_of(story, origin, "my-model", "transformers")
 
 What comes from strangers or from settings is shown as plain characters: nothing in it becomes a heading, a link, a row
 of a table or a key of the front matter. No path of this machine and no address is in it.
@@ -49,7 +49,7 @@ def card_of(
             *(["gguf"] if library == "gguf" else []),
         ],
     )
-    parts = [f"# {escaped(name)}", *(_told(story, origin) if story else _written(origin, name))]
+    parts = [f"# {escaped(name)}", *(_told(story, origin) if story else _written(origin))]
     return encodable(f"---\n{data.to_yaml()}\n---\n\n" + "\n\n".join(parts) + "\n")
 
 
@@ -81,16 +81,16 @@ def _told(story: Story, origin: Origin) -> Iterator[str]:
     yield from _figures(story)
     yield "## What the swarm gave"
     yield from _swarm(story.own, story.makers)
-    yield "## Again"
+    yield "## How to repeat it"
     yield "Save this as `run.toml`. Paths and addresses are left out, or cut to their last part: put in your own."
     yield fenced(story.settings[:SETTINGS], "toml")
     if story.joined:
-        yield "`shoal join ADDRESS --config run.toml` makes another such node; what its peers gave does not come again."
+        yield "`shoal join ADDRESS --config run.toml` starts such a node; its peers will give other rollouts."
     else:
         yield f"`shoal run --config run.toml{' --allow-code' if config.code else ''}` repeats the run."
 
 
-def _written(origin: Origin, name: str) -> Iterator[str]:
+def _written(origin: Origin) -> Iterator[str]:
     yield f"Written by [shoal]({HOME}) {__version__}, which knows of no training of it."
     yield _licence(origin, "model")
 

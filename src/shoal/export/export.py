@@ -96,7 +96,7 @@ def _gguf_target(out: Path) -> GGUFTarget:
 def export(source: Source, target: Target, merge: bool, say: Callable[[str], None]) -> list[str]:
     """Writes the model to `target`, with a card. LoRA adapters stay as they are unless `merge`, but for GGUF.
 
-    Returns what was written. Raises `UserError`, and then nothing is."""
+    Returns what was written. Raises `UserError`; a failed upload may leave an empty repository on the Hub."""
     adapters = is_adapters(Path(source.model))
     if merge and not adapters:
         raise UserError(f"'{source.model}' holds no LoRA adapters to merge: leave out --merge")

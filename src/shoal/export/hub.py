@@ -43,8 +43,8 @@ class HubTarget:
 
     @classmethod
     def find(cls, name: str, public: bool) -> Self:
-        """Raises `UserError` if the name is none, the user is not logged in, something is there already, or the
-        repository is empty and others see it who should not."""
+        """Raises `UserError` if the name is none, the user is not logged in, the repository holds files, or it is
+        empty and its visibility is not the one that `public` asks for."""
         api = HfApi()
         with hub_errors(name, api):
             if huggingface_hub.get_token() is None:

@@ -1,7 +1,7 @@
 """What a run's folder tells of one node's model: what it learned, from whom, and how it was measured.
 
     story = story_of(Source(...))
-    story.held_out          # [Measured("all tasks", 96, before, after), ...]
+    story.held_out          # [Measured("", 96, before, after), ...]; "" stands for all tasks
     story.makers            # [Maker("node-2", 144, 0.48), ...]
 
 A run's folder may come from a stranger: its files are read within limits, and no code that its settings name runs.

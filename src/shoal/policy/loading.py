@@ -134,7 +134,7 @@ def load_base(folder: Path, device: torch.device) -> LanguageModel:
     name, below, seen = base_name(folder), folder, set[Path]()
     while is_adapters(below):
         if below.resolve() in seen:
-            raise UserError(f"the adapters in '{folder}' belong to '{name}', and these to themselves")
+            raise UserError(f"the adapters in '{folder}' have no model below them: '{name}' leads back to itself")
         seen.add(below.resolve())
         below = Path(base_name(below)).expanduser()
     try:

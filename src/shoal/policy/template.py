@@ -120,7 +120,7 @@ class ChatTemplate:
             {"source": self._source, "variables": self._variables, "chats": chats, "seconds": SECONDS}
         )
         for chat, (text, error) in zip(chats, answers, strict=True):
-            refusal = TemplateRefusal(f"the chat template refuses a chat as it is needed here: {error}")
+            refusal = TemplateRefusal(f"the chat template refuses a chat that shoal needs: {error}")
             self._rendered[json.dumps(chat)] = refusal if error else text
 
 

@@ -68,7 +68,7 @@ class FunctionReward(Pointwise):
     @property
     def counts(self) -> tuple[int, int]:
         """Answers that the function failed on so far, and all that it was given."""
-        return self._trouble.failed, self._trouble.scored
+        return self._trouble.failed, self._trouble.tried
 
     def start(self) -> None:
         """Start the process. Raises `UserError` if there is no such function, or if nothing gives it an argument."""

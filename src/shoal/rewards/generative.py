@@ -80,7 +80,7 @@ class GenerativeReward(Pointwise):
         self._empty: dict[Question, torch.Tensor] = {}
 
     def _score(self, pairs: list[Pair]) -> list[float | None]:
-        values_PV = self._judged(pairs).nan_to_num(0)
+        values_PV = self._judged(pairs, counting=True).nan_to_num(0)
         if not self.calibrated:
             return [*values_PV.mean(1).tolist()]
         bases_PV = self._empties([question for question, _ in pairs])
@@ -98,14 +98,15 @@ class GenerativeReward(Pointwise):
         self._empty |= zip(new, found.view(len(new), len(EMPTY), len(self._frames)).amax(1), strict=True)
         return torch.stack([self._empty[question] for question in questions])
 
-    def _judged(self, pairs: Sequence[Pair], asked: Sequence[str] = ()) -> torch.Tensor:
-        """(P, V): what each vote gives each answer. `asked`: other questions to put it under, one for each vote."""
+    def _judged(self, pairs: Sequence[Pair], asked: Sequence[str] = (), counting: bool = False) -> torch.Tensor:
+        """(P, V): what each vote gives each answer. `asked`: other questions to put it under, one for each vote.
+        `counting`: whether unclear ones are counted."""
         prompts = [
             self._prompt(frame, vote, pair, asked[vote % len(asked)] if asked else pair[0].text)
             for pair in pairs
             for vote, frame in enumerate(self._frames)
         ]
-        values = self._said_yes(prompts, counting=not asked)
+        values = self._said_yes(prompts, counting)
         return torch.tensor(values).view(len(pairs), len(self._frames))
 
     def _prompt(self, frame: Frame, vote: int, pair: Pair, asked: str) -> list[int]:

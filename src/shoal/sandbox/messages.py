@@ -70,10 +70,10 @@ class Verdict(msgspec.Struct, frozen=True, tag=True):
 
     reason: str = ""
     """Empty: the texts are scored. A reason of `shoal.tasks.validation`: the claim is false. "slow question": the time
-    ran out while the question was made, which is nobody's fault. "slow", "crash": the time ran out, or the process
-    died, while a text was scored. "slow task": the time ran out in the task's own code, which is nobody's fault. "no
-    verdict": nobody can say of any of the texts whether it is right. "replay": a conversation ends elsewhere here.
-    "environment": the environment failed in one."""
+    ran out, or the process died, while the question was made, which is nobody's fault. "slow", "crash": the time ran
+    out, or the process died, while a text was scored. "slow task": the time ran out in the task's own code, which is
+    nobody's fault. "no verdict": nobody can say of any of the texts whether it is right. "replay": a conversation ends
+    elsewhere here. "environment": the environment failed in one."""
     question: Question | None = None
     rewards: tuple[float, ...] = ()
     """In [0, 1], one for each text, as `Verifier` gives them."""

@@ -44,10 +44,10 @@ class Verifier:
     def __init__(self, config: TasksConfig) -> None:
         self.config = config
         self.failures: Counter[str] = Counter()
-        """Texts that got 0 for another reason than being wrong: timeout, crash, error, refused, unknown, too long,
-        slow question; of programs also no program, steps, memory, recursion, output. And texts without a verdict:
-        unsupported, and timeout and crash of programs. Of conversations: environment (it raised an error), observation
-        (it said too much), replay, not deterministic."""
+        """Texts that got 0 for another reason than being wrong: timeout, crash, error, refused, unknown, too long, slow
+        question; of programs also no program, steps, memory, recursion, output, denied; of problems no tests; of
+        drawings no drawing. And texts without a verdict: unsupported, no problem, and timeout and crash of programs. Of
+        conversations: environment (it raised an error), observation (it said too much), replay, not deterministic."""
         self._trouble = Trouble()
         self._undecided = Trouble("answers have no verdict")
         self._worker = GuardedProcess(COMMAND, config.model_dump(mode="json"))
@@ -64,7 +64,7 @@ class Verifier:
     @property
     def counts(self) -> tuple[int, int]:
         """Answers that a scorer failed on so far, and all that were scored."""
-        return self._trouble.failed, self._trouble.scored
+        return self._trouble.failed, self._trouble.tried
 
     def score(self, items: Sequence[tuple[QuestionId, Sequence[Answer]]]) -> list[list[float]]:
         """Rewards in [0, 1] of the completions' texts of each question, in the order given. A text without a verdict

@@ -103,7 +103,7 @@ def make(tasks: Tasks, question: QuestionId) -> Result | None:
     try:
         tasks.lookup(question)[0].question(question.seed, question.index)
     except UnknownQuestion:
-        return Result(failure="unknown", detail="the task is another one in this process: its questions vary")
+        return Result(failure="unknown", detail="this task makes other questions in each process: fix its seed")
     except Exception as error:  # any kind of error in a generator
         return Result(failure="error", detail=in_brief(error))
     return None

@@ -156,7 +156,7 @@ class Tasks:
         return self._first(self._labelled[label], seed)
 
     def longest(self) -> dict[str, list[Question]]:
-        """The longest questions of each task that knows them, by its label. Their ids are of none."""
+        """The longest questions of each task that knows them, by its label. The ids in them belong to no question."""
         return {
             label: [self._asked(source, question.id, question) for question in source.task.longest()]
             for label, source in self._labelled.items()

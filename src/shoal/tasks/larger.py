@@ -14,11 +14,10 @@ from shoal.rollout import Message, Question, QuestionId, hash_of
 
 
 class Larger:
-    """Which is larger, 36 or 39? Answer with the number only."""
+    """Which is larger, 36 or 39? Answer with the number only. Partial credit: 0.1 for any number."""
 
     name = "larger"
     version = "1"
-    partial_credit = "0.1 for any number"
 
     def __init__(self, greatest: int = 99) -> None:
         """`greatest`: numbers are 10 to this one. Raises `ValueError` if there are no two."""

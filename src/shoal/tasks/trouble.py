@@ -19,11 +19,11 @@ class Trouble:
         """`what`: is counted."""
         self._what = what
         self.first = ""
-        self.failed = self.scored = 0
+        self.failed = self.tried = 0
 
     def count(self, number: int) -> None:
-        """So many more were tried, whether that failed or not."""
-        self.scored += number
+        """Counts `number` more tries, failed or not."""
+        self.tried += number
 
     def add(self, who: str, error: str) -> None:
         """`who` failed on one; `error`: its message, of which the first line counts."""
@@ -32,4 +32,4 @@ class Trouble:
             self.first = f"{who}: {printable(first_line(error), SHOWN)}"
 
     def __str__(self) -> str:
-        return f"{self.first} ({self.failed} of {self.scored} {self._what})" if self.first else ""
+        return f"{self.first} ({self.failed} of {self.tried} {self._what})" if self.first else ""

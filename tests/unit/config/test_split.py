@@ -55,7 +55,7 @@ def test_a_fifth_is_held_out() -> None:
 class Single:
     """A task that has one question."""
 
-    name, version, config, partial_credit = "single", "1", "", ""
+    name, version, config = "single", "1", ""
 
     def __init__(self, text: str) -> None:
         self.text = text

@@ -1,4 +1,4 @@
-"""Whether a program failed for want of something that Python has and the sandbox's language has not.
+"""Whether a program failed because the sandbox's language lacks something that Python has.
 
     missing("AttributeError: 'int' object has no attribute 'bit_length'", program)     # True: Python's int has it
     missing("AttributeError: 'int' object has no attribute 'size'", program)           # False: so Python fails, too

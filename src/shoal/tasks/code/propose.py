@@ -6,8 +6,8 @@
     task.score(question.id, [problem])                                      # [1.0]: it is a problem
     task.solved(question.id, problem, "def f(n):\\n    return 3 + n")        # 1.0: it is solved
 
-Nothing is taken on the word of who sets a problem: his own program has to pass his tests in this node's interpreter,
-and no program that always returns the same does.
+The problem's own program has to pass its tests in this node's interpreter, and no program that always returns the same
+may pass them.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class Propose:
             raise NoVerdict("no problem")
 
     def _is_problem(self, question: QuestionId, problem: str) -> bool:
-        """Whether the problem's own program passes its tests, the first one calls as it has to, all call with
-        something else, and no one value is right in all of them. Raises `Failed` and `NoVerdict`."""
+        """Whether the problem's own program passes its tests. The first test calls f with the given number, no two
+        tests call f alike, and they do not all want the same value. Raises `Failed` and `NoVerdict`."""
         tests = tests_of(problem)
         if not MIN_TESTS <= len(tests) <= MAX_TESTS:
             raise Failed("no tests")

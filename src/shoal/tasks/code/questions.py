@@ -43,11 +43,13 @@ class Asked(NamedTuple):
 
 
 class Programs:
-    """Small functions of a number, a list or a text."""
+    """Small functions of a number, a list or a text.
+
+    Partial credit: 0.1 for a program that defines f, and up to 0.4 more with the share of the tests that it passes.
+    """
 
     name = "programs"
     version = "1"
-    partial_credit = "0.1 for a program that defines f, and up to 0.4 more with the share of the tests that it passes"
     runs_programs = True
 
     def __init__(self) -> None:

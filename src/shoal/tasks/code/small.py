@@ -39,7 +39,7 @@ class SmallFunction(NamedTuple):
 
 
 def small_function(random: Random) -> SmallFunction:
-    """One of some hundred, all kinds as often."""
+    """One of 336 functions. Each of the eight kinds is equally likely."""
     digit, number, word = random.randint(1, 9), random.randint(10, 99), random.choice(WORDS)
     kinds = (
         SmallFunction(f"n + {digit}", lambda n: n + digit),

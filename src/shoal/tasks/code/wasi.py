@@ -40,7 +40,7 @@ def run(compiled: Path, program: str, tests: Sequence[str], setup: str = "") -> 
         with closing(Guest(compiled, "answer")) as answer:
             raised = answer.ask(encoded(program))
             if raised == encoded("unknown"):
-                raise NoVerdict("unsupported", "the program needs what WASI has not")
+                raise NoVerdict("unsupported", "the program needs something that WASI lacks")
             if raised != encoded("ran"):
                 raise Failed(_FAILURES.get(raised, "error"))
             with closing(Guest(compiled, "tests")) as checker:

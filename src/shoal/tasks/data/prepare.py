@@ -97,7 +97,7 @@ def _read(spec: DataSpec, sides: dict[bool, Part | None], room: Path, on_rows: O
     writer, layout = Writer(room), None
     columns: dict[str, None] = {}
     kinds: set[str] = set()
-    skipped, wrong, first = 0, 0, ""
+    skipped, wrong, first, fault = 0, 0, "", ""
     try:
         for held_out, part in sides.items():
             if part is None:
@@ -111,8 +111,11 @@ def _read(spec: DataSpec, sides: dict[bool, Part | None], room: Path, on_rows: O
                         _note(row, columns, kinds)
                     except Unusable as reason:
                         skipped += 1
-                        wrong += not isinstance(reason, LongerThanWanted)
-                        first = first or f"row {number} of {part.name} {reason}"
+                        said = f"row {number} of {part.name} {reason}"
+                        first = first or said
+                        if not isinstance(reason, LongerThanWanted):
+                            wrong += 1
+                            fault = fault or said
                 on_rows(part.name, block.share, sum(writer.counts.values()))
         writer.close()
     finally:
@@ -120,8 +123,10 @@ def _read(spec: DataSpec, sides: dict[bool, Part | None], room: Path, on_rows: O
     rows = sum(writer.counts.values())
     if not rows and not skipped:
         raise UserError(f"{spec.path} has no rows")
-    if wrong > MOST_SKIPPED * (rows + skipped) or not rows:
-        raise UserError(f"{skipped:,} of {rows + skipped:,} rows cannot be used: {first}")
+    if wrong > MOST_SKIPPED * (rows + skipped):
+        raise UserError(f"{wrong:,} of {rows + skipped:,} rows cannot be used: {fault}")
+    if not rows:
+        raise UserError(f"none of {skipped:,} rows can be used: {first}")
     assert layout is not None
     answer = layout.answer
     return Info(

@@ -198,7 +198,7 @@ def _csv(delimiter: str, path: Path) -> Iterator[Block]:
                     rows, characters = [], 0
             yield Block(1.0, rows)
     except (csv.Error, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read behind row {number}: {printable(str(error), 120)}") from error
+        raise UserError(f"{path} cannot be read after row {number}: {printable(str(error), 120)}") from error
 
 
 def _line(text: io.TextIOWrapper) -> str:
@@ -221,7 +221,7 @@ def _parquet(path: Path) -> Iterator[Block]:
                 number += len(rows)
                 yield Block(number / max(1, file.metadata.num_rows), rows)
     except (pyarrow.ArrowException, OSError) as error:
-        raise UserError(f"{path} cannot be read behind row {number}: {printable(str(error), 120)}") from error
+        raise UserError(f"{path} cannot be read after row {number}: {printable(str(error), 120)}") from error
 
 
 def _of_datasets(spec: DataSpec) -> dict[str, Part]:

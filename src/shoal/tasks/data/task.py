@@ -32,10 +32,7 @@ def data_task(**parameters: Any) -> DataTask:
 
 
 class DataTask:
-    """Questions that are rows of a data set."""
-
-    partial_credit = ""
-    """For programs it is the share of the tests that they pass."""
+    """Questions that are rows of a data set. Partial credit is for programs: the tests that they pass."""
 
     def __init__(self, name: str, folder: Path, info: Info, kind: str) -> None:
         """`folder`: in the cache. `kind`: of scoring."""
@@ -90,7 +87,7 @@ class DataTask:
         return Question(identity, self._row(seed, index).messages)
 
     def longest(self) -> list[Question]:
-        """The longest questions. Their ids are of none."""
+        """The longest questions. The ids in them belong to no question."""
         identity = QuestionId(self.name, self.version, self.config, 0, 0)
         return [Question(identity, self._rows[number].messages) for number in self.info.longest]
 

@@ -25,11 +25,11 @@ MOST: Final = 3
 
 
 class Drawings:
-    """Draws shapes of a colour at a place. `shapes`: of each question, 1 to 3."""
+    """Draws shapes of a colour at a place. `shapes`: of each question, 1 to 3. Partial credit: 0.3 each for a shape's
+    colour, its place and its form."""
 
     name = "drawings"
     version = "1"
-    partial_credit = "0.3 each for a shape's colour, its place and its form"
 
     def __init__(self, shapes: int = 1) -> None:
         """Raises `UserError` without resvg."""

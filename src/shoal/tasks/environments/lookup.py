@@ -26,7 +26,7 @@ _CALL: Final = re.compile(r"\blook up:? +([A-Za-z]+)", re.IGNORECASE)
 
 
 class Lookup:
-    """What is the number of a city? A call tells."""
+    """What is the number of a city? A call tells. Partial credit: 0.3 for looking up the city, 0.1 for any look-up."""
 
     name = "lookup"
     version = "1"
@@ -37,7 +37,6 @@ class Lookup:
         f"The number of {SHOWN} is 31.",
         "31",
     )
-    partial_credit = "0.3 for looking up the city, and 0.1 for any look-up; 1 for the number"
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}

@@ -36,7 +36,7 @@ class Tools:
 
     def __init__(self, make: Callable[..., Any], rows: Sequence[Mapping[str, Any]] = (), **parameters: Any) -> None:
         """`make`: called with `parameters` for each conversation. `rows`: what `reset` gets, one for each conversation,
-        with the question in the column `prompt`; none: it gets the `seed`, if it takes one."""
+        with the question in the column `prompt`. If `reset` takes a `seed`, it gets that of the question."""
         self._rows = rows
         self._object = make(**parameters)
         self.name = type(self._object).__name__.lower()
@@ -81,7 +81,8 @@ class Tools:
 
 
 def call_in(turn: str) -> tuple[str, dict[str, Any]] | None:
-    """The name and the arguments of the first call in a turn; None if there is none. A stranger may have written it."""
+    """The name and the arguments of the call that begins at a turn's first "{"; None if none does. A stranger may have
+    written it."""
     start = turn.find("{")
     if start < 0 or len(turn) > LONGEST_CALL:
         return None

@@ -30,9 +30,7 @@ def taskset_task(module: str, /, **parameters: Any) -> TasksetTask:
 
 
 class TasksetTask:
-    """Questions that are the tasks of a taskset."""
-
-    partial_credit = "the sum of its rewards times their weights"
+    """Questions that are the tasks of a taskset. Partial credit: the sum of its rewards times their weights."""
 
     def __init__(self, taskset: Loaded) -> None:
         self.taskset = taskset

@@ -215,10 +215,10 @@ def test_many_such_rows_are_refused(tmp_path: Path) -> None:
     [
         ("q.csv", "frage,a\nx,1\n", {}, "has no column 'prompt' or 'question' or 'problem' .* it has frage, a"),
         ("q.csv", "prompt,a\nx,1\n", {"answer": "b"}, "has no column 'b' for the answer; it has prompt, a"),
-        ("q.csv", 'prompt,answer\n"x,1\n', {}, "cannot be read behind row"),
-        ("q.csv", b"prompt,answer\n\xff\xfe,1\n", {}, "cannot be read behind row"),
+        ("q.csv", 'prompt,answer\n"x,1\n', {}, "cannot be read after row"),
+        ("q.csv", b"prompt,answer\n\xff\xfe,1\n", {}, "cannot be read after row"),
         ("q.jsonl", "", {}, "has no rows"),
-        ("q.parquet", "PAR1", {}, "cannot be read behind row 0"),
+        ("q.parquet", "PAR1", {}, "cannot be read after row 0"),
         ("q.txt", "x", {}, "files of data end with"),
         ("gone.jsonl", None, {}, "there is no file"),
         ("x" * 5000, None, {}, "path of a data set: File name too long"),
