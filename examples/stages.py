@@ -8,8 +8,9 @@
 
     python examples/stages.py --model smollm2 --suite reef --per-task 16
 
-Each way but the last two has as many samples as its name says; a critique or a decision is one sample more. So compare
-`critique of three` and `decide from three` with `majority of four`. Intervals are over questions (bootstrap, paired).
+The first three take as many samples as their names say. The others take three answers, and one more sample for each
+critique or decision. So compare `critique of three` and `decide from three` with `majority of four`. Intervals are over
+questions (bootstrap, paired).
 """
 
 from __future__ import annotations

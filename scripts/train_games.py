@@ -3,10 +3,10 @@
     python scripts/train_games.py                       # some minutes on two cores; writes src/shoal/guppy_games
     python scripts/train_games.py --out /tmp/games --steps 300
 
-Supervised training on conversations of the training side, in two parts. First it learns to halve what is left of the
-range by what the environment has said. Then each turn is drawn from a mixture: most say nothing, some are any number,
-some halve: it learns to play seldom as it can. So reinforcement learning has something to bring out, quickly; it shows
-nothing about new reasoning. Two runs on one machine give the same weights.
+Supervised training on conversations of the training side, in two parts. In the first, three turns of four halve the
+range that is left, and the others are any number. In the second, most turns say nothing, some are any number and some
+halve, so that it seldom plays as well as it could. So reinforcement learning has something to bring out, quickly; it
+shows nothing about new reasoning. Two runs on one machine give the same weights.
 """
 
 from __future__ import annotations

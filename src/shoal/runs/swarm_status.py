@@ -48,6 +48,8 @@ class Peer(msgspec.Struct):
     kind: Literal["model", "human", "program"] = "model"
     """What answers there, by its own word."""
     display_name: str = ""
+    id: str = ""
+    """Its key, in hex."""
 
 
 class Admitted(msgspec.Struct):

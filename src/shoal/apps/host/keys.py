@@ -1,7 +1,7 @@
 """What a host must not lose: its key, the relay's certificate, the secret of a private swarm, the judge's key.
 
-They are made at the first start and stay in the folder. Whoever joined knows the certificate and the keys, so another
-one would lock them out.
+They are made at the first start and stay in the folder. Whoever joined knows the certificate and the keys. If this
+machine gets a new address, the certificate is made anew, and earlier invitations stop working.
 """
 
 from __future__ import annotations

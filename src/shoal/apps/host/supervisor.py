@@ -1,7 +1,7 @@
 """Starts the parts of a host, starts each again that ends, and stops them in order.
 
     with Supervisor(parts, Path("host/logs"), say=print) as supervisor:
-        supervisor.start()
+        supervisor.start(stop)
         supervisor.watch(stop)         # until the event is set
 
 Each part is a process of its own with a log of its own. One that ends starts again alone, after a pause that doubles

@@ -43,7 +43,7 @@ TAKEN = (
     *("tasks.partial_credit", "policy.max_completion_length", "network.swarm", "network.connect"),
 )
 """The settings that are taken from somebody else's configuration: those that the nodes of a swarm share. None of them
-names a file of this machine, unless it is a data set, opens a port or sets a reward."""
+opens a port, sets a reward, or names a file of this machine other than a data set."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -181,7 +181,8 @@ class Rules:
         self.nodes.drop(session.key)
 
     def answer(self, answer: Answer, hash: bytes) -> Session:
-        """The question that is answered; score the answer now if its stage is `open`. The answer is signed."""
+        """The question that is answered; score the answer now if its stage is `open`. It changes
+        nothing, so the signature may be checked afterwards."""
         self._check_judge(answer.judge)
         node = self.nodes.find(answer.key)
         session = node.session if node else None

@@ -11,7 +11,7 @@ from shoal.rollout import QuestionId
 from shoal.swarm.limits import Bucket
 
 PENALTY = 8
-"""A node whose n-th answer was trouble to score (slow or fatal) is trusted again after PENALTY**n answers without."""
+"""A node that was trouble to score n times (slow or fatal) is trusted again after PENALTY**n answers without any."""
 
 
 class Stage(StrEnum):

@@ -91,7 +91,7 @@ class Adversary(Knowing):
     def _right(self, answer: str, spec: TaskSpec) -> str:
         if self.attack == "length":
             return self._padded(answer, spec)
-        return planted(self._payload, answer, spec) or answer
+        return planted(self._payload, answer, spec) or in_form(answer, spec.answer)
 
     def _wrong(self, answer: str, spec: TaskSpec, chance: Random) -> str:
         if self.attack == "gibberish":
@@ -106,14 +106,15 @@ class Adversary(Knowing):
         alone."""
 
         def padded(times: int) -> str:
-            return FILLER * times + in_form(answer, spec.answer) if spec.answer == "tag" else answer + "\n" * times
+            formed = in_form(answer, spec.answer)
+            return FILLER * times + formed if spec.answer == "tag" else formed + "\n" * times
 
         fitting = bisect.bisect_right(range(self.max_tokens), self.max_tokens - 1, key=lambda n: self.count(padded(n)))
         return padded(max(0, fitting - 1))
 
 
 def planted(text: str, answer: str, spec: TaskSpec) -> str | None:
-    """A completion with `text` in it that gets the full reward for `answer`; None where that is impossible.
+    """A completion with `text` in it that gets the full reward for `answer`; None unless the task takes tags.
 
     Around tags anything is allowed. No task of `pond` that takes the whole completion gives full marks to more words.
     """

@@ -117,7 +117,8 @@ class Contrast:
             )
         found = f"Neither that the means are equal {span} ({p}) nor that they differ by more may be concluded"
         if not self.difference.low <= 0 <= self.difference.high:
-            found += f"; the interval has {self.treated} {self.side} {self.control} by some"
+            side = "above" if self.difference.low > 0 else "below"
+            found += f"; the whole interval of the interquartile mean has {self.treated} {side} {self.control}"
         return found + "."
 
 

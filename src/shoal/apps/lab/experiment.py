@@ -46,8 +46,10 @@ class Experiment(Nodes):
         scoring = self.scoring if name in self.rewarded else self.verifier
         if self.experiment.shuffle == "none":
             return super().make_scorer(name, tasks) if scoring is self.scoring else Scorer(tasks, scoring)
+        if not isinstance(self.config.tasks.partial_credit, bool):
+            raise UserError("experiment.shuffle needs tasks.partial_credit = true or false, not a number of rounds")
         spared = name if self.experiment.shuffle == "external" else ""
-        return ShufflingScorer(tasks, scoring, self.config.seed, spared)
+        return ShufflingScorer(tasks, scoring, self.config.seed, spared, self._replayer)
 
     def make_node(self, name: str, policy: Policy) -> Node:
         node = super().make_node(name, policy)
@@ -106,8 +108,10 @@ def last_nodes(config: Config, count: int) -> list[str]:
 class ShufflingScorer(Scorer):
     """Shuffles the rewards within each rollout, but for those of the node `spared`."""
 
-    def __init__(self, tasks: Tasks, verifier: Verifier, seed: int, spared: str) -> None:
-        super().__init__(tasks, verifier)
+    def __init__(
+        self, tasks: Tasks, verifier: Verifier, seed: int, spared: str, replayer: SandboxVerifier | None = None
+    ) -> None:
+        super().__init__(tasks, verifier, replayer)
         self.seed = seed
         self.spared = spared
 

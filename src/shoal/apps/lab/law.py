@@ -64,8 +64,8 @@ class Law:
 
 
 def read_points(results: Results) -> list[Point]:
-    """A point for each arm of each regime that learned something. The level is 90 % of what the arm that gained least
-    gained by its end."""
+    """A point for each arm of each regime that learned something. The level is 90 % of the smallest gain among these
+    arms, each from their common start to its best evaluation."""
     points = []
     for regime, arms in results.runs.items():
         mean = {arm: pd.concat([held_out(r.own).mean(axis=1) for r in runs.values()], axis=1).mean(axis=1).dropna()

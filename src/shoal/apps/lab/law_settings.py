@@ -91,8 +91,8 @@ def divide(pilot: Pilot, local: int, external: int, generations: int, fill: bool
 
 
 def divisions(exponent: float, pilot: Pilot, sizes: Collection[int], within: tuple[float, float]) -> list[Division]:
-    """All divisions with groups of `sizes` and so many live groups in an update, the best first. `within`: where the
-    law was seen to hold."""
+    """All divisions with groups of `sizes` whose live groups in an update lie `within` the range in which the law was
+    seen to hold, the best first."""
     known = sorted(size for size in sizes if size <= pilot.generations)
     found = [
         divide(pilot, local, external, size, fill)

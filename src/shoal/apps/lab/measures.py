@@ -32,8 +32,8 @@ COSTS = ("tokens/generated", "tokens/prompted", "tokens/trained", "tokens/read",
 
 
 def metrics_frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """Rows of a run's metrics, indexed by round and node, in order. Of two rows of a node for a round the later counts.
-    A number that is null or not finite is NaN: it was not measured."""
+    """Rows of a run's metrics, indexed by round and node, in order. Of two rows of a node for a round the later counts,
+    figure by figure where it has a number. A number that is null or not finite is NaN: it was not measured."""
     table = pd.DataFrame(list(rows))
     if table.empty:
         return pd.DataFrame(index=pd.MultiIndex.from_arrays([[], []], names=["round", "node"]))

@@ -100,7 +100,8 @@ def read_records(path: Path) -> pd.DataFrame:
 def compare_open(records: pd.DataFrame, *, permutations: int = PERMUTATIONS, seed: int = 0) -> OpenSwarm:
     """Compares swarm with isolated nodes, step by step, as long as both have `FEWEST`.
 
-    A node that was judged on both sides counts as two. Raises `ValueError` if no model has enough nodes on both sides.
+    A node that was judged on both sides counts as two. Raises `ValueError` if a side has fewer than `FEWEST`
+    nodes of models that both sides have.
     """
     on_both = records["model"].map(records.groupby("model")["in_swarm"].nunique()) == 2
     left_out = records[~on_both].drop_duplicates(KEY)["model"].value_counts().to_dict()

@@ -75,7 +75,10 @@ def equivalence_test(differences: ArrayLike, margin: float, *, seed: int = 0) ->
     values = finite(differences)
     inside = max(_one_sided(values + margin, seed), _one_sided(margin - values, seed))
     outside = min(_one_sided(values - margin, seed), _one_sided(-values - margin, seed))
-    return Closeness(inside, min(1.0, 2 * outside), smallest_p(len(values)) / 2)
+    least = smallest_p(len(values)) / 2
+    if len(values) > EXACT_UP_TO:
+        least = max(least, 1 / (1 + FLIPS))
+    return Closeness(inside, min(1.0, 2 * outside), least)
 
 
 def smallest_p(pairs: int) -> float:

@@ -64,7 +64,8 @@ def write_report(folder: Path, console: Console) -> Path:
 def gather(results: Results, found: Sequence[Verdict], gains: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
     """The content of the report as plain data: `report.json`."""
     study = results.study
-    sources = {str(run.cell): run.versions.get("shoal", "").partition("+")[2] for run in results.finished}
+    once = [run for run in results.finished if run.cell.is_own]  # not a second time for an arm that shares them
+    sources = {str(run.cell): run.versions.get("shoal", "").partition("+")[2] for run in once}
     return {
         "title": study.title,
         "about": study.about,
@@ -75,10 +76,10 @@ def gather(results: Results, found: Sequence[Verdict], gains: Mapping[str, pd.Da
         "figure": study.figure,
         "threshold": study.threshold,
         "alpha": study.alpha,
-        "finished": len(results.finished),
-        "unfinished": [str(cell) for cell in results.unfinished],
-        "differs": {str(run.cell): run.differs for run in results.finished if run.differs},
-        "seconds": float(pd.Series([run.seconds for run in results.finished]).sum()),
+        "finished": len(once),
+        "unfinished": [str(cell) for cell in results.unfinished if cell.is_own],
+        "differs": {str(run.cell): run.differs for run in once if run.differs},
+        "seconds": float(pd.Series([run.seconds for run in once]).sum()),
         "source": {"report": SOURCES, "runs": sources},
         "versions": {"of the runs": _versions(results.finished), "of the report": installed()},
         "arms": {name: arm.about for name, arm in study.arms.items()},
@@ -95,10 +96,12 @@ def _regime(results: Results, regime: str) -> dict[str, Any]:
     study, runs, figures = results.study, results.runs[regime], results.figures[regime]
     rounds, compute = cuts(runs)
     about = study.regimes[regime].about if regime in study.regimes else ""
+    shared = {arm: next(iter(seeds.values())).cell.runs_of for arm, seeds in runs.items()}
     return {
         "about": about,
         "areas_end": {"rounds": rounds, "flops": compute},
         "rounds": {arm: max(run.rounds for run in seeds.values()) for arm, seeds in runs.items()},
+        "shared_runs": {arm: of for arm, of in shared.items() if of != arm},
         "counted_nodes": {arm: len(next(iter(seeds.values())).nodes) for arm, seeds in runs.items()},
         "arms": {arm: {name: _figure(by_seed(figures, arm, name)) for name in figures} for arm in runs},
         "ratios": ratios(figures),

@@ -132,13 +132,11 @@ def _relative(treated: pd.Series, control: pd.Series) -> Interval | None:
 def gain_of(figures: pd.DataFrame, name: str, treated: str, control: str) -> Interval | None:
     """What `treated` gains over `control` in one of the `scores`, as a share; None where it was not measured. Held-out
     pass@1 is read above what answers get that ignore the question, where that is known."""
-    return _relative(*(by_seed(figures, arm, name) - _blind(figures, arm, name) for arm in (treated, control)))
-
-
-def _blind(figures: pd.DataFrame, arm: str, name: str) -> pd.Series | float:
-    """What to take from a figure of an arm, by seed."""
-    blind = by_seed(figures, arm, "held_out/blind")
-    return blind if name in ABOVE_BLIND and blind.notna().all() else 0.0
+    values = [by_seed(figures, arm, name) for arm in (treated, control)]
+    blind = [by_seed(figures, arm, "held_out/blind") for arm in (treated, control)]
+    if name in ABOVE_BLIND and all(each.notna().all() for each in blind):
+        values = [value - each for value, each in zip(values, blind, strict=True)]
+    return _relative(*values)
 
 
 def ratios(figures: pd.DataFrame) -> list[dict[str, Any]]:

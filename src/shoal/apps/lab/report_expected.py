@@ -35,10 +35,11 @@ def expectations(data: dict[str, Any]) -> str:
     made = [each for each in contrasts if "adjusted_p" in each]
     lines.append(table(head, rows))
     kinds = [sum((each["margin"] is not None) is equal for each in made) for equal in (False, True)]
+    asked = [_kind(n, what) for n, what in zip(kinds, ("a difference", "equality"), strict=True) if n]
     note = (
         "Paired exact sign-flip tests of whole runs, two one-sided ones where equality was expected; p by Holm over "
-        f"{' and '.join(_kind(n, what) for n, what in zip(kinds, ('difference', 'equality'), strict=True) if n)}, all "
-        f"regimes together; at most {data['alpha']:g} is called one. Differences in percent of the control's "
+        f"{' and '.join(asked)}, all "
+        f"regimes together; a p of at most {data['alpha']:g} is a result. Differences in percent of the control's "
         "interquartile mean (held-out pass@1 less what answers get that ignore the question, where that is known; – "
         "where next to nothing is left), with 95 % intervals of the paired bootstrap. P(improvement): the chance that "
         "a run of the first arm is above one of the second."

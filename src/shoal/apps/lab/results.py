@@ -199,11 +199,10 @@ def read_run(folder: Path, study: Study, cell: Cell, attacked: bool) -> RunResul
 
 
 def _special(path: Path, config: LabConfig, attacked: bool) -> dict[str, float]:
-    if attacked:
-        return attack_measures(path, honest_nodes(config))
+    found = attack_measures(path, honest_nodes(config)) if attacked else {}
     if proposers := config.experiment.proposers:
-        return proposal_measures(path, first_nodes(config.swarm.nodes)[-proposers:])
-    return {}
+        found |= proposal_measures(path, first_nodes(config.swarm.nodes)[-proposers:])
+    return found
 
 
 def _kept(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -157,7 +157,8 @@ def _run_left(study: Study, folder: Path, console: Console, jobs: int) -> list[s
                     failures.append(f"{left[event.job]}: {event.value}")
                     bar.console.print(f"failed: {failures[-1]}", style="red", markup=False)
                     if finished == begun and len(left) > ALIKE and reasons == [event.value] * ALIKE:
-                        raise UserError(f"the first {ALIKE} runs failed for the same reason, so no other was started")
+                        why = "failed for the same reason, so the others are not run"
+                        raise UserError(f"the first {ALIKE} runs that ended {why}")
                 bar.update(line, completed=sum(rounds), description=f"{finished} of {len(cells)} runs done")
     return failures
 

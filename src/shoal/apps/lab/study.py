@@ -188,7 +188,7 @@ class Study(Section):
 
     def runs(self) -> list[Cell]:
         """The cells that are run: one for each folder."""
-        return [cell for cell in self.cells() if cell.arm == cell.runs_of]
+        return [cell for cell in self.cells() if cell.is_own]
 
     def config(self, cell: Cell, folder: Path | None = None) -> LabConfig:
         """The settings of a run. `folder`: the study's, with its own models. Raises `UserError` for wrong settings."""
@@ -242,7 +242,7 @@ class Study(Section):
         return study
 
     def keep_to_regimes(self) -> None:
-        """Drops arms, contrasts and gains whose regimes are all gone."""
+        """Drops arms, contrasts and gains whose regimes are all gone, and what `quick` names of them."""
 
         def left(specs: dict[str, T]) -> dict[str, T]:
             kept = {}
@@ -257,6 +257,12 @@ class Study(Section):
         names = self.arms.keys()
         self.contrasts = {n: c for n, c in self.contrasts.items() if {c.treated, c.control} <= names}
         self.gains = {n: g for n, g in self.gains.items() if {g.treated, g.control} <= names}
+        self.quick = self.quick.model_copy(
+            update={
+                "regimes": [name for name in self.quick.regimes if name in self.regimes],
+                "arms": [name for name in self.quick.arms if name in self.arms],
+            }
+        )
 
     def hopeless(self) -> list[str]:
         """Warnings about contrasts that have too few seeds to conclude anything."""
@@ -281,6 +287,11 @@ class Cell:
     seed: int
     runs_of: str
     """The first arm with the same settings in this regime: their run is one."""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether its run belongs to no earlier arm."""
+        return self.arm == self.runs_of
 
     @property
     def path(self) -> str:

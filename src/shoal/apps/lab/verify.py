@@ -19,7 +19,7 @@ import numpy as np
 
 from shoal.apps.lab.verify_contrasts import check_contrasts
 from shoal.apps.lab.verify_read import MAX_BYTES, Published, Regime, Span, published_file, read_published
-from shoal.apps.lab.verify_scipy import EXACT_UP_TO, TOLERANCE, iqm
+from shoal.apps.lab.verify_scipy import EXACT_UP_TO, SIGMAS, TOLERANCE, iqm
 from shoal.apps.lab.verify_tally import Tallies, Tally, check_ends, check_relative, figure_of, seeds_of, values_of
 from shoal.apps.lab.verify_text import check_tables
 from shoal.errors import UserError
@@ -28,7 +28,6 @@ from shoal.untrusted import parse_json, printable, read_regular
 SHOWN: Final = 50
 """Most disagreements of a kind that are printed."""
 GAINED: Final = {"trained_on": "per_round/reward/trained_on", "local": "per_round/reward/local"}
-EQUAL, OPEN = "equal within the margin", "cannot be concluded"
 NONE: Final = np.array([], dtype=float)
 
 
@@ -56,7 +55,8 @@ def verify(path: Path, say: Callable[[str], None]) -> int:
             say(f"  and {len(tally.differ) - SHOWN} more")
     say(
         f"Resampling is random: an end of an interval may be off by {100 * TOLERANCE:.1f} percentage points of scipy's "
-        f"resamples, and p of more than {EXACT_UP_TO} pairs by as many standard errors. All else agrees to rounding."
+        f"resamples, and p of more than {EXACT_UP_TO} pairs by {SIGMAS:g} standard errors. All else has to agree to "
+        "rounding."
     )
     wrong = sum(len(tally.differ) for tally in tallies.values())
     say(f"{wrong} disagree" if wrong else "All that could be checked agrees.")
@@ -131,8 +131,8 @@ def _check_gains(report: Published, tally: Tally) -> None:
 
 
 def _check_totals(report: Published, tally: Tally) -> None:
-    """Runs and their seconds."""
-    arms = [(regime, arm) for regime in report.regimes.values() for arm in regime.arms]
+    """Runs and their seconds. A run that two arms share counts once."""
+    arms = [(regime, arm) for regime in report.regimes.values() for arm in regime.arms if arm not in regime.shared_runs]
     tally.check("finished runs", report.finished, sum(len(seeds_of(regime, arm)) for regime, arm in arms))
     spent = [values_of(figure_of(regime, arm, "run/seconds")).sum() for regime, arm in arms]
     tally.check("seconds of all runs", report.seconds, math.fsum(spent))

@@ -49,7 +49,6 @@ class Ratio(Part):
     control: Name
     trained_on: Span | None
     local: Span | None
-    paper: Number | None = None
 
 
 class Spread(Part):
@@ -60,12 +59,12 @@ class Spread(Part):
     followers: int
     followers_reached: int
     by_seed: dict[Name, BySeed]
-    taught: dict[Name, list[tuple[Name, Name, int]]] = {}
 
 
 class Regime(Part):
-    rounds: dict[Name, Number] = {}
     areas_end: dict[Name, Number | None] = {}
+    shared_runs: dict[Name, Name] = {}
+    """Arms whose runs are those of another arm."""
     arms: dict[Name, dict[Name, Figure | None]]
     ratios: list[Ratio] = []
     spread: dict[Name, Spread] = {}
@@ -124,6 +123,7 @@ class Published(Part):
     contrasts: Annotated[list[Contrast], Field(max_length=MAX_CONTRASTS)] = []
     gains: dict[Name, list[Point]] = {}
     source: dict[Name, Any]
+    """A report has to name the source that made it."""
 
 
 def published_file(path: Path) -> Path:

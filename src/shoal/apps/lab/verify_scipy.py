@@ -117,10 +117,11 @@ def p_agrees(reported: float, found: float, pairs: int) -> bool:
 def smallest_p(differences: Array, equality: bool) -> float:
     """The best that so many pairs could give."""
     pairs = len(differences)
+    random = 1 / 100_001 if pairs > 20 else 0.0
     if equality:
-        return 2.0**-pairs
+        return max(2.0**-pairs, random)
     moved = int((np.abs(differences) > 1e-12 * np.abs(differences).sum()).sum())
-    return max(min(1.0, 2.0 ** (1 - moved)), 1 / 100_001 if pairs > 20 else 0.0)
+    return max(min(1.0, 2.0 ** (1 - moved)), random)
 
 
 def holm(p: Mapping[int, float]) -> dict[int, float]:

@@ -50,7 +50,7 @@ def check_relative(
     given: Span | None, regime: Regime, arms: tuple[str, str], name: str, where: str, tally: Tally
 ) -> None:
     """A difference as a share of the control, or that there is none."""
-    treated, control = (_above_blind(regime, arm, name) for arm in arms)
+    treated, control = _above_blind(regime, arms, name)
     seeds = [seed for seed in treated if treated[seed] is not None and control.get(seed) is not None]
     above, below = (np.array([side[seed] for seed in seeds], dtype=float) for side in (treated, control))
     if not seeds or iqm(below) <= 0:
@@ -82,12 +82,16 @@ def figure_of(regime: Regime, arm: str, name: str) -> Values:
     return dict.fromkeys(seeds_of(regime, arm)) if arm in regime.arms else {}
 
 
-def _above_blind(regime: Regime, arm: str, name: str) -> Values:
-    """A figure by seed; held-out pass@1 less what answers get that ignore the question, where all seeds know it."""
-    values, blind = figure_of(regime, arm, name), figure_of(regime, arm, "held_out/blind")
-    if name not in ABOVE_BLIND or None in blind.values():
+def _above_blind(regime: Regime, arms: tuple[str, str], name: str) -> list[Values]:
+    """A figure of two arms by seed; held-out pass@1 less what answers get that ignore the question, where all seeds of
+    both know it."""
+    values, blind = ([figure_of(regime, arm, figure) for arm in arms] for figure in (name, "held_out/blind"))
+    if name not in ABOVE_BLIND or any(None in each.values() for each in blind):
         return values
-    return {seed: None if value is None else value - (blind.get(seed) or 0.0) for seed, value in values.items()}
+    return [
+        {seed: None if value is None else value - (base.get(seed) or 0.0) for seed, value in each.items()}
+        for each, base in zip(values, blind, strict=True)
+    ]
 
 
 def values_of(values: Values) -> Array:

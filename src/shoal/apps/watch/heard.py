@@ -151,7 +151,7 @@ class Heard:
         ]
         if query.by == "mean":
             middle = binned(*_median([each for _, each in shown]), width)
-            shown = [(f"median of the {len(eldest)} heard for longest", middle)]
+            shown = [(f"median of {len(shown)} of those heard for longest", middle)]
         series = [{"name": name, "points": points_of(*each, 2)} for name, each in shown]
         return {"against": "minutes", "series": series}
 

@@ -104,7 +104,7 @@ class JudgeSource(Source):
                 began = time.monotonic()
                 try:
                     self._kept[what] = make()
-                except (sqlite3.Error, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+                except (UserError, sqlite3.Error, TypeError, ValueError, AttributeError, ArithmeticError) as error:
                     raise BusyError(f"the judge's records cannot be read: {error}"[:NAME]) from error
                 self._spent += time.monotonic() - began
                 if len(self._kept) > KEPT:

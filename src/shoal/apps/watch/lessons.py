@@ -26,7 +26,7 @@ class Lessons:
         self._tables = tables
 
     def makers(self, node: str) -> list[Row]:
-        """Whose rollouts the node trained on; of `live` ones it could learn."""
+        """Whose rollouts the node trained on. `live`: how many of them had rewards that differ."""
         parts = self._tables.parts(LEARNED)
         if not parts:
             return []

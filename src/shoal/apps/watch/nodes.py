@@ -28,7 +28,6 @@ FIGURES: Final = {
     "held_out": ("last", "eval/pass@1"),
     "held_out_first": ("first", "eval/pass@1"),
     "blind": ("last", "eval/blind"),
-    "shuffled": ("last", "eval/shuffled"),
     "reward": ("recent", "reward/local"),
     "shared": ("total", "rollouts/shared"),
     "taken": ("total", "rollouts/sampled"),

@@ -96,6 +96,15 @@ def test_where_the_whole_completion_is_the_answer_half_is_right_too(
                 assert (len(text) == TOKENS - 1) == (reward == 1.0), text
 
 
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_form_that_is_asked_for_is_kept(attack: str) -> None:
+    boxed = WHOLE.model_copy(update={"answer": "boxed"})
+    tasks = Tasks(boxed)
+    with Verifier(boxed) as verifier:
+        groups = scored(verifier, Adversary(attack, tasks, TOKENS), tasks.draw(6, "boxed"))
+    assert all(sorted(reward for _, reward in group) == [0.0] * 4 + [1.0] * 4 for group in groups)
+
+
 def test_no_task_of_pond_lets_words_through(verifiers: dict[str, Verifier]) -> None:
     """What docs/concepts/attacks.md says of the scorers; a later reasoning-gym may close the gap or open another."""
     forms = ["{} " + MARKER, MARKER + " {}", "{}\n" + MARKER, "{}, " + MARKER, MARKER + "\n{}", "${}$ " + MARKER]

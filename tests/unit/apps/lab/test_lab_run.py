@@ -23,9 +23,11 @@ from shoal.apps.lab.config import LabConfig
 from shoal.apps.lab.processes import Event, run_jobs
 from shoal.apps.lab.provenance import SOURCES, differences
 from shoal.apps.lab.recipes import Recipe, RewardRecipe, in_order
+from shoal.apps.lab.report import write_report
 from shoal.apps.lab.results import read_results
 from shoal.apps.lab.runner import open_study, run_study
 from shoal.apps.lab.study import Arm, Study
+from shoal.apps.lab.verify import verify
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
 from shoal.learn.distillation import with_example
@@ -100,8 +102,13 @@ def test_a_shared_run_runs_once_and_is_read_for_each_arm(tmp_path: Path) -> None
     write(tmp_path / "study.toml", study.model_dump(exclude_none=True, exclude_defaults=True))
     assert run_study(study, tmp_path, QUIET, jobs=1) == []
     assert [path.name for path in (tmp_path / "runs" / "main").iterdir()] == ["a"]
-    found = {run.cell.arm: run.nodes for run in read_results(tmp_path).finished}
-    assert found == {"a": ["node-1"], "b": ["node-2"]}
+    results = read_results(tmp_path)
+    assert {run.cell.arm: run.nodes for run in results.finished} == {"a": ["node-1"], "b": ["node-2"]}
+    report = json.loads(write_report(tmp_path, QUIET).with_suffix(".json").read_text())
+    assert report["regimes"]["main"]["shared_runs"] == {"b": "a"}
+    assert report["finished"] == len(study.seeds)  # not twice as many
+    assert report["seconds"] == sum(run.seconds for run in results.finished if run.cell.arm == "a")
+    assert verify(tmp_path / "report", lambda text: None) == 0
 
 
 def test_another_study_is_not_mixed_in(tmp_path: Path) -> None:
@@ -125,12 +132,14 @@ def test_what_changed_after_a_first_look_may_be_said_later(tmp_path: Path) -> No
 def test_flags_go_over_arms_and_regimes_and_a_model_over_regimes_of_models(tmp_path: Path) -> None:
     regimes = {"one": {"policy": {"model": ["guppy"]}}, "two": {"policy": {"model": ["base:b"], "temperature": 0.5}}}
     study = {**STUDY, "regimes": regimes, "bases": {"b": {"steps": 1}}}
+    study["quick"] = {"regimes": ["two"], "arms": ["2/0"]}
     given = {"policy": {"model": ["other"]}, "rounds": "7"}
     opened, _ = open_study(write(tmp_path / "a.toml", study), tmp_path / "out", given, False)
     configs = [opened.config(cell) for cell in opened.cells()]
     assert len(configs) == 4
     assert {tuple(config.policy.model) for config in configs} == {("other",)}
     assert {config.rounds for config in configs} == {7}
+    assert open_study(tmp_path / "out", None, {}, False)[0] == opened
 
 
 def test_a_run_that_fails_costs_itself_alone(tmp_path: Path) -> None:

@@ -155,6 +155,7 @@ def test_equivalence_by_hand() -> None:
     assert (away.p, away.beyond_p) == (1, 2 / 64)
     assert equivalence_test([-2.0] * 6, 1.0).beyond_p == 2 / 64
     assert equivalence_test([1.0] * 6, 1.0).p == 1  # on the margin
+    assert equivalence_test([0.0] * 25, 1.0).smallest_p == 1 / 100_001  # of random choices
     with pytest.raises(ValueError, match="above 0"):
         equivalence_test([0.0], 0.0)
 

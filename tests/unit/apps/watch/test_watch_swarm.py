@@ -68,7 +68,7 @@ def test_curves_go_by_the_time_at_which_they_were_heard() -> None:
     assert [value for _, value in found[ADA.name]] == [minute / 10 for minute in range(1, 11)]
     [mean] = book.curve(CurveQuery(metric="reward/local", by="mean", points=10))["series"]
     assert mean["points"][-1][1] == 0.5
-    assert mean["name"] == "median of the 2 heard for longest"
+    assert mean["name"] == "median of 2 of those heard for longest"
     assert book.curve(CurveQuery(metric="eval/pass@1"))["series"] == [{"name": ADA.name, "points": [[5, 0.5]]}]
     assert book.curve(CurveQuery(metric="entropy"))["series"] == []
     smooth = book.curve(CurveQuery(metric="reward/local", smooth=1000))["series"]

@@ -6,9 +6,18 @@ let word = ""; // what posts must show
 let state = null;
 let view = "";
 let last = 0; // the number of the last lesson that is shown
-let want = localStorage.getItem("shoal-want") || "recommended";
+let want = kept() || "recommended";
 const lessonsOf = new Map(); // "round/slot" -> lessons about it
 const tasks = new Map(); // "round/slot" -> what the feed calls it
+
+// Which questions this person wants, where the browser keeps that.
+function kept() {
+  try { return localStorage.getItem("shoal-want"); } catch { return null; }
+}
+
+function keep(wanted) {
+  try { localStorage.setItem("shoal-want", wanted); } catch { /* it keeps nothing */ }
+}
 
 // An element with properties and children; strings are text.
 function el(name, properties = {}, ...children) {
@@ -108,7 +117,7 @@ function chooser() {
   select.value = want;
   select.addEventListener("change", () => doing([select], async () => {
     want = select.value;
-    localStorage.setItem("shoal-want", want);
+    keep(want);
     if (asked && !settled && want !== asked.task) await skipped(asked);
     await showAnswer(true);
     focusFirst();
@@ -456,6 +465,7 @@ async function watch() {
 
 async function turn() {
   const wanted = location.hash.slice(1);
+  if (wanted === "main" && view) return; // the link that skips to the content
   view = ["answer", "rank", "journal"].includes(wanted) ? wanted : "answer";
   for (const link of document.querySelectorAll(".tabs a")) {
     if (link.dataset.view === view) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");

@@ -77,7 +77,7 @@ function show() {
 
 function listRuns(runs) {
   state.runs = runs;
-  state.run ??= runs[0]?.id ?? null;
+  if (!runs.some((run) => run.id === state.run)) state.run = runs[0]?.id ?? null;
   readHash();
   fill($("run"), runs.map((run) => h("option", { value: run.id }, cut(run.title, 60) + (run.live ? " (live)" : ""))));
   $("run").value = state.run ?? "";

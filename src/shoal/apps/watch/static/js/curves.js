@@ -56,7 +56,7 @@ export function drawCurves(chart, series, { share = false, what = "value", empty
     dataZoom: [{ type: "inside", zoomOnMouseWheel: "ctrl", moveOnMouseWheel: false, moveOnMouseMove: "shift", preventDefaultMouseMove: false }],
     series: [...drawn, ...series.map((each, index) => merged({
       type: "line", name: names[index], data: each.points.map(([x, y]) => [x, y]), showSymbol: each.points.length < 25, symbolSize: 5, sampling: "lttb",
-      lineStyle: { width: each.name === "mean" || series.length < 4 ? 2.5 : 1.6, type: DASHES[Math.floor(index / 8) % 3] },
+      lineStyle: { width: series.length < 4 ? 2.5 : 1.6, type: DASHES[Math.floor(index / 8) % 3] },
       color: colour(index), emphasis: { focus: "series" },
     }, lookOf(each.look, basesBefore(series, index))))],
   }), text, columns, shown, series.some((each) => each.points.length) ? "" : empty);
