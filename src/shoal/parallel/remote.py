@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from shoal.parallel.workers import Workers
-from shoal.policy.too_long import too_long
 from shoal.protocols import OnProgress, UpdateResult
 from shoal.rollout import Completion, Question, Scored
+from shoal.tasks.too_long import too_long
 
 
 class RemotePolicy:

@@ -23,12 +23,12 @@ from shoal.policy.precision import cast_once
 from shoal.policy.products import use_fast_products
 from shoal.policy.progress import reporting
 from shoal.policy.template import ChatFrame, Slot, chat_template
-from shoal.policy.too_long import too_long
 from shoal.policy.turns import OBSERVED, Between, Conversations, Sampled, after_answer, by_turn
 from shoal.policy.vision_check import check_pictures
 from shoal.protocols import OnProgress
 from shoal.rollout import Completion, FinishReason, Part, Question, seed_of
 from shoal.sandbox.replay import Replayer, refuse_conversations
+from shoal.tasks.too_long import too_long
 
 if TYPE_CHECKING:
     from shoal.parallel.sharding import Sharded
