@@ -9,12 +9,11 @@ the end of the program (apache/arrow#50482).
 
 from __future__ import annotations
 
-import io
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -115,9 +114,9 @@ class Table:
 
 
 def _write(path: Path, table: pa.Table) -> None:
-    buffer = io.BytesIO()
+    buffer = pa.BufferOutputStream()
     pq.write_table(table, buffer, compression="zstd")
-    write_atomically(path, buffer.getvalue())
+    write_atomically(path, buffer.getvalue().to_pybytes())
 
 
 def _read(part: Path, columns: Sequence[str] | None = None) -> pa.Table:
@@ -175,8 +174,7 @@ def rows_of(run: Path, table: str, node: str, columns: Sequence[str]) -> Iterato
     are no tables, or beyond the bounds."""
     for part in sorted((run / table).glob("*.parquet")):
         try:
-            with open_regular(part) as file:
-                rows = _checked(file, table, columns)
+            with _checked(part, table, columns) as rows:
                 for number in range(rows.num_row_groups):
                     for batch in rows.read_row_group(number, columns, use_threads=False).to_batches(BATCH):
                         nodes = batch["node"]
@@ -185,21 +183,25 @@ def rows_of(run: Path, table: str, node: str, columns: Sequence[str]) -> Iterato
             raise UserError(f"cannot read {part}: {printable(str(error), 200)}") from error
 
 
-def _checked(file: BinaryIO, table: str, columns: Sequence[str]) -> pq.ParquetFile:
-    """A part that is within the bounds and has the columns that runs write. It can lie about its size."""
-    file.seek(-8, os.SEEK_END)
-    if int.from_bytes(file.read(4), "little") > FOOTER:
-        raise ValueError("its footer is too large")
-    about = pq.read_metadata(file)
+def _checked(part: Path, table: str, columns: Sequence[str]) -> pq.ParquetFile:
+    """A part that is within the bounds and has the columns that runs write. It can lie about its size.
+
+    pyarrow gets the path. With a file of Python's, a thread of pyarrow may free bytes of Python's while Python ends,
+    which aborts the program."""
+    with open_regular(part) as file:
+        file.seek(-8, os.SEEK_END)
+        if int.from_bytes(file.read(4), "little") > FOOTER:
+            raise ValueError("its footer is too large")
+    about = pq.read_metadata(part)
     groups = [about.row_group(number) for number in range(min(about.num_row_groups, GROUPS + 1))]
-    parts = (group.column(number) for group in groups for number in range(group.num_columns))
-    size = sum(abs(part.total_uncompressed_size) for part in parts if part.path_in_schema in columns)
+    found = (group.column(number) for group in groups for number in range(group.num_columns))
+    size = sum(abs(each.total_uncompressed_size) for each in found if each.path_in_schema in columns)
     count = sum(abs(group.num_rows) for group in groups)
     if len(groups) > GROUPS or count > MOST or size > READ:
         raise ValueError(f"it has {len(groups)} groups, {count} rows and {size} bytes")
     kinds = {field.name: field.type for field in TABLES[table] if field.name in columns}
     texts = [name for name in about.schema.names if kinds.get(name) == pa.string()]
-    rows = pq.ParquetFile(file, metadata=about, read_dictionary=texts)
+    rows = pq.ParquetFile(part, metadata=about, read_dictionary=texts)
     for name, kind in kinds.items():
         wanted = pa.dictionary(pa.int32(), kind) if kind == pa.string() else kind
         if not (name in LATER and name not in about.schema.names) and rows.schema_arrow.field(name).type != wanted:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from fakes import question
 from rich.console import Console
@@ -21,6 +22,8 @@ from shoal.runs.folder import RunFolder
 from shoal.runs.session import execute
 from shoal.runs.tables import TRANSCRIPTS
 from shoal.runs.transcripts import chosen, pairs, transcript_rows
+
+read_metadata, parquet_file = pq.read_metadata, pq.ParquetFile
 
 
 def row(node: str, text: str, reward: float, asked: str = "?") -> dict[str, Any]:
@@ -44,6 +47,19 @@ def test_a_question_without_an_answer_is_left_out() -> None:
     [kept] = transcript_rows("ada", result, [("t", 0), ("t", 1)], lambda asked: "4")
     assert kept["answer"] == "4"
     assert (kept["question"], kept["completion"], kept["reward"]) == ("say 0 5", "4", 1.0)
+
+
+def test_pyarrow_reads_a_path_and_no_file_of_pythons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its threads may free what it read while Python ends: bytes of Python's would then abort the program."""
+    given: list[object] = []
+    monkeypatch.setattr(pq, "read_metadata", lambda source: given.append(source) or read_metadata(source))
+    monkeypatch.setattr(pq, "ParquetFile", lambda source, **more: given.append(source) or parquet_file(source, **more))
+    with RunFolder.create(tmp_path / "run", "") as folder:
+        folder.save(TRANSCRIPTS, 0, [row("ada", "no", 0.0)])
+        folder.flush()
+        pairs(folder.path, "ada")
+    assert given
+    assert all(isinstance(source, Path) for source in given)
 
 
 def test_pairs_are_the_first_and_the_last_answers_of_one_node(tmp_path: Path) -> None:
