@@ -3,7 +3,7 @@
     declarations = Declarations()
     declarations.begin(kind, number, key)    # its cost, where 1 is a declaration without stars
     declarations.end(kind, number)
-    declarations.read(whole=True)            # the batch that holds these has been read
+    declarations.end_batch(whole=True)       # the batch that holds these has been read
     declarations.cost                        # of all that hold
 
 Zenoh limits neither the number of declarations of a session nor their rate, and each costs a walk over all others.
@@ -67,12 +67,12 @@ class Declarations:
                 (self._brief if id in self._new else self.over).append(key)
 
     def once(self, key: str) -> float:
-        """An interest in what there is now alone; its cost."""
+        """An interest in what exists now, and in nothing later; its cost."""
         self._brief.append(key)
         return cost(key)
 
-    def read(self, whole: bool) -> None:
-        """The batch in hand is over. Of one that cannot be read as a `whole`, Zenoh never sees anything."""
+    def end_batch(self, whole: bool) -> None:
+        """The batch in hand ends. If it could not be read as a `whole`, Zenoh never sees any of it."""
         if whole:
             self.over += self._brief
         else:

@@ -72,9 +72,9 @@ class Reader(ZenohFields):
         try:
             self._read()
         except Unreadable:
-            self.declarations.read(whole=False)
+            self.declarations.end_batch(whole=False)
             raise
-        self.declarations.read(whole=True)
+        self.declarations.end_batch(whole=True)
         return self.cost
 
     def _read(self) -> None:

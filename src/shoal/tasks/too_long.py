@@ -8,7 +8,7 @@ from shoal.rollout import Completion
 
 
 def too_long(groups: Sequence[tuple[Completion, ...]]) -> str:
-    """A warning where some of the questions that got these completions got none; "" otherwise.
+    """A warning about the questions that have no completions; "" if all have some. `groups`: of each question.
 
     too_long([(), (completion,)])     # "1 of 2 questions leave the model no room for an answer"
     """

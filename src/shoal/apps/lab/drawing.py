@@ -60,7 +60,7 @@ def save(picture: Picture, folder: Path) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")  # names may be in scripts that the font lacks
         picture.figure.savefig(data, format="png", dpi=DPI, metadata={"Software": None}, facecolor="white")
-    # a quarter of the size, and the eye sees no difference
+    # less than a third of the size, and the eye sees no difference
     Image.open(data).convert("RGB").quantize(SHADES, dither=Image.Dither.NONE).save(small, "png", dpi=(DPI, DPI))
     write_atomically(folder / f"{picture.name}.png", small.getvalue())
     numbers = picture.table.to_csv(index=False, float_format="%.6g", lineterminator="\n")

@@ -64,8 +64,8 @@ def write_report(folder: Path, console: Console) -> Path:
 def gather(results: Results, found: Sequence[Verdict], gains: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
     """The content of the report as plain data: `report.json`."""
     study = results.study
-    once = [run for run in results.finished if run.cell.is_own]  # not a second time for an arm that shares them
-    sources = {str(run.cell): run.versions.get("shoal", "").partition("+")[2] for run in once}
+    own = [run for run in results.finished if run.cell.is_own]  # a run that two arms share counts once
+    sources = {str(run.cell): run.versions.get("shoal", "").partition("+")[2] for run in own}
     return {
         "title": study.title,
         "about": study.about,
@@ -76,10 +76,10 @@ def gather(results: Results, found: Sequence[Verdict], gains: Mapping[str, pd.Da
         "figure": study.figure,
         "threshold": study.threshold,
         "alpha": study.alpha,
-        "finished": len(once),
+        "finished": len(own),
         "unfinished": [str(cell) for cell in results.unfinished if cell.is_own],
-        "differs": {str(run.cell): run.differs for run in once if run.differs},
-        "seconds": float(pd.Series([run.seconds for run in once]).sum()),
+        "differs": {str(run.cell): run.differs for run in own if run.differs},
+        "seconds": float(pd.Series([run.seconds for run in own]).sum()),
         "source": {"report": SOURCES, "runs": sources},
         "versions": {"of the runs": _versions(results.finished), "of the report": installed()},
         "arms": {name: arm.about for name, arm in study.arms.items()},
