@@ -13,9 +13,8 @@ import torch
 def free_bytes(device: torch.device) -> int:
     """Free bytes of `device`, or of this machine if the device has no memory of its own."""
     if device.type == "cuda":
-        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(
-            device
-        )  # torch keeps it, and no tensor uses it
+        # what torch keeps for later tensors is free, too
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + kept
     return free_ram()
 
