@@ -15,14 +15,14 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
+from shoal.admission.admission import Admission
+from shoal.admission.limits import AdmissionLimits
 from shoal.config.tasks import TasksConfig
 from shoal.identity.keys import Identity
 from shoal.rollout import Completion, QuestionId, Rollout
 from shoal.sandbox.examiner import LocalExaminer
-from shoal.swarm.admission import Admission
-from shoal.swarm.admission_limits import AdmissionLimits
-from shoal.swarm.wire import seal
 from shoal.tasks import Tasks
+from shoal.wire.rollouts import seal
 
 SWARM = "benchmark"
 NODES, ROUNDS, SLOTS = 8, 16, 8

@@ -24,14 +24,14 @@ from typing import Any
 import msgspec
 import psutil
 
+from shoal.admission.admission import Admission
+from shoal.admission.limits import AdmissionLimits
 from shoal.config.tasks import TasksConfig
 from shoal.identity.keys import Identity
 from shoal.rollout import Completion, QuestionId, Rollout
 from shoal.sandbox.examiner import LocalExaminer
-from shoal.swarm.admission import Admission
-from shoal.swarm.admission_limits import AdmissionLimits
-from shoal.swarm.wire import DOMAIN, Malformed, NewerVersion, open_envelope, seal
 from shoal.tasks import Tasks
+from shoal.wire.rollouts import DOMAIN, Malformed, NewerVersion, open_envelope, seal
 
 SWARM = "fuzz"
 WORDS = (

@@ -34,9 +34,9 @@ from typing import Any
 import msgspec
 import psutil
 
-from shoal.apps.judge import reports
-from shoal.apps.judge.records import FILE
-from shoal.evaluation.judge_messages import (
+from shoal.identity.keys import Identity
+from shoal_host.judge import reports
+from shoal_host.judge.messages import (
     Answer,
     Ask,
     Envelope,
@@ -48,7 +48,7 @@ from shoal.evaluation.judge_messages import (
     open_envelope,
     seal,
 )
-from shoal.identity.keys import Identity
+from shoal_host.judge.records import FILE
 
 Latencies = dict[str, list[float]]
 LIMIT = 10.0

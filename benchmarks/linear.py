@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 from linear_swarm.swarm import LinearConfig, LinearResult, run
 
-from shoal.apps.lab.contrasts import compare
-from shoal.apps.lab.intervals import Interval, iqm_interval
+from shoal_lab.contrasts import compare
+from shoal_lab.intervals import Interval, iqm_interval
 
 P0 = (0.0005, 0.002, 0.01, 0.05)
 NODES = (2, 4, 8, 16, 32, 128, 1024)

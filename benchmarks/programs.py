@@ -24,7 +24,7 @@ from verdicts import ADDS_ONE, human_eval, verdict
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
-from shoal.tasks.code.wasi_module import prepared
+from shoal_extras.programs.wasi_module import prepared
 
 MUTANTS = 4
 

@@ -88,8 +88,8 @@ TOKEN, MESSAGE, STAY, HOUR = 180, 10_600, 1800.0, 3600.0
 def simulate(number: int) -> float:
     """Bytes in a second for the mean node of `number`: the real choice of regions and neighbours, on a network that is
     a set. Each node makes a rollout a second, and goes after half an hour, when another comes."""
-    from shoal.swarm.key_expressions import shard_of
-    from shoal.swarm.neighbours import ENOUGH, Neighbours, find_region, random_branch
+    from shoal.transports.zenoh.key_expressions import shard_of
+    from shoal.transports.zenoh.neighbours import ENOUGH, Neighbours, find_region, random_branch
 
     random = Random(number)
     ids = [random.randbytes(32).hex() for _ in range(number)]

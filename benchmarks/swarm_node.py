@@ -25,9 +25,9 @@ from typing import Any
 
 import psutil
 
+from shoal.admission.limits import AdmissionLimits
 from shoal.config.tasks import TasksConfig
 from shoal.rollout import Completion, QuestionId, Rollout, Scored
-from shoal.swarm.admission_limits import AdmissionLimits
 from shoal.tasks import Tasks
 
 SWARM = "benchmark"
@@ -84,14 +84,14 @@ def rollout_of(maker: Any, round: int, words: int) -> Rollout:
 
 def live(spec: Spec) -> None:
     """A node's life; what came of it goes into `spec.out`."""
+    from shoal.admission.admission import Admission
+    from shoal.admission.intake import RECEIVED
+    from shoal.admission.queues import FairQueue
     from shoal.sandbox.examiner import LocalExaminer
-    from shoal.swarm.admission import Admission
-    from shoal.swarm.intake import RECEIVED
-    from shoal.swarm.neighbours import Neighbours
-    from shoal.swarm.network import NetworkLink
-    from shoal.swarm.queues import FairQueue
-    from shoal.swarm.transport import TransportOptions
-    from shoal.swarm.wire import seal
+    from shoal.transports.zenoh.link import NetworkLink
+    from shoal.transports.zenoh.neighbours import Neighbours
+    from shoal.transports.zenoh.session import TransportOptions
+    from shoal.wire.rollouts import seal
 
     class Noted(FairQueue[Scored]):
         """Notes when what came could be received."""
@@ -151,8 +151,8 @@ def live(spec: Spec) -> None:
 
 def live_together(specs: Sequence[Spec]) -> list[dict[str, Any]]:
     """The lives of several nodes, each a fork of this process, which has imported everything."""
-    import shoal.swarm.admission
-    import shoal.swarm.network  # noqa: F401  (before the forks)
+    import shoal.admission.admission
+    import shoal.transports.zenoh.link  # noqa: F401  (before the forks)
 
     gc.collect()
     gc.freeze()  # a full collection, over all that sympy makes, stops a process for 50 to 100 ms

@@ -50,9 +50,9 @@ EVERY = 20
 SERVER = """
 import socket, sys, uvicorn
 from pathlib import Path
-from shoal.apps.watch.sources import Sources
-from shoal.apps.serving.guard import Access
-from shoal.apps.watch.server import make_app
+from shoal_web.watch.sources import Sources
+from shoal_web.serving.guard import Access
+from shoal_web.watch.server import make_app
 app = make_app(Sources(folders=[Path(sys.argv[1])]), Access())
 uvicorn.run(app, port=int(sys.argv[2]), log_level="error", access_log=False)
 """

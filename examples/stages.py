@@ -29,7 +29,7 @@ from shoal.policy.language import LanguagePolicy
 from shoal.rollout import Completion, Question, QuestionId, Rollout, Scored, canonical, seed_of
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
-from shoal.tasks.stages.stages import Stages
+from shoal_extras.stages.stages import Stages
 
 SAMPLES, RESAMPLES = 4, 2000
 AGAINST = "majority of four"

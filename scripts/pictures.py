@@ -26,9 +26,9 @@ import uvicorn
 from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
-from shoal.apps.serving.guard import Access
-from shoal.apps.watch.server import make_app
-from shoal.apps.watch.sources import Sources
+from shoal_web.serving.guard import Access
+from shoal_web.watch.server import make_app
+from shoal_web.watch.sources import Sources
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 DESKTOP: dict[str, Any] = {"viewport": {"width": 1280, "height": 860}}

@@ -21,12 +21,12 @@ from typing import Any
 
 import torch
 
-from shoal.apps.lab.bases import USELESS
-from shoal.apps.lab.recipes import Recipe
-from shoal.apps.lab.supervised import batches, descend, fresh, save
 from shoal.config.tasks import TasksConfig
 from shoal.tasks import Tasks
 from shoal.tasks.environments.task import EnvironmentTask
+from shoal_lab.bases import USELESS
+from shoal_lab.recipes import Recipe
+from shoal_lab.supervised import batches, descend, fresh, save
 
 VOCABULARY = 320
 KNOWS = {"halving": 0.75, "any": 0.25}

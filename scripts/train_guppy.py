@@ -3,7 +3,7 @@
     python scripts/train_guppy.py                       # half an hour on two cores; writes src/shoal/guppy
     python scripts/train_guppy.py --out /tmp/guppy --steps 300
 
-Supervised training on questions of the training side, in two parts (`shoal.apps.lab.bases`). First all answers are
+Supervised training on questions of the training side, in two parts (`shoal_lab.bases`). First all answers are
 right, three of four in a form that the verifier refuses: it learns the tasks. Then most say nothing, some are right in
 the refused form, few are right in form: it learns to say seldom what it knows. So reinforcement learning has something
 to bring out, quickly; it shows nothing about new reasoning. Two runs on one machine give the same weights.
@@ -17,8 +17,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from shoal.apps.lab.bases import make_base
-from shoal.apps.lab.recipes import Recipe
+from shoal_lab.bases import make_base
+from shoal_lab.recipes import Recipe
 
 CARD = """\
 ---

@@ -29,14 +29,14 @@ from transformers import (
     SiglipVisionConfig,
 )
 
-from shoal.apps.lab.bases import REFUSED, USELESS
-from shoal.apps.lab.supervised import batches, descend, train_tokenizer
 from shoal.config.tasks import TasksConfig
 from shoal.policy.loading import LanguageModel
 from shoal.policy.vision import attach_vision
 from shoal.rollout import Question
 from shoal.tasks import Tasks
-from shoal.tasks.pictures.questions import CELL, SIZE, PictureTask
+from shoal_extras.pictures.questions import CELL, SIZE, PictureTask
+from shoal_lab.bases import REFUSED, USELESS
+from shoal_lab.supervised import batches, descend, train_tokenizer
 
 CARD = """\
 ---

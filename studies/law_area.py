@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from shoal.apps.lab.measures import held_out
-from shoal.apps.lab.results import read_results
-from shoal.apps.lab.spread import read_learned
+from shoal_lab.measures import held_out
+from shoal_lab.results import read_results
+from shoal_lab.spread import read_learned
 
 FITTED = ["8/0", "2/0", "16/0", "4/4", "4/4 fill", "2/2 fill", "8 of 32"]
 

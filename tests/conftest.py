@@ -35,8 +35,11 @@ os.environ["PYTHONPATH"] = os.pathsep.join([*SHARED, os.environ.get("PYTHONPATH"
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Real processes, sockets, browsers and attacks are slow: `pytest -m slow` runs them, `pytest` alone does not."""
     for item in items:
-        if {"integration", "redteam"} & set(item.path.relative_to(HERE).parts):
+        parts = item.path.relative_to(HERE).parts
+        if {"integration", "redteam"} & set(parts):
             item.add_marker("slow")
+        if "redteam" in parts:
+            item.add_marker("attack")
 
 
 @pytest.fixture

@@ -29,12 +29,12 @@ from typing import Any
 
 from shoal.config.tasks import TasksConfig
 from shoal.rollout import Completion, QuestionId, Rollout
-from shoal.swarm.key_expressions import DIGITS, shard_of
-from shoal.swarm.network import TICK
-from shoal.swarm.queries import ANSWERS
-from shoal.swarm.subscriptions import ASK
-from shoal.swarm.wire import seal
 from shoal.tasks import Tasks
+from shoal.transports.zenoh.key_expressions import DIGITS, shard_of
+from shoal.transports.zenoh.link import TICK
+from shoal.transports.zenoh.queries import ANSWERS
+from shoal.transports.zenoh.subscriptions import ASK
+from shoal.wire.rollouts import seal
 from simnet.config import NetConfig
 from simnet.nodes import Observer, SimNode
 from simnet.tally import SLICE, Tally

@@ -13,19 +13,19 @@ from typing import Any, NamedTuple, Protocol
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from shoal.admission.admission import Admission
+from shoal.admission.limits import AdmissionLimits
+from shoal.admission.queues import Newest
 from shoal.identity.keys import Identity
 from shoal.protocols import Verifier
 from shoal.rollout import Scored, seed_of
 from shoal.sandbox.examiner import LocalExaminer
 from shoal.selection.pool import Pool
 from shoal.selection.selection import FairSelection
-from shoal.swarm.admission import Admission
-from shoal.swarm.admission_limits import AdmissionLimits
-from shoal.swarm.neighbours import ENOUGH, Neighbours, find_region, random_branch
-from shoal.swarm.offers import HISTORY
-from shoal.swarm.queues import Newest
-from shoal.swarm.subscriptions import ALONE, LONGEST, PAUSE
 from shoal.tasks import Tasks
+from shoal.transports.zenoh.neighbours import ENOUGH, Neighbours, find_region, random_branch
+from shoal.transports.zenoh.offers import HISTORY
+from shoal.transports.zenoh.subscriptions import ALONE, LONGEST, PAUSE
 from simnet.config import NetConfig
 from simnet.tally import Tally, Use
 

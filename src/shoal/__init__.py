@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from shoal.sandbox.verifier import Verifier
     from shoal.selection.pool import Pool
     from shoal.selection.selection import FairSelection
-    from shoal.swarm.memory import MemorySwarm
     from shoal.tasks.draw import Tasks
+    from shoal.transports.memory import MemorySwarm
 
 __version__ = "0.2.0"
 
@@ -52,7 +52,7 @@ _MODULES = {
     "shoal.sandbox.verifier": ("Verifier",),
     "shoal.selection.pool": ("Pool",),
     "shoal.selection.selection": ("FairSelection",),
-    "shoal.swarm.memory": ("MemorySwarm",),
+    "shoal.transports.memory": ("MemorySwarm",),
     "shoal.tasks.draw": ("Tasks",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

@@ -28,7 +28,7 @@ from shoal.rollout import (
 )
 from shoal.selection.pool import Pool
 from shoal.selection.selection import FairSelection
-from shoal.swarm.memory import MemoryLink, MemorySwarm
+from shoal.transports.memory import MemoryLink, MemorySwarm
 
 RIGHT, WRONG = "right", "wrong"
 CONFIG = hash_of({})

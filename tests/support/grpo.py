@@ -11,8 +11,8 @@ from tiny import make_model, make_tokenizer
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.integrations.trl import TRLNode
 from shoal.rollout import Completion, Rollout
-from shoal.swarm.memory import MemorySwarm
 from shoal.tasks import Tasks
+from shoal.transports.memory import MemorySwarm
 
 os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
 LETTERS = "letters:Letters"

@@ -17,7 +17,8 @@ import httpx2
 import msgspec
 
 import shoal
-from shoal.evaluation.judge_messages import (
+from shoal.identity.keys import Identity
+from shoal_host.judge.messages import (
     Answer,
     Ask,
     Envelope,
@@ -29,7 +30,6 @@ from shoal.evaluation.judge_messages import (
     open_envelope,
     seal,
 )
-from shoal.identity.keys import Identity
 
 FAST = ("--work", "0", "--interval", "0.001", "--every", "3600", "--task", "chain_sum", "--task", "spell_backward")
 

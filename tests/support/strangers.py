@@ -26,19 +26,19 @@ from typing import Any, Self
 import zenoh
 from test_network import free_port, until
 
-from shoal.apps.lab.answers import right_answer
+from shoal.admission.limits import AdmissionLimits
 from shoal.config.settings import Config
 from shoal.identity.keys import Identity
 from shoal.rollout import Completion, Question, Rollout, Scored
 from shoal.runs.join import Joined
 from shoal.runs.swarm_status import STATUS
-from shoal.swarm.admission_limits import AdmissionLimits
-from shoal.swarm.key_expressions import Keys
-from shoal.swarm.network import NetworkLink
-from shoal.swarm.offers import OfferedRollouts
-from shoal.swarm.transport import TransportOptions, open_session
-from shoal.swarm.wire import seal
 from shoal.tasks import Tasks
+from shoal.transports.zenoh.key_expressions import Keys
+from shoal.transports.zenoh.link import NetworkLink
+from shoal.transports.zenoh.offers import OfferedRollouts
+from shoal.transports.zenoh.session import TransportOptions, open_session
+from shoal.wire.rollouts import seal
+from shoal_lab.answers import right_answer
 
 NOTING = """
 import json, os, sys

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import tomli_w
 
-from shoal.apps.lab.study import read_study
 from shoal.runs.tables import LEARNED_SCHEMA
+from shoal_lab.study import read_study
 
 ARMS = {"8/0": 0, "6/2": 2, "4/4": 4, "2/6": 6}
 FASTER = {0: 1.0, 2: 1.5, 4: 1.9, 6: 1.6}

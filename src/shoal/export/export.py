@@ -21,11 +21,8 @@ from transformers import AutoConfig
 
 from shoal.errors import UserError, in_brief
 from shoal.export.card import card_of
-from shoal.export.gguf_file import write_gguf
-from shoal.export.gguf_tensors import KINDS, Kind
 from shoal.export.hub import HubTarget
 from shoal.export.licence import Origin, origin_of
-from shoal.export.modelfile import modelfile_of
 from shoal.export.sources import Source
 from shoal.export.story import Story, public_name, story_of
 from shoal.export.writing import check_files, check_folder, new_files, new_folder, scratch_beside
@@ -33,6 +30,9 @@ from shoal.policy.adapters import ADAPTER_CONFIG, MOST_BYTES, base_name, is_adap
 from shoal.policy.loading import LanguageModel, load, source_of
 from shoal.policy.vision_families import FAMILIES
 from shoal.untrusted import parse_json, read_regular
+from shoal_extras.gguf.file import write_gguf
+from shoal_extras.gguf.modelfile import modelfile_of
+from shoal_extras.gguf.tensors import KINDS, Kind
 
 CARD: Final = "README.md"
 ADAPTER_FILES: Final = (ADAPTER_CONFIG, "adapter_model.safetensors")

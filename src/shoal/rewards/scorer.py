@@ -9,8 +9,8 @@ from shoal.errors import UserError
 from shoal.protocols import Tasks, Verifier
 from shoal.rollout import Answer, Question, QuestionId, Rollout, Scored
 from shoal.sandbox.replay import Replayer, replayed
-from shoal.tasks.stages.draws import StagedTasks
 from shoal.tasks.validation import InvalidRollout, validate
+from shoal_extras.stages.draws import StagedTasks
 
 
 class Scorer:

@@ -20,7 +20,6 @@ from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.errors import UserError, in_brief
 from shoal.evaluation.blind import Shares, constants
-from shoal.evaluation.judges import Judges
 from shoal.learn.optim import STATE_BYTES
 from shoal.node import Node
 from shoal.parallel.rank_zero import RankZeroPolicy, RankZeroVerifier
@@ -52,12 +51,13 @@ from shoal.sandbox.verifier import Verifier
 from shoal.selection.levels import Levels
 from shoal.selection.pool import Pool
 from shoal.selection.selection import FairSelection
-from shoal.swarm.memory import MemorySwarm
 from shoal.tasks import Tasks
-from shoal.tasks.code.proposals import PROPOSE
-from shoal.tasks.stages.draws import StagedDraws, StagedTasks
-from shoal.tasks.stages.stages import Stages
 from shoal.tasks.suites import specs_of
+from shoal.transports.memory import MemorySwarm
+from shoal_extras.programs.proposals import PROPOSE
+from shoal_extras.stages.draws import StagedDraws, StagedTasks
+from shoal_extras.stages.stages import Stages
+from shoal_host.judge.judges import Judges
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from shoal.rollout import Question
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 from shoal.tasks.data.task import DataTask
-from shoal.tasks.verifiers.task import PREFIX, TasksetTask
+from shoal_extras.verifiers.task import PREFIX, TasksetTask
 
 
 def check_data(config: Config, trains: bool) -> None:

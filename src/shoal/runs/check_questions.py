@@ -17,8 +17,8 @@ from shoal.policy.language import LanguagePolicy
 from shoal.rollout import Message, Question
 from shoal.tasks import Tasks
 from shoal.tasks.draw import QuestionFailed
-from shoal.tasks.pictures.questions import PICTURE_TASKS
 from shoal.tasks.suites import specs_of
+from shoal_extras.pictures.questions import PICTURE_TASKS
 
 
 def check_questions(config: Config, policies: Sequence[LanguagePolicy]) -> None:

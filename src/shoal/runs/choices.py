@@ -23,7 +23,7 @@ from shoal.runs.models import expected_workers
 from shoal.tasks import Tasks
 from shoal.tasks.data.task import DataTask
 from shoal.tasks.draw import QuestionFailed
-from shoal.tasks.verifiers.task import TasksetTask
+from shoal_extras.verifiers.task import TasksetTask
 
 REASONING: Final = 256
 """Tokens for an answer that thinks before it says what is right."""

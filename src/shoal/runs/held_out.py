@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from shoal.errors import Stopped
 from shoal.evaluation.blind import Shares, over_all, shuffled
-from shoal.evaluation.judges import BY_SELF
 from shoal.evaluation.pass_at_k import evaluate
 from shoal.node import Node
 from shoal.protocols import OnProgress
@@ -22,6 +21,7 @@ from shoal.rollout import seed_of
 from shoal.runs.build import Nodes
 from shoal.runs.record import Record
 from shoal.runs.transcripts import chosen, transcript_rows
+from shoal_host.judge.judges import BY_SELF
 
 Evaluated = tuple[dict[str, Any], list[dict[str, Any]]]
 """A node's held-out figures, and the rows of its transcripts."""

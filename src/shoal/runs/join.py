@@ -3,18 +3,18 @@ answers."""
 
 from __future__ import annotations
 
+from shoal.admission.limits import AdmissionLimits
 from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
-from shoal.evaluation.judge_client import parse_judge_address
-from shoal.evaluation.judges import Judges
 from shoal.identity.keys import Identity
+from shoal.membership import membership
+from shoal.membership.membership import Membership, public_name
 from shoal.rewards import Combined, ExaminedRewards
-from shoal.swarm import membership
-from shoal.swarm.admission_limits import AdmissionLimits
-from shoal.swarm.membership import Membership, public_name
-from shoal.swarm.neighbours import START
-from shoal.swarm.wire import SamplingSettings
-from shoal.tasks.stages.stages import Stages
+from shoal.transports.zenoh.neighbours import START
+from shoal.wire.rollouts import SamplingSettings
+from shoal_extras.stages.stages import Stages
+from shoal_host.judge.client import parse_judge_address
+from shoal_host.judge.judges import Judges
 
 
 class Joined(Membership):

@@ -145,13 +145,13 @@ def _join(
     stack: ExitStack,
 ) -> tuple[Nodes, Watcher]:
     """One node with a place in a swarm over the network, and a watcher that also reports the state of the swarm."""
+    from shoal.admission.differing import Differing
     from shoal.policy.language import LanguagePolicy
     from shoal.rewards import rewards_of
     from shoal.runs.join import Joined  # the network, only now
     from shoal.runs.models import place_rank
     from shoal.runs.status_reporter import StatusReporter
     from shoal.sandbox.verifier import Verifier
-    from shoal.swarm.differing import Differing
 
     watcher.status(f"joining {config.network.swarm}")
     verifier = stack.enter_context(Verifier(config.tasks))  # for strangers' answers, beside the run's own

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import UserError
+from shoal.membership.membership import Membership
 from shoal.runs.atomic import write_atomically
 from shoal.runs.folder import STATUS
 from shoal.runs.swarm_status import lines
 from shoal.runs.watcher import Watcher
-from shoal.swarm.membership import Membership
-from shoal.swarm.network import COPY
+from shoal.transports.zenoh.link import COPY
 from shoal.untrusted import json_safe
 
 INTERVAL = 2.0  # seconds between two reports while a round takes long

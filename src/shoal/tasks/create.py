@@ -15,10 +15,6 @@ from shoal.config.own_code import task_maker
 from shoal.config.tasks import TaskSpec
 from shoal.errors import UserError, in_brief
 from shoal.protocols import Environment
-from shoal.tasks.code.infer import Infer
-from shoal.tasks.code.proposals import PROPOSE
-from shoal.tasks.code.propose import Propose
-from shoal.tasks.code.questions import Programs
 from shoal.tasks.data.task import data_task
 from shoal.tasks.environments.guess import Guess
 from shoal.tasks.environments.lookup import Lookup
@@ -26,13 +22,17 @@ from shoal.tasks.environments.task import EnvironmentTask
 from shoal.tasks.environments.textarena import TextArena
 from shoal.tasks.environments.tools import Tools
 from shoal.tasks.larger import Larger
-from shoal.tasks.pictures.questions import PICTURE_TASKS
 from shoal.tasks.task import Task
-from shoal.tasks.verifiers.task import PREFIX, taskset_task
+from shoal_extras.pictures.questions import PICTURE_TASKS
+from shoal_extras.programs.infer import Infer
+from shoal_extras.programs.proposals import PROPOSE
+from shoal_extras.programs.propose import Propose
+from shoal_extras.programs.questions import Programs
+from shoal_extras.verifiers.task import PREFIX, taskset_task
 
 
 def _drawings(**parameters: Any) -> Task:
-    from shoal.tasks.drawings.task import Drawings  # numpy: only what makes drawings pays for it
+    from shoal_extras.drawings.task import Drawings  # numpy: only what makes drawings pays for it
 
     return Drawings(**parameters)
 

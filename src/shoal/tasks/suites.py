@@ -14,7 +14,7 @@ from importlib.resources import files
 
 from shoal.config.tasks import PICTURES, TasksConfig, TaskSpec
 from shoal.errors import UserError, nearest
-from shoal.tasks.pictures.questions import PICTURE_TASKS
+from shoal_extras.pictures.questions import PICTURE_TASKS
 
 # A copy of `reasoning_gym.utils.SYSTEM_PROMPTS["default"]`, whose import takes a second. A test compares them.
 SYSTEM_PROMPT = """Given a problem, your task is to answer the question by thinking step-by-step in a clear and specific manner.

@@ -17,7 +17,7 @@ from shoal.integrations.trl.checks import check_trainer, check_version
 from shoal.integrations.trl.opened import Opened, rows
 from shoal.integrations.trl.settings import node_config
 from shoal.runs.atomic import disk_errors
-from shoal.swarm.memory import MemorySwarm
+from shoal.transports.memory import MemorySwarm
 
 logger = logging.getLogger("shoal")
 

@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+from shoal.admission.differing import Differing
 from shoal.config.own_code import make_part
 from shoal.config.settings import Config
 from shoal.errors import UserError
@@ -17,6 +18,7 @@ from shoal.identity.lock import only_node
 from shoal.integrations.trl.checks import check_stop
 from shoal.integrations.trl.policy import TrainerPolicy
 from shoal.integrations.trl.rounds import Rounds, TrainerLearner, WholeGroups
+from shoal.membership.membership import Membership, public_name
 from shoal.node import Node
 from shoal.parallel.rank_zero import RankZeroSwarm, RankZeroVerifier
 from shoal.parallel.ranks import Ranks
@@ -31,10 +33,8 @@ from shoal.runs.metrics import live_in_pool
 from shoal.sandbox.verifier import Verifier as SandboxVerifier
 from shoal.selection.levels import Levels
 from shoal.selection.selection import FairSelection
-from shoal.swarm.differing import Differing
-from shoal.swarm.membership import Membership, public_name
-from shoal.swarm.wire import SamplingSettings
 from shoal.tasks import Tasks
+from shoal.wire.rollouts import SamplingSettings
 
 logger = logging.getLogger("shoal")
 

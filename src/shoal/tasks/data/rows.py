@@ -20,10 +20,10 @@ import msgspec
 from shoal.config.answer_form import extract
 from shoal.errors import UserError
 from shoal.rollout import Message
-from shoal.tasks.code.problems import HUMAN_EVAL, MBPP, problem_of, schema_of
-from shoal.tasks.code.problems import encoded as problem_text
 from shoal.tasks.data.spec import COLUMNS, DataSpec
 from shoal.untrusted import piles_marks, printable
+from shoal_extras.programs.problems import HUMAN_EVAL, MBPP, problem_of, schema_of
+from shoal_extras.programs.problems import encoded as problem_text
 
 MOST_CHARACTERS: Final = 100_000
 """Of a question with its right answer."""

@@ -18,7 +18,7 @@ from typing import Any, Final
 from shoal.config.answer_form import extract
 from shoal.errors import UserError
 from shoal.rollout import canonical
-from shoal.tasks.code.problems import decoded, passed_share
+from shoal_extras.programs.problems import decoded, passed_share
 
 SCORES_VERSION: Final = 2
 """Another one whenever an answer may get another score: nodes then do not exchange rollouts."""

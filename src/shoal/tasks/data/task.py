@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from shoal.rollout import Question, QuestionId, hash_of, seed_of
-from shoal.tasks.code.interpreters import load
-from shoal.tasks.code.problems import decoded
 from shoal.tasks.data.prepare import prepared
 from shoal.tasks.data.rows import Row
 from shoal.tasks.data.scores import SCORES_VERSION, load_math, score
 from shoal.tasks.data.spec import data_spec
 from shoal.tasks.data.store import Info, Rows
+from shoal_extras.programs.interpreters import load
+from shoal_extras.programs.problems import decoded
 
 
 def data_task(**parameters: Any) -> DataTask:

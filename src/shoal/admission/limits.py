@@ -1,0 +1,47 @@
+"""The limits on what a node accepts from strangers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from shoal.config.settings import Config
+from shoal.wire.rollouts import MAX_BYTES
+
+CHARACTERS_PER_TOKEN = 16
+LONG_TURNS = 8  # turns of the greatest length that a conversation may add up to; most turns are far shorter
+
+
+@dataclass(frozen=True)
+class AdmissionLimits:
+    """Anything above these limits is refused and counted.
+
+    AdmissionLimits(max_characters=200)
+    AdmissionLimits.of(config)          # what the settings of a node say
+    """
+
+    max_bytes: int = 262_144
+    """Bytes of one message; more for a node whose own messages may be larger."""
+    peer_rate: float = 40.0
+    """Rollouts per second from one key."""
+    max_characters: int = 4096
+    """Characters of one completion, or of one turn."""
+    max_slots: int = 64
+    """Questions that one key may answer in one of its rounds. At most 64: they are kept as bits of one number."""
+    max_seconds: float = 900.0
+    """Age of a rollout in seconds, by the clock of its maker."""
+    mute_seconds: float = 600.0
+    """Seconds for which a key is muted that broke the rules too often. Each further time is twice as long."""
+
+    @property
+    def all_characters(self) -> int:
+        """Characters of all turns of a conversation."""
+        return LONG_TURNS * self.max_characters
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """The limits of a node with these settings. Longer completions and larger groups than its own are cut or
+        refused, so its own bound the bytes."""
+        longest = CHARACTERS_PER_TOKEN * int(config.resolved().policy.max_completion_length)
+        max_bytes = min(MAX_BYTES, max(cls.max_bytes, config.policy.num_generations * longest))
+        return cls(max_bytes, config.network.peer_rate, longest)

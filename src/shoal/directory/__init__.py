@@ -1,1 +1,0 @@
-"""Directories of public swarms: signed entries, lists of them, and which one a name means."""

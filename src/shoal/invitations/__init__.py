@@ -1,0 +1,1 @@
+"""Signed entries of swarms and invitations to them."""

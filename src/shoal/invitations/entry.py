@@ -1,0 +1,205 @@
+"""An entry of a directory: what a stranger needs to join a public swarm, signed by who hosts it.
+
+    signed = sign_entry(entry, identity)
+    opened = open_entry(json_of_somebody, now=time.time())      # an `Entry`, or `BadEntry` with the reason
+    opened.settings                                             # all that it sets here
+
+An entry is a stranger's text. It says where the relays are, which suite is asked and who judges, and nothing else: it
+names no code, no data, no model and no file. Whoever passes it on can leave it out, and can change nothing. What is
+signed is made again from what was read, so what is verified is what is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from shoal.config.tasks import TasksConfig
+from shoal.errors import UserError
+from shoal.identity.keys import Identity, name_of, verify
+from shoal.tasks.suites import specs_of
+from shoal.transports.zenoh.key_expressions import check_name
+from shoal.transports.zenoh.session import parse_endpoint
+from shoal.untrusted import UNDECODABLE, printable
+from shoal_host.judge.client import parse_judge_address
+
+VERSION: Final = 1
+DOMAIN: Final = b"shoal directory entry v1\0"
+DAY: Final = 86_400
+LONGEST: Final = 400 * DAY
+"""Seconds for which an entry may hold."""
+AHEAD: Final = 600
+"""Seconds by which a host's clock may be ahead."""
+MAX_BYTES: Final = 16_384
+"""Of an entry."""
+
+Time = Annotated[int, Meta(ge=0, le=2**37)]
+Line = Annotated[str, Meta(max_length=160)]
+Place = Annotated[str, Meta(min_length=1, max_length=320)]
+Word = Annotated[str, Meta(pattern=r"\A[a-z0-9][a-z0-9-]{0,31}\Z")]
+Fingerprint = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+Form = Literal["task", "whole", "tag", "boxed", "last_number", "last_line"]
+"""A pattern of a stranger's is no form."""
+
+
+class BadEntry(ValueError):  # noqa: N818 (it is what a stranger wrote, not a fault)
+    """An entry that is not used. The message says why, in a few words."""
+
+
+class EntryTasks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The tasks of a swarm, as the settings of `[tasks]` say it. Parameters of a task's own are no part of it: a few
+    digits in one can make a question of gigabytes."""
+
+    suite: Annotated[str, Meta(max_length=32)]
+    only: Annotated[tuple[Annotated[str, Meta(max_length=64)], ...], Meta(max_length=32)] = ()
+    examples: Annotated[int, Meta(ge=0, le=32)] | Literal["task"] = "task"
+    answer: Form = "task"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All settings of `[tasks]` that say what is asked, so that nothing else is mixed in."""
+        return {**msgspec.to_builtins(self), "tasks": []}
+
+    def __str__(self) -> str:
+        more = ", ".join(self.only)
+        form = f", answer {self.answer}" if self.answer != "task" else ""
+        examples = f", {self.examples} examples" if self.examples != "task" else ""
+        return f"suite {self.suite}" + (f": {more}" if more else "") + examples + form
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A public swarm, in the words of its host."""
+
+    version: int = VERSION
+    name: Word
+    """What people type."""
+    swarm: Annotated[str, Meta(max_length=64)]
+    about: Line = ""
+    relays: Annotated[tuple[Place, ...], Meta(min_length=1, max_length=8)]
+    tasks: EntryTasks | None = None
+    """None: tasks that nobody should take from a stranger, such as a data set. Who joins gives them."""
+    judges: Annotated[tuple[Place, ...], Meta(max_length=4)] = ()
+    rules: Annotated[tuple[Line, ...], Meta(max_length=8)] = ()
+    """For people to read."""
+    certificate: Fingerprint | UnsetType = UNSET
+    """SHA-256 of the one certificate (DER) that the relays show, which are all at tls/ then. Unset: public authorities
+    vouch for relays at tls/."""
+    key: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+    """The host's public key."""
+    signed: Time
+    expires: Time
+
+    @property
+    def host(self) -> str:
+        """The readable name of the host's key."""
+        return name_of(bytes.fromhex(self.key))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All that this entry sets where somebody joins, nested as in a file."""
+        found: dict[str, Any] = {
+            "network": {"swarm": self.swarm, "connect": list(self.relays)},
+            "evaluation": {"judges": list(self.judges)},
+        }
+        return found | ({"tasks": self.tasks.settings} if self.tasks else {})
+
+    @property
+    def hosts(self) -> dict[str, str]:
+        """Each address of the entry with the machine that it names."""
+        relays = {
+            relay: parse_endpoint(relay).partition("/")[2].rpartition(":")[0].strip("[]") for relay in self.relays
+        }
+        return relays | {judge: urlsplit(judge).hostname or "" for judge in self.judges}
+
+
+class SignedEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An entry as a directory holds it."""
+
+    entry: Entry
+    signature: Annotated[str, Meta(pattern=r"\A[0-9a-f]{128}\Z")]
+
+
+class _Head(msgspec.Struct):
+    """What entries of all versions have."""
+
+    version: int
+
+
+class _SignedHead(msgspec.Struct):
+    entry: _Head
+
+
+def sign_entry(entry: Entry, identity: Identity) -> SignedEntry:
+    """`entry` with the signature of its host. Raises `BadEntry` for one that nobody would take."""
+    check(entry)
+    return SignedEntry(entry, identity.sign(_statement(entry)).hex())
+
+
+def open_entry(data: bytes, now: float) -> SignedEntry:
+    """The entry in JSON, if it is of this version, within bounds, signed by its key and holds `now` (seconds since
+    1970). Raises `BadEntry`, and nothing else."""
+    if len(data) > MAX_BYTES:
+        raise BadEntry(f"too large: {len(data):,} bytes, of at most {MAX_BYTES:,}")
+    try:
+        version = msgspec.json.decode(data, type=_SignedHead).entry.version
+        if version != VERSION:
+            raise BadEntry(f"unknown version {version}: this shoal reads version {VERSION}")
+        found = msgspec.json.decode(data, type=SignedEntry)
+    except UNDECODABLE as error:
+        raise BadEntry(f"malformed: {printable(str(error), 120)}") from None
+    entry = found.entry
+    if not verify(bytes.fromhex(entry.key), bytes.fromhex(found.signature), _statement(entry)):
+        raise BadEntry("bad signature")
+    if entry.signed > now + AHEAD:
+        raise BadEntry(f"from the future: signed on {date(entry.signed)}")
+    if entry.expires <= now:
+        raise BadEntry(f"expired on {date(entry.expires)}")
+    check(entry)
+    return found
+
+
+def check(entry: Entry) -> None:
+    """Raises `BadEntry` for what the types do not say."""
+    if not entry.signed < entry.expires <= entry.signed + LONGEST:
+        raise BadEntry(f"an entry holds for at most {LONGEST // DAY} days")
+    with _as_bad("swarm"):
+        check_name(entry.swarm)
+    if entry.tasks:
+        with _as_bad("tasks"):
+            specs_of(TasksConfig.model_validate(entry.tasks.settings))
+    for relay in entry.relays:
+        with _as_bad("relays"):
+            endpoint = parse_endpoint(relay)
+        if entry.certificate and not endpoint.startswith("tls/"):
+            raise BadEntry(f"relays: {printable(relay, 60)!r} has no certificate: write tls/HOST:PORT")
+    for judge in entry.judges:
+        with _as_bad("judges"):
+            parse_judge_address(judge)
+        # No path, so that nothing but a judge's own few paths is ever asked for there.
+        if not re.fullmatch(r"https?://[^/?#@\\\s]+#[0-9a-f]{64}", judge):
+            raise BadEntry(f"judges: {printable(judge, 60)!r}: write https://HOST:PORT#KEY")
+
+
+def date(seconds: float) -> str:
+    """The day, as people write it."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d}"
+
+
+def _statement(entry: Entry) -> bytes:
+    """The bytes that are signed: JSON with sorted keys, without white space, in UTF-8."""
+    return DOMAIN + msgspec.json.encode(entry, order="sorted")
+
+
+@contextlib.contextmanager
+def _as_bad(where: str) -> Iterator[None]:
+    try:
+        yield
+    except UserError as error:
+        raise BadEntry(f"{where}: {printable(str(error), 120)}") from None

@@ -1,0 +1,114 @@
+"""Keeps what an entry or invitation brings along: the relay's certificate, and the secret of a private swarm.
+
+    settings = kept(entry, secret)        # {"tls_ca": FILE, "secret_file": FILE}, as `[network]` has them
+
+An entry has only the certificate's fingerprint. So the certificate is fetched from the relay once, without trust, and
+kept if it has that fingerprint. From then on the node trusts this certificate and no other for these relays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import queue
+import socket
+import ssl
+import threading
+from pathlib import Path
+from typing import Final
+
+from shoal.errors import UserError
+from shoal.identity.keys import identity_path, replace
+from shoal.invitations.entry import Entry
+from shoal.transports.zenoh.session import parse_endpoint
+from shoal.untrusted import printable, read_regular
+
+FOLDER: Final = "swarms"
+PATIENCE: Final = 5.0
+"""Seconds that a relay has to show its certificate."""
+MAX_BYTES: Final = 65_536
+"""Of a certificate's file."""
+
+
+def kept(entry: Entry, secret: str = "") -> dict[str, str]:
+    """The settings of `[network]` for the certificate and the `secret`, each of which is kept in a file beside the
+    identity. Raises `UserError` if no relay shows the certificate, if another secret is kept already, or if a file
+    cannot be written."""
+    folder = identity_path().with_name(FOLDER)
+    name = f"{entry.name}-{entry.key[:16]}"
+    found = {}
+    if entry.certificate:
+        path = folder / f"{name}-{entry.certificate[:16]}.pem"
+        if fingerprint_in(path) != entry.certificate:
+            _write(path, ssl.DER_cert_to_PEM_cert(fetched(entry, PATIENCE)).encode())
+        found["tls_ca"] = str(path)
+    if secret:
+        path, data = folder / f"{name}.secret", f"{secret}\n".encode()
+        if path.exists() and read_regular(path, MAX_BYTES) != data:
+            raise UserError(
+                f"this invitation has another secret than the one that you have for '{entry.name}', and hosts do not "
+                f"sign secrets: ask the host; if it has a new one, delete {path}"
+            )
+        _write(path, data)
+        found["secret_file"] = str(path)
+    return found
+
+
+def fetched(entry: Entry, patience: float) -> bytes:
+    """The certificate (DER) of the entry, from the first of its relays that shows one. Raises `UserError` if none does,
+    or if it is another one."""
+    for relay in entry.relays:
+        shown = shown_certificate(relay, patience)
+        if shown is None:
+            continue
+        if hashlib.sha256(shown).hexdigest() != entry.certificate:
+            raise UserError(
+                f"{printable(relay, 120)} shows another certificate than the host of '{entry.name}' names: somebody "
+                "stands between, or the host has a new one; ask the host for a new invitation"
+            )
+        return shown
+    raise UserError(
+        f"no relay of '{entry.name}' answers by TLS in {patience:g} s ({printable(', '.join(entry.relays), 200)}): "
+        "does it run, and is this machine in a network that reaches it?"
+    )
+
+
+def shown_certificate(endpoint: str, patience: float) -> bytes | None:
+    """The certificate (DER) that a relay shows, whatever it is; None if there is none within `patience` seconds."""
+    host, _, port = parse_endpoint(endpoint).partition("/")[2].rpartition(":")
+    box: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+
+    def fetch() -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # the fingerprint decides
+        found = None
+        with (
+            contextlib.suppress(OSError, ValueError),
+            socket.create_connection((host.strip("[]"), int(port)), patience) as plain,
+            context.wrap_socket(plain, server_hostname=host.strip("[]")) as link,
+        ):
+            found = link.getpeercert(binary_form=True)
+        box.put(found)
+
+    # A thread that a relay holds up is left behind.
+    threading.Thread(target=fetch, daemon=True).start()
+    try:
+        return box.get(timeout=patience)
+    except queue.Empty:
+        return None
+
+
+def fingerprint_in(path: Path) -> str:
+    """SHA-256 of the certificate in a PEM file; "" if there is none."""
+    try:
+        return hashlib.sha256(ssl.PEM_cert_to_DER_cert(read_regular(path, MAX_BYTES).decode())).hexdigest()
+    except (OSError, ValueError):
+        return ""
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+    replace(path, data)

@@ -1,0 +1,1 @@
+"""A node's place in a swarm of strangers."""

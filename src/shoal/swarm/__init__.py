@@ -1,1 +1,0 @@
-"""How nodes share rollouts: within one process, or over a network of strangers."""

@@ -1,0 +1,1 @@
+"""How bytes travel between nodes. Signing and admission stand above: no transport can weaken them."""

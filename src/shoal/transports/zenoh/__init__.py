@@ -1,0 +1,1 @@
+"""A live swarm over Eclipse Zenoh."""

@@ -1,0 +1,190 @@
+"""A node's subscriptions: finds peers, subscribes to some of them, and asks them for the rollouts that it missed.
+
+subscriptions = Subscriptions(keys, own_id, intake.put, max_bytes=262_144, is_own=offered.has_signed)
+subscriptions.tend(session)          # about once a second
+subscriptions.need(live, wanted)     # once a round: more neighbours if the pool runs dry
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from random import Random
+
+import zenoh
+
+from shoal.admission.bounded import RecentKeys
+from shoal.transports.meter import Meter
+from shoal.transports.zenoh.key_expressions import Keys
+from shoal.transports.zenoh.neighbours import ENOUGH, Neighbours, find_region, random_branch
+from shoal.transports.zenoh.offers import HISTORY, Offer, digest_of
+from shoal.transports.zenoh.queries import Queries, direct
+
+HEARD = 512  # messages of each neighbour that are remembered, to know which ones were missed
+ASK, ASK_AGAIN = 10.0, 2.5  # seconds between two questions to a neighbour, and after one without an answer
+CHECK = 5.0  # seconds between two questions whether another node has this node's key; nobody else is asked
+PAUSE, ALONE, LONGEST = 2.0, 4.0, 30.0
+"""Seconds between two searches for peers: at first, at most while nobody was found, and at most."""
+
+
+class Subscriptions:
+    """One thread calls `tend`. Other threads may call the other methods."""
+
+    def __init__(
+        self,
+        keys: Keys,
+        id: str,
+        on_message: Callable[[str, bytes], None],
+        *,
+        max_bytes: int,
+        is_own: Callable[[Offer], bool],
+        neighbours: Neighbours | None = None,
+    ) -> None:
+        """`id`: of this node. `on_message` is called with the id of a neighbour and a message under its key expression,
+        on a Zenoh thread. Messages of more than `max_bytes` are dropped. `is_own`: whether this node itself made an
+        offer that has its key."""
+        self.keys = keys
+        self.id = id
+        random = Random()  # a seed does not repeat the network
+        self.neighbours = neighbours or Neighbours(id, random)
+        self.subscribers: dict[str, zenoh.Subscriber[None]] = {}
+        self.received = Meter()
+        self.dropped: Counter[str] = Counter()
+        """Messages that were not passed on, by reason: `size`, `repeated`, `secret`."""
+        self.lock = threading.Lock()  # for `neighbours`, `dropped` and `_heard`
+        self.copy_seen: float | None = None
+        """When another node with this node's key was noticed, in seconds since 1970."""
+        self._is_own = is_own
+        self._started, self._checked = time.time(), -CHECK
+        self._random = random
+        self._on_message = on_message
+        self._max_bytes = max_bytes
+        self._queries: Queries | None = None
+        self._heard: dict[str, RecentKeys[bytes]] = {}
+        """For each neighbour: digests of its messages."""
+        self._asked: dict[str, float] = {}
+        """When each neighbour was asked last."""
+        self._searched, self._pause = -LONGEST, PAUSE
+        self._linked = False
+
+    @property
+    def known(self) -> int:
+        """The number of peers that are known to be online."""
+        with self.lock:
+            return len(self.neighbours.known)
+
+    def need(self, live: int, wanted: int) -> None:
+        """The pool has `live` rollouts with a gradient, and an update can use `wanted` (J)."""
+        with self.lock:
+            self.neighbours.need(live, wanted)
+
+    def credit(self, id: str) -> None:
+        """A neighbour brought a usable rollout."""
+        with self.lock:
+            self.neighbours.credit(id)
+
+    def tend(self, session: zenoh.Session) -> None:
+        """Takes answers, searches for peers, chooses neighbours, and asks them what they have."""
+        queries = self._queries = self._queries or Queries(session, self.keys)
+        links = len(session.info.links())
+        now = time.monotonic()
+        if links and not self._linked:  # at the start and after a break: ask at once for what was missed
+            self._asked.clear()
+            self._searched = -LONGEST
+        self._linked = bool(links)
+        self._catch_up(queries)
+        with self.lock:
+            missing = self.neighbours.missing
+        # Without a link nobody can answer, and the region would seem to be empty.
+        if missing and links and now - self._searched >= self._pause:
+            self._search(queries, missing)
+            self._searched = now = time.monotonic()
+        with self.lock:
+            chosen = self.neighbours.choose(now)
+        for id in self.subscribers.keys() - chosen:
+            self.subscribers.pop(id).undeclare()
+            self._asked.pop(id, None)
+            with self.lock:
+                self._heard.pop(id, None)
+        for id in chosen - self.subscribers.keys():
+            with self.lock:
+                self._heard[id] = RecentKeys(HEARD)
+            self.subscribers[id] = self._subscribe(session, id)
+        if links:
+            self._ask(queries, now)
+            if now - self._checked >= CHECK:
+                self._checked = now
+                queries.ask(self.id)
+
+    def _search(self, queries: Queries, missing: int) -> None:
+        """Finds a region, and the peers there that have something to give."""
+        region: dict[str, Offer] = {}
+        with self.lock:
+            apart = {*self.neighbours.chosen, self.id}
+
+        def ask(prefix: str) -> set[str]:
+            region.clear()
+            region.update((offer.id, offer) for offer in queries.survey(prefix) if offer.id not in apart)
+            return set(region)
+
+        prefix = find_region(ask, random_branch(self._random), ENOUGH * missing)
+        giving = [id for id, offer in region.items() if offer.recent]
+        with self.lock:
+            self.neighbours.found(prefix, giving, region, time.monotonic())
+            alone = not self.neighbours.known
+        self._pause = PAUSE if region else min(2 * self._pause, ALONE if alone else LONGEST)
+
+    def _ask(self, queries: Queries, now: float) -> None:
+        """Asks each neighbour now and then what it has."""
+        with self.lock:
+            waits = {id: ASK_AGAIN if each.unanswered else ASK for id, each in self.neighbours.chosen.items()}
+            due = [id for id in self.subscribers if now - self._asked.get(id, -ASK) >= waits[id]]
+            for id in due:
+                self.neighbours.asked(id)
+        for id in due:
+            self._asked[id] = now
+            queries.ask(id)
+
+    def _catch_up(self, queries: Queries) -> None:
+        """Takes the answers of neighbours, and asks for the rollouts that have not come."""
+        for offer in queries.offers():
+            # Others can only repeat what this key has signed: an offer that is new and not this node's proves a copy.
+            if offer.id == self.id and offer.time > self._started and not self._is_own(offer):
+                self.copy_seen = time.time()
+            with self.lock:
+                heard = self._heard.get(offer.id)
+                if heard is None:
+                    continue
+                self.neighbours.answered(offer.id)
+                missed = [digest for digest in offer.digests if digest not in heard]
+            if missed:
+                # From a new neighbour, the last ones only.
+                missed = missed[-HISTORY:] if len(missed) == len(offer.digests) else missed
+                queries.fetch(offer.id, missed, partial(self._arrived, offer.id))
+
+    def _subscribe(self, session: zenoh.Session, id: str) -> zenoh.Subscriber[None]:
+        key = self.keys.rollouts(id)
+        return session.declare_subscriber(key, direct(lambda sample: self._arrived(id, sample.payload.to_bytes())))
+
+    def _arrived(self, peer: str, data: bytes) -> None:
+        """Zenoh's callback: a message under the key expression of `peer`, where anybody may write, or one that this
+        node asked for."""
+        self.received.count(len(data))
+        with self.lock:
+            heard = self._heard.get(peer)
+            if heard is None:
+                return
+            if not heard.add(digest_of(data)):  # also of what is too large: it is not asked for again
+                self.dropped["repeated"] += 1
+                return
+        reason, plain = "size", None
+        if len(data) <= self._max_bytes:
+            reason, plain = "secret", self.keys.secret.unlock(self.keys.rollouts(peer), data)
+        if plain is not None:
+            self._on_message(peer, plain)
+        else:
+            with self.lock:
+                self.dropped[reason] += 1

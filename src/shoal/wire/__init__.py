@@ -1,0 +1,1 @@
+"""The signed messages that nodes exchange, and their bytes."""

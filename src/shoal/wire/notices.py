@@ -1,0 +1,98 @@
+"""A notice: what a node says of one of its rounds to people who watch. How it does, and whose rollouts it learned from.
+
+Nodes do not subscribe to notices; windows and people do. So a notice crosses the network only where somebody asked for
+it. It is signed like a rollout, but it is only its sender's word: no node ever learns from it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from shoal.identity.keys import Identity, name_of
+from shoal.wire.signed import SignedMessage, is_fresh, is_signed, read_message, sign_message
+
+SCHEMA_VERSION = 1
+DOMAIN = b"shoal notice v1\0"
+MAX_BYTES = 16_384  # of a notice
+MAX_LESSONS = 64  # rollouts that a notice names
+
+Name = Annotated[str, Meta(max_length=256)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Round = Annotated[int, Meta(ge=0, le=2**53)]
+
+
+class Lesson(msgspec.Struct, frozen=True):
+    """A rollout that a node learned from: its maker, the maker's round and slot, and the task."""
+
+    maker: Name
+    round: Round
+    slot: Annotated[int, Meta(ge=0, le=2**16)]
+    task: Name
+
+
+class Notice(SignedMessage, frozen=True):
+    """A round of a node, in its own words."""
+
+    round: Round
+    model: Name | None = None
+    reward: Share | None = None
+    """Mean reward of its own unfiltered rollouts."""
+    pass_at_1: Share | None = None
+    """On held-out questions, in rounds in which it evaluated."""
+    learned: Annotated[tuple[Lesson, ...], Meta(max_length=MAX_LESSONS)] = ()
+    """Others' rollouts that it trained on in this round."""
+    display_name: Name | None = None
+    """What its owner calls it."""
+
+    @property
+    def name(self) -> str:
+        """The readable name of its key."""
+        return name_of(self.key)
+
+
+_notices = msgspec.msgpack.Decoder(Notice)
+
+
+def seal_notice(notice: Notice, identity: Identity, context: bytes = b"") -> bytes:
+    """The bytes of `notice`, signed. `context`: what a private swarm signs with it."""
+    return sign_message(DOMAIN + context, notice, identity)
+
+
+def open_notice(data: bytes, swarm: str, now: float, context: bytes = b"") -> Notice | None:
+    """The notice in `data` if it is of this swarm, within bounds, fresh and signed by its key; otherwise None."""
+    read = read_message(data, _notices, swarm, SCHEMA_VERSION) if len(data) <= MAX_BYTES else None
+    return read[0] if read and is_fresh(read[0], now) and is_signed(DOMAIN + context, *read) else None
+
+
+def notice_of(
+    row: Mapping[str, Any],
+    learned: Sequence[Mapping[str, Any]],
+    swarm: str,
+    key: bytes,
+    model: str | None,
+    now: float,
+    display_name: str = "",
+) -> Notice:
+    """The notice of a round, from its row of metrics and its rows of `learned.parquet`."""
+    lessons = [each for each in learned if each["foreign"]][:MAX_LESSONS]
+    return Notice(
+        SCHEMA_VERSION,
+        swarm,
+        key,
+        now,
+        int(row["round"]),
+        model and model[:256],
+        _share(row.get("reward/local")),
+        _share(row.get("eval/pass@1")),
+        tuple(Lesson(each["maker"][:256], each["made"], each["slot"], each["task"][:256]) for each in lessons),
+        display_name or None,
+    )
+
+
+def _share(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else min(1.0, max(0.0, value))

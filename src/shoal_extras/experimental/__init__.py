@@ -1,0 +1,1 @@
+"""What has not paid in a study of ours so far."""

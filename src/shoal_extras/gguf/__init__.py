@@ -1,0 +1,1 @@
+"""Exports a model as one GGUF file, for llama.cpp and Ollama."""

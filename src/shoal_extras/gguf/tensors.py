@@ -1,0 +1,112 @@
+"""A model's weights as llama.cpp has them: its names, order of rows, and quantised blocks.
+
+for tensor in tensors_of(model, family, Kind.Q8_0):
+    tensor.name, tensor.shape, tensor.kind       # "blk.0.attn_q.weight", (576, 576), Q8_0
+    tensor.data()                                # made when it is written: one tensor at a time is in memory
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import gguf
+import numpy as np
+import torch
+
+from shoal.errors import UserError
+from shoal_extras.gguf.families import Family, head_dim_of, rope_of
+
+Kind = gguf.GGMLQuantizationType
+KINDS: Final = {kind.name: kind for kind in (Kind.F32, Kind.F16, Kind.BF16, Kind.Q8_0)} | {
+    kind.name: kind for kind in (Kind.Q5_1, Kind.Q5_0, Kind.Q4_1, Kind.Q4_0)
+}
+"""How matrices may be written, the most exact first."""
+FINE: Final = ("token_embd.weight", "output.weight")
+"""They have 8 bits where others have 4 or 5: all answers go through them."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One tensor of the file."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: Kind
+    make: Callable[[], np.ndarray[Any, Any]]
+
+    @property
+    def nbytes(self) -> int:
+        """Its size in the file."""
+        block, size = gguf.GGML_QUANT_SIZES[self.kind]
+        return math.prod(self.shape) // block * size
+
+    def data(self) -> np.ndarray[Any, Any]:
+        """Its bytes. Raises `UserError` for numbers that its kind cannot hold."""
+        values = self.make()
+        if self.kind == Kind.F16 and not (np.abs(values) <= np.finfo(np.float16).max).all():
+            raise UserError(
+                f"{self.name} has numbers that F16 cannot hold: write BF16 or F32, as in gguf:NAME.BF16.gguf"
+            )
+        return gguf.quants.quantize(np.ascontiguousarray(values), self.kind)
+
+
+def tensors_of(model: Any, family: Family, kind: Kind) -> Iterator[Tensor]:
+    """The tensors of `model`. Matrices are of `kind` if their rows divide into its blocks, else F16; the rest is F32.
+
+    Raises `UserError` for a weight that llama.cpp does not know."""
+    config = model.config
+    names = gguf.get_tensor_name_map(family.arch, config.num_hidden_layers)
+    if rope_of(config)["rope_type"] == "llama3":
+        factors = _rope_factors(model)
+        yield Tensor("rope_freqs.weight", tuple(factors.shape), Kind.F32, lambda: factors)
+    for name, weight in model.state_dict().items():
+        if name == "lm_head.weight" and config.tie_word_embeddings:
+            continue
+        known = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        if known is None:
+            raise UserError(f"the weight {name} has no name in llama.cpp's {gguf.MODEL_ARCH_NAMES[family.arch]}")
+        heads = _heads(name, config) if family.paired else None
+        shift = family.shifted_norms and name.endswith("norm.weight")
+
+        def make(weight: torch.Tensor = weight, heads: int | None = heads, shift: bool = shift) -> np.ndarray[Any, Any]:
+            values = weight.detach().to("cpu", torch.float32)
+            values = values + 1 if shift else values
+            return (values if heads is None else _paired(values, heads)).numpy()
+
+        yield Tensor(known, tuple(weight.shape), _kind_of(known, weight, kind), make)
+
+
+def _kind_of(name: str, weight: torch.Tensor, kind: Kind) -> Kind:
+    if weight.dim() < 2:
+        return Kind.F32
+    if name in FINE and kind.name.startswith(("Q4", "Q5")):
+        kind = Kind.Q8_0
+    block, _ = gguf.GGML_QUANT_SIZES[kind]
+    return kind if weight.shape[-1] % block == 0 else Kind.F16
+
+
+def _heads(name: str, config: Any) -> int | None:
+    """The number of heads in a weight of queries or keys; None for all others."""
+    found = re.search(r"self_attn\.([qk])_proj\.(weight|bias)$", name)
+    if not found:
+        return None
+    return int(config.num_attention_heads if found[1] == "q" else config.num_key_value_heads)
+
+
+def _paired(values: torch.Tensor, heads: int) -> torch.Tensor:
+    """The rows of each head in llama.cpp's order. transformers turns dimension i with i + half, llama.cpp 2 i with
+    2 i + 1."""
+    halves: torch.Tensor = values.unflatten(0, (heads, 2, -1))
+    return halves.transpose(1, 2).flatten(0, 2)
+
+
+def _rope_factors(model: Any) -> np.ndarray[Any, Any]:
+    """What llama.cpp divides the usual frequencies by."""
+    head_dim, base = head_dim_of(model.config), rope_of(model.config)["rope_theta"]
+    usual = 1 / base ** (torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
+    factors: np.ndarray[Any, Any] = (usual / model.model.rotary_emb.inv_freq.double()).float().numpy()
+    return factors

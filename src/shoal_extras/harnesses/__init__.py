@@ -1,0 +1,1 @@
+"""`shoal eval --harness`: lm-eval and Inspect measure a model."""

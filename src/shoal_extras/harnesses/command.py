@@ -1,0 +1,132 @@
+"""`shoal eval --harness`: models on the tasks of lm-eval or Inspect, side by side."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from shoal.config.policy import is_endpoint
+from shoal.config.settings import Config
+from shoal.errors import UserError
+from shoal.policy.fetch import fetch_models
+from shoal.untrusted import json_safe, printable
+from shoal_extras.harnesses.harness import HARNESSES, Asked, Figure, check_harness, measure
+
+LONGEST = 256
+"""Tokens of an answer, where neither the task nor the user says."""
+OWN = {
+    "tasks.suite": "--suite",
+    "tasks.answer": "--answer",
+    "evaluation.samples": "--samples",
+    "k": "--k",
+    "show": "--show",
+    "config": "--config",
+    "data": "--data",
+}
+"""What is for shoal's own tasks."""
+DECODING = ("max_completion_length", "temperature", "top_p", "engine", "endpoint_requests")
+"""The settings in [policy] that lm-eval has no use for: its tasks say how answers are decoded."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("measured by others")
+    group.add_argument("--harness", choices=list(HARNESSES), help="ask on tasks of EleutherAI's lm-eval or of Inspect")
+    group.add_argument("--include-path", type=Path, metavar="DIR", help="a folder with tasks of lm-eval in YAML")
+
+
+def check(args: argparse.Namespace) -> None:
+    """Raises `UserError` for arguments that do not fit together."""
+    for name, flag in OWN.items():
+        if vars(args).get(name):
+            raise UserError(f"--harness has tasks of its own: leave out {flag}")
+    for name in DECODING:
+        if args.harness == "lm-eval" and f"policy.{name}" in vars(args):
+            raise UserError(f"tasks of lm-eval say how answers are decoded: leave out --{name.replace('_', '-')}")
+    if not args.task:
+        example = "--task arc_easy" if args.harness == "lm-eval" else "--task my_task.py"
+        raise UserError(f"--harness {args.harness} needs at least one --task, such as {example}")
+    if args.include_path is not None and not args.include_path.is_dir():
+        raise UserError(f"--include-path {args.include_path}: there is no such folder")
+    if args.include_path is not None and not args.allow_code:
+        raise UserError(
+            f"the YAML in {args.include_path} can run code here (its functions and templates): add --allow-code if "
+            "you trust it"
+        )
+    check_harness(args.harness)
+
+
+def harness_session(args: argparse.Namespace, config: Config) -> int:
+    """`shoal eval --harness`. Returns the exit code."""
+    given = vars(args)
+    limit = given.get("evaluation.questions")
+    examples = given.get("tasks.examples")
+    asked = Asked(
+        args.task,
+        args.include_path,
+        None if limit in (None, "auto") else int(config.evaluation.questions),
+        None if examples in (None, "task") else int(config.tasks.examples),
+        config.seed if "seed" in given else None,
+    )
+    if "policy.max_completion_length" not in given:
+        config = config.model_copy(
+            update={"policy": config.policy.model_copy(update={"max_completion_length": LONGEST})}
+        )
+    console = Console(stderr=args.json)
+    config = fetch_models(config).resolved()
+    found: dict[str, list[Figure]] = {}
+    try:
+        for model in config.policy.model:
+            from shoal.runs.models import build_policy  # torch, only now
+
+            console.print(Text(f"{args.harness} asks {printable(model)}", style="dim"))
+            found[model] = measure(args.harness, build_policy(config, model), asked)
+    finally:  # also what is known when a later model fails
+        if args.json and found:
+            models = [_object(*each) for each in found.items()]
+            print(json.dumps(json_safe({"harness": args.harness, "models": models})))
+        elif found:
+            console.print(harness_table(args.harness, found))
+    return 0
+
+
+def harness_table(harness: str, found: Mapping[str, Sequence[Figure]]) -> Table:
+    """A row for each figure, and a column for each model."""
+    table = Table(title=f"{harness}: ± standard error", box=None)
+    for name in ("task", "metric"):
+        table.add_column(name)
+    for name in ("questions", *_labels(list(found))):
+        table.add_column(Text(printable(name)), justify="right", overflow="fold")
+    rows: dict[tuple[str, str], dict[str, Figure]] = {}
+    for model, figures in found.items():
+        for figure in figures:
+            rows.setdefault((figure.task, figure.metric), {})[model] = figure
+    for (task, metric), of_model in rows.items():
+        samples = next((str(figure.samples) for figure in of_model.values() if figure.samples is not None), "")
+        cells = [_cell(of_model.get(model)) for model in found]
+        table.add_row(Text(printable(task)), Text(printable(metric)), samples, *cells)
+    return table
+
+
+def _cell(figure: Figure | None) -> str:
+    if figure is None:
+        return "-"
+    return f"{figure.value:.3f}" + ("" if figure.stderr is None else f" ± {figure.stderr:.3f}")
+
+
+def _labels(models: Sequence[str]) -> list[str]:
+    """Short names of models: as many last parts of their paths as tell them apart, two at least."""
+    for count in range(2, max(len(Path(model).parts) for model in models) + 1):
+        labels = [model if is_endpoint(model) else "/".join(Path(model).parts[-count:]) for model in models]
+        if len(set(labels)) == len(labels):
+            return labels
+    return list(models)
+
+
+def _object(model: str, figures: Sequence[Figure]) -> dict[str, object]:
+    return {"model": model, "figures": [vars(figure) for figure in figures]}

@@ -1,0 +1,147 @@
+"""Programming problems as data sets have them: HumanEval's columns and MBPP's.
+
+    prompt, problem = problem_of(HUMAN_EVAL, row)
+    passed_share(problem, "def add(a, b): return a + b")
+
+Whatever verifies an answer is a `Problem`. A row's right answer is kept as the problem's text, so that the content hash
+of the data covers the tests.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from shoal.tasks.task import Failed
+from shoal_extras.programs.checked import bound
+from shoal_extras.programs.interpreters import run
+from shoal_extras.programs.monty import MOST_CHARACTERS
+
+HUMAN_EVAL: Final = ("prompt", "canonical_solution", "entry_point", "test")
+MBPP: Final = ("code", "test_list")
+"""Columns by which a schema is known. MBPP's `text` is `prompt` in its sanitised version."""
+TESTS: Final = 100
+"""Of a problem of MBPP's, at most."""
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """What verifies an answer."""
+
+    solution: str
+    """A right program."""
+    tests: tuple[str, ...]
+    """Programs that raise where the answer is wrong."""
+    before: str = ""
+    """What stands before the answer."""
+    entry: str = ""
+    """The function whose beginning is at the end of `before`: an answer may go on there, or write it again."""
+
+
+def schema_of(columns: Collection[str]) -> tuple[str, ...]:
+    """The schema of a data set with these columns; empty if it is neither."""
+    return next((schema for schema in (HUMAN_EVAL, MBPP) if set(schema) <= set(columns)), ())
+
+
+def problem_of(schema: tuple[str, ...], row: Mapping[str, Any]) -> tuple[str, Problem]:
+    """What is asked, and what verifies it. Raises `ValueError` for a row without a problem."""
+    if schema == HUMAN_EVAL:
+        prompt, solution, entry, test = (_text(row, name) for name in HUMAN_EVAL)
+        if not entry.isidentifier():
+            raise ValueError("has no name of a function in 'entry_point'")
+        asked = f"Complete this function. Answer with the whole function in Python.\n\n{prompt.strip()}"
+        problem = Problem(prompt + solution, (f"{test}\ncheck({entry})",), prompt, entry)
+    else:
+        said = _text(row, "text" if "text" in row else "prompt")
+        tests = _texts(row, "test_list")
+        setup = row.get("test_setup_code") or "\n".join(_texts(row, "test_imports") if row.get("test_imports") else ())
+        if not isinstance(setup, str):
+            raise ValueError("has no program in 'test_setup_code'")
+        more = _texts(row, "challenge_test_list") if row.get("challenge_test_list") else ()
+        asked = f"{said.strip()} Answer with a program in Python that passes this test:\n\n{tests[0].strip()}"
+        problem = Problem(_text(row, "code"), (*tests, *more), setup)
+    for test in problem.tests:
+        try:
+            ast.parse(test)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            raise ValueError(f"has a test that is no program, {test[:40]!r}") from None
+    if len(problem.before) + max(map(len, (problem.solution, *problem.tests))) > MOST_CHARACTERS:
+        raise ValueError(f"has a program of more than {MOST_CHARACTERS:,} characters")
+    return asked, problem
+
+
+def passed_share(problem: Problem, said: str) -> float:
+    """The share of the tests that an answer passes. Raises `Failed` or `NoVerdict`."""
+    return run(program_of(problem, said), problem.tests, setup_of(problem)).passed / len(problem.tests)
+
+
+def setup_of(problem: Problem) -> str:
+    """What stands before the answer, but for what the answer defines."""
+    before, solution = _parsed(_closed(problem.before)), _parsed(problem.solution)
+    asked = {problem.entry} if problem.entry else bound(solution.body)
+    before.body = [one for one in before.body if not bound([one]) & asked]
+    return ast.unparse(before)
+
+
+def program_of(problem: Problem, said: str) -> str:
+    """The program of an answer: its first block of code, or all of it, behind what stands before it. Raises `Failed`
+    for an empty one."""
+    block = _BLOCK.search(said)
+    code = block[1] if block else said
+    if not code.strip():
+        raise Failed("no program")
+    if not problem.entry or re.search(rf"^(async )?def {problem.entry}\b|^{problem.entry}\s*=", code, re.MULTILINE):
+        return f"{_closed(problem.before)}\n{code}"
+    body = code if code[0].isspace() or block else f"    {code}"  # an answer loses the space around it
+    return f"{problem.before.rstrip()}\n{body}"
+
+
+def encoded(problem: Problem) -> str:
+    """The problem as text."""
+    return msgspec.json.encode(problem).decode()
+
+
+def decoded(text: str) -> Problem:
+    """The problem that `encoded` made."""
+    return _decoder.decode(text)
+
+
+def _parsed(program: str) -> ast.Module:
+    """The program; an empty one for what is none."""
+    try:
+        return ast.parse(program)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module([], [])
+
+
+def _closed(before: str) -> str:
+    """`before` as a program of its own: the beginning of a function without even a description gets a body."""
+    try:
+        ast.parse(before)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return f"{before.rstrip()}\n    pass"
+    return before
+
+
+def _text(row: Mapping[str, Any], name: str) -> str:
+    value = row.get(name)
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"has no text in {name!r}")
+    return value
+
+
+def _texts(row: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    value = row.get(name)
+    if not isinstance(value, list) or not value or not all(isinstance(one, str) and one.strip() for one in value):
+        raise ValueError(f"has no list of programs in {name!r}")
+    if len(value) > TESTS:
+        raise ValueError(f"has more than {TESTS} tests")
+    return tuple(value)
+
+
+_BLOCK: Final = re.compile(r"```[^\n`]{0,32}\n(.*?)(?:\n[ \t]{0,32}```|\Z)", re.DOTALL)
+"""What stands between marks of code; the last one may be missing."""
+_decoder = msgspec.json.Decoder(Problem)  # made now: within the guard no annotation can be evaluated

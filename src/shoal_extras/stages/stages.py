@@ -1,0 +1,195 @@
+"""The stages of one node: draws their questions, makes those of others again, and says what their answers count as.
+
+    stages = Stages(["critique", "decide"], "ada")
+    stages.remember(rollout, scored)                # each rollout that the node made or admitted
+    question = stages.draw(slot=1, key=("lagoon", "c0ffee", 7))
+    base, answers = stages.settle(question.id, ["B, since 2 + 2 is 4"])
+
+With two stages a third of the slots is for each, and a third for questions that quote nothing. What a question quotes
+is its maker's choice, and nothing else: slot and round say the stage. Nobody asks a stage about the same answers twice.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import msgspec
+
+from shoal.rollout import Answer, Message, Question, QuestionId, Rollout, Scored, hash_of
+from shoal.tasks.draw import UnknownQuestion, slot_seed
+from shoal_extras.stages.archive import Archive, Quotable
+from shoal_extras.stages.kinds import KINDS, SHOWN, Stage
+
+FILE: Final = "stages.msgpack"
+ASKED, HELD = 8192, 256
+"""Questions that are remembered, so that nobody asks them twice; rollouts that own questions quote."""
+
+
+class UnknownQuote(UnknownQuestion):
+    """A question quotes what this node does not have."""
+
+
+class Stages:
+    """The stages of a node, with what they may quote. Threads may share it."""
+
+    def __init__(self, names: Sequence[str], node: str) -> None:
+        """`names`: of `KINDS`, each after the one that it follows. `node`: whose stages these are."""
+        self.names = list(names)
+        self.node = node
+        self.config = hash_of(self.names)
+        self.archive = Archive()
+        self._asked: OrderedDict[str, None] = OrderedDict()
+        self._held: OrderedDict[str, Quotable] = OrderedDict()
+        """What own questions quote: it stays until they are answered, whatever the archive gives up."""
+        self._lock = threading.Lock()
+
+    def remember(self, rollout: Rollout, scored: Scored) -> None:
+        """Keeps a rollout for later questions. `rollout`: as its maker signed it; `scored`: as this node has it, all of
+        it."""
+        question, said = scored.question, [completion.text for completion in rollout.completions]
+        texts, maker = differing(said), (rollout.hash, rollout.node)
+        if not question.id.quotes:
+            if question.turns == 1:
+                full = {text for text, reward in zip(said, scored.rewards, strict=False) if reward >= 1}
+                right = tuple(text in full for text in texts)
+                self.archive.add(Quotable(*maker, "", question, texts, live=scored.live, right=right))
+            return
+        before = self._get(question.id.quotes[0])
+        if before is not None:  # else newer ones have taken its place just now
+            stage = question.id.task
+            self.note(rollout.node, question.id)
+            self.archive.add(Quotable(*maker, stage, before.question, before.answers, texts, live=scored.live))
+
+    def has_asked(self, maker: str, id: QuestionId) -> bool:
+        """Whether `maker` has asked this stage about the same answers, as far as is known. Raises as `question`."""
+        asked = _about(maker, id.task, self._quoted(id)[0])
+        with self._lock:
+            return asked in self._asked
+
+    def note(self, maker: str, id: QuestionId) -> None:
+        """`maker` has asked this stage about these answers."""
+        if (quoted := self._get(id.quotes[0])) is None:
+            return
+        with self._lock:
+            self._asked[_about(maker, id.task, quoted)] = None
+            if len(self._asked) > ASKED:
+                self._asked.popitem(last=False)
+
+    def draw(self, slot: int, key: tuple[str | int, ...]) -> Question | None:
+        """The question of the stage that is for `slot`, which is then asked. None: the slot is for none, or there is
+        nothing to quote. Only live rollouts are quoted, and those of each node as often."""
+        if (place := self._place(slot, key)) is None:
+            return None
+        stage, seed = KINDS[self.names[place]], slot_seed(key, slot, self.names[place])
+        random = Random(seed)
+        about: dict[tuple[QuestionId, tuple[str, ...]], list[Quotable]] = {}
+        for one in self.archive.of(self._before(stage)):
+            if stage.indices(one):
+                about.setdefault((one.question.id, one.answers), []).append(one)
+        by_node: dict[str, list[list[Quotable]]] = {}
+        for alike in about.values():
+            with self._lock:
+                new = _about(self.node, stage.name, alike[0]) not in self._asked
+            if new:
+                by_node.setdefault(random.choice(alike).node, []).append(alike)
+        while by_node:
+            groups = by_node[node := random.choice(sorted(by_node))]
+            alike = groups.pop(random.randrange(len(groups)))
+            if not groups:
+                del by_node[node]
+            quoted = sorted(random.sample(alike, min(len(alike), stage.most)), key=lambda one: one.hash)
+            index, hashes = random.choice(stage.indices(quoted[0])), tuple(one.hash for one in quoted)
+            if stage.ask(quoted, index) is not None:
+                self._hold(quoted)
+                question = self.question(QuestionId(stage.name, stage.version, self.config, seed, index, hashes))
+                self.note(self.node, question.id)
+                return question
+        return None
+
+    def question(self, id: QuestionId) -> Question:
+        """The question with this id, made again. Raises `UnknownQuote` if it quotes what this node does not have, and
+        `UnknownQuestion` if it is none of these stages'."""
+        quoted = self._quoted(id)
+        told = self._stage(id).ask(quoted, id.index)
+        if told is None:
+            raise UnknownQuestion(f"there is nothing to ask about these: {id}")
+        first = quoted[0].question
+        systems = (message for message in first.prompt if message.role == "system")
+        return Question(id, (*systems, Message("user", told)), first.examples, first.pictures)
+
+    def is_drawn(self, id: QuestionId, slot: int, *key: str | int) -> bool:
+        """Whether the draw with `key` may give this question in `slot`. Raises as `question`."""
+        stage, place = self._stage(id), self._place(slot, key)
+        here = place is not None and self.names[place] == stage.name
+        return here and id.seed == slot_seed(key, slot, stage.name)
+
+    def settle(self, id: QuestionId, answers: Sequence[str]) -> tuple[QuestionId, tuple[Answer, ...]]:
+        """What is scored in place of `answers`, and as answers to which question. Raises as `question`."""
+        stage, quoted = self._stage(id), self._quoted(id)
+        return quoted[0].question.id, tuple(stage.settle(quoted, id.index, answer) for answer in answers)
+
+    def save(self, folder: Path) -> None:
+        with self._lock:
+            asked = list(self._asked)
+        (folder / FILE).write_bytes(msgspec.msgpack.encode((self.archive.kept, asked)))
+
+    def load(self, folder: Path) -> None:
+        kept, asked = msgspec.msgpack.decode((folder / FILE).read_bytes(), type=tuple[list[Quotable], list[str]])
+        self.archive.restore(kept)
+        with self._lock:
+            self._asked = OrderedDict.fromkeys(asked)
+
+    def _place(self, slot: int, key: tuple[str | int, ...]) -> int | None:
+        """The number of the stage that is for `slot`. The last of `key` is the round."""
+        turn = (slot + int(key[-1])) % (len(self.names) + 1)
+        return turn - 1 if turn else None
+
+    def _get(self, hash: str) -> Quotable | None:
+        with self._lock:
+            held = self._held.get(hash)
+        return held or self.archive.get(hash)
+
+    def _hold(self, quoted: Sequence[Quotable]) -> None:
+        with self._lock:
+            self._held |= {one.hash: one for one in quoted}
+            while len(self._held) > HELD:
+                self._held.popitem(last=False)
+
+    def _before(self, stage: Stage) -> str:
+        """The stage that `stage` quotes; empty for answers to questions that quote nothing."""
+        return stage.after if stage.after in self.names else ""
+
+    def _stage(self, id: QuestionId) -> Stage:
+        stage = KINDS.get(id.task)
+        if stage is None or id.task not in self.names or (id.version, id.config) != (stage.version, self.config):
+            raise UnknownQuestion(f"not one of these stages: {id}")
+        return stage
+
+    def _quoted(self, id: QuestionId) -> list[Quotable]:
+        stage = self._stage(id)
+        found = [one for hash in id.quotes if (one := self._get(hash)) is not None]
+        if not id.quotes or len(found) < len(id.quotes):
+            raise UnknownQuote(f"it quotes what is not here: {id}")
+        in_order = list(id.quotes) == sorted(set(id.quotes))
+        if not in_order or len(found) > stage.most or any(one.stage != self._before(stage) for one in found):
+            raise UnknownQuestion(f"it quotes another stage, too much, or in another order: {id}")
+        return found
+
+
+def differing(texts: Sequence[str]) -> tuple[str, ...]:
+    """The first of `texts` that differ by more than white space. (Not `canonical`: composing Unicode takes quadratic
+    time, and a stranger wrote them.)"""
+    found: dict[str, str] = {}
+    for text in texts:
+        found.setdefault(" ".join(text.split()), text)
+    return tuple(found.values())[:SHOWN]
+
+
+def _about(maker: str, stage: str, quoted: Quotable) -> str:
+    """What names a question of a stage: who asks it, and about which answers."""
+    return hash_of((maker, stage, quoted.question.id, quoted.answers))

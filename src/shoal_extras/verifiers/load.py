@@ -1,0 +1,162 @@
+"""Loads a taskset of verifiers v1 by its module's name, and refuses what cannot be asked and scored as text.
+
+    taskset = load("gsm8k-v1", {"split": "train"})
+    taskset.tasks[3].data.prompt
+    taskset.prompts[3]              # ({"role": "user", "content": ...},)
+
+A taskset is code: to load it is to run it, as with any module that one imports.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from shoal.config.own_code import importing
+from shoal.errors import UserError
+from shoal.rollout import hash_of
+from shoal.tasks.data.rows import Layout, Row, Unusable
+from shoal.untrusted import printable
+from shoal_extras.verifiers.refused import unfit_data, unfit_kind, unfit_package
+
+MOST: Final = 1_000_000
+"""Tasks of a taskset, all of which are in memory."""
+_LAYOUT: Final = Layout("prompt", "", "whole")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A taskset that can be asked and scored."""
+
+    name: str
+    tasks: list[Any]
+    """Its tasks (`verifiers.v1.Task`), in its order."""
+    rows: list[Row]
+    """What each of them asks."""
+    rewards: list[str]
+    """The names of its rewards."""
+    content: str
+    """The hash of all that is asked, with what the tasks know about it."""
+
+
+def load(module: str, parameters: Mapping[str, Any]) -> Loaded:
+    """The taskset that `module` exports, made with `parameters`, once in a process. Raises `UserError` if there is
+    none, or with the reason why it cannot be used."""
+    return _load(module, msgspec.json.encode(parameters, order="sorted"))
+
+
+@functools.lru_cache(maxsize=8)
+def _load(module: str, parameters: bytes) -> Loaded:
+    name = module.rpartition("/")[2].partition("@")[0]  # as verifiers reads owner/name@version
+    if not re.fullmatch(r"[\w.-]{1,64}", name, re.ASCII):
+        raise UserError(f"verifiers:{printable(module, 64)}: give the name of a module, such as verifiers:my-taskset")
+    with importing():
+        taskset = _taskset(module, name, msgspec.json.decode(parameters))
+        try:
+            tasks = list(itertools.islice(taskset, MOST + 1))
+        except Exception as error:  # the taskset's own code: its files, its data set, the network
+            raise UserError(f"taskset {module!r} cannot be loaded: {_said(error)}") from error
+    if not tasks:
+        raise UserError(f"taskset {module!r} has no tasks")
+    if len(tasks) > MOST:
+        raise UserError(f"taskset {module!r} has more than {MOST:,} tasks: give it a parameter that takes fewer")
+    rows = _rows(module, tasks)
+    content = hash_of([_content(task, row) for task, row in zip(tasks, rows, strict=True)])
+    return Loaded(name, tasks, rows, sorted({hook.__name__ for hook in tasks[0].hooks("reward")}), content)
+
+
+def _taskset(module: str, name: str, parameters: dict[str, Any]) -> Any:
+    try:
+        import verifiers.v1 as vf
+    except ImportError as error:
+        raise UserError(
+            f"taskset {module!r} needs verifiers 0.4 (pip install 'shoal[verifiers]'): {_said(error)}"
+        ) from error
+    from pydantic import ValidationError
+
+    try:
+        exported = vf.import_taskset(module)
+    except ModuleNotFoundError as error:
+        missing = error.__cause__.name if isinstance(error.__cause__, ModuleNotFoundError) else None
+        wanted = name.replace("-", "_").lower()  # as verifiers does
+        if missing and f"{wanted}.".startswith(f"{missing}."):
+            raise UserError(
+                f"no taskset {module!r} is installed (looked in this folder, too): install its package here"
+            ) from error
+        raise UserError(f"taskset {module!r} cannot be imported: {_said(error.__cause__ or error)}") from error
+    except Exception as error:  # a module may raise anything while it is imported
+        raise UserError(f"taskset {module!r} cannot be imported: {_said(error)}") from error
+    try:
+        kind = vf.taskset_config_type(module)
+    except (AttributeError, TypeError, ValueError) as error:
+        old = " (it has load_environment, which is v0)" if "load_environment" in vars(exported) else ""
+        raise UserError(f"{module!r} is no taskset of verifiers v1: {_said(error)}{old}") from error
+    try:
+        config = kind.model_validate({**parameters, "id": module})
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = f"parameter {'.'.join(map(str, first['loc']))!r}" if first["loc"] else "its parameters"
+        known = ", ".join(sorted(set(kind.model_fields) - {"id"}))
+        raise UserError(f"taskset {module!r}: {where}: {first['msg']} (it has {known})") from error
+    try:
+        taskset = vf.load_taskset(config)
+        reason = unfit_package(module, taskset)
+    except Exception as error:  # the taskset's own code
+        raise UserError(f"taskset {module!r} cannot be made: {_said(error)}") from error
+    if reason:
+        raise UserError(f"taskset {module!r} is refused: {reason}")
+    return taskset
+
+
+def _rows(module: str, tasks: list[Any]) -> list[Row]:
+    """What each task asks. Raises `UserError` for the first that cannot be asked."""
+    seen, rows = set(), []
+    for number, task in enumerate(tasks):
+        kind = (type(task), id(task.config))
+        reason = "" if kind in seen else unfit_kind(task)
+        seen.add(kind)
+        if reason := reason or unfit_data(task.data):
+            raise UserError(f"taskset {module!r} is refused: {reason}")
+        try:
+            rows.append(_LAYOUT.row({"prompt": turns(task.data)}))
+        except Unusable as unusable:
+            raise UserError(f"taskset {module!r} is refused: its task {number} {unusable}") from None
+    return rows
+
+
+def turns(data: Any) -> list[dict[str, str]]:
+    """What a task asks, as chat messages; its system prompt is the first."""
+    before = [{"role": "system", "content": data.system_prompt}] if data.system_prompt else []
+    if isinstance(data.prompt, str):
+        return [*before, {"role": "user", "content": data.prompt}]
+    return [*before, *({"role": message.role, "content": _text(message.content)} for message in data.prompt)]
+
+
+def own_fields(task: Any) -> dict[str, Any]:
+    """The fields of a task's data that its author added, as plain data."""
+    import verifiers.v1 as vf
+
+    own = set(type(task.data).model_fields) - set(vf.TaskData.model_fields)
+    return dict(task.data.model_dump(mode="json", include=own))
+
+
+def _content(task: Any, row: Row) -> list[Any]:
+    """What the content hash covers of a task: its prompt and its own data; or its key, where its author says what that
+    is. Fields of verifiers' own are left out, as another version of it may have others."""
+    import verifiers.v1 as vf
+
+    return [row.turns, own_fields(task) if type(task).key is vf.Task.key else task.key]
+
+
+def _text(content: Any) -> str:
+    return content if isinstance(content, str) else "\n".join(part.text for part in content or [])
+
+
+def _said(error: BaseException) -> str:
+    return printable(" ".join(f"{type(error).__name__}: {error}".split()), 300)

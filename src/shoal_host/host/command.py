@@ -1,0 +1,111 @@
+"""`shoal host`: hosts a swarm until it is stopped."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.text import Text
+
+HELP = """Hosts a swarm in one command: a relay, a judge, a window on both and, if wished, a page for people. It prints
+an invitation, one line that others paste to join. All that it keeps is in one folder.
+
+  shoal host                                        hosts a new swarm in the folder host/
+  shoal host club --swarm club --suite reef         another swarm and other tasks
+  shoal host club                                   goes on: same keys, certificate, ports and records
+  shoal host lab --private --human                  a private swarm, with a page on which you answer, too
+  shoal host --address swarm.example.org            the name by which others reach this machine
+
+Each part is a process of its own, with a log in FOLDER/logs, and starts again alone if it ends. Ctrl-C ends all. Others
+need to reach the ports N and N + 1 (7447 and 7448). Whoever hosts decides nothing: nodes check what they get
+(docs/guides/host.md)."""
+FOLDER: Final = "host"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `shoal host`. A flag that is not given is as it was at the last start."""
+    parser.add_argument("folder", nargs="?", type=Path, default=Path(FOLDER), metavar="FOLDER", help="default: host")
+    add = parser.add_argument
+    add("--swarm", default=None, metavar="NAME", help="small letters, digits, - (default: a new one)")
+    add("--about", default=None, metavar="LINE", help="what it is, for those who are invited")
+    add("--suite", default=None, metavar="NAME", help="the suite of tasks (default pond)")
+    add("--task", action="append", default=None, dest="only", metavar="NAME", help="only this task of it; repeatable")
+    add(
+        "--address",
+        action="append",
+        default=None,
+        dest="addresses",
+        metavar="HOST",
+        help="by which others reach this machine; repeatable (default: its address in its network)",
+    )
+    add(
+        "--port",
+        type=int,
+        default=None,
+        metavar="N",
+        help="of the relay; N + 1 to N + 3 are the others' (default 7447)",
+    )
+    switch = argparse.BooleanOptionalAction
+    add("--private", action=switch, default=None, help="with a secret, which the invitation has")
+    add("--human", action=switch, default=None, help="also a page on which people answer questions")
+    add(
+        "--pages",
+        default=None,
+        metavar="HOST",
+        help="where window and page listen (default 127.0.0.1); elsewhere they ask for the token in FOLDER/token",
+    )
+
+
+def command(args: argparse.Namespace) -> int:
+    """`shoal host`."""
+    from shoal.runs.atomic import disk_errors
+    from shoal.runs.lock import locked
+    from shoal_host.host.invite import LOGS, invite, show
+    from shoal_host.host.keys import host_keys
+    from shoal_host.host.parts import check_ports, parts_of
+    from shoal_host.host.settings import HostSettings, is_host, keep, settled
+    from shoal_host.host.supervisor import Supervisor
+
+    folder: Path = args.folder
+    given: dict[str, Any] = {
+        name: value for name in HostSettings.__struct_fields__ if (value := getattr(args, name, None)) is not None
+    }
+    goes_on = is_host(folder)
+    settings = settled(folder, given)
+    with disk_errors(folder):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    busy = f"another `shoal host` runs in {folder}: end that one, or name another folder (and another --port)"
+    with closing(locked(folder, busy=busy)):
+        keep(folder, settings)
+        keys = host_keys(folder, settings.reached, settings.private)
+        parts = parts_of(folder, settings, keys)
+        check_ports(parts, settings.listens)
+        with disk_errors(folder):
+            (folder / LOGS).mkdir(exist_ok=True)
+        word = invite(folder, settings, keys)
+        console = Console(highlight=False, soft_wrap=True)
+        stop = threading.Event()
+        previous = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            begins = "goes on with" if goes_on else "hosts"
+            console.print(Text(f"{begins} the swarm {settings.swarm} (suite {settings.suite}) in {folder}"))
+            if settings.unjudged:
+                console.print(
+                    Text(f"no judge: it asks by text alone and once, which {settings.unjudged!r} does not allow")
+                )
+            with Supervisor(parts, folder / LOGS, lambda text: console.print(Text(text))) as supervisor:
+                supervisor.start(stop)
+                if not stop.is_set():
+                    show(console, folder, settings, parts, word)
+                supervisor.watch(stop)
+                console.print(Text("stopping"))
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+        console.print(Text(f"ended; `shoal host {folder}` goes on"))
+    return 0

@@ -1,0 +1,89 @@
+"""Makes the invitation of a host, keeps it in the folder, and shows it."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.text import Text
+
+from shoal.errors import UserError
+from shoal.identity.keys import replace
+from shoal.invitations.entry import DAY, BadEntry, Entry, sign_entry
+from shoal.invitations.invitation import Invitation, written
+from shoal.runs.atomic import disk_errors, write_atomically
+from shoal.untrusted import printable
+from shoal_host.directory.listing import directory_of
+from shoal_host.host.keys import HostKeys
+from shoal_host.host.parts import Part
+from shoal_host.host.qr import code_of, lines
+from shoal_host.host.settings import HostSettings, at, is_loopback
+
+LOGS: Final = "logs"
+INVITATION, PICTURE, ENTRIES = "invitation", "invitation.png", "public/swarms.json"
+DAYS: Final = 365
+"""For which an invitation holds. Each start writes a new one."""
+
+
+def invite(folder: Path, settings: HostSettings, keys: HostKeys) -> str:
+    """The invitation, which is also written into the folder: as a line, as a picture and, unless the swarm is private,
+    as a directory of this one swarm, which any web server may serve. Raises `UserError`."""
+    now = int(time.time())
+    reached = settings.reached
+    entry = Entry(
+        name=settings.swarm,
+        swarm=settings.swarm,
+        about=settings.about,
+        relays=tuple(f"tls/{at(each, settings.port)}" for each in reached),
+        tasks=settings.tasks,
+        judges=() if settings.unjudged else (f"http://{at(reached[0], settings.port + 1)}#{keys.judge.id}",),
+        key=keys.identity.id,
+        signed=now,
+        expires=now + DAYS * DAY,
+        certificate=keys.fingerprint,
+    )
+    try:
+        signed = sign_entry(entry, keys.identity)
+        word = written(Invitation(signed, keys.secret))
+    except (BadEntry, ValueError) as error:
+        raise UserError(f"nobody could join: {printable(str(error), 200)}") from None
+    replace(folder / INVITATION, f"{word}\n".encode())
+    picture = io.BytesIO()
+    code_of(word).save(picture, kind="png", scale=6, border=4)
+    replace(folder / PICTURE, picture.getvalue())
+    if settings.private:
+        (folder / ENTRIES).unlink(missing_ok=True)
+    else:
+        with disk_errors(folder):
+            (folder / ENTRIES).parent.mkdir(exist_ok=True)
+        write_atomically(folder / ENTRIES, directory_of([signed]))
+    return word
+
+
+def show(console: Console, folder: Path, settings: HostSettings, parts: Sequence[Part], word: str) -> None:
+    """Prints where the parts are, and the invitation, with a QR code where a terminal has room for it."""
+
+    def say(text: str = "") -> None:
+        console.print(Text(text))
+
+    for part in parts:
+        say(f"  {part.name:<7} {part.shown}")
+    say(f"  logs    {folder / LOGS}")
+    if all(is_loopback(each) for each in settings.reached):
+        say("only this machine can join: give --address HOST, by which others reach it")
+    if not is_loopback(settings.pages):
+        say(f"window and page ask for the token in {folder / 'token'}")
+    code = lines(code_of(word))
+    say()
+    if console.is_terminal and console.width >= len(code[0]):
+        for line in code:
+            console.print(line)
+    say(f"Whoever runs this line joins; {folder / PICTURE} has it as a QR code:")
+    say(f"\n    shoal join {word}\n")
+    if settings.private:
+        say("It has the secret of the swarm: give it to members alone.")
+    say("Ctrl-C ends all parts.")

@@ -1,0 +1,186 @@
+"""`shoal judge`: serves, or reports on a judge's records."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sqlite3
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from shoal.config.display_name import is_right_to_left, isolated
+from shoal.config.load import make_config
+from shoal.config.tasks import TasksConfig
+from shoal.errors import UserError
+
+if TYPE_CHECKING:
+    from shoal_host.judge.service import Service
+
+HELP = """Asks nodes held-out questions after their rounds, one answer each, and keeps the scores: pass@1 by a third
+party. Or reports on a judge's records (--report).
+
+  shoal judge --suite pond --data judge               anybody can ask it on port 7460
+  shoal judge --report judge                          the leaderboard: the last 100 rounds of each node
+  shoal judge --report judge --what rows --format csv > rows.csv
+  shoal judge --report judge --report other           whether two judges agree
+
+Nodes ask it with --judges http://HOST:7460#KEY. The folder holds its key, its secret and its records: keep the key and
+the secret private, and back all three up together. It speaks plain HTTP; statements are signed, and for privacy put a
+proxy before it (docs/guides/judge.md)."""
+LISTEN = "0.0.0.0:7460"
+WHAT = ("leaderboard", "rows", "curve")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `shoal judge`."""
+    from shoal_host.judge.address_limits import Rates
+    from shoal_host.judge.rules import Terms
+
+    terms, rates = Terms(), Rates()
+    serve = parser.add_argument_group("serving")
+    serve.add_argument("--listen", default=LISTEN, metavar="HOST:PORT", help=f"where nodes ask (default {LISTEN})")
+    serve.add_argument("--data", type=Path, metavar="DIR", help="its folder: key, secret and records; made if absent")
+    serve.add_argument("--suite", default="pond", metavar="NAME", help="the suite of tasks to ask from (default pond)")
+    serve.add_argument("--task", action="append", default=[], metavar="NAME", help="only this task of it; repeatable")
+    numbers: list[tuple[str, float, str, str]] = [
+        ("limit", terms.limit, "S", "seconds for an answer"),
+        ("interval", terms.interval, "S", "seconds between a node's questions"),
+        ("work", terms.work, "BITS", "bits of work for a new key, 0 to 20"),
+        ("newcomers", terms.newcomers, "N", "new keys a minute"),
+        ("max-open", terms.sessions, "N", "open questions at a time"),
+        ("connections", 5000, "N", "connections at a time"),
+        ("address-connections", rates.connections, "N", "connections of one address; 0: no limits (behind a proxy)"),
+        ("address-requests", rates.requests, "N", "requests of one address each second"),
+        ("address-newcomers", rates.newcomers, "N", "new keys of one address each minute"),
+        ("every", 60.0, "S", "seconds between status lines"),
+    ]
+    for name, default, unit, text in numbers:
+        help = f"{text} (default {default:g})"
+        serve.add_argument(f"--{name}", type=type(default), default=default, metavar=unit, help=help)
+    report = parser.add_argument_group("reporting")
+    report.add_argument(
+        "--report", action="append", type=Path, default=[], metavar="DIR", help="this judge's; two: whether they agree"
+    )
+    report.add_argument("--what", choices=WHAT, default="leaderboard", help="what to report (default leaderboard)")
+    report.add_argument("--format", choices=("table", "csv", "json"), default="table", help="json is one row a line")
+    report.add_argument(
+        "--window",
+        type=int,
+        metavar="ROUNDS",
+        help="rounds to a point of a curve (default 25), or the last rounds of each node that the leaderboard counts "
+        "(default 100)",
+    )
+
+
+def command(args: argparse.Namespace) -> int:
+    """`shoal judge`."""
+    if not args.report:
+        return _serve(args)
+    try:
+        return _report(args)
+    except sqlite3.Error as error:
+        folders = " or ".join(map(str, args.report))
+        raise UserError(f"the records in {folders} cannot be read: {error}") from error
+
+
+def _report(args: argparse.Namespace) -> int:
+    from shoal_host.judge import reports
+    from shoal_host.judge.records import FILE
+
+    paths = [folder / FILE for folder in args.report]
+    if len(paths) > 2 or (args.window is not None and args.window < 1):
+        raise UserError("--report takes one folder, or two to compare; --window is at least 1")
+    found: Iterable[reports.Report]
+    if len(paths) == 2:
+        found = reports.compare(*paths)
+    elif args.what == "rows":
+        found = reports.rows(paths[0])
+    elif args.what == "leaderboard":
+        found = reports.leaderboard_of(paths[0], rounds=args.window or reports.ROUNDS)
+    else:
+        found = reports.curve(paths[0], args.window or reports.WINDOW)
+    if args.format != "table":
+        reports.write(found, args.format, sys.stdout)
+        return 0
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 160
+    table = _table(list(found))
+    if args.what == "leaderboard" and len(paths) == 1 and isinstance(table, Table):
+        table.caption = (
+            f"Each node's last {args.window or reports.ROUNDS} rounds, by the lower end of the 95 % interval (Wilson)."
+        )
+        table.caption_justify = "left"
+    console.print(table)
+    return 0
+
+
+def _table(found: list[dict[str, Any]]) -> Table | Text:
+    if not found:
+        return Text("nothing yet")
+    table = Table(box=None)
+    columns = [name for name in found[0] if name not in ("key", "time")]
+    columns.sort(key="display_name".__eq__)  # the last one: it may go from right to left
+    for name in columns:
+        table.add_column(name, justify="left" if isinstance(found[0][name], str) else "right")
+    for row in found:
+        cells = [isolated(row[name]) if name == "display_name" else _cell(row[name]) for name in columns]
+        table.add_row(*map(Text, cells))  # Text: a model's name may hold markup
+    return table
+
+
+def _cell(value: Any) -> str:
+    text = "-" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
+    return "".join(sign if sign.isprintable() and not is_right_to_left(sign) else "?" for sign in text)
+
+
+def _serve(args: argparse.Namespace) -> int:
+    if args.data is None:
+        raise UserError("--data DIR is needed: the folder for the judge's key, secret and records")
+    for name in ("limit", "interval", "newcomers", "max_open", "connections", "address_requests", "every"):
+        if not getattr(args, name) > 0:
+            raise UserError(f"--{name.replace('_', '-')} must be above 0")
+    if not 0 <= args.work <= 20 or args.address_connections < 0 or not args.address_newcomers > 0:
+        raise UserError("--work is 0 to 20, --address-connections at least 0 and --address-newcomers above 0")
+    settings = {"suite": args.suite, "only": args.task}
+    config = make_config({"tasks": settings}, "the command line")
+    from shoal_host.judge.server import most_connections, serve
+    from shoal_web.serving.server import address_of, listening
+
+    with listening(*address_of(args.listen, LISTEN)) as bound, _service(args, config.tasks) as service:
+        return serve(service, bound, args.every, most_connections(args.connections))
+
+
+@contextlib.contextmanager
+def _service(args: argparse.Namespace, tasks: TasksConfig) -> Iterator[Service]:
+    """A service with everything it needs, which is closed at the end."""
+    from shoal.identity.keys import Identity
+    from shoal.sandbox.verifier import Verifier
+    from shoal.tasks import Tasks
+    from shoal_host.judge.address_limits import AddressLimits, Rates
+    from shoal_host.judge.questions import Questions, read_secret
+    from shoal_host.judge.records import Records
+    from shoal_host.judge.rules import Terms
+    from shoal_host.judge.scoring import Scoring
+    from shoal_host.judge.service import Service, SteadyClock
+
+    clock = SteadyClock()
+    terms = Terms(args.limit, args.interval, work=args.work, newcomers=args.newcomers, sessions=args.max_open)
+    rates = Rates(args.address_connections, args.address_requests, args.address_newcomers)
+    made = Tasks(tasks)
+    made.refuse_environments("a judge")
+    with contextlib.ExitStack() as stack:
+        records = Records(args.data)
+        stack.callback(records.close)
+        identity = Identity.load_or_create(args.data / "identity")
+        questions = Questions(made, read_secret(args.data))
+        _, trial = questions.draw(b"trial", 0)
+        scoring = Scoring(lambda: Verifier(tasks), trial.id, lambda text: print(f"shoal: {text}", file=sys.stderr))
+        stack.callback(scoring.close)
+        yield Service(identity, questions, records, scoring, terms, AddressLimits(rates, clock), clock)

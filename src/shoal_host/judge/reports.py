@@ -1,0 +1,159 @@
+"""What a judge's records say: a leaderboard, curves over the rounds, whether two judges agree.
+
+pass@1 is the share of right answers among the questions: lapsed ones are wrong, void ones are left out. Intervals are
+Wilson's, for one node, whose questions are independent draws. They say nothing about swarms, whose nodes learn from
+each other.
+
+The leaderboard counts each node's last 100 rounds, so that it shows what the node can do now and not what it once could
+not. It is ordered by the lower end of the interval: whoever makes many keys and shows the luckiest stands below a node
+that has answered more questions equally well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import math
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from statistics import NormalDist
+from typing import IO, Any, Final
+
+import msgspec
+
+from shoal.config.display_name import harmless
+from shoal.evaluation.pass_at_k import wilson
+from shoal.identity.keys import name_of
+from shoal.untrusted import UNDECODABLE
+from shoal_host.judge.messages import Ask
+from shoal_host.judge.records import connect
+
+Report = dict[str, Any]
+ROUNDS: Final = 100
+"""Of each node, the last, that the leaderboard counts."""
+WINDOW: Final = 25
+"""Rounds to a point of a curve."""
+RIGHT: Final = "sum(o.outcome = 'scored' AND o.score >= 1)"
+FROM: Final = "FROM asks a JOIN nodes n ON n.id = a.node JOIN outcomes o ON o.ask = a.id"
+NODE: Final = "name_of(key) AS node, lower(hex(key)) AS key"
+SCORE: Final = (
+    '1.0 * good / questions AS "pass@1", low(good, questions) AS low, high(good, questions) AS high, questions'
+)
+ROWS: Final = f"""
+SELECT {NODE}, a.model, a.in_swarm, a.round, a.number, a.label AS task, o.score, o.outcome, o.failure, a.asked AS time
+{FROM} ORDER BY a.id
+"""
+BOARD: Final = f"""
+WITH latest AS (SELECT node, model, max(round) AS round FROM asks GROUP BY node, model), counted AS (
+  SELECT n.key, a.model, iif(min(a.in_swarm) = max(a.in_swarm), min(a.in_swarm), NULL) AS in_swarm, {RIGHT} AS good,
+    sum(o.outcome != 'void') AS questions, sum(o.outcome = 'lapsed') AS lapsed, sum(o.outcome = 'void') AS void,
+    max(a.round) AS round, max(a.asked) AS time, a.node AS id
+  FROM latest JOIN asks a ON a.node = latest.node AND a.model = latest.model AND a.round > latest.round - $rounds
+    JOIN nodes n ON n.id = a.node JOIN outcomes o ON o.ask = a.id GROUP BY n.key, a.model)
+SELECT row_number() OVER (ORDER BY low(good, questions) DESC, counted.key, model) AS rank, {NODE},
+  display_name((SELECT statement FROM asks WHERE node = counted.id ORDER BY round DESC LIMIT 1)) AS display_name, model,
+  in_swarm, {SCORE}, lapsed, void, round, time FROM counted ORDER BY rank LIMIT $most
+"""
+CURVE: Final = f"""
+WITH counted AS (
+  SELECT a.round / $window AS place, a.in_swarm, a.model, {RIGHT} AS good, count(*) AS questions,
+    count(DISTINCT a.node) AS nodes {FROM} WHERE o.outcome != 'void' GROUP BY 1, 2, 3)
+SELECT model, in_swarm, place * $window AS first, place * $window + $window - 1 AS last, {SCORE}, nodes
+FROM counted ORDER BY model, in_swarm, place
+"""
+TOTALS: Final = f"SELECT {NODE}, {RIGHT} AS good, count(*) AS n {FROM} WHERE o.outcome != 'void' GROUP BY n.key"
+
+
+def read(path: Path, sql: str, values: Mapping[str, Any] | None = None, patience: float = math.inf) -> Iterator[Report]:
+    """The rows of a query over the records in `path`. SQL may call `name_of(key)`, `display_name(statement)` of an Ask,
+    and `low` and `high` for the ends of Wilson's interval. Raises `UserError` if the file cannot be opened,
+    `sqlite3.OperationalError` after `patience` seconds."""
+    with contextlib.closing(connect(path, read_only=True)) as records:
+        records.create_function("name_of", 1, name_of, deterministic=True)
+        records.create_function("display_name", 1, _display_name, deterministic=True)
+        for place, end in enumerate(("low", "high")):
+            interval = lambda good, n, place=place: wilson(good / n, n)[place] if n else float(place)  # noqa: E731
+            records.create_function(end, 2, interval, deterministic=True)
+        timer = threading.Timer(min(patience, threading.TIMEOUT_MAX), records.interrupt)
+        timer.daemon = True
+        timer.start()
+        try:
+            found = records.execute(sql, values or {})
+            names = [column[0] for column in found.description]
+            for row in found:
+                report = dict(zip(names, row, strict=True))
+                if report.get("in_swarm") is not None:
+                    report["in_swarm"] = bool(report["in_swarm"])
+                yield report
+        finally:
+            timer.cancel()
+
+
+def rows(path: Path) -> Iterator[Report]:
+    """One for each settled question, in order: for statistics over an open swarm. Rounds are the node's own count,
+    `in_swarm` and `model` are its declarations, `time` is when it asked."""
+    return read(path, ROWS)
+
+
+def leaderboard_of(path: Path, most: int = -1, patience: float = math.inf, rounds: int = ROUNDS) -> list[Report]:
+    """A row for each node and model, the best first, over its last `rounds` rounds. `most` rows; after `patience`
+    seconds it raises `sqlite3.OperationalError`."""
+    return list(read(path, BOARD, {"most": most, "rounds": rounds}, patience))
+
+
+def curve(path: Path, window: int = WINDOW) -> list[Report]:
+    """pass@1 by windows of rounds, for each model inside and outside of swarms: all questions of all such nodes. The
+    interval takes them as independent; nodes of one swarm are not."""
+    return list(read(path, CURVE, {"window": window}))
+
+
+def compare(one: Path, other: Path) -> list[Report]:
+    """What two judges say about the nodes that both have asked, the least likely agreement first.
+
+    `p` is that of the two-sided z-test for two proportions with a pooled variance; `holm` is `p` after Holm's step-down
+    correction over all nodes (Scandinavian Journal of Statistics 6, 1979). A small one says that the judges' scorers,
+    suites or honesty differ, or that the node answers them differently.
+    """
+    first, second = ({row["key"]: row for row in read(path, TOTALS)} for path in (one, other))
+    found: list[Report] = []
+    for key in sorted(first.keys() & second.keys()):
+        a, n, b, m = first[key]["good"], first[key]["n"], second[key]["good"], second[key]["n"]
+        pooled = (a + b) / (n + m)
+        spread = math.sqrt(pooled * (1 - pooled) * (1 / n + 1 / m))
+        p = 2 * (1 - NormalDist().cdf(abs(a / n - b / m) / spread)) if spread else 1.0
+        node = {"node": first[key]["node"], "key": key}
+        found.append({**node, "one": a / n, "other": b / m, "n": n, "m": m, "p": p})
+    found.sort(key=lambda row: row["p"])
+    highest = 0.0
+    for place, row in enumerate(found):
+        highest = max(highest, min(1.0, row["p"] * (len(found) - place)))
+        row["holm"] = highest
+    return found
+
+
+def write(found: Iterable[Report], form: str, file: IO[str]) -> None:
+    """Writes CSV, or JSON Lines."""
+    writer = None
+    for row in found:
+        if form == "json":
+            file.write(json.dumps(row) + "\n")
+            continue
+        if writer is None:
+            writer = csv.DictWriter(file, list(row), lineterminator="\n")
+            writer.writeheader()
+        writer.writerow(row | {"model": _no_formula(row["model"])} if "model" in row else row)
+
+
+def _no_formula(name: str) -> str:
+    """A stranger's text that a spreadsheet does not take for a formula."""
+    return f"'{name}" if name[:1] in ("=", "+", "-", "@", "\t", "\r") else name
+
+
+def _display_name(statement: bytes) -> str:
+    """What a node calls itself in its Ask; "" if that may not be shown, or the file is not a judge's."""
+    try:
+        return harmless(msgspec.msgpack.decode(statement, type=Ask).display_name)
+    except (*UNDECODABLE, TypeError):
+        return ""

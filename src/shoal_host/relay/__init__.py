@@ -1,0 +1,1 @@
+"""The relay, and all that reads Zenoh's own protocol."""

@@ -1,0 +1,144 @@
+"""A relay: a Zenoh router that carries a swarm's messages between nodes that cannot reach each other.
+
+    shoal relay                                             # on a machine that others can reach, port 7447
+    shoal relay --exempt 203.0.113.7                        # lets the relay at this address connect
+    shoal relay --connect relay.example.org:7447            # a second relay, which knows the first and is exempt there
+    shoal join relay.example.org:7447                       # a node
+
+Anybody can host a relay. It stores nothing and is trusted with nothing: every rollout is signed by its maker and
+checked by its reader. It carries only keys of `shoal/**`, and bounds the size of messages. The `forwarder` in front of
+Zenoh bounds what one address may do: connections, declarations and messages. Zenoh has no such bounds ("downsampling"
+lets 1 of 20 rollouts pass when a round sends them in one burst)."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Self
+
+import zenoh
+
+from shoal.errors import UserError
+from shoal.transports.zenoh.session import BATCHES, MAX_MESSAGE, TransportOptions, base_config, open_config
+from shoal_host.relay.forwarder import Forwarder, Limits
+from shoal_host.relay.socket_folder import SOCKET, socket_folder
+
+FILES = 4  # open files per session: both ends of the forwarder, Zenoh's, and one to spare
+KEYS = ["shoal/**"]
+STALL = 10_000  # microseconds that a session whose reader has no room for a declaration may last
+ENVELOPE = 4096  # bytes of a message beside what it carries, such as its key expression
+MESSAGES = ["put", "delete", "declare_subscriber", "query", "declare_queryable", "reply"]
+"""What is carried. Nodes need no liveliness tokens, and each of these would cost all nodes that look."""
+
+
+@dataclass(frozen=True)
+class RelayOptions:
+    """The settings of a relay."""
+
+    transport: TransportOptions
+    limits: Limits = field(default_factory=Limits)
+    max_bytes: int = MAX_MESSAGE // 2
+    """Bytes of one message."""
+
+
+class Relay:
+    """A running relay.
+
+    with Relay(RelayOptions(TransportOptions(listen=("tcp/0.0.0.0:7447",)))) as relay:
+        print(relay.status())
+
+    Raises `UserError`, for instance for an address in use.
+    """
+
+    def __init__(self, options: RelayOptions) -> None:
+        self.options = options
+        self._started = time.monotonic()
+        self._stack = ExitStack()
+
+    @property
+    def refused(self) -> Counter[str]:
+        """Connections that were refused or cut, by reason."""
+        return self._forwarder.refused
+
+    def status(self) -> str:
+        """Uptime, nodes, relays, what else is connected (windows, pages for people) and refused connections in one
+        line."""
+        kinds = [transport.whatami for transport in self._session.info.transports()]
+        relays, nodes = kinds.count(zenoh.WhatAmI.ROUTER), self._forwarder.nodes
+        others = max(0, len(kinds) - relays - nodes)
+        up = timedelta(seconds=int(time.monotonic() - self._started))
+        refused = "".join(f", refused {number}: {reason}" for reason, number in self.refused.most_common())
+        connected = (_counted(nodes, "node"), _counted(relays, "other relay"), _counted(others, "other connection"))
+        return f"up {up}, {', '.join(connected)}{refused}"
+
+    def __enter__(self) -> Self:
+        _allow_files(FILES * self.options.limits.sessions)
+        with ExitStack() as stack:
+            self._forwarder = stack.enter_context(closing(Forwarder(self.options.transport, self.options.limits)))
+            path = f"{stack.enter_context(socket_folder())}/{SOCKET}"
+            self._session = stack.enter_context(open_config(relay_config(self.options, path)))
+            self._forwarder.start(path, self._forget)
+            stack.callback(self._forwarder.close)  # before the session, which it uses
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _forget(self, key: str) -> None:
+        """Makes Zenoh forget a key expression. It keeps all that somebody was interested in, until a subscriber to it
+        leaves."""
+        with suppress(zenoh.ZError):
+            self._session.declare_subscriber(key, lambda sample: None).undeclare()
+
+
+def relay_config(options: RelayOptions, path: str) -> dict[str, Any]:
+    """Zenoh's configuration for a relay that the forwarder reaches by the socket at `path`."""
+    config = base_config(options.transport)
+    config["mode"] = "router"
+    config["listen"]["endpoints"] = [f"unixsock-stream/{path}"]
+    config["transport"]["link"]["protocols"].append("unixsock-stream")
+    sessions = options.limits.sessions
+    config["transport"]["unicast"] |= {"max_sessions": sessions, "accept_pending": sessions}
+    link = config["transport"]["link"]
+    link["rx"]["max_message_size"] = options.max_bytes + ENVELOPE
+    # All wait while one reader has no room for a declaration: so there is much room, and then its session is over.
+    link["tx"]["queue"]["size"]["control"] = BATCHES
+    link["tx"]["queue"]["congestion_control"] = {"block": {"wait_before_close": STALL}}
+    config["adminspace"] = {"enabled": False}
+    carried = {"messages": MESSAGES, "key_exprs": KEYS}
+    config["access_control"] = {
+        "enabled": True,
+        "default_permission": "deny",
+        "rules": [{"id": "shoal", "permission": "allow", "flows": ["ingress", "egress"], **carried}],
+        "subjects": [{"id": "everybody"}],
+        "policies": [{"rules": ["shoal"], "subjects": ["everybody"]}],
+    }
+    sent = {"key_exprs": KEYS, "flows": ["ingress"]}
+    bounded = ["put", "delete", "query", "reply"]
+    config["low_pass_filter"] = [{"id": "size", "messages": bounded, "size_limit": options.max_bytes, **sent}]
+    # Otherwise a sender could demand that all wait for the slowest reader.
+    drop = {"congestion_control": "drop"}
+    config["qos"] = {"network": [{"messages": ["put", "delete", "query"], "overwrite": drop, **sent}]}
+    return config
+
+
+def _allow_files(needed: int) -> None:
+    """Lets this process open as many files as its connections need. Raises `UserError`."""
+    if sys.platform == "win32":
+        raise UserError("a relay needs Unix sockets: run it on Linux or macOS, or in Docker")
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise UserError(f"so many sessions take {needed} open files, and this user may have {hard}: see ulimit -n")
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,162 @@
+"""A run with controls and attacks, as `[experiment]` of its settings says.
+
+    nodes = Experiment(config)                  # without such settings the same as `Nodes`
+    Run(nodes, folder, watch).go(stop)
+
+Each control changes one thing of a node: whom it hears, what it asks, how it scores, what answers, whether it learns.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from shoal.config.settings import Config
+from shoal.errors import UserError
+from shoal.node import Node
+from shoal.policy.language import LanguagePolicy
+from shoal.protocols import Policy, Swarm, Tasks, Verifier
+from shoal.rewards.scorer import Scorer
+from shoal.rollout import Rollout, Scored, seed_of
+from shoal.runs.build import Nodes, node_names
+from shoal.sandbox.verifier import Verifier as SandboxVerifier
+from shoal_extras.stages.draws import StagedDraws
+from shoal_lab.attacks import Adversary, FreshKeys, SwarmAround
+from shoal_lab.config import ExperimentConfig, LabConfig
+from shoal_lab.contributors import make_contributor
+from shoal_lab.roles import Role
+
+
+class Experiment(Nodes):
+    """Nodes under the controls of `[experiment]`."""
+
+    def __init__(self, config: LabConfig, checkpoint: Path | None, verifier: SandboxVerifier) -> None:
+        """As `Nodes`."""
+        self.experiment = config.experiment
+        self.frozen = last_nodes(config, config.experiment.frozen)
+        self.adversaries = last_nodes(config, config.experiment.adversaries)
+        self.contributors = last_nodes(config, config.experiment.contributors)
+        self.proposers = last_nodes(config, config.experiment.proposers)
+        super().__init__(config, checkpoint=checkpoint, verifier=verifier)
+
+    def make_scorer(self, name: str, tasks: Tasks) -> Scorer:
+        scoring = self.scoring if name in self.rewarded else self.verifier
+        if self.experiment.shuffle == "none":
+            return super().make_scorer(name, tasks) if scoring is self.scoring else Scorer(tasks, scoring)
+        if not isinstance(self.config.tasks.partial_credit, bool):
+            raise UserError("experiment.shuffle needs tasks.partial_credit = true or false, not a number of rounds")
+        spared = name if self.experiment.shuffle == "external" else ""
+        return ShufflingScorer(tasks, scoring, self.config.seed, spared, self._replayer)
+
+    def make_node(self, name: str, policy: Policy) -> Node:
+        node = super().make_node(name, policy)
+        settings = self.experiment
+        node.swarm = Controlled(node.swarm, settings, self.config.seed)
+        if self.proposers:
+            stages = node.draws if isinstance(node.draws, StagedDraws) else None
+            node.draws = Role(self.tasks, stages, name in self.proposers)
+        if name in self.frozen:
+            node.learner = None
+        if name in self.adversaries:
+            node.learner = None
+            node.policy = self._adversary(policy, lambda: node.round > settings.honest_rounds)
+            if settings.attack == "keys":
+                node.swarm = FreshKeys(node.swarm, seed_of(self.config.seed, name, "keys"))
+        if name in self.contributors:
+            node.learner = None
+            node.policy = make_contributor(settings, policy, self.tasks, self.make_scorer(name, self.tasks))
+            node.questions_per_round, node.G = settings.contributor_questions, settings.contributor_answers
+        return node
+
+    def is_evaluated(self, node: Node) -> bool:
+        """Contributors are not: they never change, and a picker would generate many times as much."""
+        return node.name not in self.contributors
+
+    def _adversary(self, policy: Policy, active: Callable[[], bool]) -> Adversary:
+        """Answers in place of `policy`, with completions as long as its tokenizer's count allows."""
+
+        def tokens(text: str) -> int:
+            if not isinstance(policy, LanguagePolicy):
+                return len(text.encode())
+            return len(policy.lm.tokenizer(text, add_special_tokens=False).input_ids)
+
+        attack, share = self.experiment.attack, self.experiment.payload_share
+        longest = int(self.config.policy.max_completion_length)
+        return Adversary(attack, self.tasks, longest, tokens, policy, share, active)
+
+    @property
+    def rewarded(self) -> list[str]:
+        """The nodes that use `[[rewards]]`. Raises `UserError` if there are none to use."""
+        count = self.experiment.rewarded
+        if count != "all" and not self.config.rewards:
+            raise UserError(f"experiment.rewarded = {count} nodes, and there are no [[rewards]]")
+        return node_names(self.config) if count == "all" else last_nodes(self.config, count)
+
+
+def last_nodes(config: Config, count: int) -> list[str]:
+    """The last `count` nodes. Raises `UserError` if there are not so many."""
+    names = node_names(config)
+    if count > len(names):
+        roles = "frozen, hostile, contributors, proposers or rewarded otherwise"
+        raise UserError(f"{count} nodes are to be {roles}, but the run has only {len(names)}")
+    return names[len(names) - count :]
+
+
+class ShufflingScorer(Scorer):
+    """Shuffles the rewards within each rollout, but for those of the node `spared`."""
+
+    def __init__(
+        self, tasks: Tasks, verifier: Verifier, seed: int, spared: str, replayer: SandboxVerifier | None = None
+    ) -> None:
+        super().__init__(tasks, verifier, replayer)
+        self.seed = seed
+        self.spared = spared
+
+    def score(self, rollouts: Sequence[Rollout | Scored]) -> list[Scored]:
+        found = super().score(rollouts)
+        return [scored if scored.rollout.node == self.spared else shuffled(scored, self.seed) for scored in found]
+
+
+def shuffled(scored: Scored, seed: int) -> Scored:
+    """The rollout with its rewards in random order."""
+    rollout, rewards = scored.rollout, list(scored.rewards)
+    random.Random(seed_of(seed, "shuffle", rollout.node, rollout.round, rollout.slot)).shuffle(rewards)
+    return msgspec.structs.replace(scored, rewards=tuple(rewards))
+
+
+class Controlled(SwarmAround):
+    """A node's place in the swarm, with the controls of an experiment."""
+
+    def __init__(self, swarm: Swarm, settings: ExperimentConfig, seed: int) -> None:
+        super().__init__(swarm)
+        self.settings = settings
+        if settings.same_questions:
+            self.seed_key = (seed,)
+        self._tried: list[Rollout] = []
+        self._replayed: list[Rollout] = []
+
+    def share(self, rollouts: Sequence[Rollout]) -> None:
+        """Replayed rollouts come back a round later, as if another node had sent them."""
+        self._replayed, self._tried = self._tried, [rollout.public() for rollout in rollouts]
+        self.swarm.share(rollouts)
+
+    def receive(self) -> list[Rollout | Scored]:
+        received = super().receive()
+        if self.settings.source == "replay":
+            received = self._replayed
+        return [one for one in received if _maker(one) not in self.settings.blocked]
+
+    def save(self, folder: Path) -> None:
+        (folder / "replay.msgpack").write_bytes(msgspec.msgpack.encode(self._tried))
+        super().save(folder)
+
+    def load(self, folder: Path) -> None:
+        self._tried = msgspec.msgpack.decode((folder / "replay.msgpack").read_bytes(), type=list[Rollout])
+        super().load(folder)
+
+
+def _maker(received: Rollout | Scored) -> str:
+    return received.rollout.node if isinstance(received, Scored) else received.node

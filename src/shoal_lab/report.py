@@ -1,0 +1,172 @@
+"""The report of a study: `report.md`, `report.json`, and figures with their numbers.
+
+    write_report(Path("studies/sharing"), console)       # -> studies/sharing/report/report.md
+
+Nothing is run again; the same folder gives the same report.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+
+from shoal.errors import UserError
+from shoal.runs.atomic import write_atomically
+from shoal.untrusted import json_safe
+from shoal_lab.cells import installed
+from shoal_lab.drawing import save
+from shoal_lab.figures import pictures
+from shoal_lab.figures_gain import points
+from shoal_lab.intervals import Interval, iqm_interval
+from shoal_lab.measures import followers, times_to_threshold, up_to
+from shoal_lab.provenance import SOURCES
+from shoal_lab.report_contrasts import Verdict, ratios, verdicts
+from shoal_lab.report_text import markdown
+from shoal_lab.results import Results, RunResult, by_seed, cuts, read_results
+from shoal_lab.spread import first_live, read_learned, taught
+
+REPORT = "report"
+
+
+def write_report(folder: Path, console: Console) -> Path:
+    """Writes `folder`/report and returns its report.md. Raises `UserError` if there is nothing to report."""
+    results = read_results(folder)
+    found = verdicts(results)
+    gains = {name: points(results, gain) for name, gain in results.study.gains.items()}
+    data = json_safe(gather(results, found, gains))
+    room = folder / REPORT
+    try:
+        room.mkdir(exist_ok=True)
+        for old in (*room.glob("*.png"), *room.glob("*.csv")):  # the study may have had other arms
+            old.unlink()
+    except OSError as error:
+        raise UserError(f"cannot write {room}: {error.strerror or error}") from error
+    data["figures"] = []
+    for picture in pictures(results, gains):
+        save(picture, room)
+        data["figures"].append({"name": picture.name, "regime": picture.regime, "caption": picture.caption})
+    write_atomically(room / "report.json", (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode())
+    path = room / "report.md"
+    write_atomically(path, markdown(data).encode())
+    for verdict in found:
+        console.print(f"{verdict.title}: {verdict.outcome}", markup=False, highlight=False)
+    if results.unfinished:
+        console.print(f"unfinished runs, left out: {len(results.unfinished)}", highlight=False)
+    return path
+
+
+def gather(results: Results, found: Sequence[Verdict], gains: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
+    """The content of the report as plain data: `report.json`."""
+    study = results.study
+    own = [run for run in results.finished if run.cell.is_own]  # a run that two arms share counts once
+    sources = {str(run.cell): run.versions.get("shoal", "").partition("+")[2] for run in own}
+    return {
+        "title": study.title,
+        "about": study.about,
+        "expect": study.expect,
+        "changed": study.changed,
+        "command": f"shoal lab run {results.folder / 'study.toml'}" + (" --allow-code" if study.code else ""),
+        "seeds": study.seeds,
+        "figure": study.figure,
+        "threshold": study.threshold,
+        "alpha": study.alpha,
+        "finished": len(own),
+        "unfinished": [str(cell) for cell in results.unfinished if cell.is_own],
+        "differs": {str(run.cell): run.differs for run in own if run.differs},
+        "seconds": float(pd.Series([run.seconds for run in own]).sum()),
+        "source": {"report": SOURCES, "runs": sources},
+        "versions": {"of the runs": _versions(results.finished), "of the report": installed()},
+        "arms": {name: arm.about for name, arm in study.arms.items()},
+        "regimes": {regime: _regime(results, regime) for regime in results.runs},
+        "contrasts": [_contrast(verdict) for verdict in found],
+        "gains": {
+            name: table.assign(**study.gains[name].model_dump(exclude={"regimes"})).to_dict("records")
+            for name, table in gains.items()
+        },
+    }
+
+
+def _regime(results: Results, regime: str) -> dict[str, Any]:
+    study, runs, figures = results.study, results.runs[regime], results.figures[regime]
+    rounds, compute = cuts(runs)
+    about = study.regimes[regime].about if regime in study.regimes else ""
+    shared = {arm: next(iter(seeds.values())).cell.runs_of for arm, seeds in runs.items()}
+    return {
+        "about": about,
+        "areas_end": {"rounds": rounds, "flops": compute},
+        "rounds": {arm: max(run.rounds for run in seeds.values()) for arm, seeds in runs.items()},
+        "shared_runs": {arm: of for arm, of in shared.items() if of != arm},
+        "counted_nodes": {arm: len(next(iter(seeds.values())).nodes) for arm, seeds in runs.items()},
+        "arms": {arm: {name: _figure(by_seed(figures, arm, name)) for name in figures} for arm in runs},
+        "ratios": ratios(figures),
+        "spread": {arm: _spread(seeds, study.threshold, rounds) for arm, seeds in runs.items()},
+    }
+
+
+def _figure(values: pd.Series) -> dict[str, Any] | None:
+    """A figure of an arm over seeds; None where no seed has it."""
+    known = values.dropna()
+    if known.empty:
+        return None
+    return {**asdict(iqm_interval(known)), "missing": len(values) - len(known), "seeds": values.to_dict()}
+
+
+def _spread(runs: Mapping[int, RunResult], threshold: float, rounds: float) -> dict[str, Any]:
+    """Who learned from whom, run by run; shares and lags are means over runs, counts are sums. Lags: up to `rounds`."""
+    learned = {seed: read_learned(run.learned, run.nodes) for seed, run in runs.items()}
+    late = {seed: followers(times_to_threshold(up_to(run.own, rounds), threshold)) for seed, run in runs.items()}
+    runs_S = pd.DataFrame(
+        {
+            "first_from_others": {seed: first_live(table)["foreign"].mean() for seed, table in learned.items()},
+            "followers": {seed: len(each) for seed, each in late.items()},
+            "followers_reached": {seed: each["time"].notna().sum() for seed, each in late.items()},
+            "mean_lag": {seed: each["lag"].mean() for seed, each in late.items()},
+        },
+        dtype=float,
+    )
+    return {
+        **{name: runs_S[name].mean() for name in ("first_from_others", "mean_lag")},
+        **{name: int(runs_S[name].sum()) for name in ("followers", "followers_reached")},
+        "by_seed": runs_S.to_dict(),
+        "taught": {seed: [[*pair, count] for pair, count in taught(table).items()] for seed, table in learned.items()},
+    }
+
+
+def _contrast(verdict: Verdict) -> dict[str, Any]:
+    contrast = verdict.contrast
+    said: dict[str, Any] = {
+        "name": verdict.name,
+        "regime": verdict.regime,
+        "title": verdict.title,
+        "treated": verdict.spec.treated,
+        "control": verdict.spec.control,
+        "figure": verdict.figure,
+        "expect": verdict.spec.expect,
+        "share": verdict.spec.margin,
+        "found": verdict.found,
+        "outcome": verdict.outcome,
+        "sentence": verdict.sentence,
+        "relative": _interval(verdict.relative),
+    }
+    if contrast is not None:
+        said |= {key: value for key, value in asdict(contrast).items() if key not in said}
+    return said
+
+
+def _interval(interval: Interval | None) -> Any:
+    return asdict(interval) if interval is not None else None
+
+
+def _versions(runs: list[RunResult]) -> dict[str, str]:
+    """Versions of the software of all runs."""
+    found: dict[str, set[str]] = {}
+    for run in runs:
+        for name, version in run.versions.items():
+            found.setdefault(name, set()).add(version)
+    return {name: " and ".join(sorted(versions)) for name, versions in sorted(found.items())}

@@ -1,0 +1,154 @@
+"""The part of a report's text about one regime: its figures by arm, ratios, pictures, and who learned from whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from shoal_lab.contrasts import FEW
+from shoal_lab.report_cells import cell, ordered, picture_text, table
+from shoal_lab.study import ONLY
+
+FIGURES = {
+    "held_out/start": "held-out pass@1 at the start",
+    "held_out/final": "held-out pass@1 at the end",
+    "held_out/gain": "gain: end less start",
+    "held_out/blind": "*answers that ignore the question*: the commonest of each task",
+    "held_out/shuffled": "*the last answers, scored against other questions*",
+    "held_out/area_per_update": "held-out pass@1, mean along updates",
+    "held_out/area_per_flop": "held-out pass@1, mean along FLOPs",
+    "cumulative/reward/local": "cumulative reward, honest: own unfiltered rollouts",
+    "cumulative/reward/trained_on": "*diagnostic*: cumulative reward over the training set",
+    "threshold/reached": "share of nodes and tasks that reached the threshold",
+    "threshold/rounds": "rounds to the threshold (never: all rounds)",
+    "threshold/lag": "lag behind a task's first learner, rounds (never: to the end)",
+    "held_out/forgetting": "forgetting",
+    "held_out/oscillation": "oscillation",
+    "held_out/best_to_last": "best evaluation less the last",
+    "mean/rollouts/live_local": "live groups of a node in a round, of its own",
+    "proposals/valid_first": "valid proposals: share, first fifth of the rounds",
+    "proposals/valid": "valid proposals: share, last fifth",
+    "proposals/commonest": "of these, the commonest form of function: share, last fifth",
+    "mean/gradient/external": "share of the gradient from others",
+    "mean/external/ess": "effective sample size of external rollouts",
+    "mean/external/gated": "external rollouts gated",
+    "attack/planted": "planted text: share of honest completions, last fifth",
+    "attack/reasoning": "wrong reasoning: share of honest completions, last fifth",
+    "attack/gibberish": "gibberish: share of honest completions, last fifth",
+    "attack/length_ratio": "characters of honest completions: last fifth over first",
+    "attack/gradient": "share of honest gradients from the hostile, last fifth",
+    "total/refused": "rollouts refused, all nodes",
+    "per_node/tokens/generated": "tokens that a node generated",
+    "per_node/tokens/prompted": "tokens that it read to answer",
+    "per_node/tokens/trained": "tokens that it trained on",
+    "per_node/tokens/read": "tokens that its updates read, with prompts",
+    "per_node/flops/generate": "FLOPs of a node, answering",
+    "per_node/flops/learn": "FLOPs of a node, learning",
+}
+"""The rows of a regime's table, in order."""
+
+
+def regime_text(data: dict[str, Any], name: str, regime: dict[str, Any]) -> str:
+    lines = ["## Figures" if name == ONLY else f"## Regime: {name}", regime["about"]]
+    arms = regime["arms"]
+    rows = []
+    others = dict.fromkeys([data["figure"], *(c["figure"] for c in data["contrasts"])])
+    for figure in [*FIGURES, *(each for each in others if each not in FIGURES)]:
+        cells = [_figure(each.get(figure)) for each in arms.values()]
+        if set(cells) != {"–"}:
+            rows.append([FIGURES.get(figure, f"`{figure}`"), *cells])
+    lines.append(table(["", *arms], rows))
+    lines.append(_under_table(data, regime))
+    lines.append(_ratios(regime))
+    lines += [picture_text(each) for each in data["figures"] if each["regime"] == name]
+    lines.append(_spread(data, regime))
+    return "\n\n".join(line for line in lines if line)
+
+
+def _under_table(data: dict[str, Any], regime: dict[str, Any]) -> str:
+    runs = {len(figures["seeds"]) for arm in regime["arms"].values() for figures in arm.values() if figures}
+    ends, counted = regime["areas_end"], regime["counted_nodes"]
+    note = "Interquartile mean over seeds" + (" [95 % interval]." if max(runs, default=0) > 1 else ".")
+    if 1 < max(runs, default=0) < FEW:
+        note += f" With fewer than {FEW} seeds such intervals are narrower than they say."
+    note += f" Threshold: held-out pass@1 of a task of {data['threshold']:g}."
+    if ends["rounds"] is not None:
+        note += f" Figures, here and in contrasts, end where the shortest of these runs does: round {ends['rounds']:g}"
+        note += f"; means along FLOPs at {ends['flops']:.3g} of a node." if ends["flops"] is not None else "."
+    if len(set(regime["rounds"].values())) > 1:
+        words = ", ".join(f"{arm}: {count}" for arm, count in regime["rounds"].items())
+        note += f" Rounds differ ({words}): the pictures and the means along FLOPs show the rest."
+    if len(set(counted.values())) > 1:
+        words = ", ".join(f"{arm}: {count}" for arm, count in counted.items())
+        note += f" Nodes that count differ ({words}): cumulative rewards are sums over them and not comparable."
+    return note + " The reward over the training set rises by the filter alone: it says nothing of what was learned."
+
+
+def _ratios(regime: dict[str, Any]) -> str:
+    if not regime["ratios"]:
+        return ""
+    control = regime["ratios"][0]["control"]
+    paper = any(each["paper"] for each in regime["ratios"])
+    seeds = max((len(f["seeds"]) for arm in regime["arms"].values() for f in arm.values() if f), default=1)
+    rows = [
+        [each["arm"], cell(each["trained_on"], "×", seeds), cell(each["local"], "×", seeds)]
+        + ([f"{each['paper']:.2f}×" if each["paper"] else "–"] if paper else [])
+        for each in regime["ratios"]
+    ]
+    head = [f"over {control}", "trained on (diagnostic)", "honest"] + (["the paper's"] if paper else [])
+    words = (
+        f"Cumulative reward of an arm over that of {control}, per node and round. The first column rises by what "
+        "is chosen to train on, before anything is learned; the second does not."
+    )
+    if paper:
+        words += " Which of the two the paper plots is not stated there (arXiv 2509.08721)."
+    return words + "\n\n" + table(head, rows)
+
+
+def _spread(data: dict[str, Any], regime: dict[str, Any]) -> str:
+    arms = regime["spread"]
+    rows = [
+        [
+            arm,
+            "–" if each["first_from_others"] is None else f"{each['first_from_others']:.0%}",
+            f"{each['followers_reached']} of {each['followers']}" if each["followers"] else "–",
+            "–" if each["mean_lag"] is None else f"{each['mean_lag']:.3g}",
+        ]
+        for arm, each in arms.items()
+    ]
+    head = ["", "first live rollout of a task was another's", "followers that learned it", "their mean lag, rounds"]
+    text = (
+        "Who learned from whom. The first column: of all nodes and tasks, the share whose first live rollout learned "
+        "from was another node's. Followers: nodes other than a task's first to reach the threshold, over all tasks "
+        "that any node learned and all seeds. Provenance is no proof of cause.\n\n" + table(head, rows)
+    )
+    return text + _taught(arms)
+
+
+def _taught(arms: dict[str, Any]) -> str:
+    """Who taught whom, as a matrix: the first seed of the arm that learned most from others."""
+    firsts = [(arm, *seed) for arm, each in arms.items() for seed in list(each["taught"].items())[:1]]
+    arm, seed, counts = max(firsts, key=lambda first: sum(count for *_, count in first[2]), default=("", 0, []))
+    taught = pd.DataFrame(counts, columns=["maker", "learner", "count"]).pivot(
+        index="learner", columns="maker", values="count"
+    )  # fmt: skip
+    if taught.empty or max(taught.shape) > 12:
+        return ""
+    makers = ordered(taught)
+    rows = [
+        [who, *("" if pd.isna(n) else f"{n:.0f}" for n in taught.loc[who, makers])] for who in ordered(taught.index)
+    ]
+    words = (
+        f"Rollouts learned from in one run, as an example: {arm}, seed {seed} (of the first runs of all arms, the one "
+        "that learned from most rollouts of others); a row for each learner, a column for each maker."
+    )
+    return "\n\n" + words + "\n\n" + table(["learner", *makers], rows)
+
+
+def _figure(figure: dict[str, Any] | None) -> str:
+    if figure is None:
+        return "–"
+    seeds = len(figure["seeds"])
+    missing = f" ({seeds - figure['missing']} of {seeds} seeds)" if figure["missing"] else ""
+    return cell(figure, seeds=seeds - figure["missing"]) + missing

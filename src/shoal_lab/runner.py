@@ -1,0 +1,230 @@
+"""`shoal lab run`: all unfinished runs of a study, on all cores.
+
+A study's folder:
+
+    study.toml                  the study; `shoal lab run DIR` goes on with it
+    bases/NAME/                 models that it made
+    runs/REGIME/ARM/seed-N/     the folder of each run; a finished one has `done.json`
+    report/                     what `shoal lab report DIR` writes
+
+A finished run is never run again. A killed run goes on from its last checkpoint, if it has one. One process at a time
+runs a study. Runs and models that were made with other settings than the study has now are refused.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+import tomli_w
+from pydantic import TypeAdapter, ValidationError
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from shoal.config.load import merged, refuse_code
+from shoal.config.policy import GUPPY
+from shoal.config.rewards import specs_with_models
+from shoal.errors import UserError
+from shoal.policy.fetch import fetch_models
+from shoal.runs.atomic import write_atomically
+from shoal.runs.folder import CONFIG
+from shoal.runs.lock import locked
+from shoal_lab.bases import make_base
+from shoal_lab.cells import DONE, run_cell
+from shoal_lab.processes import Job, run_jobs
+from shoal_lab.provenance import BASES, differences
+from shoal_lab.recipes import BASE, QUALITY, RECIPE, AnyRecipe, in_order
+from shoal_lab.study import STUDY, Cell, Study, read_study
+
+SAID: Final = 5
+"""Most folders that a message names."""
+ALIKE: Final = 3
+"""If so many runs fail for the same reason before any finishes, the others are not started."""
+QUIET_LAB: Final[dict[str, Any]] = {"checkpoint_every": 0, "threads": 1, "swarm": {"workers": 0}}
+"""Settings of a run, unless the study says otherwise: it is one of many, and short."""
+
+
+def open_study(
+    path: Path, out: Path | None, given: dict[str, Any], quick: bool, allow_code: bool = False
+) -> tuple[Study, Path]:
+    """The study in a file or in its folder, with the `given` settings over its own, and its folder.
+
+    What `changed` after a first look may be new in the file. Raises `UserError` if the folder has another study, or if
+    the study names code and the user does not allow it.
+    """
+    file = path / STUDY if path.is_dir() else path
+    study = read_study(file)
+    if path.is_dir():
+        if given or quick or (out and out != path):
+            raise UserError(f"{path} has its own settings: leave out other flags, or take another --out")
+        if not allow_code:
+            refuse_code(study.code, str(file))
+        return study, path
+    study = study.smaller() if quick else study
+    study.base = merged(QUIET_LAB, study.base)
+    study = overruled(study, given)
+    for cell in study.cells():
+        study.config(cell)
+    if not allow_code:
+        refuse_code(study.code, str(file))
+    folder = out or Path("lab") / (path.stem + ("-quick" if quick else ""))
+    text = _text(study)
+    kept = folder / STUDY
+    if kept.exists() and _text(read_study(kept).model_copy(update={"changed": study.changed})) != text:
+        raise UserError(f"{folder} has another study, or this one with other settings: take another --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(kept, text.encode())
+    return study, folder
+
+
+def _text(study: Study) -> str:
+    return tomli_w.dumps(study.model_dump(mode="json", exclude_none=True, exclude_defaults=True))
+
+
+def overruled(study: Study, given: dict[str, Any]) -> Study:
+    """The study with `given` settings over those of every run. A given model makes regimes that differ by their models
+    one regime: the first of them stays."""
+    if not given:
+        return study
+    study = study.model_copy(deep=True)
+    if "model" in given.get("policy", {}):
+        own = [name for name, regime in study.regimes.items() if regime.settings.get("policy", {}).get("model")]
+        for name in own[1:]:
+            del study.regimes[name]
+        study.keep_to_regimes()
+    for section in (*study.arms.values(), *study.regimes.values()):
+        for name, value in merged(section.settings, _overlap(given, section.settings)).items():
+            setattr(section, name, value)
+    study.base = merged(study.base, given)
+    return study
+
+
+def _overlap(given: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """The part of `given` that `settings` would override."""
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in settings:
+            continue
+        if isinstance(value, dict) and isinstance(settings[name], dict):
+            found[name] = _overlap(value, settings[name])
+        else:
+            found[name] = value
+    return found
+
+
+def run_study(study: Study, folder: Path, console: Console, jobs: int = 0) -> list[str]:
+    """Runs what is left of a study and returns the failures, a line each. `jobs`: processes, 0 for one a core.
+
+    Raises `UserError` if another process runs the study, if finished runs or models have other settings than it says
+    now, if a model cannot be made, or if the first runs all fail for the same reason.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with closing(locked(folder)):
+        return _run_left(study, folder, console, jobs or os.cpu_count() or 1)
+
+
+def _run_left(study: Study, folder: Path, console: Console, jobs: int) -> list[str]:
+    cells = study.runs()
+    left = [cell for cell in cells if not (folder / cell.path / DONE).exists()]
+    finished = begun = len(cells) - len(left)
+    _refuse_others(study, folder, [cell for cell in cells if cell not in left])
+    for cell in left:
+        path = folder / cell.path
+        if (path / CONFIG).exists() and (changed := differences(path, study.config(cell, folder))):
+            console.print(f"{cell}: begun with other settings ({changed[0]}), so it starts again", markup=False)
+    for config in (study.config(cell, folder) for cell in left):
+        fetch_models(config)
+    reasons: list[str] = []
+    failures: list[str] = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[unit]}"))
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("left"), console=console) as bar:
+        _make_bases(study, folder, jobs, bar)
+        planned = [(study.config(cell, folder), folder / cell.path) for cell in left]
+        rounds = [0] * len(planned)
+        total = sum(config.rounds for config, _ in planned)
+        line = bar.add_task(f"{finished} of {len(cells)} runs done", total=total, unit="rounds")
+        with closing(run_jobs([(run_cell, cell) for cell in planned], min(jobs, len(planned)), threads=1)) as events:
+            for event in events:
+                if event.kind == "progress":
+                    rounds[event.job] = event.value
+                elif event.kind == "done":
+                    finished += 1
+                else:
+                    reasons.append(event.value)
+                    failures.append(f"{left[event.job]}: {event.value}")
+                    bar.console.print(f"failed: {failures[-1]}", style="red", markup=False)
+                    if finished == begun and len(left) > ALIKE and reasons == [event.value] * ALIKE:
+                        why = "failed for the same reason, so the others are not run"
+                        raise UserError(f"the first {ALIKE} runs that ended {why}")
+                bar.update(line, completed=sum(rounds), description=f"{finished} of {len(cells)} runs done")
+    return failures
+
+
+def _refuse_others(study: Study, folder: Path, finished: Sequence[Cell]) -> None:
+    """Raises `UserError` if finished runs have other settings than the study now."""
+    found = {str(folder / c.path): differences(folder / c.path, study.config(c, folder)) for c in finished}
+    others = {path: changed for path, changed in found.items() if changed}
+    if others:
+        several = f" and {len(others) - SAID} more" if len(others) > SAID else ""
+        raise UserError(
+            f"finished runs have other settings than the study now ({next(iter(others.values()))[0]}): delete "
+            f"{', '.join(list(others)[:SAID])}{several} to run them again, or take another --out"
+        )
+
+
+def _make_bases(study: Study, folder: Path, jobs: int, bar: Progress) -> None:
+    """Makes the study's own models that are missing, in the order in which they need each other."""
+    try:
+        turns = in_order(study.bases)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    room = folder / BASES
+    room.mkdir(parents=True, exist_ok=True)
+    configs = [study.config(cell) for cell in study.cells()]
+    used = {
+        model for c in configs for model in (*c.policy.model, *(spec.model for spec in specs_with_models(c.rewards)))
+    }
+    wanted = {name for name in study.bases if f"{BASE}{name}" in used}
+    for turn in reversed(turns):  # and the bases that those start from
+        wanted |= {study.bases[name].start for name in turn if name in wanted}
+    for name in sorted(wanted & study.bases.keys()):
+        _refuse_other_recipe(study.bases[name], room / name)
+    missing = [[n for n in turn if n in wanted and not (room / n / RECIPE).exists()] for turn in turns]
+    if not any(missing):
+        return
+    line = bar.add_task("making base models", total=sum(map(len, missing)), unit="models")
+    for turn in missing:
+        work: list[Job] = []
+        for name in turn:
+            start = study.bases[name].start
+            source = None if not start else start if start == GUPPY else str(room / start)
+            work.append((make_base, (study.bases[name], source, room / name)))
+        with closing(run_jobs(work, jobs, 1)) as events:
+            for event in events:
+                if event.kind == "failed":
+                    raise UserError(f"base {turn[event.job]}: {event.value}")
+                if event.kind == "done":
+                    bar.advance(line)
+                    quality = room / turn[event.job] / QUALITY
+                    if quality.exists():
+                        said = quality.read_text().strip()
+                        bar.console.print(f"base {turn[event.job]} by held-out questions: {said}")
+
+
+def _refuse_other_recipe(recipe: AnyRecipe, path: Path) -> None:
+    """Raises `UserError` if the model in `path` was made by another recipe. Settings that its recipe.json lacks have
+    their defaults."""
+    if not (path / RECIPE).exists():
+        return
+    try:
+        was: AnyRecipe | None = TypeAdapter[AnyRecipe](AnyRecipe).validate_json((path / RECIPE).read_bytes())
+    except ValidationError:
+        was = None  # of another version of shoal
+    if was != recipe:
+        raise UserError(
+            f"{path} was made by another recipe than the study has now ({RECIPE} there): delete it and the runs that "
+            "started from it, or take another --out"
+        )

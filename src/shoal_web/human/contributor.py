@@ -1,0 +1,277 @@
+"""A person, a program or a model behind an API that answers in a swarm and does not learn. No torch, no weights.
+
+    with closing(Contributor(config, folder)) as one:
+        [entry] = one.ask()                       # a question, bound to this key and a round of its own
+        entry = one.answer(entry.round, entry.slot, ["6"])
+        entry.rewards                             # by this machine's own verifier; receivers score it themselves
+        one.journal.lessons()                     # who says that it learned from the answer
+
+To others it is a node like any other: its rollouts are signed, drawn and admitted like theirs. Others' rollouts come in
+through the same admission, to be ranked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from random import Random
+from statistics import fmean
+from typing import Final
+
+from shoal.admission.differing import Differing
+from shoal.config.answer_form import extract, in_form
+from shoal.config.display_name import full_name
+from shoal.config.settings import Config
+from shoal.errors import UserError
+from shoal.identity.keys import Identity
+from shoal.identity.lock import only_node
+from shoal.membership.membership import Membership, check_network
+from shoal.rewards.rankings import Rankings
+from shoal.rollout import Completion, Question, Rollout, Scored
+from shoal.sandbox.verifier import Verifier
+from shoal.tasks import Tasks
+from shoal.tasks.draw import slot_seed
+from shoal.tasks.task import Verifiable, right_answer
+from shoal.wire.rollouts import Kind
+from shoal_web.human.gallery import Comparison, Gallery
+from shoal_web.human.journal import Entry, Journal, Learned
+from shoal_web.human.learners import Learners
+from shoal_web.human.recommended import LAST, NEEDED, RECOMMENDED, Figures, choose
+
+logger = logging.getLogger(__name__)
+OPEN_QUESTIONS: Final = 64
+"""Questions that may wait for an answer; new ones replace the oldest."""
+TRIES: Final = 8
+"""Rounds that are skipped for a question that was not asked before."""
+AGAIN: Final = 900.0
+"""Seconds for which answers are sent again after a restart, to those who were not there; others know a replay."""
+EVERY: Final = 0.5
+"""Seconds between two looks at what came in."""
+MIXING: Final = 30.0
+"""Seconds that count as a round for the choice of neighbours."""
+HEARD: Final = 64
+"""Others' completions of a task that count as their success."""
+
+
+class UnfitError(ValueError):
+    """Answers that no node would admit. The message says why, to the one who wrote them."""
+
+
+class Contributor:
+    """Answers in a swarm and does not learn. Threads may share it. Close it.
+
+    Raises `UserError` for settings, keys or files that cannot be used.
+    """
+
+    def __init__(
+        self, config: Config, folder: Path, kind: Kind = "human", model: str | None = None, seed: int | None = None
+    ) -> None:
+        """`folder` keeps its journal and its identity, which no node shares, since each counts rounds of its own.
+        `model`: what a program calls itself, for others to know. `seed`: of choices among tasks and answers."""
+        check_network(config)
+        self.config = config = config.resolved()
+        self.kind: Kind = kind
+        self.swarm = config.network.swarm
+        self.tasks = Tasks(config.tasks)
+        self.tasks.refuse_environments("the page for people" if kind == "human" else "a contributor")
+        self.specs = dict(zip(self.tasks.labels, self.tasks.specs, strict=True))
+        self._made = dict(zip(self.tasks.labels, self.tasks.tasks, strict=True))
+        self.identity = Identity.load_or_create(folder / "identity")
+        self._stack = ExitStack()
+        self._stack.enter_context(only_node(folder / "identity", self.swarm))
+        self.journal = Journal(folder / f"{self.swarm}.sqlite")
+        self.rankings = Rankings(folder / f"{self.swarm}-rankings.sqlite")
+        self.gallery = Gallery()
+        self.ranked = frozenset(label for label in self._made if self._can_be_ranked(label))
+        """The tasks whose answers may be ranked."""
+        self._random = Random(seed)
+        self._lock = threading.RLock()
+        self._heard: dict[str, deque[float]] = {label: deque(maxlen=HEARD) for label in self._made}
+        self._verifier = Verifier(config.tasks)
+        self.learners = Learners(self.identity.name)
+        try:
+            self.member = Membership(config, self.identity, kind=kind, model=model, on_notice=self.learners.hear)
+        except BaseException:
+            self.journal.close()
+            self._stack.close()
+            raise
+        self.member.admission.differing = Differing(self.tasks.identities)
+        self.link = self.member.link
+        again = self.journal.answered(limit=OPEN_QUESTIONS, since=time.time() - AGAIN)
+        self.link.share([self._rollout(entry) for entry in reversed(again)])
+        self._closed = threading.Event()
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._collect, self._warm)]
+        for thread in self._threads:
+            thread.start()
+
+    # Questions and answers.
+
+    def ask(self, want: str = RECOMMENDED, n: int = 1, fresh: bool = False) -> list[Entry]:
+        """`n` questions to answer: first those that wait already and are what is wanted (`recommended`, `needed` or a
+        task's label), then new ones. `fresh`: only new ones. Raises `LookupError` for an unknown task."""
+        if not 1 <= n <= OPEN_QUESTIONS:
+            raise ValueError(f"ask for 1 to {OPEN_QUESTIONS} questions, not {n}")
+        if want not in (RECOMMENDED, NEEDED, *self._made):
+            raise LookupError(f"no task '{want}'; there are {', '.join(self._made)}")
+        with self._lock:
+            waiting = [entry for entry in self.journal.open() if entry.task in self._made]
+            found = [] if fresh else [entry for entry in waiting if want not in self._made or entry.task == want][:n]
+            for entry in waiting[: max(0, len(waiting) + n - len(found) - OPEN_QUESTIONS)]:
+                if entry not in found:
+                    self.journal.skip(entry.round, entry.slot)
+            figures = self.figures()
+            while len(found) < n:
+                found.append(self._draw(choose(figures, want, self._random)))
+            return found
+
+    def skip(self, round: int, slot: int) -> None:
+        """Gives up a question. Raises `LookupError` where none waits."""
+        self.journal.skip(round, slot)
+
+    def answer(self, round: int, slot: int, texts: Sequence[str]) -> Entry:
+        """Scores answers to a question that waits, keeps them in the journal and shares them.
+
+        Raises `LookupError` where none waits, `UnfitError` for what nobody would admit."""
+        entry = self.journal.entry(round, slot)
+        if entry is None or entry.state != "open" or entry.task not in self._made:
+            raise LookupError(f"no question waits for an answer in round {round}, slot {slot}")
+        answers = self._checked(entry, texts)
+        [rewards] = self._verifier.score([(entry.question.id, answers)])
+        entry = self.journal.answer(round, slot, answers, rewards)
+        self.link.share([self._rollout(entry)])
+        return entry
+
+    def right_answer(self, entry: Entry) -> str | None:
+        """A right answer to a question that is answered, where its task knows one. Never before: nodes would learn from
+        a copy."""
+        task = self._made.get(entry.task)
+        return right_answer(task, entry.question.id) if task and entry.state == "answered" else None
+
+    def figures(self) -> list[Figures]:
+        """What is known of each task: own success, and others'."""
+        with self._lock:
+            known = []
+            for label, weight in zip(self.tasks.labels, self.tasks.weights, strict=True):
+                own, others = self.journal.rewards(label, LAST), self._heard[label]
+                success, heard = (fmean(own) if own else None), (fmean(others) if others else None)
+                known.append(Figures(label, weight, len(own), success, heard))
+            return known
+
+    # Rankings.
+
+    def compare(self) -> Comparison | None:
+        """Answers of others to be ranked, or None while there are none."""
+        with self._lock:
+            return self.gallery.pick(self.identity.name, self._random)
+
+    def rank(self, id: str, places: Sequence[int]) -> Comparison:
+        """Keeps a ranking: the place of each answer, 1 for the best; equal ones share a place. Raises as
+        `Gallery.tiers`. Where it cannot be written, the comparison waits on."""
+        with self._lock:
+            comparison, tiers = self.gallery.tiers(id, places)
+        for question in comparison.same:  # one text under several ids: a reward is asked for by id
+            self.rankings.add(self.identity.name, question, tiers)
+        self.dismiss(id)
+        return comparison
+
+    def dismiss(self, id: str) -> None:
+        """Passes over a comparison."""
+        with self._lock:
+            self.gallery.dismiss(id)
+
+    def close(self) -> None:
+        self._closed.set()
+        for thread in self._threads:
+            thread.join()  # `_warm` would start the verifier's process again
+        self.member.close()
+        self._verifier.close()
+        self.journal.close()
+        self._stack.close()
+
+    def _can_be_ranked(self, label: str) -> bool:
+        """Whether the order of answers means something. Where the whole completion is the answer, it is right or wrong,
+        and no order of wrong ones says more. Elsewhere a person can see how well it is argued."""
+        task = self._made[label]
+        is_verified = task.has_answers if isinstance(task, Verifiable) else True
+        return not is_verified or self.specs[label].answer != "whole"
+
+    def _draw(self, label: str) -> Entry:
+        """A new question of the task, which every node can derive from this key, the round and slot 0."""
+        for tries in range(TRIES):
+            round = self.journal.reserve()
+            question = self._question(label, round)
+            # Nodes take the same text for the same question once, from whoever: another question says more.
+            if tries == TRIES - 1 or not self.journal.asked(question.hash):
+                break
+        return self.journal.offer(Entry(round, 0, label, question))
+
+    def _question(self, label: str, round: int) -> Question:
+        """The first training question of the seed that key, round and slot give (`Tasks.is_drawn`)."""
+        return self.tasks.first(label, slot_seed((self.swarm, self.identity.id, round), 0, self._made[label].name))
+
+    def _checked(self, entry: Entry, texts: Sequence[str]) -> list[str]:
+        """The completions to send, in the form from which the task takes its answer."""
+        most = self.config.policy.num_generations
+        if not 1 <= len(texts) <= most:
+            raise UnfitError(f"give from 1 to {most} answers")
+        if not all(text.strip() for text in texts):
+            raise UnfitError("an answer is empty")
+        form = self.specs[entry.task].answer
+        try:
+            answers = [text if extract(text, form) is not None else in_form(text.strip(), form) for text in texts]
+        except ValueError:
+            raise UnfitError(f"an answer is not in the form {form}") from None
+        longest = self.member.admission.limits.max_characters
+        for text in answers:
+            if len(text) > longest:
+                raise UnfitError(f"an answer has {len(text)} characters, and {longest} are the most that nodes take")
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                raise UnfitError("an answer is not valid Unicode") from None
+        return answers
+
+    def _rollout(self, entry: Entry) -> Rollout:
+        question = entry.question
+        completions = tuple(map(Completion.of, entry.answers))
+        return Rollout(question.id, question.hash, completions, self.identity.name, entry.round, entry.slot)
+
+    def _collect(self) -> None:
+        """Takes in others' rollouts, and who learned from this one's answers."""
+        mixed, known = time.monotonic(), set[Learned]()
+        while not self._closed.wait(EVERY):
+            try:
+                self._take(self.link.receive())
+                said = {
+                    Learned(0, round, slot, by.id, full_name(by.name, by.display_name), by.model, by.round, by.time)
+                    for by, round, slot in self.learners.lessons()
+                }
+                self.journal.learned(sorted(said - known, key=lambda one: one.time))
+                known = said
+                if time.monotonic() - mixed > MIXING:
+                    mixed = time.monotonic()
+                    self.link.need(1, 1)  # neither more neighbours nor fewer; another one now and then
+            except Exception:
+                logger.exception("taking in what came")
+
+    def _take(self, received: Sequence[Scored]) -> None:
+        with self._lock:
+            self.gallery.add(one for one in received if self.tasks.label_of(one.question.id) in self.ranked)
+            for scored in received:
+                label = self.tasks.label_of(scored.question.id)
+                if label is not None:
+                    self._heard[label].append(scored.mean_reward)
+
+    def _warm(self) -> None:
+        """Starts the process that scores, so that the first answer does not wait for it."""
+        with contextlib.suppress(UserError):
+            label = next(iter(self._made))
+            if self._closed.is_set():
+                return
+            self._verifier.score([(self._question(label, 0).id, [""])])

@@ -1,0 +1,273 @@
+"""The page on which a person answers and ranks, and the same for programs as JSON (docs/guides/human.md).
+
+GET  /api/state                  name, swarm, tasks, totals, and the word that posts must show (X-Shoal)
+POST /api/question               {"want": "recommended", "n": 1}  ->  questions that wait for an answer
+POST /api/answer                 {"round": 17, "slot": 0, "answers": ["6"]}  ->  rewards
+POST /api/skip                   {"round": 17, "slot": 0}
+POST /api/comparison             {}  ->  answers of nodes, side by side
+POST /api/ranking                {"id": "...", "places": [1, 2, 2]}  ->  who wrote what
+GET  /api/journal?limit=&before= answers, their rewards, and who learned from them
+GET  /api/lessons?after=&wait=   who learned from them since; with `wait` it answers as soon as somebody has
+
+A GET changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from shoal.config.answer_form import in_form
+from shoal.config.display_name import full_name
+from shoal.errors import UserError
+from shoal.untrusted import UNDECODABLE
+from shoal_extras.pictures.again import data_address
+from shoal_web.human.access import MOST_BYTES, PostGuard
+from shoal_web.human.contributor import Contributor
+from shoal_web.human.gallery import shown
+from shoal_web.human.journal import Entry, Learned
+from shoal_web.human.recommended import RECOMMENDED
+from shoal_web.serving.bodies import BodyError, read_body
+from shoal_web.serving.guard import Access
+from shoal_web.serving.pages import OWN_ERROR, json_response, page_routes
+
+LONGEST_WAIT: Final = 30.0
+WAITS: Final = 32
+"""Requests that may wait for lessons at a time; others get an answer at once."""
+LONGEST_RIGHT: Final = 2000
+"""Characters of a right answer that are shown."""
+BODY_SECONDS: Final = 20.0
+"""For a post to arrive, from a phone too."""
+PICTURE_WIDTH: Final = 256
+"""Pixels of a question's picture on the page, about."""
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class Posted(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """`{}`, or more."""
+
+
+class Place(Posted):
+    """Which question."""
+
+    round: Count
+    slot: Count = 0
+
+
+class Wanted(Posted):
+    """Which questions."""
+
+    want: str = RECOMMENDED
+    n: int = 1
+    fresh: bool = False
+
+
+class Answers(Place, kw_only=True):
+    """Completions of a question that waits."""
+
+    answers: list[str]
+
+
+class Ranked(Posted):
+    """A comparison, and the place of each answer; no places to pass it over."""
+
+    id: str
+    places: list[int] = []
+
+
+T = TypeVar("T", bound=Posted)
+
+
+class RefusedError(Exception):
+    """`status`: the HTTP status that says so."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+def make_app(one: Contributor, access: Access) -> PostGuard:
+    """The page and the API of a contributor, behind its guard."""
+    waiting = 0
+
+    def state(request: Request) -> dict[str, Any]:
+        return {"word": guard.word, **_state(one)}
+
+    def question(given: Wanted) -> dict[str, Any]:
+        return {"questions": [_question(one, entry) for entry in one.ask(given.want, given.n, given.fresh)]}
+
+    def answer(given: Answers) -> dict[str, Any]:
+        return _entry(one, one.answer(given.round, given.slot, given.answers))
+
+    def skip(given: Place) -> dict[str, Any]:
+        one.skip(given.round, given.slot)
+        return {}
+
+    def compare(given: Posted) -> dict[str, Any]:
+        comparison = one.compare()
+        if comparison is None:
+            return {"comparison": None}
+        told: dict[str, Any] = {"id": comparison.id, "text": comparison.question.text}
+        told["task"] = comparison.question.id.task
+        told["pictures"] = [data_address(picture, PICTURE_WIDTH) for picture in comparison.question.pictures]
+        answers = [shown(answer.text) for answer in comparison.answers]
+        return {"comparison": {**told, "makers": comparison.makers, "answers": answers}}
+
+    def rank(given: Ranked) -> dict[str, Any]:
+        if not given.places:
+            one.dismiss(given.id)
+            return {}
+        comparison = one.rank(given.id, given.places)
+        return {
+            "answers": [
+                {"text": shown(each.text), "reward": each.reward, "makers": sorted(each.makers), "place": place}
+                for each, place in zip(comparison.answers, given.places, strict=True)
+            ]
+        }
+
+    def journal(request: Request) -> dict[str, Any]:
+        before = _number(request, "before", 2**62)
+        entries = one.journal.answered(min(200, max(1, _number(request, "limit", 50))), before)
+        lessons = one.journal.lessons_of(entries)
+        return {"entries": [_entry(one, entry, lessons[entry.round, entry.slot]) for entry in entries]}
+
+    async def lessons(request: Request) -> Response:
+        nonlocal waiting
+        after, wait = _number(request, "after", 0), min(LONGEST_WAIT, _number(request, "wait", 0))
+        end = time.monotonic() + (wait if waiting < WAITS else 0)
+        waiting += 1
+        try:
+            while True:
+                found = await run_in_threadpool(one.journal.lessons, after)
+                if found or time.monotonic() >= end or await request.is_disconnected():
+                    return json_response({"lessons": found, "last": found[-1].number if found else after})
+                await asyncio.sleep(0.5)
+        finally:
+            waiting -= 1
+
+    async def refused(request: Request, error: Exception) -> Response:
+        return json_response({"error": str(error)}, getattr(error, "status", 500))
+
+    async def unable(request: Request, error: Exception) -> Response:
+        return json_response({"error": str(error)}, 503)
+
+    async def failed(request: Request, error: Exception) -> Response:
+        return json_response({"error": OWN_ERROR}, 500)
+
+    routes: list[BaseRoute] = [
+        *page_routes(Path(__file__).parent / "static"),
+        Route("/api/state", _get(state)),
+        Route("/api/question", _post(Wanted, question), methods=["POST"]),
+        Route("/api/answer", _post(Answers, answer), methods=["POST"]),
+        Route("/api/skip", _post(Place, skip), methods=["POST"]),
+        Route("/api/comparison", _post(Posted, compare), methods=["POST"]),
+        Route("/api/ranking", _post(Ranked, rank), methods=["POST"]),
+        Route("/api/journal", _get(journal)),
+        Route("/api/lessons", lessons),
+    ]
+    # A full disk, or a process that scores and does not start: the same may work later.
+    handlers = {RefusedError: refused, sqlite3.Error: unable, UserError: unable, Exception: failed}
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    guard = PostGuard(app, access)
+    return guard
+
+
+def _get(work: Callable[[Request], dict[str, Any]]) -> Callable[[Request], Awaitable[Response]]:
+    """A route that reads."""
+
+    async def endpoint(request: Request) -> Response:
+        return json_response(await run_in_threadpool(_tried, work, request))
+
+    return endpoint
+
+
+def _post(kind: type[T], work: Callable[[T], dict[str, Any]]) -> Callable[[Request], Awaitable[Response]]:
+    """A route that passes what was posted to `work`."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            given = msgspec.json.decode(await read_body(request, MOST_BYTES, BODY_SECONDS), type=kind)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        except BodyError as error:
+            raise RefusedError(error.status, str(error)) from None
+        except UNDECODABLE as error:
+            raise RefusedError(400, f"the body is wrong: {error}") from None
+        return json_response(await run_in_threadpool(_tried, work, given))
+
+    return endpoint
+
+
+def _tried(work: Callable[[Any], dict[str, Any]], given: Any) -> dict[str, Any]:
+    """What `work` gives, or an answer that says what is wrong."""
+    try:
+        return work(given)
+    except LookupError as error:
+        raise RefusedError(404, str(error.args[0] if error.args else error)) from None
+    except ValueError as error:
+        raise RefusedError(400, str(error)) from None
+
+
+def _number(request: Request, name: str, default: int) -> int:
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not text.isdecimal() or not text.isascii() or len(text) > 16:
+        raise RefusedError(400, f"{name} is not a number")
+    return int(text)
+
+
+def _state(one: Contributor) -> dict[str, Any]:
+    status = one.link.status()
+    return {
+        "name": full_name(one.identity.name, one.config.network.display_name),
+        "id": one.identity.id,
+        "kind": one.kind,
+        "swarm": one.swarm,
+        **{name: status[name] for name in ("private", "links", "peers", "silo")},
+        "note": status["note"].removesuffix("; training goes on").removeprefix("alone: "),
+        "tasks": [
+            {"label": each.label, "answered": each.answered, "success": each.success, "others": each.others}
+            for each in one.figures()
+        ],
+        "ranks": bool(one.ranked),
+        "totals": one.journal.totals(),
+        "most": min(8, one.config.policy.num_generations),
+        "longest": one.member.admission.limits.max_characters,
+    }
+
+
+def _asked(entry: Entry) -> dict[str, Any]:
+    shown = [data_address(picture, PICTURE_WIDTH) for picture in entry.question.pictures]
+    asked = {"round": entry.round, "slot": entry.slot, "task": entry.task, "text": entry.question.text}
+    return asked | {"pictures": shown}
+
+
+def _question(one: Contributor, entry: Entry) -> dict[str, Any]:
+    form = one.specs[entry.task].answer
+    tagged = form in ("tag", "boxed")
+    return {
+        **_asked(entry),
+        "prompt": msgspec.to_builtins(entry.question.prompt),
+        "tagged": tagged,
+        "marks": in_form("|", form).split("|") if tagged else None,  # around the answer, after any reasoning
+        "longest": one.member.admission.limits.max_characters,
+    }
+
+
+def _entry(one: Contributor, entry: Entry, lessons: Sequence[Learned] = ()) -> dict[str, Any]:
+    right = one.right_answer(entry)
+    bare = entry.task in one.specs and one.specs[entry.task].answer == "whole"  # nothing else may stand in an answer
+    answered = {"answers": entry.answers, "rewards": entry.rewards, "answered": entry.answered, "bare": bare}
+    return {**_asked(entry), **answered, "right": right and shown(right[:LONGEST_RIGHT]), "lessons": lessons}

@@ -1,0 +1,149 @@
+"""Who may see a page, and what a browser may do with it.
+
+- Only GET and HEAD: nothing can be changed.
+- Only under names of this machine: another site whose name points here (DNS rebinding) gets nothing.
+- No other site's page may ask (`Sec-Fetch-Site`), and no answer lets it read (no CORS).
+- With a token, only who shows it: once in the address, which sets a cookie, or as a bearer token.
+- `POLICY`: scripts and styles from here alone, nothing from elsewhere, no text that becomes markup or code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+from dataclasses import dataclass, field
+from urllib.parse import parse_qs
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from shoal_web.serving.connections import proven
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "manifest-src 'self'",
+        "base-uri 'none'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types default",
+    )
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+OPEN = frozenset({"/enter", "/static/base.css", "/static/icon.svg"})
+"""What everybody may see: where to enter the token."""
+SHORTEST = 16
+"""Characters of a token, at least."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """Under which names a page answers, and to whom."""
+
+    names: frozenset[str] = LOOPBACK
+    """Of hosts, in lower case."""
+    any_address: bool = False
+    """Also under any IP address, which no other site's name can imitate."""
+    token: str | None = field(default=None, repr=False)
+
+    def is_here(self, host: str) -> bool:
+        """Whether the header `Host` names this machine."""
+        if host.startswith("["):
+            host = host[1:].partition("]")[0]
+        elif host.count(":") == 1:
+            host = host.partition(":")[0]
+        if host.lower() in self.names:
+            return True
+        try:
+            return self.any_address and bool(ipaddress.ip_address(host))
+        except ValueError:
+            return False
+
+    def cookie(self) -> str:
+        """The cookie of who showed the token, which it does not reveal."""
+        return hmac.new((self.token or "").encode(), b"shoal watch", hashlib.sha256).hexdigest()
+
+    def is_token(self, given: str) -> bool:
+        return self.token is not None and hmac.compare_digest(given.encode(), self.token.encode())
+
+    def lets_in(self, headers: Headers, cookie_name: str) -> bool:
+        """Whether a request has the token, as a bearer token or a cookie."""
+        kind, _, given = headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer" and self.is_token(given):
+            return True
+        shown = cookie_parser(headers.get("cookie", "")).get(cookie_name, "")
+        return hmac.compare_digest(shown.encode(), self.cookie().encode())
+
+
+class Guard:
+    """Stands before the whole application."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app, self._access = app, access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(HEADERS)
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        answer = self.refusal(scope)
+        if answer is None and scope["path"] not in OPEN:
+            proven(scope)
+        await (answer or self._app)(scope, receive, guarded)
+
+    def refusal(self, scope: Scope) -> Response | None:
+        """What to answer instead, if the application may not."""
+        headers, access, path = Headers(scope=scope), self._access, scope["path"]
+        if scope["method"] not in ("GET", "HEAD"):
+            return PlainTextResponse("this page changes nothing: only GET and HEAD", 405, {"Allow": "GET, HEAD"})
+        if len(headers.getlist("host")) != 1 or not access.is_here(headers["host"]):
+            return PlainTextResponse(
+                "this name is not this machine's: use the address that was printed, or --name", 421
+            )
+        site = headers.get("sec-fetch-site", "none")
+        top = path == "/" and headers.get("sec-fetch-mode", "navigate") == "navigate"
+        if site not in ("none", "same-origin") and not top:
+            return PlainTextResponse("asked by another site", 403)
+        if access.token is None or path in OPEN:
+            return None
+        cookie = f"shoal-watch-{(scope.get('server') or ('', 0))[1]}"
+        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
+        if path == "/" and len(given) == 1:
+            if not access.is_token(given[0].strip()):
+                return RedirectResponse("/enter?wrong=1", 303)
+            answer = RedirectResponse("/", 303)
+            # Not strict: a browser would not send it after a link in another site's page, such as webmail.
+            answer.set_cookie(cookie, access.cookie(), max_age=30 * 86400, httponly=True, samesite="lax")
+            return answer
+        if access.lets_in(headers, cookie):
+            return None
+        if path == "/":
+            return RedirectResponse("/enter", 303)
+        return PlainTextResponse("the token is missing or wrong", 401, {"WWW-Authenticate": "Bearer"})

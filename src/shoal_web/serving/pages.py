@@ -1,0 +1,48 @@
+"""The files and answers of a page: its own folder under `/static/`; base.css, the icon and the token page for all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+STATIC: Final = Path(__file__).parent / "static"
+OWN_ERROR: Final = "shoal has an error of its own: see where it runs"
+
+
+class Static(StaticFiles):
+    """Browsers may keep the files in `vendor/`, which have their version in their name."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        kept = "public, max-age=31536000, immutable" if path.startswith("vendor") else "no-cache"
+        response.headers["Cache-Control"] = kept
+        return response
+
+
+def page_routes(folder: Path) -> list[BaseRoute]:
+    """`/`, `/enter` and `/static/` of the page in `folder`."""
+
+    entrance = (STATIC / "enter.html").read_bytes()  # read once: strangers ask for it
+    again = entrance.replace(b" hidden>", b">")
+
+    async def page(request: Request) -> Response:
+        return FileResponse(folder / "index.html", headers={"Cache-Control": "no-cache"})
+
+    async def enter(request: Request) -> Response:
+        shown = again if "wrong" in request.query_params else entrance
+        return HTMLResponse(shown, headers={"Cache-Control": "no-cache"})
+
+    files = Static(directory=folder, packages=[("shoal_web.serving", "static")])
+    return [Route("/", page), Route("/enter", enter), Mount("/static", files)]
+
+
+def json_response(data: Any, status: int = 200) -> Response:
+    """msgspec writes NaN and infinities as null."""
+    return Response(msgspec.json.encode(data), status, media_type="application/json")

@@ -1,0 +1,100 @@
+"""`shoal watch`: the page of runs, judges and live swarms."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shoal.cli.flags import add_settings, given_settings
+from shoal.errors import UserError
+from shoal.invitations.invitation import is_invitation
+from shoal_web.serving import host
+
+if TYPE_CHECKING:
+    from shoal_web.watch.source import Source
+    from shoal_web.watch.sources import Sources
+
+HELP = """Shows runs in your browser: curves, who learned from whom, every completion, what was refused. It also shows
+what a judge has measured, and what the nodes of a live swarm report of themselves.
+
+  shoal watch                        the newest run in runs/
+  shoal watch runs/one runs/two      two runs side by side
+  shoal watch lab/paper              all runs of a study
+  shoal watch --judge judge          a judge's data folder, also while it serves; or http://HOST:7460
+  shoal watch --swarm lagoon relay.example.org:7447    a live swarm
+  shoal watch --swarm SHOAL:INVITATION                 the same, by the line that `shoal host` prints
+  shoal watch --serve runs           keep serving all of runs/, also runs to come; open no browser
+  shoal watch --serve --listen 0.0.0.0:8400 runs       for other machines, with a token
+
+It changes no run. What an invitation brings, a certificate and a secret, is kept beside your identity, as by
+`shoal join`. Only this machine can open the page, unless you give --listen: then it asks for a token, which it
+prints. The page is not encrypted: outside a network that you trust, put it behind TLS."""
+LISTEN = "127.0.0.1:8400"
+TITLES = 4
+"""Sources that are printed by their titles; of more, their number."""
+SETTINGS = ["network.lan", "network.secret_file", "network.tls_ca", "network.tls_certificate", "network.tls_key"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `shoal watch`."""
+    parser.add_argument("folders", nargs="*", type=Path, metavar="DIR", help="of runs or studies (default: newest run)")
+    parser.add_argument(
+        "--judge", action="append", default=[], metavar="DIR", help="a judge's data folder, or http://HOST:7460"
+    )
+    parser.add_argument(
+        "--swarm",
+        nargs="+",
+        metavar=("NAME", "ENDPOINT"),
+        help="a live swarm, and relays or nodes to reach: HOST:PORT; or an invitation (give folders before it)",
+    )
+    parser.add_argument("--serve", action="store_true", help="keep serving: open no browser, take no other port")
+    host.add_arguments(parser, LISTEN)
+    add_settings(parser, SETTINGS)
+
+
+def command(args: argparse.Namespace) -> int:
+    """`shoal watch`."""
+    from shoal_web.watch.server import make_app  # the server, only now
+
+    if given_settings(args) and not args.swarm:
+        raise UserError("--lan, --secret-file and --tls-... are for a live swarm: give --swarm NAME too")
+    with closing(_sources(args)) as sources, host.opened_place(args, LISTEN, keep_port=args.serve) as place:
+        shown = sources.all()
+        titles = ", ".join(source.title for source in shown)
+        what = f"watching {titles if 0 < len(shown) <= TITLES else f'{len(shown)} runs'}"
+        return host.serve(make_app(sources, place.access), place, what, show=not (args.serve or args.no_open))
+
+
+def _sources(args: argparse.Namespace) -> Sources:
+    """What the flags name; the newest run if they name nothing."""
+    from shoal_web.watch.sources import Sources, checked_folders
+
+    given = [_judge(at) for at in args.judge]
+    folders = checked_folders(args.folders) if args.folders or not (given or args.swarm) else []
+    if args.swarm:  # last: it has a thread
+        from shoal_web.watch.swarm import open_swarm
+
+        given.append(open_swarm({**_swarm(args.swarm), **given_settings(args).get("network", {})}))
+    return Sources(given, folders)
+
+
+def _swarm(words: Sequence[str]) -> dict[str, Any]:
+    """The settings of `[network]` that the words of `--swarm` mean."""
+    if any(is_invitation(word) for word in words):
+        from shoal.cli.swarms import invited_network
+
+        return invited_network(words)
+    return {"swarm": words[0], "connect": words[1:]}
+
+
+def _judge(at: str) -> Source:
+    if "://" in at:
+        from shoal_web.watch.remote import RemoteJudge
+
+        return RemoteJudge(at)
+    from shoal_web.watch.judge import JudgeSource
+
+    return JudgeSource(Path(at))

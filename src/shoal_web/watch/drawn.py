@@ -1,0 +1,28 @@
+"""Drawings among answers, made safe to be shown.
+
+    with_drawings([{"completion": '<svg viewBox="0 0 8 8"><circle r="2" onclick="..."/></svg>', ...}])
+    # [{..., "drawing": '<svg ... viewBox="0 0 8 8"><circle r="2"/></svg>'}]
+
+A page shows them as pictures, in which a browser runs nothing and fetches nothing.
+"""
+
+from __future__ import annotations
+
+from shoal_extras.drawings.plain_svg import NoDrawingError, read_svg
+from shoal_web.watch.source import Data
+
+
+def drawing_in(text: str | None) -> str | None:
+    """The drawing in a text as plain shapes; None where there is none."""
+    if not text or "<svg" not in text:
+        return None
+    try:
+        drawing = read_svg(text)
+    except NoDrawingError:
+        return None
+    return drawing.text() if drawing.shapes else None
+
+
+def with_drawings(answers: list[Data]) -> list[Data]:
+    """The answers, each with its `drawing` if it is one."""
+    return [answer | {"drawing": drawing_in(answer["completion"])} for answer in answers]

@@ -1,0 +1,180 @@
+"""Rollouts of a run: a page at a time, the newest first; one whole; long texts in pieces.
+
+A query first finds the rollouts of a page by the few columns that the conditions are about, and then reads the texts of
+these alone. A search looks at some parts at a time, from the newest on, and answers after `SLICE` seconds
+with what it has found and how far it came; the page goes on from there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from shoal.runs.conversation import turns_of
+from shoal.runs.tables import LEARNED, ROLLOUTS
+from shoal_web.watch.drawn import drawing_in, with_drawings
+from shoal_web.watch.filters import conditions_of
+from shoal_web.watch.pictures import shown_again
+from shoal_web.watch.source import NAME, PIECE, SHOWN, WHOLE, Data, MissingError, RolloutQuery, RowQuery, TextQuery
+from shoal_web.watch.tables import Row, Tables, parquet
+
+SLICE = 0.2
+"""Seconds after which a search that has not looked at everything answers."""
+STEPS = (1, 3, 6)
+"""Parts that are looked at together: few at first, as the newest often have a page's worth."""
+TOGETHER, ANSWERS, LEARNERS = 256, 16, 200
+"""Completions of a rollout, different ones of them in a page, and updates that used it, that are shown."""
+KEY = ("round", "node", "task", "version", "config", "seed", "index")
+
+
+class Explorer:
+    """The rollouts in the folder that `tables` reads."""
+
+    def __init__(self, tables: Tables, clock: Callable[[], float] = time.monotonic) -> None:
+        self._tables, self._clock = tables, clock
+
+    def page(self, query: RolloutQuery) -> Data:
+        """Rollouts, each with those of its completions that meet the conditions, equal ones together; `next`: where to
+        go on, if there is more; `searched`: the round down to which it looked, if it ran out of time."""
+        parts, lessons = self._tables.parts(ROLLOUTS), self._tables.parts(LEARNED)
+        conditions, values = conditions_of(query, parquet(lessons.values()) if lessons else None)
+        meets, known = " AND ".join(conditions) or "true", dict(values)
+        left = sorted(parts, reverse=True)
+        if query.after:
+            part, row = map(int, query.after.split("."))
+            left = [each for each in left if each < part + (row > 0)]  # row 0: nothing of that part is left
+            conditions.append("(part < $at_part OR row < $at_row)")
+            values |= {"at_part": part, "at_row": row}
+        where = " AND ".join(conditions) or "true"
+        found: list[Row] = []
+        began, steps, floor = self._clock(), iter(STEPS), None
+        while left and len(found) <= query.limit:
+            if floor is not None and self._clock() - began > SLICE:
+                break
+            count = next(steps, STEPS[-1])
+            now, left = left[:count], left[count:]
+            files = parquet(parts[part] for part in now)
+            found += self._tables.rows(
+                f"SELECT part, min(row) AS row, max(row) AS top, {_names(KEY)} FROM {files} r WHERE {where} "
+                f"GROUP BY part, {_names(KEY)} ORDER BY part DESC, top DESC LIMIT $limit",
+                values | {"limit": query.limit + 1 - len(found)},
+            )
+            floor = now[-1]
+        more = len(found) > query.limit
+        found = found[: query.limit]
+        after: str | None = None
+        if more:
+            after = f"{found[-1]['part']}.{found[-1]['row']}"
+        elif left:
+            after = f"{floor}.0"
+        return {
+            "rollouts": self._shown(found, parts, meets, known),
+            "next": after,
+            "searched": floor if left and not more else None,
+        }
+
+    def _shown(self, found: list[Row], parts: dict[int, Path], meets: str, values: Row) -> list[Data]:
+        """These rollouts as a page shows them, in their order."""
+        if not found:
+            return []
+        files = parquet(parts[part] for part in dict.fromkeys(row["part"] for row in found))
+        low, high = min(row["row"] for row in found) - TOGETHER, max(row["top"] for row in found) + TOGETHER
+        same = " AND ".join(f'r."{name}" IS NOT DISTINCT FROM f."{name}"' for name in ("part", *KEY))
+        near = f"r.row BETWEEN f.row - {TOGETHER} AND f.top + {TOGETHER}"
+        answer = self._tables.column(ROLLOUTS, "answer")
+        rows = self._tables.rows(
+            f"SELECT place, r.row, {_cut('finish_reason')}, reward, ({meets}) AS meets, length(completion) AS length, "
+            f"left(question, {SHOWN}) AS question, left({answer}, {SHOWN}) AS answer, "
+            f"left(completion, {SHOWN}) AS completion FROM {files} r JOIN "
+            f"(SELECT unnest($found, recursive := true)) f ON {same} AND {near} "
+            f"WHERE r.row BETWEEN {low} AND {high} "
+            f"QUALIFY row_number() OVER (PARTITION BY place ORDER BY r.row) <= {TOGETHER} ORDER BY place, r.row",
+            values | {"found": [row | {"place": at} for at, row in enumerate(found)]},
+        )
+        return [_told(one, [row for row in rows if row["place"] == at]) for at, one in enumerate(found)]
+
+    def whole(self, query: RowQuery) -> Data:
+        """The rollout that has this completion."""
+        path = self._path(query.part)
+        answer, held = (self._tables.column(ROLLOUTS, name) for name in ("answer", "conversation"))
+        mine = self._tables.rows(
+            f"SELECT {_names(KEY)}, length(question) AS question_length, left({answer}, {WHOLE}) AS answer, "
+            f"substr(question, 1, {WHOLE}) AS question FROM {parquet([path])} WHERE row = $row",
+            {"row": query.row},
+        )
+        if not mine:
+            raise MissingError("there is no such completion")
+        head = mine[0]
+        key = {name: head[name] for name in KEY}
+        same = " AND ".join(f'"{name}" = ${name}' for name in KEY)
+        completions = self._tables.rows(
+            f"SELECT part, row, substr(completion, 1, {WHOLE}) AS completion, length(completion) AS length, "
+            f"{_cut('finish_reason')}, reward, CASE WHEN length({held}) <= {WHOLE} THEN {held} END AS conversation "
+            f"FROM {parquet([path])} WHERE {same} ORDER BY row LIMIT {TOGETHER}",
+            key,
+        )
+        for each in completions:
+            each["conversation"] = turns_of(each["conversation"])
+        head["pictures"] = shown_again(head["task"], head["version"], head["seed"], head["index"])
+        head |= {"seed": str(head["seed"]), "index": str(head["index"])}  # a page's numbers have 53 bits
+        head |= {"completions": with_drawings(completions), "drawing": drawing_in(head["answer"])}
+        return head | {"part": query.part, "row": query.row, "learned": self._learned(key)}
+
+    def text(self, query: TextQuery) -> Data:
+        """A piece of a text, and where the next one begins."""
+        rows = self._tables.rows(
+            f"SELECT substr({query.field}, $start, {PIECE}) AS text, length({query.field}) AS length "
+            f"FROM {parquet([self._path(query.part)])} WHERE row = $row",
+            {"row": query.row, "start": query.offset + 1},
+        )
+        if not rows:
+            raise MissingError("there is no such completion")
+        end = query.offset + PIECE
+        return rows[0] | {"next": end if end < rows[0]["length"] else None}
+
+    def _learned(self, key: Row) -> list[Row]:
+        """The updates that used a rollout."""
+        parts = self._tables.parts(LEARNED)
+        if not parts:
+            return []
+        same = " AND ".join(f'"{name}" = ${name}' for name in ("task", "config", "seed", "index"))
+        return self._tables.rows(
+            f'SELECT {_cut("node")}, round, mean_reward, "foreign" FROM {parquet(parts.values())} '
+            f'WHERE maker = $node AND made = $round AND {same} ORDER BY "foreign", round LIMIT {LEARNERS}',
+            {name: value for name, value in key.items() if name != "version"},
+        )
+
+    def _path(self, part: int) -> Path:
+        try:
+            return self._tables.parts(ROLLOUTS)[part]
+        except KeyError:
+            raise MissingError("there is no such completion") from None
+
+
+def _told(found: Row, rows: list[Row]) -> Data:
+    """A rollout with its completions."""
+    told: Data = {name: (found[name] or "")[:NAME] for name in ("node", "task")} | {"round": found["round"]}
+    told |= {"part": found["part"], "row": found["row"], "question": (rows[0]["question"] or "") if rows else ""}
+    told |= {"answer": rows[0]["answer"] if rows else None, "completions": len(rows)}
+    return told | {"right": sum((row["reward"] or 0) >= 1 for row in rows), "answers": _together(rows)}
+
+
+def _together(rows: list[Row]) -> list[Row]:
+    """Those of a rollout's completions that meet the conditions, the best first, equal ones as one with their number
+    of `times`."""
+    found: dict[tuple[str, float, str], Row] = {}
+    for row in rows:
+        if row["meets"]:
+            key = row["completion"], row["reward"], row["finish_reason"]
+            shown = {name: row[name] for name in ("row", "completion", "reward", "finish_reason", "length")}
+            found.setdefault(key, shown | {"times": 0})["times"] += 1
+    return sorted(found.values(), key=lambda row: (-(row["reward"] or 0), -row["times"]))[:ANSWERS]
+
+
+def _cut(name: str) -> str:
+    return f'coalesce(left("{name}", {NAME}), \'\') AS "{name}"'
+
+
+def _names(names: tuple[str, ...]) -> str:
+    return ", ".join(f'"{name}"' for name in names)

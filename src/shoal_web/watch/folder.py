@@ -1,0 +1,166 @@
+"""The folder of a run as a source; that of a joined node has the state of its swarm too."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from shoal.errors import UserError
+from shoal.runs.folder import CONFIG, METRICS, STATUS, WARNINGS
+from shoal.runs.run_warnings import read_warnings
+from shoal.runs.tables import LEARNED, ROLLOUTS, TRANSCRIPTS
+from shoal_web.watch.exchange import Exchange
+from shoal_web.watch.explorer import Explorer
+from shoal_web.watch.files import changed, opened
+from shoal_web.watch.metrics import Metrics
+from shoal_web.watch.nodes import live_seconds, node_lines, seconds_left, swarm_state
+from shoal_web.watch.settings import attack_of, listed, read_settings
+from shoal_web.watch.source import NAME, BusyError, CurveQuery, Data, Parameters, Source, TaskQuery
+from shoal_web.watch.story import Story
+from shoal_web.watch.tables import Row, Tables, parquet
+
+MOST_STATUS = 1 << 22
+"""Bytes that are read of the status of a node."""
+BY_TASK = "eval/pass@1/"
+Counts = tuple[list[Row], list[Row], dict[str, Row]]
+"""Completions of each task and maker, shares of gradients, and their totals of each node."""
+
+
+class FolderSource(Source):
+    """The run in the folder `path`."""
+
+    def __init__(self, path: Path, title: str) -> None:
+        self.path = path
+        self.title = title
+        self.id = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:12]
+        self.opened = 0.0
+        """When a page asked for it last, by the monotonic clock; 0: not yet."""
+        self._metrics = Metrics(path / METRICS)
+        self._due = 0.0
+        self._tables = Tables(path)
+        explorer = Explorer(self._tables)
+        self.rollouts, self.rollout, self.text = explorer.page, explorer.whole, explorer.text
+        self._exchange = Exchange(self._tables)
+        self.graph, self.story = self._exchange.graph, Story(self._tables).tell
+        self._mark: Any = None
+        self._counts: tuple[Any, Counts] | None = None
+
+    @property
+    def kind(self) -> str:
+        return "node" if changed(self.path / STATUS) else "run"
+
+    def look(self) -> None:
+        """Reads the metrics, once a page has asked for this run; at most a twentieth of the time, however many."""
+        if not self.opened or time.monotonic() < self._due:
+            return
+        began = time.monotonic()
+        self._metrics.look()
+        self._due = began + 20 * (time.monotonic() - began)
+        files = changed(self.path / STATUS), changed(self.path / WARNINGS)
+        tables = self._tables.mark(ROLLOUTS)[-1:], self._tables.mark(TRANSCRIPTS)[-1:]
+        mark = (self._metrics.version, files, tables)
+        if mark != self._mark:
+            self._mark = mark
+            swarm, _ = self._swarm()
+            self.live_for = 0.0 if swarm and swarm["ended"] else live_seconds(self._metrics, self._rounds())
+            self.version += 1
+
+    def changed(self) -> float:
+        return changed(self.path / METRICS) or changed(self.path / CONFIG)
+
+    def summary(self) -> Data:
+        self._open()
+        swarm, no_status = self._swarm()
+        trouble = ""
+        try:
+            counts, shares, totals = self._counted(sorted(self._metrics.nodes))
+        except BusyError as error:
+            counts, shares, totals, trouble = [], [], {}, str(error)
+        settings, brief, of_rounds = read_settings(self.path), self.brief(), self._rounds()
+        return {
+            **brief,
+            "views": ("learned", "progress", "swarm", "rollouts", "machine", "settings"),
+            "rounds": self._metrics.last_round(),
+            "of_rounds": of_rounds,
+            "left": seconds_left(self._metrics, of_rounds) if brief["live"] else None,
+            "nodes": [node | totals.get(node["name"], {}) for node in node_lines(self._metrics)],
+            "metrics": sorted(self._metrics.keys - {"time"}),
+            "gradient": shares,
+            "swarm": swarm,
+            "attack": attack_of(settings),
+            "trouble": "\n".join(
+                filter(None, (*self._warnings(), self._metrics.trouble, trouble, self._tables.trouble, no_status))
+            ),
+            "completions": sum(row["completions"] for row in counts),
+            "makers": sorted({row["node"] for row in counts if row["node"]})[:2000],
+            "tasks": sorted({row["task"] or "" for row in counts}),
+        }
+
+    def curve(self, query: CurveQuery) -> Data:
+        self._open()
+        return self._metrics.curve(query.metric, query.by, query.points, query.smooth)
+
+    def tasks(self, query: TaskQuery) -> Data:
+        """A curve for each task."""
+        self._open()
+        series = []
+        for key in sorted(key for key in self._metrics.keys if key.startswith(BY_TASK))[:200]:
+            curve = self._metrics.curve(key, "mean", query.points, query.smooth, query.node)
+            series += [{"name": key.removeprefix(BY_TASK), "points": each["points"]} for each in curve["series"]]
+        return {"series": series}
+
+    def settings(self, query: Parameters) -> Data:
+        """All settings by their names."""
+        return {"settings": listed(read_settings(self.path))}
+
+    def close(self) -> None:
+        """Forgets what was read; it is read again when a page asks."""
+        self.opened = self._due = 0.0
+        self._metrics = Metrics(self.path / METRICS)
+        self._tables.close()
+
+    def _open(self) -> None:
+        first, self.opened = not self.opened, time.monotonic()
+        if first:
+            self.look()
+
+    def _rounds(self) -> int | None:
+        rounds = read_settings(self.path).get("rounds")
+        return rounds if isinstance(rounds, int) else None
+
+    def _swarm(self) -> tuple[Data | None, str]:
+        """The state of the swarm of a joined node, and why it cannot be read."""
+        try:
+            with opened(self.path / STATUS) as file:
+                return swarm_state(file.read(MOST_STATUS), time.time()), ""
+        except FileNotFoundError:
+            return None, ""
+        except OSError as error:
+            return None, f"{STATUS} cannot be read: {error.strerror or error}"
+        except (ValueError, RecursionError) as error:
+            return None, f"{STATUS} is not the status of a node: {error}"[:NAME]
+
+    def _warnings(self) -> list[str]:
+        """What the run itself says is wrong."""
+        try:
+            return read_warnings(self.path)
+        except UserError:
+            return [f"{WARNINGS} cannot be read"]
+
+    def _counted(self, names: list[str]) -> Counts:
+        """What the tables say of all rounds, kept until they change. Raises `BusyError`."""
+        mark = self._tables.mark(ROLLOUTS), self._tables.mark(LEARNED), names
+        if self._counts is None or self._counts[0] != mark:
+            self._counts = mark, (self._count(), self._exchange.shares(), self._exchange.totals(names))
+        return self._counts[1]
+
+    def _count(self) -> list[Row]:
+        """How many completions there are of each task and maker."""
+        parts = self._tables.parts(ROLLOUTS)
+        if not parts:
+            return []
+        figures = f"left(task, {NAME}) AS task, left(node, {NAME}) AS node, count(*) AS completions"
+        return self._tables.rows(f"SELECT {figures} FROM {parquet(parts.values())} GROUP BY 1, 2 LIMIT 5000")

@@ -1,0 +1,86 @@
+"""What a node trained on: whose rollouts, and those of one task just before its answers came right.
+
+lessons = Lessons(tables)
+lessons.makers("node-1")                                        # whose rollouts it trained on
+lessons.before("node-1", "gcd", after=10, until=20)["last"]     # the last one of that task in these rounds
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from shoal.runs.tables import LEARNED, ROLLOUTS
+from shoal_web.watch.source import NAME, SHOWN, Data
+from shoal_web.watch.tables import Row, Tables, parquet
+
+MAKERS: Final = 20
+"""Of one node that are shown, at most."""
+MAKER: Final = f'coalesce(left(maker, {NAME}), \'\') AS maker, coalesce("foreign", false) AS "foreign"'
+
+
+class Lessons:
+    """What was learned from in the folder that `tables` reads."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def makers(self, node: str) -> list[Row]:
+        """Whose rollouts the node trained on. `live`: how many of them had rewards that differ."""
+        parts = self._tables.parts(LEARNED)
+        if not parts:
+            return []
+        return self._tables.rows(
+            f"SELECT {MAKER}, count(*) AS rollouts, count_if(live) AS live, "
+            f"avg(mean_reward) AS reward FROM {parquet(parts.values())} WHERE left(node, {NAME}) = $node "
+            f'GROUP BY 1, 2 ORDER BY "foreign", rollouts DESC, 1 LIMIT {MAKERS}',
+            {"node": node},
+        )
+
+    def before(self, node: str, label: str, after: int, until: int) -> Data:
+        """The live rollouts of a task that the node trained on in the rounds after `after` and up to `until`."""
+        found: Data = {"after": after, "until": until, "makers": [], "last": None}
+        parts = self._tables.parts(LEARNED)
+        if not parts:
+            return found
+        where = (
+            f"FROM {parquet(parts.values())} WHERE left(node, {NAME}) = $node AND task IN ($label, $task) AND live "
+            "AND round > $after AND round <= $until"
+        )
+        values: dict[str, Any] = {"node": node, "label": label, "task": task_of(label)}
+        values |= {"after": after, "until": until}
+        found["makers"] = self._tables.rows(
+            f"SELECT {MAKER}, count(*) AS rollouts, avg(mean_reward) AS reward "
+            f"{where} GROUP BY 1, 2 ORDER BY rollouts DESC, 1 LIMIT {MAKERS}",
+            values,
+        )
+        last = self._tables.rows(
+            f'SELECT maker, made, round, "foreign", mean_reward AS reward, task, config, seed, "index" {where} '
+            "AND maker IS NOT NULL AND made >= 0 ORDER BY round DESC, mean_reward DESC, maker LIMIT 1",
+            values,
+        )
+        if last:
+            found["last"] = self._rollout(last[0])
+        return found
+
+    def _rollout(self, lesson: Row) -> Data:
+        """The rollout, with its question and best answer if this folder has it: those of its own nodes."""
+        told = {name: lesson[name] for name in ("made", "round", "foreign", "reward")}
+        told["maker"] = lesson["maker"][:NAME]
+        parts = self._tables.parts(ROLLOUTS)
+        holder = max((part for part in parts if part <= lesson["made"]), default=None)
+        if holder is None:
+            return told
+        rows = self._tables.rows(
+            f"SELECT part, row, left(question, {SHOWN}) AS question, left(completion, {SHOWN}) AS completion, "
+            f"reward AS best FROM {parquet([parts[holder]])} WHERE node = $maker AND round = $made "
+            'AND task = $task AND config = $config AND seed = $seed AND "index" = $index '
+            "ORDER BY reward DESC, row LIMIT 1",
+            {name: lesson[name] for name in ("maker", "made", "task", "config", "seed", "index")},
+        )
+        return told | (rows[0] if rows else {})
+
+
+def task_of(label: str) -> str:
+    """The name of a task: its label has the number of a level or of a repetition behind it."""
+    return re.sub(r"(#\d+)?(@\d+)?$", "", label)

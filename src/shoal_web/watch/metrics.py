@@ -1,0 +1,169 @@
+"""The metrics of a run, read whole whenever the file has changed, and curves over them."""
+
+from __future__ import annotations
+
+import math
+import threading
+from array import array
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from shoal_web.watch.files import opened
+from shoal_web.watch.source import NAME, Data
+
+NODES, KEYS = 2000, 500
+"""Nodes and keys that are kept."""
+DRAWN = 200
+"""Nodes that have a curve of their own."""
+BYTES = 64 << 20
+"""Bytes of the file that are read: its end. A figure takes at least six of them, and sixteen in memory."""
+LINE = 1 << 20
+"""Bytes of the longest line that is taken."""
+FURTHEST = 2.0**53
+"""The last round there can be."""
+
+Floats = npt.NDArray[np.float64]
+Curve = tuple[Floats, Floats]
+"""Places, such as rounds, and the values there."""
+
+
+class Course:
+    """A figure as it grows."""
+
+    __slots__ = ("at", "values")
+
+    def __init__(self) -> None:
+        self.at, self.values = array("d"), array("d")
+
+    def add(self, at: float, value: float) -> None:
+        self.at.append(at)
+        self.values.append(value)
+
+    def curve(self) -> Curve:
+        return np.array(self.at), np.array(self.values)
+
+
+class Node:
+    """The figures of one node."""
+
+    def __init__(self) -> None:
+        self.round = 0
+        """The last one."""
+        self.courses: dict[str, Course] = {}
+
+    def known(self, key: str) -> Curve:
+        """Rounds and values where the figure is known."""
+        return self.courses.get(key, Course()).curve()
+
+
+class Metrics:
+    """`metrics.jsonl`, which another process appends to, and replaces when a run is resumed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._mark: tuple[int, ...] = ()
+        self.version = 0
+        self.trouble = ""
+        """Why the file cannot be read, or what of it is left out."""
+        self.nodes: dict[str, Node] = {}
+        self.keys: set[str] = set()
+
+    def look(self) -> None:
+        """Reads the file if it has changed. Nothing if another thread reads."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            self._read()
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            self.trouble = f"{self._path.name} cannot be read: {error.strerror or error}"
+        finally:
+            self._lock.release()
+
+    def _read(self) -> None:
+        with opened(self._path) as file:
+            size, before = file.seek(0, 2), self._mark
+            state = self._path.stat()
+            self._mark = (state.st_dev, state.st_ino, state.st_mtime_ns, size)
+            if self._mark == before:
+                return
+            file.seek(max(0, size - BYTES))
+            nodes: dict[str, Node] = {}
+            keys: set[str] = set()
+            while line := file.readline(LINE):
+                if line.endswith(b"\n"):  # or it is still being written, or endless
+                    _take(line, nodes, keys)
+        self.nodes, self.keys = nodes, keys
+        self.trouble = f"{self._path.name} is too large: its end is shown" if size > BYTES else ""
+        self.version += 1
+
+    def last_round(self) -> int:
+        return max((node.round for node in self.nodes.values()), default=0)
+
+    def curve(self, key: str, by: str, points: int, smooth: int = 0, node: str | None = None) -> Data:
+        """The figure against rounds, in at most `points` means over adjacent rounds.
+
+        `by`: "node" for a curve of each node, "mean" for the mean over the nodes that have it in a round, or over
+        `node` alone.
+        """
+        chosen = {name: each.known(key) for name, each in self.nodes.items() if node in (None, name)}
+        known = {name: (rounds, trailing(values, smooth)) for name, (rounds, values) in chosen.items() if len(rounds)}
+        if by == "mean" and known:
+            rounds, values = (np.concatenate(parts) for parts in zip(*known.values(), strict=True))
+            known = {"mean": binned(rounds, values, 1)}
+        width = max(1, math.ceil((self.last_round() + 1) / points))
+        if width > 1:
+            known = {name: binned(*each, width) for name, each in known.items()}
+        return {"series": [{"name": name, "points": points_of(*each)} for name, each in list(known.items())[:DRAWN]]}
+
+
+def _take(line: bytes, nodes: dict[str, Node], keys: set[str]) -> None:
+    """Adds the figures of one line; nothing for what is no line of metrics."""
+    try:
+        row = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    if not isinstance(row, dict) or not isinstance(row.get("node"), str):
+        return
+    name, round = row["node"][:NAME], row.pop("round", None)
+    if not _is_number(round) or not 0 <= round <= FURTHEST or (name not in nodes and len(nodes) >= NODES):
+        return
+    node = nodes.setdefault(name, Node())
+    node.round = max(node.round, int(round))
+    for key, value in row.items():
+        if _is_number(value) and len(key) <= NAME and (key in keys or len(keys) < KEYS):
+            keys.add(key)
+            node.courses.setdefault(key, Course()).add(round, value)
+
+
+def trailing(values: Floats, width: int) -> Floats:
+    """Means over the last `width` values, fewer at the start."""
+    if width < 2 or not len(values):
+        return values
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    ends = np.arange(1, len(values) + 1)
+    starts = np.maximum(0, ends - width)
+    means: Floats = (sums[ends] - sums[starts]) / (ends - starts)
+    return means
+
+
+def binned(at: Floats, values: Floats, width: float) -> Curve:
+    """Mean place and mean value in each interval of `width` that has any."""
+    _, places = np.unique(at // width, return_inverse=True)
+    counts = np.bincount(places)
+    return np.bincount(places, at) / counts, np.bincount(places, values) / counts
+
+
+def points_of(at: Floats, values: Floats, digits: int = 1) -> list[list[float]]:
+    """A curve's points for JSON, rounded."""
+    return [[round(float(x), digits), float(f"{y:.5g}")] for x, y in zip(at, values, strict=True)]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300

@@ -1,0 +1,133 @@
+"""The application: the page and its data as JSON under `/api`, behind the guard.
+
+An open page asks for `/api/runs` again and again. While it does, sources look for something new, and their versions in
+the answer tell the page what has changed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
+
+from shoal_web.serving.guard import Access, Guard
+from shoal_web.serving.pages import OWN_ERROR, json_response, page_routes
+from shoal_web.watch.source import (
+    BusyError,
+    CurveQuery,
+    GraphQuery,
+    MissingError,
+    Parameters,
+    RolloutQuery,
+    RowQuery,
+    StoryQuery,
+    TaskQuery,
+    TextQuery,
+)
+from shoal_web.watch.sources import Sources
+
+STATIC = Path(__file__).parent / "static"
+LISTED = 500
+"""Sources in the list."""
+THREADS, EACH = 120, 12
+"""Requests that are answered at a time, and of them about one source, so that a slow one stops no other."""
+LOOK = 1.0
+"""Seconds between two looks at the sources, while a page is open."""
+ASKED: dict[str, type[Parameters]] = {
+    "summary": Parameters,
+    "curve": CurveQuery,
+    "tasks": TaskQuery,
+    "story": StoryQuery,
+    "settings": Parameters,
+    "graph": GraphQuery,
+    "rollouts": RolloutQuery,
+    "rollout": RowQuery,
+    "text": TextQuery,
+}
+"""Methods of a source, by their last part of the address, and their parameters."""
+
+
+def make_app(sources: Sources, access: Access) -> ASGIApp:
+    """The page of `sources`."""
+    under_way = Counter[str]()
+    limiter = anyio.CapacityLimiter(THREADS)
+    looking: threading.Thread | None = None
+
+    def look() -> None:
+        with suppress(OSError):
+            sources.look()
+        time.sleep(LOOK)
+
+    async def answered(request: Request, model: type[Parameters], ask: Callable[[Any], Any]) -> Response:
+        """The JSON of what `ask` gives, on a thread, or what is wrong."""
+        given = request.query_params.multi_items()
+        if len(dict(given)) != len(given):
+            return json_response({"error": "a parameter is given twice"}, 400)
+        try:
+            query = model.model_validate(dict(given))
+            return json_response(await anyio.to_thread.run_sync(ask, query, limiter=limiter))
+        except ValidationError as error:
+            wrong = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            where = ".".join(map(str, wrong["loc"]))[:100]
+            return json_response({"error": f"{where}: {wrong['msg']}"}, 400)
+        except MissingError as error:
+            return json_response({"error": str(error)}, 404)
+        except BusyError as error:
+            return json_response({"error": str(error)}, 503)
+
+    async def listed(request: Request) -> Response:
+        nonlocal looking
+        if looking is None or not looking.is_alive():
+            looking = threading.Thread(target=look, name="shoal-watch-look", daemon=True)
+            looking.start()
+        return await answered(
+            request, Parameters, lambda _: {"runs": [source.brief() for source in sources.all()[:LISTED]]}
+        )
+
+    async def asked(request: Request) -> Response:
+        id, what = request.path_params["id"], request.path_params["what"]
+        if what not in ASKED:
+            return json_response({"error": "there is no such thing"}, 404)
+        if under_way[id] >= EACH:
+            return json_response({"error": "too many requests about this run at a time; ask again"}, 503)
+
+        def ask(query: Parameters) -> Any:
+            source = sources.get(id)
+            if what == "summary":
+                return source.summary()
+            if not hasattr(source, what):
+                raise MissingError(f"this {source.kind} has no {what}")
+            return getattr(source, what)(query)
+
+        under_way[id] += 1
+        try:
+            return await answered(request, ASKED[what], ask)
+        finally:
+            under_way[id] -= 1
+            if not under_way[id]:
+                del under_way[id]
+
+    async def failed(request: Request, error: Exception) -> Response:
+        return json_response({"error": OWN_ERROR}, 500)
+
+    routes: list[BaseRoute] = [
+        *page_routes(STATIC),
+        Route("/api/runs", listed),
+        Route("/api/runs/{id:str}/{what:str}", asked),
+    ]
+    app = Starlette(routes=routes, exception_handlers={Exception: failed})
+    return Guard(GZipMiddleware(app, minimum_size=4096, compresslevel=4), access)

@@ -1,0 +1,171 @@
+"""Queries over the Parquet files of one run, in a process of their own (`run_reader`) that hostile files cannot leave.
+
+    tables = Tables(folder)
+    tables.parts(ROLLOUTS)                    # number (its first round) and path of each part, oldest first
+    tables.rows("SELECT 1 + $n AS sum", {"n": 1})
+    tables.trouble                            # which parts are left out, and why
+
+A part counts if it is a regular file, has the columns that runs write, and gives a size that runs write. A file can lie
+about its size: then the reader runs into its limits and is started again. Runs replace parts while they write them, so
+a query that fails is tried once more.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from shoal.runs.tables import FOOTER, GROUPS, LATER, ROWS, TABLES
+from shoal_web.watch.files import opened, state_of
+from shoal_web.watch.reader import Answer
+from shoal_web.watch.run_reader import RunReader
+from shoal_web.watch.source import BusyError
+
+ENTRIES, PARTS = 20_000, 4096
+"""Names in a table's folder that are looked at, and parts that are taken, the newest."""
+BYTES = 512 << 20
+"""Of one part when it is read."""
+TYPES: Final = {"int64": "BIGINT", "string": "VARCHAR", "double": "DOUBLE", "bool": "BOOLEAN"}
+
+Row = dict[str, Any]
+Mark = tuple[int, int, int]
+"""Of a part: its number, size and time of change."""
+
+
+class Tables:
+    """Queries to the tables of the run in `folder`. Close it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.resolve()
+        self.reader = RunReader(self._folder)
+        self._checked: dict[str, tuple[Mark, str]] = {}
+        self._lacking: dict[str, frozenset[str]] = {}
+
+    @property
+    def trouble(self) -> str:
+        """Which part cannot be read and why, or nothing."""
+        wrong = [(name, reason) for name, (_, reason) in list(self._checked.items()) if reason]
+        if not wrong:
+            return ""
+        more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        return f"cannot be read: {wrong[0][0]} ({wrong[0][1]}){more}"
+
+    def parts(self, table: str) -> dict[int, Path]:
+        """The readable parts of a table by their first rounds, in that order. Raises `BusyError`."""
+        there = self._there(table)
+        names = {f"{table}/{path.name}" for _, path in there}
+        for name in [name for name in list(self._checked) if name.startswith(f"{table}/") and name not in names]:
+            self._checked.pop(name, None)
+            self._lacking.pop(name, None)
+        return {mark[0]: path for mark, path in there if not self._fault(table, mark, path)}
+
+    def column(self, table: str, name: str) -> str:
+        """SQL for a column that older runs lack: null unless each of the table's `parts` has it."""
+        lacking = [part for part, names in list(self._lacking.items()) if name in names]
+        return "NULL::VARCHAR" if any(part.startswith(f"{table}/") for part in lacking) else name
+
+    def mark(self, table: str) -> tuple[Mark, ...]:
+        """Another value when the table has changed."""
+        return tuple(mark for mark, _ in self._there(table))
+
+    def rows(self, query: str, values: Mapping[str, Any] | None = None) -> list[Row]:
+        """The answer to `query`, in which `values` stand as `$name`. Raises `BusyError`."""
+        found = self.reader.ask(query, values)
+        if found.error and not found.spent:
+            found = self.reader.ask(query, values)
+        if found.error:
+            raise BusyError(f"the run cannot be read: {found.error}")
+        return found.rows
+
+    def close(self) -> None:
+        """Ends the reader, whatever it does, and forgets what was checked; the next query starts another."""
+        self.reader.close()
+        self._checked.clear()
+
+    def _there(self, table: str) -> list[tuple[Mark, Path]]:
+        room, found = self._folder / table, []
+        with suppress(OSError):
+            if room.is_symlink():
+                self._checked[table] = ((0, 0, 0), "it is a symbolic link, and only folders are read")
+                return []
+            with os.scandir(room) as entries:
+                for entry in itertools.islice(entries, ENTRIES):
+                    if match := re.fullmatch(r"from-round-([0-9]{1,15})\.parquet", entry.name):
+                        found.append((int(match[1]), room / entry.name))
+        marks = []
+        for number, path in sorted(found)[-PARTS:]:
+            with suppress(OSError):
+                at = path.lstat()
+                marks.append(((number, at.st_size, at.st_mtime_ns), path))
+        return marks
+
+    def _fault(self, table: str, mark: Mark, path: Path) -> str:
+        """Why this part cannot be read, or nothing; checked once for each state of the file."""
+        name = f"{table}/{path.name}"
+        known = self._checked.get(name)
+        if known is None or known[0] != mark:
+            try:
+                reason = self._wrong(table, path)
+            except OSError as error:
+                reason = error.strerror or str(error)
+            known = self._checked[name] = (mark, reason)
+        return known[1]
+
+    def _wrong(self, table: str, path: Path) -> str:
+        """Raises `BusyError` where the reader does not say: that need not be the part's fault."""
+        if state_of(path).st_size < 12:
+            return "it is no Parquet file"
+        with opened(path) as file:
+            file.seek(-8, os.SEEK_END)
+            end = file.read(8)
+        if end[4:] != b"PAR1":
+            return "it is no Parquet file"
+        if int.from_bytes(end[:4], "little") > FOOTER:
+            return "its footer is too large"
+        name = quoted(f"{table}/{path.name}")
+        columns = self._checks(f"DESCRIBE FROM read_parquet({name})", path)
+        if columns.error:
+            return columns.error
+        types = {row["column_name"]: row["column_type"] for row in columns.rows}
+        self._lacking[f"{table}/{path.name}"] = LATER - types.keys()
+        for field in TABLES[table]:
+            if field.name in LATER and field.name not in types:
+                continue
+            if types.get(field.name) != TYPES[str(field.type)]:
+                return f"its column {field.name} is not what runs write"
+        sizes = self._checks(
+            "SELECT count(DISTINCT row_group_id) AS groups, "
+            "coalesce(sum(total_uncompressed_size), 0)::DOUBLE AS bytes, "
+            f"(SELECT sum(num_rows)::DOUBLE FROM parquet_file_metadata({name})) AS rows FROM parquet_metadata({name})",
+            path,
+        )
+        if sizes.error:
+            return sizes.error
+        [size] = sizes.rows
+        if size["groups"] <= GROUPS and 0 <= size["rows"] <= ROWS and 0 <= size["bytes"] <= BYTES:
+            return ""
+        return f"it has {size['groups']} groups, {size['rows']:.0f} rows and {size['bytes']:.0f} bytes"
+
+    def _checks(self, query: str, path: Path) -> Answer:
+        found = self.reader.ask(query)
+        if found.spent:
+            raise BusyError(f"{path.parent.name}/{path.name} cannot be checked: {found.error}")
+        return found
+
+
+def quoted(text: str) -> str:
+    """`text` as a literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def parquet(paths: Iterable[Path]) -> str:
+    """SQL for the rows of these files, with their places `part` and `row`. The paths are those of `Tables.parts`."""
+    files = ", ".join(quoted(f"{path.parent.name}/{path.name}") for path in paths)
+    part = r"CAST(regexp_extract(filename, 'from-round-(\d+)\.parquet$', 1) AS BIGINT)"
+    source = f"read_parquet([{files}], filename = true, file_row_number = true)"
+    return f"(SELECT *, {part} AS part, file_row_number AS row FROM {source})"

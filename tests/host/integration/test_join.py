@@ -1,0 +1,235 @@
+"""`shoal relay` and `shoal join` as programs, on loopback, with guppy."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+from strangers import POND, SWARM, Honest, Node, Program, address, relay
+from test_network import until
+from test_relay import Authority
+
+from shoal.config.settings import Config
+from shoal.errors import UserError
+from shoal.identity.keys import Identity
+from shoal.runs.folder import read_metrics
+from shoal.runs.join import Joined
+from shoal.transports.zenoh.listener import Listener
+from shoal.transports.zenoh.session import TransportOptions, open_session
+from shoal.wire.notices import Notice
+
+pytestmark = [pytest.mark.network, pytest.mark.slow]
+
+
+def status(*words: object) -> str:
+    command = [sys.executable, "-m", "shoal", "status", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_three_nodes_learn_from_each_other(tmp_path: Path) -> None:
+    where = address()
+    with ExitStack() as stack:
+        stack.enter_context(relay(where))
+        nodes = [stack.enter_context(Node(tmp_path / f"{n}", where, "--seed", n)) for n in range(3)]
+        said: list[Notice] = []
+        stack.enter_context(Listener(TransportOptions(connect=(where,)), SWARM, on_notice=said.append))
+
+        def helped(node: Node) -> bool:
+            rows = read_metrics(node.run) if (node.run / "config.toml").exists() else []
+            sampled = sum(row.get("rollouts/sampled") or 0 for row in rows)
+            makers = {maker for maker, *_ in node.learned_from()}
+            return sampled > 20 and len(makers) == 2 and any(row.get("gradient/external") or 0 for row in rows)
+
+        until(lambda: all(helped(node) for node in nodes), 120)
+        heard = {notice.name: notice for notice in said}  # a watcher is told, too
+        assert len(heard) == 3
+        assert all(notice.reward is not None and notice.model == "guppy" for notice in heard.values())
+        assert {lesson.maker for notice in said for lesson in notice.learned} == heard.keys()
+        told = json.loads(status(nodes[0].run, "--json"))
+        assert told["peers"] == 2
+        assert len(told["neighbours"]) == 2
+        assert not told["silo"]
+        assert told["faults"] == 0
+        assert told["admission"]["admitted"] > 0
+        assert {peer["id"] for peer in told["admission"]["peers"]} == {one["id"] for one in told["neighbours"]}
+        assert told["gained"]["external"] > 0
+        screen = status(nodes[0].run)
+        assert "in touch, 1 link" in screen
+        assert all(peer["name"] in screen for peer in told["admission"]["peers"])
+        for node in nodes:
+            assert node.program.stop(signal.SIGINT) == 130
+            assert f"shoal join --resume {node.run}" in node.program.said
+        for node in nodes:
+            learned = node.learned_from()
+            assert len(learned) == len(set(learned)) > 0, "learned from twice"
+    screen = status(nodes[0].run)
+    assert "ended" in screen
+
+
+def test_a_killed_node_goes_on_and_knows_replays(tmp_path: Path) -> None:
+    where = address()
+    with relay(where), closing(Honest(where, POND, knows=True)) as peer, Node(tmp_path / "node", where) as node:
+        until(lambda: node.status.get("peers") == 1, 90)
+
+        def learned() -> list[int]:
+            """The peer's rounds, as its rollouts were learned from."""
+            peer.share(8)
+            time.sleep(2.0)
+            return [round for _, round, _ in node.learned_from()]
+
+        until(lambda: len(learned()) >= 4)
+        time.sleep(1.0)  # a round has been kept since
+        node.program.process.kill()
+        node.program.wait()
+        before = node.notes[-1]
+        node.start("--resume", node.run)
+        until(lambda: len(node.notes) and node.notes[-1]["life"] != before["life"], 90)
+        first = next(note for note in node.notes if note["life"] != before["life"])
+        assert first["round"] in (before["round"], before["round"] + 1)
+        # It asks for the peer's last rollouts again, and has had them.
+        until(lambda: node.status.get("admission", {}).get("refused", {}).get("repeated", 0) >= 4)
+        shared = peer.round
+        until(lambda: any(round > shared for round in learned()))
+        others = node.learned_from()
+        assert len(others) == len(set(others))
+        rounds = [row["round"] for row in read_metrics(node.run)]
+        assert rounds == sorted(set(rounds))
+
+
+def test_a_relay_that_is_late_is_no_reason_to_wait(tmp_path: Path) -> None:
+    where = address()
+    with Node(tmp_path / "node", where) as node:
+        until(lambda: len(node.notes) >= 3, 90)
+        until(lambda: "answers; training goes on" in node.status.get("note", ""))
+        assert node.status["silo"]
+        assert f"none of tcp/{where}" in " ".join(status(node.run).split())
+        assert not node.learned_from()
+        with relay(where), closing(Honest(where, POND, knows=True)) as peer:
+            until(lambda: node.status["peers"] == 1 and not node.status["silo"])
+
+            def learned() -> bool:
+                """What is shared once may be lost: the peer may not know yet who listens."""
+                peer.share(8)
+                time.sleep(1.0)
+                return bool(node.learned_from())
+
+            until(learned)
+            assert node.status["note"] == ""
+        until(lambda: node.status["silo"])
+        rounds = len(node.notes)
+        until(lambda: len(node.notes) > rounds + 3)
+
+
+def test_another_secret_is_another_swarm_and_nobody_makes_a_node_end(tmp_path: Path) -> None:
+    where = address()
+    right, other = tmp_path / "right", tmp_path / "other"
+    right.write_text("0123456789abcdef\n")
+    other.write_text("fedcba9876543210\n")
+    for file in (right, other):
+        file.chmod(0o600)
+    network = {"swarm": SWARM, "connect": [where], "secret_file": str(other)}
+    config = Config.model_validate({"swarm": {"nodes": 1}, "network": network})
+    with (
+        relay(where),
+        closing(Joined(config, Identity.generate())),
+        Node(tmp_path / "node", where, "--secret-file", right) as node,
+    ):
+        until(lambda: "nobody with this secret is heard" in node.status.get("note", ""), 90)
+        rounds = len(node.notes)
+        until(lambda: len(node.notes) >= rounds + 3, 90)
+        network = {"swarm": SWARM, "connect": [where], "secret_file": str(right)}
+        config = Config.model_validate({"swarm": {"nodes": 1}, "network": network})
+        with closing(Joined(config, Identity.generate())) as member:
+            until(lambda: node.status.get("peers") == 1, 90)
+            until(lambda: member.link.status()["peers"] == 1)
+            until(lambda: member.admission.admitted >= 4)
+            assert member.link.receive()
+            assert node.status["private"]
+
+
+def test_mutual_tls(tmp_path: Path) -> None:
+    authority, other = Authority(tmp_path), Authority(tmp_path / "other")
+    where = f"tls/{address()}"
+    own, own_key = authority.issue("relay")
+    certificate, key = authority.issue("node")
+    forged, forged_key = other.issue("node")
+    words = ("--ca", authority.path, "--mutual", "--certificate", own, "--key", own_key)
+    with relay(where, *words), ExitStack() as stack:
+
+        def node(name: str, *words: object) -> Node:
+            return stack.enter_context(Node(tmp_path / name, where, *words))
+
+        ca = ("--tls-ca", authority.path)
+        good = node("good", *ca, "--tls-certificate", certificate, "--tls-key", key)
+        until(lambda: good.status.get("links") == 1, 90)
+        untrusting = ("--tls-ca", other.path, "--tls-certificate", certificate, "--tls-key", key)
+        for words, why in (
+            (ca, "it asks for a certificate"),
+            ((*ca, "--tls-certificate", forged, "--tls-key", forged_key), "is not accepted"),
+            (untrusting, f"the certificate of {where} cannot be trusted"),
+        ):
+            with closing(placed(where, *words)) as place:
+                until(lambda place=place, why=why: why in place.link.status()["note"])
+                assert where in place.link.status()["note"]
+                assert place.link.status()["links"] == 0
+
+
+def placed(where: str, *words: object) -> Joined:
+    """A node's place, in this process, from words as on the command line."""
+    names = [str(word).removeprefix("--").replace("-", "_") for word in words[::2]]
+    network = {"swarm": SWARM, "connect": [where], **dict(zip(names, map(str, words[1::2]), strict=True))}
+    return Joined(Config.model_validate({"swarm": {"nodes": 1}, "network": network}), Identity.generate())
+
+
+def test_nodes_of_one_network_find_each_other(tmp_path: Path) -> None:
+    with open_session(TransportOptions(lan=True)) as one, open_session(TransportOptions(lan=True)):
+        end = time.monotonic() + 5
+        while not one.info.links() and time.monotonic() < end:
+            time.sleep(0.1)
+        if not one.info.links():
+            pytest.skip("no multicast here: two sessions did not find each other in 5 seconds")
+    swarm = f"lan-{time.time_ns()}"
+    with Node(tmp_path / "a", "--swarm", swarm) as a, Node(tmp_path / "b", "--swarm", swarm, "--seed", 1) as b:
+        until(lambda: a.learned_from() and b.learned_from(), 120)
+        assert a.status["links"] >= 1
+
+
+WRONG = {
+    "no port": ({"connect": ["relay.example.org"]}, "HOST:PORT"),
+    "a port that is none": ({"connect": ["127.0.0.1:99999"]}, "HOST:PORT"),
+    "another protocol": ({"connect": ["http://127.0.0.1:80"]}, "HOST:PORT"),
+    "a listener without a port": ({"listen": ["7447"]}, "HOST:PORT"),
+    "no name of a swarm": ({"swarm": ""}, "1 to 64 letters, digits"),
+    "a certificate without TLS": ({"connect": ["127.0.0.1:1"], "tls_ca": __file__}, "tls/HOST:PORT"),
+    "a secret that is not there": ({"secret_file": "/nowhere/secret"}, "cannot read the secret"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_cannot_be_a_place(name: str) -> None:
+    network, right = WRONG[name]
+    with pytest.raises(UserError, match=right):
+        Joined(Config.model_validate({"swarm": {"nodes": 1}, "network": network}), Identity.generate())
+
+
+@pytest.mark.parametrize(
+    ("words", "right"),
+    [
+        (["nonsense"], "'nonsense' is no endpoint: write HOST:PORT"),
+        (["127.0.0.1:1", "--swarm", "a/b"], "the swarm 'a/b' must have 1 to 64 letters, digits"),
+        (["127.0.0.1:1", "--swram", "reef"], "did you mean '--swarm'"),
+    ],
+)
+def test_nonsense_is_answered_with_what_is_right(words: list[str], right: str, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    join = Program(["join", *words, "--out", out], tmp_path / "home")
+    assert join.wait(90) == 2
+    assert right in join.said
+    assert "Traceback" not in join.said
+    assert not out.exists()

@@ -1,0 +1,223 @@
+"""What a judge keeps, and what follows from it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import math
+import random
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.errors import UserError
+from shoal.evaluation.pass_at_k import wilson
+from shoal.identity.keys import Identity
+from shoal.rollout import QuestionId
+from shoal_host.judge import reports
+from shoal_host.judge.records import FILE, Records, answer_row, ask_rows, outcome_row, restart_row
+from shoal_host.judge.sessions import Session, Stage
+
+A, B = Identity.generate(), Identity.generate()
+serial = itertools.count(1)
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Iterator[Records]:
+    made = Records(tmp_path / "judge")
+    yield made
+    made.close()
+
+
+def session(key: bytes, number: int, model: str = "m", in_swarm: bool = True, round: int | None = None) -> Session:
+    id = next(serial)
+    made = Session(id, key, number, number if round is None else round, model, in_swarm, b"h" * 32, 1.0, 61.0, 61.0)
+    made.task, made.question, made.posed = "gcd", QuestionId("gcd", "1", "c", 2**62, 3), bytes([id % 256]) * 32
+    made.stage = Stage.open
+    return made
+
+
+def keep(records: Records, made: Session, score: float | None = None, stage: Stage = Stage.scored) -> Session:
+    records.append(*ask_rows(made, b"ask", b"s" * 64)).result(10)
+    if score is not None:
+        made.answer = b"a" * 32
+        records.append(answer_row(made, 2.0, b"answer", b"s" * 64)).result(10)
+        made.stage, made.score, made.settled = stage, score, 3.0
+        records.append(outcome_row(made)).result(10)
+    elif stage != Stage.scored:
+        made.stage, made.settled = stage, 3.0
+        records.append(outcome_row(made)).result(10)
+    return made
+
+
+def test_what_is_kept_comes_back(records: Records) -> None:
+    assert records.last(A.public) is None
+    first = keep(records, session(A.public, 0), 1.0)
+    assert records.last(A.public) == first
+    second = keep(records, session(A.public, 1))
+    assert records.last(A.public) == second
+    third = session(B.public, 0)
+    keep(records, third)
+    third.answer, third.stage = b"b" * 32, Stage.answered
+    records.append(answer_row(third, 2.0, b"statement", b"s" * 64)).result(10)
+    assert list(records.unsettled()) == [(second, b""), (third, b"statement")]
+    assert records.next_id() == third.id + 1
+
+
+def test_nothing_twice(records: Records) -> None:
+    made = keep(records, session(A.public, 0), 1.0)
+    same_number, same_round = session(A.public, 0, round=9), session(A.public, 1, round=0)
+    for rows in (
+        ask_rows(same_number, b"", b""),
+        ask_rows(same_round, b"", b""),
+        [answer_row(made, 9.0, b"other", b"")],
+        [outcome_row(made)],
+        [outcome_row(session(A.public, 5))],  # of what was never asked
+    ):
+        with pytest.raises(sqlite3.IntegrityError):
+            records.append(*rows).result(10)
+    assert [row["score"] for row in reports.rows(records.path)] == [1.0]
+
+
+def test_one_bad_append_does_no_harm_to_others(records: Records) -> None:
+    made = keep(records, session(A.public, 0), 1.0)
+    good = [session(B.public, number) for number in range(50)]
+    futures = [records.append(*ask_rows(each, b"", b"")) for each in good[:25]]
+    bad = records.append(outcome_row(made))
+    futures += [records.append(*ask_rows(each, b"", b"")) for each in good[25:]]
+    for future in futures:
+        future.result(10)
+    with pytest.raises(sqlite3.IntegrityError):
+        bad.result(10)
+    assert len(list(records.unsettled())) == 50
+
+
+@pytest.mark.parametrize("table", ["nodes", "asks", "answers", "outcomes", "restarts"])
+def test_nothing_is_changed_or_deleted(records: Records, table: str) -> None:
+    made = keep(records, session(A.public, 0), 1.0)
+    records.append(restart_row(made, 4.0)).result(10)
+    for sql in (f"DELETE FROM {table}", f"UPDATE {table} SET rowid = rowid + 1"):
+        with pytest.raises(sqlite3.IntegrityError, match="only ever added to"):
+            records.append((sql, ())).result(10)
+
+
+def test_everything_appended_is_there_after_closing(tmp_path: Path) -> None:
+    records = Records(tmp_path)
+    for number in range(1000):
+        records.append(*ask_rows(session(A.public, number), b"", b""))
+    records.close()
+    again = Records(tmp_path)
+    assert len(list(again.unsettled())) == 1000
+    again.close()
+
+
+def test_who_does_not_wait_is_written_all_the_same(tmp_path: Path) -> None:
+    records = Records(tmp_path)
+    futures = [records.append(*ask_rows(session(A.public, number), b"", b"")) for number in range(200)]
+    for future in futures:
+        future.cancel()
+    records.append(*ask_rows(session(A.public, 200), b"", b"")).result(10)
+    assert len(list(records.unsettled())) == 201
+    records.close()
+
+
+def test_one_judge_for_one_folder(records: Records) -> None:
+    with pytest.raises(UserError, match="another judge"):
+        Records(records.path.parent)
+
+
+def test_no_records(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b"something else, and long enough to be looked at" * 100)
+    with pytest.raises(UserError, match=FILE):
+        Records(tmp_path)
+    with pytest.raises(UserError, match="no records"):
+        reports.leaderboard_of(tmp_path / "absent" / FILE)
+
+
+def test_the_leaderboard_is_by_what_is_certain(records: Records) -> None:
+    lucky, steady = Identity.generate().public, Identity.generate().public
+    for number in range(3):
+        keep(records, session(lucky, number), 1.0)
+    for number in range(40):
+        keep(records, session(steady, number, in_swarm=number > 5), 1.0 if number % 10 else 0.0)
+    first, second = reports.leaderboard_of(records.path)
+    assert (first["key"], second["key"]) == (steady.hex(), lucky.hex())
+    assert (first["rank"], first["pass@1"], first["questions"], first["in_swarm"]) == (1, 36 / 40, 40, None)
+    assert (first["low"], first["high"]) == wilson(0.9, 40)
+    assert len(reports.leaderboard_of(records.path, 1)) == 1
+
+
+def test_the_leaderboard_is_of_the_last_rounds(records: Records) -> None:
+    for number in range(130):  # it has learned since
+        keep(records, session(A.public, number, round=2 * number), float(number >= 80))
+    keep(records, session(B.public, 0, round=7), 1.0)
+    board = {row["key"]: row for row in reports.leaderboard_of(records.path)}
+    assert (board[A.public.hex()]["pass@1"], board[A.public.hex()]["questions"]) == (1.0, 50)  # rounds 159 to 258
+    assert board[B.public.hex()]["questions"] == 1
+    [row, _] = reports.leaderboard_of(records.path, rounds=1000)
+    assert (row["pass@1"], row["questions"]) == (50 / 130, 130)
+
+
+def test_lapsed_is_wrong_and_void_is_nothing(records: Records) -> None:
+    keep(records, session(A.public, 0), 1.0)
+    keep(records, session(A.public, 1), stage=Stage.lapsed)
+    keep(records, session(A.public, 2), stage=Stage.void)
+    keep(records, session(A.public, 3))  # still open
+    [row] = reports.leaderboard_of(records.path)
+    assert (row["pass@1"], row["questions"], row["lapsed"], row["void"]) == (0.5, 2, 1, 1)
+    assert [row["outcome"] for row in reports.rows(records.path)] == ["scored", "lapsed", "void"]
+
+
+def test_partial_credit_is_not_pass_at_1(records: Records) -> None:
+    keep(records, session(A.public, 0), 0.99)
+    [row] = reports.leaderboard_of(records.path)
+    assert row["pass@1"] == 0
+    assert next(reports.rows(records.path))["score"] == 0.99
+
+
+def test_curves_are_by_window_model_and_swarm(records: Records) -> None:
+    for number in range(20):
+        keep(records, session(A.public, number), float(number >= 10))
+        keep(records, session(B.public, number, in_swarm=False), 0.0)
+    found = reports.curve(records.path, 10)
+    assert [(row["in_swarm"], row["first"], row["last"], row["pass@1"], row["questions"]) for row in found] == [
+        (False, 0, 9, 0.0, 10),
+        (False, 10, 19, 0.0, 10),
+        (True, 0, 9, 0.0, 10),
+        (True, 10, 19, 1.0, 10),
+    ]
+
+
+def test_judges_compare(records: Records, tmp_path: Path) -> None:
+    other = Records(tmp_path / "other")
+    chance = random.Random(0)
+    for number in range(60):
+        keep(records, session(A.public, number), float(chance.random() < 0.5))
+        keep(other, session(A.public, number), float(chance.random() < 0.5))
+        keep(records, session(B.public, number), 1.0)
+        keep(other, session(B.public, number), float(number % 2))
+    keep(other, session(Identity.generate().public, 0), 1.0)  # one that the first judge never asked
+    other.close()
+    worst, fair = reports.compare(records.path, other.path)
+    assert (worst["key"], fair["key"]) == (B.public.hex(), A.public.hex())
+    z = 0.5 / math.sqrt(0.75 * 0.25 * 2 / 60)
+    assert worst["p"] == pytest.approx(math.erfc(z / math.sqrt(2)), rel=1e-6)
+    assert worst["holm"] == pytest.approx(2 * worst["p"])
+    assert fair["holm"] > 0.05
+
+
+def test_exports(records: Records) -> None:
+    keep(records, session(A.public, 0, model='=HYPERLINK("x")'), 1.0)
+    keep(records, session(A.public, 1, model="[bold]\n"), 0.0)
+    out = io.StringIO()
+    reports.write(reports.rows(records.path), "csv", out)
+    first, second = csv.DictReader(io.StringIO(out.getvalue()))
+    assert (first["model"], first["score"], first["in_swarm"]) == ('\'=HYPERLINK("x")', "1.0", "True")
+    assert second["model"] == "[bold]\n"
+    out = io.StringIO()
+    reports.write(reports.rows(records.path), "json", out)
+    assert [json.loads(line)["model"] for line in out.getvalue().splitlines()] == ['=HYPERLINK("x")', "[bold]\n"]

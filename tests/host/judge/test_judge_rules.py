@@ -1,0 +1,354 @@
+"""The rules of a judge, with a clock in hand."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.admission.bounded import Bucket
+from shoal.rollout import QuestionId
+from shoal_host.judge.messages import Answer, Ask, work_of
+from shoal_host.judge.rules import Reason, Refused, Rules, Terms
+from shoal_host.judge.sessions import Node, Nodes, Session, Stage
+
+JUDGE = b"j" * 32
+QUESTION = QuestionId("gcd", "1", "c", 5, 0)
+serial = itertools.count()
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Trial:
+    """The rules, and nodes that come under them."""
+
+    def __init__(self, **terms: Any) -> None:
+        self.clock = Clock()
+        self.terms = Terms(**({"work": 0, "interval": 1.0} | terms))
+        self.rules = Rules(JUDGE, self.terms, self.clock)
+
+    def statement(self, key: bytes, round: int, **values: Any) -> Ask:
+        given: dict[str, Any] = {"nonce": bytes(16), "time": self.clock.now, "model": "m", "in_swarm": True}
+        return Ask(judge=values.pop("judge", JUDGE), key=key, round=round, **(given | values))
+
+    def ask(self, key: bytes, round: int, hash: bytes | None = None, **values: Any) -> Session:
+        ask = self.statement(key, round, **values)
+        self.rules.screen(ask)
+        return self.rules.open(ask, hash or next(serial).to_bytes(32, "big"))
+
+    def posed(self, key: bytes, round: int, **values: Any) -> Session:
+        session = self.ask(key, round, **values)
+        session.task, session.question, session.posed = "gcd", QUESTION, session.id.to_bytes(32, "big")
+        self.rules.pose(session)
+        return session
+
+    def answer(self, session: Session, hash: bytes = b"a" * 32, judge: bytes = JUDGE) -> Session:
+        answer = Answer(judge=judge, key=session.key, posed=session.posed, text="1")
+        found = self.rules.answer(answer, hash)
+        if found.stage == Stage.open:
+            self.rules.take(found, hash)
+        return found
+
+    def scored(self, key: bytes, round: int, score: float = 1.0, trouble: bool = False) -> Session:
+        session = self.answer(self.posed(key, round))
+        self.rules.score(session, score, trouble)
+        return session
+
+
+A, B = b"a" * 32, b"b" * 32
+
+
+def refused(reason: Reason) -> Any:
+    return pytest.raises(Refused, check=lambda refusal: refusal.reason == reason)
+
+
+def test_one_question_one_answer_one_score() -> None:
+    trial = Trial()
+    session = trial.scored(A, 3)
+    assert (session.stage, session.score, session.number, session.round) == (Stage.scored, 1.0, 0, 3)
+    trial.clock.now += 5
+    assert trial.ask(A, 4).number == 1
+    assert len(trial.rules) == 1
+
+
+def test_no_question_before_the_last_is_answered() -> None:
+    """Who does not like a question gets no other: not by asking again, for another round, or as another model."""
+    trial = Trial()
+    first = trial.posed(A, 1)
+    trial.clock.now += 10
+    for values in ({"round": 1}, {"round": 2}, {"round": 9, "model": "other"}, {"round": 9, "in_swarm": False}):
+        with refused(Reason.open) as caught:
+            trial.ask(A, **values)  # type: ignore[arg-type]
+        assert caught.value.retry_after == pytest.approx(first.deadline - trial.clock.now)
+    trial.answer(first)
+    with refused(Reason.open):  # while it is marked
+        trial.ask(A, 2)
+
+
+def test_the_same_ask_again_gets_the_same_question() -> None:
+    trial = Trial()
+    first = trial.ask(A, 1, hash=b"h" * 32)
+    assert trial.ask(A, 1, hash=b"h" * 32) is first
+    first.posed = b"p" * 32
+    trial.rules.pose(first)
+    assert trial.ask(A, 1, hash=b"h" * 32) is first
+    trial.rules.score(trial.answer(first), 1.0, False)
+    with refused(Reason.round):  # a replay
+        trial.ask(A, 1, hash=b"h" * 32)
+
+
+def test_an_unanswered_question_lapses_and_counts() -> None:
+    trial = Trial(limit=60.0)
+    session = trial.posed(A, 1)
+    trial.clock.now += 60
+    assert trial.rules.lapse() == []
+    trial.clock.now += 0.1
+    assert trial.rules.lapse() == [session]
+    assert (session.stage, session.score) == (Stage.lapsed, 0.0)
+    assert trial.rules.lapse() == []
+    with refused(Reason.late):
+        trial.answer(session)
+    assert trial.ask(A, 2).number == 1
+
+
+def test_an_answer_is_late_even_before_the_lapse_is_noticed() -> None:
+    trial = Trial(limit=60.0)
+    session = trial.posed(A, 1)
+    trial.clock.now += 61
+    with refused(Reason.late):
+        trial.answer(session)
+
+
+def test_what_is_being_marked_does_not_lapse() -> None:
+    trial = Trial(limit=60.0)
+    session = trial.answer(trial.posed(A, 1))
+    trial.clock.now += 1000
+    assert trial.rules.lapse() == []
+    trial.rules.score(session, 1.0, False)
+    assert session.stage == Stage.scored
+
+
+def test_the_same_answer_again_is_no_other() -> None:
+    trial = Trial()
+    session = trial.scored(A, 1)
+    assert trial.answer(session) is session
+    with refused(Reason.answered):
+        trial.answer(session, b"b" * 32)
+    assert session.score == 1.0
+
+
+def test_an_answer_is_to_the_last_question_alone() -> None:
+    trial = Trial()
+    first = trial.scored(A, 1)
+    trial.clock.now += 5
+    second = trial.posed(A, 2)
+    with refused(Reason.unknown):
+        trial.answer(first)
+    second.posed, kept = b"x" * 32, second.posed
+    with refused(Reason.unknown):
+        trial.rules.answer(Answer(judge=JUDGE, key=A, posed=kept, text=""), b"a" * 32)
+    with refused(Reason.unknown):
+        trial.rules.answer(Answer(judge=JUDGE, key=B, posed=second.posed, text=""), b"a" * 32)
+
+
+@pytest.mark.parametrize("round", [0, 4, 5])
+def test_rounds_only_rise(round: int) -> None:
+    trial = Trial()
+    trial.scored(A, 5)
+    trial.clock.now += 5
+    with pytest.raises(Refused, match="asked again from round 6 on; to go on with the earlier run, use --resume"):
+        trial.ask(A, round)
+    assert trial.ask(A, 6)
+
+
+def test_the_screen() -> None:
+    trial = Trial(work=10, window=100.0)
+    now, work = trial.clock.now, work_of(JUDGE, A, 10)
+    with refused(Reason.judge):
+        trial.rules.screen(trial.statement(A, 1, judge=b"k" * 32, work=work))
+    for time in (now - 101, now + 101):
+        with refused(Reason.clock):
+            trial.rules.screen(trial.statement(A, 1, time=time, work=work))
+    with refused(Reason.work):
+        trial.rules.screen(trial.statement(A, 1, work=work + 1 if work else 2**52 + 1))
+    trial.rules.screen(trial.statement(A, 1, work=work))
+    trial.scored(A, 1) if not work else trial.rules.open(trial.statement(A, 1, work=work), b"h" * 32)
+    trial.rules.screen(trial.statement(A, 2, work=0))  # it is known: the work is done once
+    with refused(Reason.judge):
+        trial.rules.answer(Answer(judge=b"k" * 32, key=A, posed=bytes(32), text=""), b"a" * 32)
+
+
+def test_quotas() -> None:
+    trial = Trial(interval=10.0, burst=2.0, newcomers=3.0, sessions=4)
+    trial.scored(A, 1)
+    trial.scored(A, 2)
+    with refused(Reason.rate) as caught:
+        trial.ask(A, 3)
+    assert caught.value.retry_after == pytest.approx(10.0)
+    trial.clock.now += caught.value.retry_after + 1e-6
+    trial.scored(A, 3)
+    for number in range(2):
+        trial.posed(bytes([number]) * 32, 1)
+    with refused(Reason.newcomers) as caught:
+        trial.ask(bytes([2]) * 32, 1)
+    trial.clock.now += caught.value.retry_after + 1e-6
+    trial.posed(bytes([2]) * 32, 1)
+    trial.posed(A, 4)
+    with refused(Reason.crowded):
+        trial.ask(bytes([3]) * 32, 1)
+
+
+def test_who_makes_many_keys_keeps_out_nobody_s_first() -> None:
+    trial = Trial(newcomers=4.0)
+
+    def opened(key: bytes, first: bool) -> Session:
+        return trial.rules.open(trial.statement(key, 1), key, first)
+
+    for number in range(2):
+        opened(bytes([number]) * 32, first=False)
+    with refused(Reason.newcomers):
+        opened(bytes([2]) * 32, first=False)
+    for number in range(3, 5):
+        opened(bytes([number]) * 32, first=True)
+    with refused(Reason.newcomers):
+        opened(bytes([5]) * 32, first=True)
+
+
+def test_a_question_that_could_not_be_kept_was_never_asked() -> None:
+    trial = Trial()
+    session = trial.ask(A, 1)
+    trial.rules.withdraw(session)
+    assert len(trial.rules) == 0
+    again = trial.ask(A, 1)
+    assert (again.number, again.round) == (0, 1)
+
+
+def test_an_answer_that_could_not_be_kept_may_come_again() -> None:
+    trial = Trial(limit=60.0)
+    session = trial.answer(trial.posed(A, 1))
+    trial.rules.give_back(session)
+    assert trial.answer(session, b"c" * 32).stage == Stage.answered
+    trial.rules.give_back(session)
+    trial.clock.now += 61
+    assert trial.rules.lapse() == [session]
+
+
+def restored(stage: Stage, **values: Any) -> tuple[Trial, Session]:
+    session = Session(7, A, 3, 9, "m", True, b"h" * 32, 900.0, 960.0, 960.0, stage, "gcd", QUESTION, b"p" * 32)
+    for name, value in values.items():
+        setattr(session, name, value)
+    trial = Trial(limit=60.0)
+    trial.rules = Rules(
+        JUDGE,
+        trial.terms,
+        trial.clock,
+        lambda key: session if key == A else None,
+        8,
+    )
+    return trial, session
+
+
+def test_after_a_restart_an_open_question_has_its_time_again() -> None:
+    trial, session = restored(Stage.open)
+    trial.rules.restore([session])
+    assert trial.rules.lapse() == []
+    with refused(Reason.open):
+        trial.ask(A, 10)
+    assert trial.ask(A, 9, hash=b"h" * 32) is session  # the same Ask
+    trial.clock.now += 59
+    assert trial.answer(session).stage == Stage.answered
+
+
+def test_after_a_restart_an_unanswered_question_is_void() -> None:
+    trial, session = restored(Stage.open)
+    trial.rules.restore([session])
+    trial.clock.now += 61
+    assert trial.rules.lapse() == [session]
+    assert session.stage == Stage.void
+    assert trial.ask(A, 10).number == 4
+
+
+def test_after_a_restart_replays_are_refused() -> None:
+    trial, session = restored(Stage.scored, answer=b"a" * 32, score=1.0)
+    with refused(Reason.round):
+        trial.ask(A, 9, hash=b"h" * 32)
+    assert trial.answer(session) is session  # its verdict once more
+    with refused(Reason.answered):
+        trial.answer(session, b"b" * 32)
+
+
+def test_of_two_questions_under_way_by_mistake_the_older_is_void() -> None:
+    trial, session = restored(Stage.open)
+    older = Session(6, A, 2, 8, "m", True, b"g" * 32, 800.0, 860.0, 860.0, Stage.open, "gcd", QUESTION, b"q" * 32)
+    trial.rules.restore([older, session])
+    trial.clock.now += 61
+    assert {found.id for found in trial.rules.lapse()} == {6, 7}
+
+
+def test_trust_is_earned_and_lost() -> None:
+    trial = Trial(interval=1e-3)
+    session = trial.posed(A, 1)
+    assert not trial.rules.trusts(session)
+    trial.rules.score(trial.answer(session), 0.0, trouble=False)
+    for round, (trouble, trusted) in enumerate([(False, True), (True, False)] + 7 * [(False, False)], 2):
+        trial.clock.now += 1
+        session = trial.scored(A, round, trouble=trouble)
+        assert trial.rules.trusts(session) == trusted
+    trial.clock.now += 1
+    assert trial.rules.trusts(trial.scored(A, 99))
+    assert Node(A, Bucket(1, 1, 0), troubles=5, clean=1).trusted
+
+
+def test_memory_is_bounded_and_the_busy_stay() -> None:
+    nodes = Nodes(10, lambda _: None)
+    busy = Trial().posed(A, 1)
+    for number in range(100):
+        node = Node(number.to_bytes(32, "big"), Bucket(1, 1, 0))
+        if number % 20 == 0:
+            node.session = busy
+        nodes.put(node)
+    assert len(nodes) == 10
+    assert all(nodes.find(number.to_bytes(32, "big")) for number in range(0, 100, 20))
+
+
+@given(st.lists(st.tuples(st.sampled_from(["ask", "pose", "answer", "mark", "wait", "fail"]), st.integers(0, 5))))
+def test_whatever_happens_every_question_ends_once(deeds: list[tuple[str, int]]) -> None:
+    trial = Trial(limit=10.0)
+    sessions: list[Session] = []
+    ended: list[int] = []
+    for deed, number in deeds:
+        session = sessions[number % len(sessions)] if sessions else None
+        try:
+            if deed == "ask":
+                found = trial.ask(bytes([number % 2]) * 32, len(sessions) + 1)
+                assert all(found is not other for other in sessions)
+                sessions.append(found)
+            elif deed == "wait":
+                trial.clock.now += 3 * number
+                ended += [found.id for found in trial.rules.lapse()]
+            elif session is None:
+                continue
+            elif deed == "pose" and session.stage == Stage.drawing:
+                session.question, session.posed = QUESTION, session.id.to_bytes(32, "big")
+                trial.rules.pose(session)
+            elif deed == "answer" and session.posed:
+                trial.answer(session, bytes([number]) * 32)
+            elif deed == "mark" and session.stage == Stage.answered:
+                trial.rules.score(session, 1.0, False)
+                ended.append(session.id)
+            elif deed == "fail" and session.stage == Stage.answered:
+                trial.rules.give_back(session)
+        except Refused:
+            pass
+        under_way = [found.key for found in sessions if found.stage in (Stage.drawing, Stage.open, Stage.answered)]
+        assert len(set(under_way)) == len(under_way) == len(trial.rules)
+    assert len(set(ended)) == len(ended)

@@ -1,0 +1,652 @@
+"""One who answers and does not learn: the journal, the choice of tasks, the gallery, the contributor and its API."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from fakes import question, rollout
+from hypothesis import given
+from hypothesis import strategies as st
+from test_network import until
+
+from shoal.admission.admission import Admission
+from shoal.admission.limits import AdmissionLimits
+from shoal.config.settings import Config
+from shoal.config.tasks import TasksConfig
+from shoal.errors import UserError
+from shoal.rollout import Rollout, Scored
+from shoal.sandbox.examiner import LocalExaminer
+from shoal.sandbox.verifier import Verifier
+from shoal.tasks import Tasks
+from shoal.wire.rollouts import open_envelope
+from shoal_web.human.contributor import OPEN_QUESTIONS, Contributor, UnfitError
+from shoal_web.human.gallery import ANSWERS, QUESTIONS, SHOWN, Gallery, shown
+from shoal_web.human.journal import MOST_LEARNERS, Entry, Journal, Learned
+from shoal_web.human.recommended import Figures, choose, need, suitability
+
+# The journal
+
+
+def offered(journal: Journal, index: int = 1, task: str = "say") -> Entry:
+    return journal.offer(Entry(journal.reserve(), 0, task, question(index)))
+
+
+def test_no_round_is_given_twice_whatever_happens(tmp_path: Path) -> None:
+    path = tmp_path / "kept" / "reef.sqlite"
+    with closing(Journal(path, lambda: 1000.0)) as journal:
+        first = [journal.reserve() for _ in range(5)]
+        entry = offered(journal)
+    with closing(Journal(path, lambda: 10.0)) as journal:  # a clock that went back makes no difference
+        later = [journal.reserve() for _ in range(5)]
+        assert journal.open() == [entry]
+    path.unlink()
+    with closing(Journal(path, lambda: 2000.0)) as journal:  # nor does a lost journal
+        last = journal.reserve()
+    rounds = [*first, entry.round, *later, last]
+    assert rounds == sorted(set(rounds))
+
+
+def test_a_kill_costs_nothing_that_was_told(tmp_path: Path) -> None:
+    script = """
+import os, sys
+from pathlib import Path
+from fakes import question
+from shoal_web.human.journal import Entry, Journal
+journal = Journal(Path(sys.argv[1]))
+for index in range(1, 4):
+    entry = journal.offer(Entry(journal.reserve(), 0, "say", question(index)))
+journal.answer(entry.round, 0, ["yes"], [1.0])
+print(journal.reserve(), flush=True)
+os.kill(os.getpid(), 9)
+"""
+    path = tmp_path / "reef.sqlite"
+    command = [sys.executable, "-c", script, str(path)]
+    here = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    killed = subprocess.run(command, capture_output=True, text=True, env=here)
+    with closing(Journal(path)) as journal:
+        assert journal.reserve() == int(killed.stdout) + 1
+        assert len(journal.open()) == 2
+        [answered] = journal.answered()
+        assert (answered.answers, answered.rewards, answered.question) == (("yes",), (1.0,), question(3))
+
+
+def test_a_question_is_answered_once(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path / "reef.sqlite")) as journal:
+        entry, other = offered(journal, 1), offered(journal, 2)
+        assert journal.answer(entry.round, 0, ["a", "ü"], [1.0, 0.5]).rewards == (1.0, 0.5)
+        journal.skip(other.round, 0)
+        for settled in (entry, other):
+            with pytest.raises(LookupError):
+                journal.answer(settled.round, 0, ["b"], [0.0])
+            with pytest.raises(LookupError):
+                journal.skip(settled.round, 0)
+        assert journal.open() == []
+        assert journal.asked(entry.question.hash)
+        assert not journal.asked(question(9).hash)
+        assert journal.rewards("say", 8) == [0.75]
+        assert journal.totals() == {"answered": 1, "reward": 0.75, "taught": 0, "learners": 0}
+
+
+def test_lessons_count_once_and_only_about_own_answers(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path / "reef.sqlite")) as journal:
+        entry, waiting = offered(journal, 1), offered(journal, 2)
+        journal.answer(entry.round, 0, ["a"], [1.0])
+        said = Learned(0, entry.round, 0, "ab" * 32, "ada", "guppy", 7, 1.0)
+        strange = [
+            msgspec.structs.replace(said, round=waiting.round),
+            msgspec.structs.replace(said, slot=1),
+            msgspec.structs.replace(said, round=2**53),
+        ]
+        assert journal.learned([said, *strange, said]) == 1
+        assert journal.learned([said]) == 0
+        again = [msgspec.structs.replace(said, at=at) for at in range(8, 99)]
+        assert journal.learned([*again, msgspec.structs.replace(said, node="cd" * 32)]) == 1
+        [first, *rest] = journal.lessons()
+        assert (first.name, first.model, first.at) == ("ada", "guppy", 7)
+        assert journal.lessons(after=first.number) == rest
+        assert len(journal.lessons_of([entry])[entry.round, 0]) == 2
+        assert journal.totals()["taught"] == 1
+        assert journal.totals()["learners"] == 2
+
+
+def test_an_answer_keeps_so_many_learners(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path / "reef.sqlite")) as journal:
+        entry = offered(journal)
+        journal.answer(entry.round, 0, ["a"], [1.0])
+        many = [Learned(0, entry.round, 0, f"{n:064x}", "ada", None, 1, 1.0) for n in range(2 * MOST_LEARNERS)]
+        statements: list[str] = []
+        journal._db.set_trace_callback(statements.append)
+        assert journal.learned(many) == MOST_LEARNERS
+        assert [statements.count(each) for each in ("BEGIN", "COMMIT")] == [1, 1]  # one wait for the disk
+        assert len(journal.lessons_of([entry])[entry.round, 0]) == MOST_LEARNERS
+
+
+def test_a_journal_of_before_keeps_a_nodes_first_lesson(tmp_path: Path) -> None:
+    path = tmp_path / "reef.sqlite"
+    with closing(Journal(path)) as journal:
+        entry = offered(journal)
+        journal.answer(entry.round, 0, ["a"], [1.0])
+        journal._db.execute("DROP INDEX one_lesson")
+        row = "INSERT INTO lessons (round, slot, node, name, at, time) VALUES (?, 0, ?, 'ada', ?, 1.0)"
+        journal._db.executemany(row, [(entry.round, node, at) for at in range(50) for node in ("ab", "cd")])
+    with closing(Journal(path)) as journal:
+        assert [(each.node, each.at) for each in journal.lessons()] == [("ab", 0), ("cd", 0)]
+        assert journal.learned([Learned(0, entry.round, 0, "ab", "ada", None, 99, 1.0)]) == 0
+
+
+def test_a_journal_has_one_holder(tmp_path: Path) -> None:
+    path = tmp_path / "reef.sqlite"
+    with closing(Journal(path)), pytest.raises(UserError, match="another `shoal human` has"):
+        Journal(path)
+    Journal(path).close()
+    path.write_text("something else, long enough to be no database at all" * 20)
+    with pytest.raises(UserError, match="cannot use"):
+        Journal(path)
+
+
+# Tasks
+
+
+def figures(label: str, answered: int = 0, success: float | None = None, others: float | None = None) -> Figures:
+    return Figures(label, 1.0, answered, success, others)
+
+
+def test_what_is_solved_half_of_the_time_is_asked_most() -> None:
+    known = [figures("easy", 8, 1.0), figures("hard", 8, 0.0), figures("right", 8, 0.5), figures("new")]
+    drawn = Counter(choose(known, "recommended", Random(seed)) for seed in range(2000))
+    assert drawn["right"] > 2 * drawn["easy"]
+    assert drawn["new"] > 2 * drawn["hard"]
+    assert min(drawn.values()) > 50
+    assert suitability(known[2]) == suitability(known[3]) == 0.25
+
+
+def test_what_nodes_seldom_solve_is_needed_most() -> None:
+    known = [figures("solved", others=1.0), figures("unsolved", others=0.0), figures("unheard")]
+    assert [need(one) for one in known] == [0.05, 1.0, 0.5]
+    drawn = Counter(choose(known, "needed", Random(seed)) for seed in range(1000))
+    assert drawn["unsolved"] > drawn["unheard"] > drawn["solved"] > 0
+
+
+def test_a_task_may_be_chosen() -> None:
+    assert choose([figures("a"), figures("b")], "b", Random(0)) == "b"
+
+
+# The gallery
+
+
+def written(node: str, *answers: str, index: int = 1, right: str = "yes") -> Scored:
+    asked = question(index)
+    return Scored(rollout(asked, answers, node), asked, tuple(float(each == right) for each in answers))
+
+
+def test_answers_of_several_nodes_come_before_those_of_one() -> None:
+    gallery = Gallery()
+    assert gallery.pick("me", Random(0)) is None
+    gallery.add([written("ada", "yes", "no", index=2), written("ada", "yes"), written("bob", "no", " no", "maybe")])
+    picked = gallery.pick("me", Random(0))
+    assert picked is not None
+    assert picked.question == question(1)
+    assert picked.makers == 2
+    assert sorted(each.text for each in picked.answers) == ["maybe", "no", "yes"]
+
+
+def test_a_ranking_gives_tiers_and_is_given_once() -> None:
+    gallery = Gallery()
+    gallery.add([written("ada", "yes", "no"), written("bob", "maybe")])
+    picked = gallery.pick("me", Random(1))
+    assert picked is not None
+    places = {"yes": 1, "no": 3, "maybe": 3}
+    for wrong in ([1], [0, 1, 2], [1, 2, SHOWN + 1]):
+        with pytest.raises(ValueError, match="place"):
+            gallery.tiers(picked.id, wrong)
+    _, tiers = gallery.tiers(picked.id, [places[each.text] for each in picked.answers])
+    assert [sorted(tier) for tier in tiers] == [["yes"], ["maybe", "no"]]
+    gallery.dismiss(picked.id)
+    with pytest.raises(LookupError):
+        gallery.tiers(picked.id, [1, 2, 3])
+    assert gallery.pick("me", Random(2)) is None
+
+
+def test_nobody_judges_himself_and_one_answer_is_no_choice() -> None:
+    gallery = Gallery()
+    gallery.add([written("me", "yes", "no"), written("ada", "yes", index=2), written("ada", " ", "yes", index=3)])
+    assert gallery.pick("me", Random(0)) is None
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.lists(st.text(max_size=3), min_size=1, max_size=6))))
+def test_what_is_shown_is_varied(groups: list[tuple[str, list[str]]]) -> None:
+    gallery = Gallery()
+    gallery.add([written(node, *answers) for node, answers in groups])
+    picked = gallery.pick("me", Random(0))
+    makers = {node for node, answers in groups for answer in answers if answer.split()}
+    if picked is not None:
+        texts = [each.text for each in picked.answers]
+        assert 2 <= len(texts) == len(set(texts)) <= SHOWN
+        assert picked.makers >= min(2, len(makers)) or len(makers) == 1
+
+
+def test_the_gallery_is_bounded() -> None:
+    gallery = Gallery()
+    gallery.add(written(f"n{n}", f"answer {n}", f"other {n}", index=5 * n + 1) for n in range(QUESTIONS + 50))
+    gallery.add(written(f"n{n}", f"answer {n}", index=99) for n in range(ANSWERS + 50))
+    assert len(gallery) == QUESTIONS
+    assert len(gallery._asked[question(99).hash].answers) == ANSWERS
+
+
+def test_what_cannot_be_seen_is_shown() -> None:
+    assert shown("a\u202eb\u200bc\x1b[31m\n\td é") == "a�b�c�[31m\n\td é"
+
+
+# The contributor
+
+
+def config_of(**settings: Any) -> Config:
+    network = {"swarm": "reef", "lan": False}  # nobody is reached
+    return Config.model_validate({"swarm": {"nodes": 1}, "network": network, **settings})
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Iterator[Contributor]:
+    with closing(Contributor(config_of(), tmp_path / "me", seed=0)) as made:
+        yield made
+
+
+@pytest.fixture
+def reasoning(tmp_path: Path) -> Iterator[Contributor]:
+    """Of a swarm whose answers show their reasoning, so that people may rank them."""
+    with closing(Contributor(config_of(tasks={"suite": "tagged"}), tmp_path / "me", seed=0)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def shut(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """A page to which nothing is posted that it takes."""
+    pytest.importorskip("uvicorn")
+    pytest.importorskip("starlette")
+    folder = tmp_path_factory.mktemp("shut")
+    with closing(Contributor(config_of(), folder)) as one, closing(Page(one)) as running:
+        yield running
+
+
+def test_a_question_is_asked_until_it_is_settled(one: Contributor, tmp_path: Path) -> None:
+    [first] = one.ask("chain_sum")
+    assert one.ask("chain_sum") == one.ask() == [first]
+    [other] = one.ask("spell_backward")
+    assert other.task == "spell_backward"
+    assert [entry.round for entry in one.ask(n=3)][:2] == [first.round, other.round]
+    one.skip(first.round, first.slot)
+    assert one.ask("chain_sum") != [first]
+    with pytest.raises(LookupError):
+        one.ask("nothing")
+    with pytest.raises(ValueError, match="ask for 1 to"):
+        one.ask(n=OPEN_QUESTIONS + 1)
+    for _ in range(3):
+        one.ask(n=OPEN_QUESTIONS, fresh=True)
+    assert len(one.journal.open()) <= OPEN_QUESTIONS
+
+
+def test_questions_of_other_texts_come_first(one: Contributor) -> None:
+    texts = [one.ask("spell_backward", fresh=True)[0].question.text for _ in range(30)]
+    assert len(set(texts)) >= 28
+
+
+@pytest.mark.parametrize(("kind", "suite"), [("human", "pond"), ("program", "tagged")])
+def test_every_node_admits_what_it_sends(kind: Any, suite: str, tmp_path: Path) -> None:
+    config = config_of(tasks={"suite": suite})
+    tasks = TasksConfig(suite=suite)
+    with (
+        closing(Contributor(config, tmp_path / "me", kind, model="a program")) as one,
+        Verifier(tasks) as verifier,
+    ):
+        sent: list[Rollout] = []
+        one.link.share = sent.extend  # type: ignore[method-assign,assignment]
+        limits = AdmissionLimits(max_characters=16 * 32)
+        admission = Admission("reef", LocalExaminer(Tasks(tasks), verifier), limits, num_generations=8)
+        rewards = []
+        for entry in [*one.ask(n=4), *one.ask("needed", 6), *one.ask("chain_sum", 2)]:
+            if entry.round not in {each.round for each in sent}:
+                rewards.append(one.answer(entry.round, entry.slot, [f"{entry.round}", "Yes", "4"]).rewards)
+        data = [one.member.seal(each) for each in sent]
+        assert {open_envelope(each)[0].kind for each in data} == {kind}
+        admitted = admission.admit([(one.identity.id, each) for each in data])
+        assert not admission.refused
+        assert [each.rewards for each in admitted] == rewards
+        assert [each.rollout for each in admitted] == sent
+
+
+def test_answers_that_no_node_takes_are_refused_here(one: Contributor) -> None:
+    [entry] = one.ask()
+    for answers, why in (
+        ([], "from 1 to"),
+        (["1"] * 65, "from 1 to"),
+        (["1", "  "], "empty"),
+        (["1" * 257], "257 characters, and 256"),
+        (["\ud800"], "not valid Unicode"),
+    ):
+        with pytest.raises(UnfitError, match=why):
+            one.answer(entry.round, entry.slot, answers)
+    assert one.journal.open() == [entry]
+    with pytest.raises(LookupError):
+        one.answer(entry.round, 1, ["1"])
+
+
+def test_an_answer_between_tags(tmp_path: Path) -> None:
+    with closing(Contributor(config_of(tasks={"suite": "tagged"}), tmp_path)) as one:
+        [entry] = one.ask("spell_backward")
+        right = entry.question.text.split()[-1][::-1]
+        entry = one.answer(entry.round, 0, [right, "I guess.\n<answer>No</answer>"])
+        assert entry.answers == (f"<answer>{right}</answer>", "I guess.\n<answer>No</answer>")
+        assert sorted(entry.rewards) == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("form", ["tag", "boxed"])
+def test_reasoning_stands_before_the_answers_marks(form: str, tmp_path: Path) -> None:
+    pytest.importorskip("starlette")
+    from shoal_web.human.server import _question
+
+    tasks = {"tasks": [{"name": "spell_backward", "answer": form}]}
+    with closing(Contributor(config_of(tasks=tasks), tmp_path)) as one:
+        [entry] = one.ask()
+        before, after = _question(one, entry)["marks"]
+        text = f"I guess.\n{before}{entry.question.text.split()[-1][::-1]}{after}"
+        entry = one.answer(entry.round, 0, [text])
+        assert (entry.answers, entry.rewards) == ((text,), (1.0,))
+
+
+def test_a_person_is_asked_one_level_or_another(tmp_path: Path) -> None:
+    ladder = {"tasks": [{"name": "gcd", "levels": [{"max_value": 9}, {"max_value": 99}]}]}
+    with closing(Contributor(config_of(tasks=ladder), tmp_path)) as one:
+        assert [(each.label, each.weight) for each in one.figures()] == [("gcd@1", 0.5), ("gcd@2", 0.5)]
+        [entry] = one.ask("gcd@2")
+        asked = entry.question.id
+        assert one.tasks.label_of(asked) == "gcd@2"
+        assert one.tasks.is_drawn(asked, 0, "reef", one.identity.id, entry.round)
+        assert one.answer(entry.round, 0, ["1"]).state == "answered"
+
+
+def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
+    with closing(Contributor(config_of(), tmp_path)) as one:
+        name = one.identity.name
+        first, second = one.ask(n=2)
+        one.answer(first.round, 0, ["4"])
+    with closing(Contributor(config_of(), tmp_path)) as one:
+        assert one.identity.name == name
+        assert one.ask() == [second]
+        assert one.ask(n=2)[1].round > second.round
+        until(lambda: one.link.status()["sent"]["messages"] == 1)  # again, for those who were not there
+
+
+def test_a_right_answer_is_told_after_ones_own(one: Contributor) -> None:
+    [entry] = one.ask("spell_backward")
+    assert one.right_answer(entry) is None
+    entry = one.answer(entry.round, 0, ["no"])
+    assert one.right_answer(entry) == entry.question.text.split()[-1][::-1]
+
+
+def test_answers_that_are_right_or_wrong_are_not_ranked(one: Contributor) -> None:
+    asked = one.tasks.draw(1, "reef", "ab" * 32, 1)[0]
+    one._take([Scored(rollout(asked, ["4", "5"], "ada"), asked, (1.0, 0.0))])
+    assert one.compare() is None
+    assert not one.ranked
+
+
+def test_rankings_are_kept_for_rewards(reasoning: Contributor) -> None:
+    one = reasoning
+    assert one.compare() is None
+    asked = one.tasks.draw(1, "reef", "ab" * 32, 1)[0]
+    other = msgspec.structs.replace(asked, id=msgspec.structs.replace(asked.id, seed=5))
+    texts = ["4", "5", "6"]
+    one._take([Scored(rollout(asked, texts[:2], "ada"), asked, (1.0, 0.0))])
+    one._take([Scored(rollout(other, texts[1:], "bob"), other, (0.0, 0.0))])
+    picked = one.compare()
+    assert picked is not None
+    one.rank(picked.id, [{"4": 1, "5": 2, "6": 2}[each.text] for each in picked.answers])
+    assert one.rankings.score([(asked, texts), (other, texts)]) == [[1.0, 0.25, 0.25]] * 2
+    assert one.compare() is None
+    assert next(each for each in one.figures() if each.label == asked.id.task).others == 0.25
+
+
+def test_a_ranking_that_cannot_be_written_is_not_lost(reasoning: Contributor, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = reasoning
+    asked = one.tasks.draw(1, "reef", "ab" * 32, 1)[0]
+    one._take([Scored(rollout(asked, ["4", "5"], "ada"), asked, (1.0, 0.0))])
+    picked = one.compare()
+    assert picked is not None
+    with monkeypatch.context() as full:
+        full.setattr(one.rankings, "add", fails)
+        with pytest.raises(sqlite3.OperationalError):
+            one.rank(picked.id, [1, 2])
+    one.rank(picked.id, [1, 2])
+    assert one.rankings.score([(asked, [each.text for each in picked.answers])]) == [[1.0, 0.0]]
+
+
+def fails(*_: object) -> None:
+    raise sqlite3.OperationalError("database or disk is full")
+
+
+def test_it_starts_without_torch(tmp_path: Path) -> None:
+    script = "import sys, shoal_web.human.command, shoal_web.human.contributor; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+
+
+# The API
+
+
+class Page:
+    """The server of a contributor, running, and one who asks it."""
+
+    def __init__(self, one: Contributor, token: str | None = None) -> None:
+        import uvicorn
+
+        from shoal_web.human.server import make_app
+        from shoal_web.serving.guard import Access
+        from shoal_web.serving.server import listening
+
+        self.one = one
+        self.socket = listening("127.0.0.1", 0, other=False)
+        self.port = self.socket.getsockname()[1]
+        self.server = uvicorn.Server(
+            uvicorn.Config(make_app(one, Access(token=token)), log_level="error", timeout_graceful_shutdown=1)
+        )
+        self._thread = threading.Thread(target=self.server.run, args=([self.socket],), daemon=True)
+        self._thread.start()
+        while not self.server.started:
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        self.server.should_exit = True
+        self._thread.join(5.0)
+        self.socket.close()
+
+    def fetch(self, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> tuple[int, Any, Any]:
+        """Status, what is said (decoded, if it is JSON) and headers."""
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, dict(headers or {}))
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                status, said, heads = answer.status, answer.read(), answer.headers
+        except urllib.error.HTTPError as error:
+            status, said, heads = error.code, error.read(), error.headers
+        is_json = heads.get("content-type") == "application/json"
+        return status, json.loads(said) if is_json else said.decode(), heads
+
+    def get(self, path: str) -> Any:
+        status, said, _ = self.fetch(path)
+        assert status == 200, said
+        return said
+
+    def post(self, path: str, body: Any) -> Any:
+        status, said, _ = self.fetch(path, body, self.may)
+        assert status == 200, said
+        return said
+
+    @property
+    def may(self) -> dict[str, str]:
+        return {"Content-Type": "application/json", "X-Shoal": self.get("/api/state")["word"]}
+
+
+@pytest.fixture
+def page(one: Contributor) -> Iterator[Page]:
+    pytest.importorskip("uvicorn")
+    pytest.importorskip("starlette")
+    with closing(Page(one)) as running:
+        yield running
+
+
+def test_a_program_answers_by_the_api(page: Page) -> None:
+    state = page.get("/api/state")
+    assert state["name"] == page.one.identity.name
+    assert state["silo"]
+    assert {task["label"] for task in state["tasks"]} == set(page.one.tasks.labels)
+    [asked] = page.post("/api/question", {"want": "spell_backward", "n": 1})["questions"]
+    right = asked["text"].split()[-1][::-1]
+    place = {"round": asked["round"], "slot": asked["slot"]}
+    done = page.post("/api/answer", {**place, "answers": [right, "no"]})
+    assert (done["rewards"], done["right"], done["bare"]) == ([1.0, 0.0], right, True)
+    assert not page.get("/api/state")["ranks"]
+    [entry] = page.get("/api/journal")["entries"]
+    assert entry == done
+    assert page.get(f"/api/journal?before={asked['round']}")["entries"] == []
+    [skipped] = page.post("/api/question", {})["questions"]
+    page.post("/api/skip", {"round": skipped["round"]})
+    assert page.post("/api/question", {})["questions"][0]["round"] > skipped["round"]
+    assert page.post("/api/comparison", {}) == {"comparison": None}
+    said = Learned(0, asked["round"], 0, "ab" * 32, "ada", None, 3, 5.0)
+    threading.Timer(0.7, page.one.journal.learned, [[said]]).start()
+    heard = page.get("/api/lessons?after=0&wait=20")
+    assert [each["name"] for each in heard["lessons"]] == ["ada"]
+    assert page.get(f"/api/lessons?after={heard['last']}") == {"lessons": [], "last": heard["last"]}
+    assert page.get("/api/state")["totals"] == {"answered": 1, "reward": 0.5, "taught": 1, "learners": 1}
+
+
+@pytest.mark.parametrize("error", [sqlite3.OperationalError("the disk is full"), UserError("it does not start")])
+def test_what_fails_for_now_is_told(page: Page, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    [asked] = page.post("/api/question", {})["questions"]
+
+    def broken(*_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as full:
+        full.setattr(page.one.journal, "answer", broken)
+        place = {"round": asked["round"], "answers": ["4"]}
+        assert page.fetch("/api/answer", place, page.may)[:2] == (503, {"error": str(error)})
+    assert page.post("/api/answer", place)["answers"] == ["4"]
+
+
+def test_a_ranking_by_the_api(reasoning: Contributor) -> None:
+    with closing(Page(reasoning)) as page:
+        _rank(page)
+
+
+def _rank(page: Page) -> None:
+    assert page.get("/api/state")["ranks"]
+    asked = page.one.tasks.draw(1, "reef", "ab" * 32, 1)[0]
+    page.one._take([Scored(rollout(asked, ["4", "<b>5</b>\u202e"], "ada"), asked, (1.0, 0.0))])
+    picked = page.post("/api/comparison", {})["comparison"]
+    assert sorted(picked["answers"]) == ["4", "<b>5</b>�"]
+    assert "ada" not in json.dumps(picked)
+    places = [1 if text == "4" else 2 for text in picked["answers"]]
+    told = page.post("/api/ranking", {"id": picked["id"], "places": places})["answers"]
+    assert all(each["makers"] == ["ada"] for each in told)
+    assert {each["text"]: (each["place"], each["reward"]) for each in told}["4"] == (1, 1.0)
+    assert page.fetch("/api/ranking", {"id": picked["id"], "places": places}, page.may)[0] == 404
+
+
+WRONG: dict[str, tuple[Any, Mapping[str, str], int]] = {
+    "without the word": ({"round": 1}, {"X-Shoal": ""}, 403),
+    "with another word": ({"round": 1}, {"X-Shoal": "ü"}, 403),
+    "as a form": (b"round=1", {"Content-Type": "application/x-www-form-urlencoded"}, 415),
+    "as text": ({"round": 1}, {"Content-Type": "text/plain"}, 415),
+    "from another origin": ({"round": 1}, {"Origin": "http://127.0.0.1:1"}, 403),
+    "from nowhere": ({"round": 1}, {"Origin": "null"}, 403),
+    "from another site": ({"round": 1}, {"Sec-Fetch-Site": "cross-site"}, 403),
+    "from a neighbouring port": ({"round": 1}, {"Sec-Fetch-Site": "same-site"}, 403),
+    "under another name": ({"round": 1}, {"Host": "evil.example"}, 421),
+    "no JSON": (b"{", {}, 400),
+    "another type": ({"round": "1"}, {}, 400),
+    "a field too many": ({"round": 1, "who": "eve"}, {}, 400),
+    "a number too large": ({"round": 2**70}, {}, 400),
+    "nested deeply": (b"[" * 100_000, {}, 400),
+    "what is not there": ({"round": 1}, {}, 404),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_not_to_be_posted(shut: Page, name: str) -> None:
+    body, headers, right = WRONG[name]
+    status, said, heads = shut.fetch("/api/skip", body, shut.may | dict(headers))
+    assert (status, bool(said)) == (right, True), said
+    assert "Traceback" not in str(said)
+    assert "default-src 'none'" in heads["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize("n", [0, -1, 99, "1", None])
+def test_so_many_questions_are_not_to_be_had(shut: Page, n: object) -> None:
+    assert shut.fetch("/api/question", {"n": n}, shut.may)[0] == 400
+
+
+@pytest.mark.parametrize("path", ["/api/journal?limit=x", "/api/lessons?after=-1"])
+def test_what_is_not_to_be_asked(shut: Page, path: str) -> None:
+    assert shut.fetch(path)[0] == 400
+    assert shut.fetch(path, None, {"Host": "evil.example"})[0] == 421
+    assert shut.fetch(path, None, {"Sec-Fetch-Site": "cross-site"})[0] == 403
+
+
+def test_the_page_takes_nothing_from_elsewhere(shut: Page) -> None:
+    for path in ("/", "/static/human.js", "/static/human.css", "/static/icon.svg", "/enter"):
+        status, said, heads = shut.fetch(path)
+        assert status == 200
+        assert "innerHTML" not in said
+        assert "http" not in said.replace("http://www.w3.org/2000/svg", "")
+        assert "default-src 'none'" in heads["Content-Security-Policy"]
+    assert shut.fetch("/static/../server.py")[0] == 404
+    assert shut.fetch("/", None, {"Host": f"localhost:{shut.port}"})[0] == 200
+
+
+@pytest.mark.parametrize("how", ["Content-Length: 2000000", "Transfer-Encoding: chunked"])
+def test_what_is_too_long_is_not_read(shut: Page, how: str) -> None:
+    may = "".join(f"{name}: {value}\r\n" for name, value in shut.may.items())
+    with socket.create_connection(("127.0.0.1", shut.port), 30) as link:
+        link.sendall(f"POST /api/skip HTTP/1.1\r\nHost: 127.0.0.1\r\n{may}{how}\r\n\r\n".encode())
+        with contextlib.suppress(OSError):
+            for _ in range(40 if "chunked" in how else 0):
+                link.sendall(b"8000\r\n" + b" " * 0x8000 + b"\r\n")
+        assert link.recv(100).startswith(b"HTTP/1.1 413")
+
+
+def test_other_machines_need_the_token(one: Contributor) -> None:
+    pytest.importorskip("uvicorn")
+    with closing(Page(one, token="a token that is long")) as page:
+        assert page.fetch("/api/state")[0] == 401
+        assert "token" in page.fetch("/")[1]
+        status, state, _ = page.fetch("/api/state", None, {"Authorization": "Bearer a token that is long"})
+        assert status == 200
+        word = {"X-Shoal": state["word"], "Content-Type": "application/json"}
+        assert page.fetch("/api/skip", {"round": 1}, word)[0] == 401
+        assert page.fetch("/api/skip", {"round": 1}, word | {"Authorization": "Bearer a token that is long"})[0] == 404
+
+
+def test_the_program_in_the_manual_runs(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
+    manual = (Path(__file__).parents[3] / "docs" / "guides" / "human.md").read_text()
+    program = manual.split("```python\n")[1].split("```")[0]
+    exec(program.replace("http://127.0.0.1:8401", f"http://127.0.0.1:{page.port}"), {})
+    assert len(capsys.readouterr().out.splitlines()) == 4
+    assert page.get("/api/state")["totals"]["answered"] == 4

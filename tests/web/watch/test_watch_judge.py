@@ -1,0 +1,252 @@
+"""A judge on the page: its folder, also while it writes, its address, and what strangers may have put there."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import sqlite3
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from test_watch_server import ask
+from watched import HOSTILE
+
+pytest.importorskip("starlette")
+pytest.importorskip("duckdb")
+
+from starlette.types import ASGIApp
+
+from shoal.errors import UserError
+from shoal.identity.keys import name_of
+from shoal_host.judge.records import FILE, Records
+from shoal_host.judge.reports import curve, leaderboard_of
+from shoal_web.serving.guard import Access
+from shoal_web.watch.judge import JudgeSource
+from shoal_web.watch.remote import RemoteJudge
+from shoal_web.watch.server import make_app
+from shoal_web.watch.source import CurveQuery, Source, TaskQuery
+from shoal_web.watch.sources import Sources
+from shoal_web.watch.tally import WINDOWS, Tally
+
+KEYS = [bytes([at]) * 32 for at in range(8)]
+
+
+class Book:
+    """The records of a judge, written as it writes them; open, so that they lie in a WAL."""
+
+    def __init__(self, folder: Path) -> None:
+        Records(folder).close()
+        self.path = folder / FILE
+        self._records = sqlite3.connect(self.path, isolation_level=None)
+        self._ids = itertools.count(1)
+
+    def add(self, key: bytes, round: int, score: float | None = 1.0, **more: Any) -> None:
+        """A question and how it ended; without a score it has not."""
+        given = {"model": "guppy", "in_swarm": 1, "task": "gcd", "outcome": "scored", "failure": "", "time": 1e9} | more
+        id = next(self._ids)
+        self._records.execute("INSERT OR IGNORE INTO nodes (key, first) VALUES (?, 0)", (key,))
+        [node] = self._records.execute("SELECT id FROM nodes WHERE key = ?", (key,)).fetchone()
+        heads = (id, node, id, round, given["model"], given["in_swarm"], given["time"], given["time"] + 60)
+        rest = (given["task"], given["task"], "1", "c", 1, 0, b"h", b"p", b"s", b"g")
+        self._records.execute(f"INSERT INTO asks VALUES ({', '.join('?' * 18)})", (*heads, *rest))
+        if score is not None:
+            outcome = (id, given["time"], score, given["failure"], given["outcome"])
+            self._records.execute("INSERT INTO outcomes VALUES (?, ?, ?, ?, ?)", outcome)
+
+    def close(self) -> None:
+        self._records.close()
+
+
+def fill(book: Book, rounds: int = 60) -> None:
+    """Three nodes that learn in a swarm and one that does not."""
+    random = Random(0)
+    for round, (at, key) in itertools.product(range(rounds), enumerate(KEYS[:4])):
+        chance = 0.3 + (0.5 * round / rounds if at < 3 else 0.05)
+        score = float(random.random() < chance)
+        book.add(key, round, score, in_swarm=int(at < 3), task=("gcd", "lcm")[round % 2], model=f"model-{at // 2}")
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Iterator[Book]:
+    with contextlib.closing(Book(tmp_path / "judge")) as made:
+        yield made
+
+
+def page_of(source: Source) -> ASGIApp:
+    return make_app(Sources([source]), Access())
+
+
+def test_the_leaderboard_and_curves_are_those_of_the_reports(book: Book) -> None:
+    fill(book)
+    source = JudgeSource(book.path.parent)
+    page = page_of(source)
+    at = f"/api/runs/{source.id}"
+    summary = ask(page, f"{at}/summary").json
+    assert summary["views"] == ["judge"]
+    assert summary["board"] == json.loads(json.dumps(leaderboard_of(book.path)))
+    assert summary["board"][0]["node"] in map(name_of, KEYS)
+    assert summary["totals"]["nodes"] == 4
+    assert summary["totals"]["right"] + summary["totals"]["wrong"] == 240
+    found = ask(page, f"{at}/curve?metric=pass@1&by=mean&smooth=20").json["series"]
+    expected = [row for row in curve(book.path, 20) if row["model"] == "model-0"]
+    [series] = [each for each in found if each["name"] == "swarm: model-0"]
+    assert {each["name"] for each in found} == {"swarm: model-0", "swarm: model-1", "alone: model-1"}
+    assert series["points"] == [
+        [row["first"] + 9.5, *(round(row[key], 5) for key in ("pass@1", "low", "high")), row["questions"]]
+        for row in expected
+    ]
+    nodes = ask(page, f"{at}/curve?metric=pass@1&by=node").json["series"]
+    assert {each["name"] for each in nodes} == set(map(name_of, KEYS[:4]))
+    assert [each["name"] for each in ask(page, f"{at}/tasks").json["series"]] == ["gcd", "lcm"]
+    one = ask(page, f"{at}/tasks?node={KEYS[0].hex()}&smooth=60").json["series"]
+    assert [each["points"][0][4] for each in one] == [30, 30]
+    ended = ask(page, f"{at}/curve?metric=outcomes&smooth=60").json["series"]
+    assert {each["name"]: sum(n for _, n in each["points"]) for each in ended}["lapsed"] == 0
+
+
+def test_how_questions_ended(book: Book) -> None:
+    for round, outcome in enumerate(["scored", "lapsed", "void", "scored"]):
+        book.add(KEYS[0], round, 0.0, outcome=outcome, failure="too slow" if round == 3 else "")
+    book.add(KEYS[1], 1, None)
+    summary = JudgeSource(book.path.parent).summary()
+    assert summary["totals"] == {
+        "right": 0, "wrong": 2, "lapsed": 1, "void": 1, "under way": 1, "nodes": 2, "restarts": 0,
+    }  # fmt: skip
+    assert summary["failures"] == [{"failure": "too slow", "times": 1}]
+
+
+def test_it_moves_while_the_judge_writes_and_changes_nothing(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(book, 5)
+    source = JudgeSource(book.path.parent)
+    before = source.summary()
+    files = sorted(path.name for path in book.path.parent.iterdir())
+    book.add(KEYS[5], 1, 1.0)
+    source._mark, source._due = 0.0, 0.0  # as if some time had passed
+    source.look()
+    assert source.version == before["version"] + 1
+    assert len(source.summary()["board"]) == len(before["board"]) + 1
+    assert sorted(path.name for path in book.path.parent.iterdir()) == files
+    with pytest.raises(Exception, match="readonly"):
+        Tally(book.path).rows("DELETE FROM outcomes")
+
+
+def test_an_absent_round_presses_nothing_into_a_corner(book: Book) -> None:
+    fill(book)
+    for far in range(3):
+        book.add(KEYS[7], 2**53 - far, 1.0)
+    span = Tally(book.path).span(25)
+    assert (span.last, span.window, span.beyond) == (59, 25, 3)
+    book.add(KEYS[6], 500, 1.0)
+    assert Tally(book.path).span(1).window == -(-501 // WINDOWS)
+
+
+def test_an_empty_judge(book: Book) -> None:
+    source = JudgeSource(book.path.parent)
+    assert source.summary()["board"] == []
+    assert source.curve(CurveQuery(metric="pass@1"))["series"] == []
+    assert source.tasks(TaskQuery())["series"] == []
+
+
+@pytest.mark.parametrize("what", ["rollouts", "rollout?part=1&row=1", "graph", "curve?metric=reward", "tasks?node=ada"])
+def test_what_a_judge_has_not_is_not_there(book: Book, what: str) -> None:
+    source = JudgeSource(book.path.parent)
+    assert ask(page_of(source), f"/api/runs/{source.id}/{what}").status == 404
+
+
+def test_names_of_strangers_are_strings(book: Book) -> None:
+    names = [text[:256].replace("\x00", "") for text in HOSTILE]
+    for at, text in enumerate(names):
+        book.add(KEYS[at % 8], at, 1.0, model=text, task=text[:100], failure=text[:100])
+    source = JudgeSource(book.path.parent)
+    page = page_of(source)
+    board = ask(page, f"/api/runs/{source.id}/summary")
+    assert board.headers["content-type"] == "application/json"
+    assert {row["model"] for row in board.json["board"]} == set(names)
+    for what in ("curve?metric=pass@1&by=mean", "curve?metric=pass@1", "tasks"):
+        series = ask(page, f"/api/runs/{source.id}/{what}").json["series"]
+        assert all(len(each["name"]) <= 220 for each in series)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no database at all" * 100])
+def test_what_is_no_judge_s_folder_is_said_in_a_line(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / FILE).write_bytes(content)
+    with pytest.raises(UserError) as told:
+        JudgeSource(tmp_path)
+    assert str(tmp_path) in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+# A judge at an address.
+
+
+@contextlib.contextmanager
+def answering(answers: dict[str, Any]) -> Iterator[str]:
+    """A web server that says this, by path, and notes in `answers["asked"]` what was asked."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answers.setdefault("asked", []).append(self.path)
+            body = answers[self.path]
+            body = body if isinstance(body, bytes) else json.dumps(body).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_judge_at_an_address_is_asked_gently(book: Book) -> None:
+    fill(book, 5)
+    board = leaderboard_of(book.path)
+    board[0]["node"] = HOSTILE[0]
+    said = {"/leaderboard": board, "/health": {"refused": {"rate": 3}, "under_way": 1, "connections": 5}}
+    with answering(said) as address, contextlib.closing(RemoteJudge(f"{address}#{'ab' * 32}")) as source:
+        page = page_of(source)
+        for _ in range(5):
+            summary = ask(page, f"/api/runs/{source.id}/summary").json
+        assert said["asked"] == ["/leaderboard", "/health"]
+        assert [row["key"] for row in summary["board"]] == [row["key"] for row in board]
+        assert [row["low"] for row in summary["board"]] == [row["low"] for row in board]
+        assert {row["node"] for row in summary["board"]} == set(map(name_of, KEYS[:4]))  # of the key, whatever it says
+        assert summary["refused"] == {"rate": 3}
+        assert not summary["curves"]
+        assert summary["trouble"] == ""
+        assert ask(page, f"/api/runs/{source.id}/curve?metric=pass@1").status == 404
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[" * 100_000, b"[" * 2000 + b"]" * 2000, b"<html>", {"key": 1}, [{"key": "ab"}], [[]], b"x" * (5 << 20)],
+    ids=["empty", "deep", "deep and closed", "html", "table", "row", "list", "long"],
+)
+def test_what_is_no_leaderboard_is_trouble_and_no_more(body: Any) -> None:
+    with answering({"/leaderboard": body}) as address, contextlib.closing(RemoteJudge(address)) as source:
+        summary = source.summary()
+        assert summary["board"] == []
+        assert "no judge's leaderboard" in summary["trouble"] or "too long" in summary["trouble"]
+
+
+def test_a_judge_that_is_not_there_may_come() -> None:
+    with answering({}) as address:
+        pass
+    with contextlib.closing(RemoteJudge(address)) as source:
+        assert "cannot be reached" in source.summary()["trouble"]
+    with pytest.raises(UserError, match="is no judge"):
+        RemoteJudge("ftp://judge.example")
