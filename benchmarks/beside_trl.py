@@ -35,7 +35,7 @@ from shoal.policy.draw import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.turns import by_turn
 from shoal.rollout import Completion, FinishReason, Part, Rollout, Scored
-from shoal.sandbox.replay import let_answer, replayed
+from shoal.sandbox.replay import attach_environments, replayed
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 
@@ -81,7 +81,7 @@ class Shoal:
         self.verifier = Verifier(config)
         self.tasks = Tasks(config)
         self.questions = self.tasks.draw(QUESTIONS, "benchmark")
-        let_answer(self.policy, self.verifier)
+        attach_environments(self.policy, self.verifier)
 
     def round(self, seed: int) -> int:
         """A round; the number of tokens that were drawn in it."""

@@ -1,4 +1,6 @@
-"""Made-up nodes in numbers that take Zenoh minutes to declare: what tests/host/redteam/test_presence.py does with thousands.
+"""Made-up nodes in numbers that take Zenoh minutes to declare.
+
+tests/host/redteam/test_presence.py does it with thousands.
 
     python benchmarks/presence.py [--kind tokens] [--number 65000]
 

@@ -40,7 +40,7 @@ class Instructive:
         live.sort(key=lambda scored: random.random() ** (1 / self._learnability(scored)), reverse=True)
         foreign = live[:J]
         pool.remove(foreign)
-        return [*local[:I], *(scored.as_foreign() for scored in foreign)]
+        return [*local[:I], *(scored.as_peer() for scored in foreign)]
 
     def on_update(self, result: shoal.UpdateResult) -> None: ...
 

@@ -47,7 +47,7 @@ class Node:
         random = Random(hash_of(self.name, round))
         foreign = random.sample(self.pool, min(J, len(self.pool)))
         self.pool = [scored for scored in self.pool if scored not in foreign][-64:]
-        self.learner.update(self.local + [scored.as_foreign() for scored in foreign])
+        self.learner.update(self.local + [scored.as_peer() for scored in foreign])
 
 
 def hash_of(name: str, round: int) -> int:

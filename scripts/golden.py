@@ -26,8 +26,10 @@ RUNS = {
     "one-process": [*GUPPY, "--workers", "0", "--threads", "1"],
     "workers": [*GUPPY, "--workers", "2", "--threads", "1"],
     "resumed": [*GUPPY, "--workers", "0", "--threads", "1"],
-    "smollm2": ["--model", "smollm2", "--suite", "reef", "--nodes", "2", "--seed", "7", "--rounds", "3"]
-    + ["--workers", "0", "--threads", "2", "--evaluation.every", "3"],
+    "smollm2": [
+        *("--model", "smollm2", "--suite", "reef", "--nodes", "2", "--seed", "7", "--rounds", "3"),
+        *("--workers", "0", "--threads", "2", "--evaluation.every", "3"),
+    ],
 }
 CLOCK = ("seconds", "time", "tok/s", "tokens_per_second", "/second", "memory", "bytes")
 """Parts of the names of figures that depend on the clock or on memory."""

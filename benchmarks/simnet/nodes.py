@@ -17,7 +17,7 @@ from shoal.admission.admission import Admission
 from shoal.admission.limits import AdmissionLimits
 from shoal.admission.queues import Newest
 from shoal.identity.keys import Identity
-from shoal.protocols import Verifier
+from shoal.protocols import Grader
 from shoal.rollout import Scored, seed_of
 from shoal.sandbox.examiner import LocalExaminer
 from shoal.selection.pool import Pool
@@ -33,7 +33,7 @@ KEPT = 64
 """Batches of a maker that can still be read: more than a slow listener misses between two of its rounds."""
 
 
-class Surroundings(Verifier, Protocol):
+class Surroundings(Grader, Protocol):
     """What a node needs of the network around it (`simnet.network.Network`)."""
 
     swarm: str

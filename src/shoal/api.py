@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from shoal.evaluation.pass_at_k import Evaluation
     from shoal.identity.keys import Identity
     from shoal.node import Node
-    from shoal.protocols import Learner, Policy, Selection, Swarm, Tasks, Verifier
+    from shoal.protocols import Grader, Learner, Policy, Selection, Swarm, TaskSource
     from shoal.runs.session import Rows
     from shoal.runs.watcher import Watcher
 
@@ -179,8 +179,8 @@ def evaluate(model: str | Path, config: Config | None = None, **settings: Any) -
 def make_node(
     name: str,
     model: str | Policy,
-    tasks: Tasks,
-    verifier: Verifier,
+    tasks: TaskSource,
+    verifier: Grader,
     swarm: Swarm,
     *,
     learner: Learner | None = None,
@@ -205,7 +205,7 @@ def make_node(
     from shoal.node import Node
     from shoal.policy.language import LanguagePolicy
     from shoal.rewards.scorer import Scorer
-    from shoal.sandbox.replay import let_answer
+    from shoal.sandbox.replay import attach_environments
     from shoal.selection.levels import Levels
     from shoal.selection.pool import Pool
     from shoal.selection.selection import FairSelection
@@ -216,7 +216,7 @@ def make_node(
     )
     if learner is None and isinstance(policy, LanguagePolicy):
         learner = GRPOLearner(policy)
-    let_answer(policy, verifier)
+    attach_environments(policy, verifier)
     scorer = Scorer(tasks, verifier)
     levels = Levels(tasks) if isinstance(tasks, DrawnTasks) and tasks.ladders else None
     selection = selection or FairSelection()

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shoal.protocols import Draws, Learner, Policy, Pool, Scorer, Selection, Stateful, Swarm, Tasks, UpdateResult
+from shoal.protocols import Draws, Learner, Policy, Pool, Scorer, Selection, Stateful, Swarm, TaskSource, UpdateResult
 from shoal.rollout import Completion, Question, Rollout, Scored, seed_of
 
 
@@ -31,12 +31,12 @@ class RoundResult:
     @property
     def learned(self) -> list[Scored]:
         """The own rollouts of the batch."""
-        return [scored for scored in self.batch if not scored.foreign]
+        return [scored for scored in self.batch if not scored.from_peer]
 
     @property
-    def foreign(self) -> list[Scored]:
+    def from_peers(self) -> list[Scored]:
         """The other nodes' rollouts of the batch."""
-        return [scored for scored in self.batch if scored.foreign]
+        return [scored for scored in self.batch if scored.from_peer]
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Node:
 
     name: str
     seed: int
-    tasks: Tasks
+    tasks: TaskSource
     scorer: Scorer
     policy: Policy
     learner: Learner | None

@@ -1,6 +1,6 @@
 """The parts of a node, as interfaces. Write your own in a file of thirty lines (`examples/own_*.py`).
 
-`Tasks` gives questions, `Environment` answers back, `Verifier` rewards answers, `Policy` answers, `Learner` learns,
+`TaskSource` gives questions, `Environment` answers back, `Grader` rewards answers, `Policy` answers, `Learner` learns,
 `Swarm` carries rollouts, `Selection` chooses what to send and what to learn from.
 """
 
@@ -25,7 +25,7 @@ class Stateful(Protocol):
     def load(self, folder: Path) -> None: ...
 
 
-class Tasks(Protocol):
+class TaskSource(Protocol):
     """A source of questions."""
 
     def draw(self, n: int, *key: str | int) -> list[Question]:
@@ -42,7 +42,7 @@ class Tasks(Protocol):
         ...
 
 
-class DrawnTasks(Tasks, Protocol):
+class DrawnTasks(TaskSource, Protocol):
     """Tasks that know their own draws, for swarms of strangers."""
 
     def is_drawn(self, identity: QuestionId, slot: int, *key: str | int) -> bool:
@@ -75,7 +75,7 @@ class Environment(Protocol):
         ...
 
 
-class Verifier(Protocol):
+class Grader(Protocol):
     """Rewards answers. It raises nothing, whatever an answer contains."""
 
     def score(self, items: Sequence[tuple[QuestionId, Sequence[Answer]]]) -> list[list[float]]:
@@ -193,7 +193,7 @@ class Draws(Stateful, Protocol):
     """Draws in place of the tasks: for tasks in levels of difficulty, and for stages."""
 
     def draw(self, n: int, *key: str | int) -> list[Question]:
-        """As `Tasks.draw`, but what is drawn depends on what was observed, and on what others shared."""
+        """As `TaskSource.draw`, but what is drawn depends on what was observed, and on what others shared."""
         ...
 
     def observe(self, local: Sequence[Scored]) -> None:
@@ -272,7 +272,7 @@ class Selection(Stateful, Protocol):
         ...
 
     def choose(self, local: Sequence[Scored], pool: Pool, I: int, J: int, seed: int) -> list[Scored]:
-        """The batch of an update: about I of `local` and J of `pool`, which are taken out of it and marked `foreign`.
+        """The batch of an update: about I of `local` and J of `pool`, which are taken out of it and marked `from_peer`.
         Another node's rollout of a single completion gets a `baseline`."""
         ...
 

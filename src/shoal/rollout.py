@@ -227,9 +227,9 @@ class Scored(msgspec.Struct, frozen=True):
     question: Question
     rewards: tuple[float, ...]
     """Rewards, one for each completion, by this node's own verifier."""
-    weight: float = 1.0
+    keep_probability: float = 1.0
     """The probability with which a batch considers it; below 1 for makers that admission distrusts."""
-    foreign: bool = False
+    from_peer: bool = False
     """Whether another node made it, so that its text was not drawn from this node's policy."""
     newcomer: bool = False
     """Whether admission counts its maker as a newcomer. In one process nobody is one."""
@@ -237,7 +237,7 @@ class Scored(msgspec.Struct, frozen=True):
     """What its rewards are compared with, where that is not their own mean."""
 
     @property
-    def instructive(self) -> bool:
+    def has_signal(self) -> bool:
         """Whether there is something to learn from it: rewards that differ from each other, or from the baseline."""
         return self.live if self.baseline is None else any(abs(r - self.baseline) > 1e-6 for r in self.rewards)
 
@@ -247,7 +247,7 @@ class Scored(msgspec.Struct, frozen=True):
         return max(self.rewards) - min(self.rewards) > 1e-6
 
     @property
-    def usable(self) -> bool:
+    def may_teach(self) -> bool:
         """Whether somebody may learn from it: it is live, or a group of one, which a receiver compares with itself."""
         return self.live or len(self.rewards) == 1
 
@@ -255,9 +255,9 @@ class Scored(msgspec.Struct, frozen=True):
     def mean_reward(self) -> float:
         return sum(self.rewards) / len(self.rewards)
 
-    def as_foreign(self) -> Scored:
+    def as_peer(self) -> Scored:
         """A copy marked as foreign."""
-        return msgspec.structs.replace(self, foreign=True)
+        return msgspec.structs.replace(self, from_peer=True)
 
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")

@@ -185,7 +185,7 @@ def attack_curve(folder: Path, honest: Sequence[str]) -> pd.DataFrame:
     if (folder / LEARNED).exists():
         columns = ["round", "node", "maker", "gradient_share"]
         learned = read_table(folder, LEARNED, columns, node=honest)
-        shares = learned.assign(foreign=learned["gradient_share"].where(~learned["maker"].isin(honest), 0.0))
+        shares = learned.assign(from_peer=learned["gradient_share"].where(~learned["maker"].isin(honest), 0.0))
         sums = shares.groupby(["round", "node"])[["gradient_share", "foreign"]].sum()
         parts.append(sums[sums["gradient_share"] > 0].groupby("round")["foreign"].mean().rename("attack/gradient"))
     return pd.concat(parts, axis=1).sort_index() if parts else pd.DataFrame()

@@ -18,7 +18,7 @@ from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.node import Node
 from shoal.policy.language import LanguagePolicy
-from shoal.protocols import Policy, Swarm, Tasks, Verifier
+from shoal.protocols import Policy, Swarm, TaskSource
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import Rollout, Scored, seed_of
 from shoal.runs.build import Nodes, node_names
@@ -42,7 +42,7 @@ class Experiment(Nodes):
         self.proposers = last_nodes(config, config.experiment.proposers)
         super().__init__(config, checkpoint=checkpoint, verifier=verifier)
 
-    def make_scorer(self, name: str, tasks: Tasks) -> Scorer:
+    def make_scorer(self, name: str, tasks: TaskSource) -> Scorer:
         scoring = self.scoring if name in self.rewarded else self.verifier
         if self.experiment.shuffle == "none":
             return super().make_scorer(name, tasks) if scoring is self.scoring else Scorer(tasks, scoring)
@@ -109,7 +109,7 @@ class ShufflingScorer(Scorer):
     """Shuffles the rewards within each rollout, but for those of the node `spared`."""
 
     def __init__(
-        self, tasks: Tasks, verifier: Verifier, seed: int, spared: str, replayer: SandboxVerifier | None = None
+        self, tasks: TaskSource, verifier: Grader, seed: int, spared: str, replayer: SandboxVerifier | None = None
     ) -> None:
         super().__init__(tasks, verifier, replayer)
         self.seed = seed

@@ -25,7 +25,7 @@ from shoal.policy.device import Placement
 from shoal.policy.draw import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import LanguageModel, load
-from shoal.protocols import Policy, Verifier
+from shoal.protocols import Grader, Policy
 from shoal.rewards.model import ModelReward
 from shoal.rollout import Question, seed_of
 from shoal.sandbox.verifier import Verifier as GuardedVerifier
@@ -75,7 +75,7 @@ def make_reward_model(recipe: RewardRecipe, start: str, out: Path, tell: Callabl
 
 
 def judged_answers(
-    tasks: Tasks, questions: Sequence[Question], policy: Policy, verifier: Verifier, samples: int, seed: int
+    tasks: Tasks, questions: Sequence[Question], policy: Policy, verifier: Grader, samples: int, seed: int
 ) -> list[Judged]:
     """The right answer to each of `questions`, `samples` made-up wrong ones and as many of `policy`, by `verifier`.
     Questions that name no right answer are left out."""

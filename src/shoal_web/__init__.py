@@ -1,1 +1,1 @@
-"""Pages in a browser: `shoal watch` shows runs and swarms, `shoal human` lets a person answer. `serving` is for both."""
+"""Pages in a browser: `shoal watch` shows runs and swarms, in `shoal human` a person answers. `serving` is for both."""

@@ -32,13 +32,13 @@ def test_a_round() -> None:
         result = ada.learn()
         assert ada.round == round
         assert result.local == ada.local
-        assert all(s.rewards == (1.0, 0.0, 1.0, 0.0) for s in result.local + result.foreign)
+        assert all(s.rewards == (1.0, 0.0, 1.0, 0.0) for s in result.local + result.from_peers)
         assert [s.rollout.node for s in result.local] == ["ada", "ada"]
-        assert [s.rollout.node for s in result.foreign] == ["bob", "bob"]
-        assert student(ada).lessons[-1] == result.learned + result.foreign
+        assert [s.rollout.node for s in result.from_peers] == ["bob", "bob"]
+        assert student(ada).lessons[-1] == result.learned + result.from_peers
         assert result.learned == result.local
-        assert all(s.foreign for s in result.foreign)
-        assert not any(s.foreign for s in result.local)
+        assert all(s.from_peer for s in result.from_peers)
+        assert not any(s.from_peer for s in result.local)
         assert result.update.metrics == {"loss": 0.5}
         assert result.update.gradient_shares == {"ada": 0.5, "bob": 0.5}
         assert set(ada.seconds) == {"generate", "score", "learn"}
@@ -84,7 +84,7 @@ def test_what_is_not_a_training_question_is_dropped_and_counted(bad: Rollout) ->
     ada.act()
     result = ada.learn()
     assert ada.scorer.refused == 2
-    assert [s.question.id.index for s in result.foreign] == [6]
+    assert [s.question.id.index for s in result.from_peers] == [6]
     verifier = ada.scorer.verifier
     assert isinstance(verifier, Exact)
     assert [id.index for id, _ in verifier.asked][2:] == [6]
@@ -98,8 +98,8 @@ def test_a_stranger_s_prompt_and_rewards_are_not_taken() -> None:
     join(swarm, "bob").share([rollout(question(6), answers=["42", RIGHT])])
     ada.act()
     result = ada.learn()
-    assert result.foreign[0].question == question(6)
-    assert result.foreign[0].rewards == (1.0, 0.0)
+    assert result.from_peers[0].question == question(6)
+    assert result.from_peers[0].rewards == (1.0, 0.0)
     assert [s.rewards for s in result.local] == [(0.0,) * 4] * 2
 
 
@@ -108,7 +108,7 @@ def test_an_empty_pool_stops_nobody() -> None:
     for round in (1, 2, 3):
         ada.act()
         result = ada.learn()
-        assert result.foreign == []
+        assert result.from_peers == []
         assert len(result.local) == 2
         assert ada.round == round
     assert [len(taught) for taught in student(ada).lessons] == [2, 2, 2]
@@ -119,7 +119,7 @@ def test_j_zero_takes_nothing_and_shares_all_the_same() -> None:
     ada, listener, bob = make_node("ada", swarm, J=0), join(swarm), join(swarm, "bob")
     bob.share([rollout(question(6))])
     ada.act()
-    assert ada.learn().foreign == []
+    assert ada.learn().from_peers == []
     assert len(listener.receive()) == 2 + 1
 
 
@@ -130,7 +130,7 @@ def test_i_zero_learns_from_others_alone() -> None:
     ada.act()
     result = ada.learn()
     assert result.local == ada.local == []
-    assert [s.question.id.index for s in result.foreign] == [6]
+    assert [s.question.id.index for s in result.from_peers] == [6]
 
 
 def test_rollouts_that_teach_nothing_are_left_in_the_pool_until_they_are_old() -> None:
@@ -140,7 +140,7 @@ def test_rollouts_that_teach_nothing_are_left_in_the_pool_until_they_are_old() -
     sizes = []
     for _ in range(3):
         ada.act()
-        assert ada.learn().foreign == []
+        assert ada.learn().from_peers == []
         sizes.append(len(ada.pool))
     assert sizes == [1, 1, 0]
 
@@ -166,7 +166,7 @@ def test_own_rollouts_do_not_come_back() -> None:
     for _ in range(3):
         for node in (ada, bob):
             node.act()
-        assert all(s.rollout.node == "bob" for s in ada.learn().foreign)
+        assert all(s.rollout.node == "bob" for s in ada.learn().from_peers)
         bob.learn()
 
 
@@ -222,9 +222,9 @@ def test_a_rollout_with_one_completion_is_compared_with_what_the_node_itself_doe
     one = msgspec.structs.replace(rollout(question(6)), completions=(Completion.of(RIGHT),))
     join(swarm, "bob").share([one])
     ada.act()
-    [taken] = ada.learn().foreign
+    [taken] = ada.learn().from_peers
     assert taken.rollout == one
-    assert (taken.baseline, taken.foreign, taken.instructive) == (0.5, True, True)
+    assert (taken.baseline, taken.from_peer, taken.has_signal) == (0.5, True, True)
     assert ada.scorer.refused == 0
 
 
@@ -286,7 +286,7 @@ def test_levels_draw_and_see_own_rollouts_alone(tmp_path: Path) -> None:
     for _ in range(2):
         for node in (ada, bob):
             node.act()
-        assert len(ada.learn().foreign) == 2
+        assert len(ada.learn().from_peers) == 2
         bob.learn()
     assert [scored.rollout.question.index for scored in levels.seen] == [1, 6, 21, 26]
     assert {scored.rollout.node for scored in levels.seen} == {"ada"}

@@ -274,7 +274,7 @@ class Admission:
             now = self._clock()
             _require(self.peers.may_use_name(claim.key, now), Reason.name_taken)
             self.admitted += 1
-            self.peers.admit(claim.key, scored.usable and max(rewards) > 0, now)
+            self.peers.admit(claim.key, scored.may_teach and max(rewards) > 0, now)
         if self.stages and len(claim.rollout.completions) == len(rollout.completions):  # all of it was scored
             self.stages.remember(claim.rollout, scored)
         elif self.stages and staged:

@@ -31,7 +31,7 @@ from shoal.parallel.rank_zero import RankZeroVerifier
 from shoal.parallel.ranks import joined
 from shoal.policy.fetch import fetch_models
 from shoal.policy.mistyped import check_exists
-from shoal.protocols import Verifier as AnyVerifier
+from shoal.protocols import Grader
 from shoal.rollout import seed_of
 from shoal.tasks import Tasks
 from shoal.untrusted import json_safe, printable
@@ -146,7 +146,7 @@ def eval_session(
             questions = tasks.held_out(int(config.evaluation.questions), config.seed)
             policy = build_policy(config, model, ranks)
             with Verifier(config.tasks) as verifier:
-                scorer: AnyVerifier = verifier if ranks.size == 1 else RankZeroVerifier(verifier, ranks)
+                scorer: Grader = verifier if ranks.size == 1 else RankZeroVerifier(verifier, ranks)
                 seed = seed_of(config.seed, "evaluate")
                 told = partial(_show, status, model, sum(map(len, questions.values())))
                 result = evaluate(policy, scorer, questions, samples, seed, told)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 
 from shoal.evaluation.pass_at_k import Evaluation
-from shoal.protocols import Verifier
+from shoal.protocols import Grader
 from shoal.rollout import Question, seed_of
 from shoal.tasks import Task, Tasks
 from shoal.tasks.draw import QuestionFailed
@@ -64,7 +64,7 @@ def _trained(tasks: Tasks, label: str, name: str) -> Iterator[Question]:
                 yield question
 
 
-def shuffled(evaluation: Evaluation, verifier: Verifier) -> Shares:
+def shuffled(evaluation: Evaluation, verifier: Grader) -> Shares:
     """The share of answers by task that are right for other questions of it. None for a task with one question."""
     items, scored = [], []
     for task, group in evaluation.asked.items():

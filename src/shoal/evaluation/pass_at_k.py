@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist, fmean
 
-from shoal.protocols import OnProgress, Policy, Verifier, progress_to
+from shoal.protocols import Grader, OnProgress, Policy, progress_to
 from shoal.rollout import Completion, Question
-from shoal.sandbox.replay import let_answer
+from shoal.sandbox.replay import attach_environments
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def wilson(proportion: float, n: int) -> tuple[float, float]:
 
 def evaluate(
     policy: Policy,
-    verifier: Verifier,
+    verifier: Grader,
     questions: Mapping[str, Sequence[Question]],
     samples: int,
     seed: int,
@@ -76,7 +76,7 @@ def evaluate(
     """Asks `policy` each question `samples` times and counts right answers: those with a full reward.
     `on_progress` gets the number of questions answered so far; what it raises ends the evaluation."""
     asked = [question for group in questions.values() for question in group]
-    let_answer(policy, verifier)
+    attach_environments(policy, verifier)
     with progress_to(policy, on_progress):
         answers = policy.generate(asked, samples, seed)
     rewards = verifier.score([(q.id, [c.answer for c in group]) for q, group in zip(asked, answers, strict=True)])

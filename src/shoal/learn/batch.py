@@ -28,11 +28,11 @@ class Trained:
     advantage: float
     weight: float
     """The weight of each of its tokens in the loss (`losses.token_weights`)."""
-    slot: int
+    offset: int
     """Where its tokens begin in the flat tensors of the whole update (old and reference log-probabilities)."""
     node: str = ""
     """Its maker."""
-    foreign: bool = False
+    from_peer: bool = False
     """Whether another node made it (`external`)."""
     group: int = 0
     """The number of its rollout in the update."""
@@ -85,7 +85,7 @@ class MicroBatch:
     targets_T: torch.Tensor
     advantages_T: torch.Tensor
     weights_T: torch.Tensor
-    slots_T: torch.Tensor
+    offsets_T: torch.Tensor
     sequences_T: torch.Tensor
     """The completion of each token: 0, 1, ... A completion is never split over batches."""
 
@@ -143,7 +143,7 @@ def room_behind(tokens: int, token_budget: int) -> int:
 
 def has_split_groups(rows: Sequence[Row]) -> bool:
     """Whether another node's group is spread over several of `rows`."""
-    groups = [row.sequences[0].group for row in rows if row.sequences[0].foreign]
+    groups = [row.sequences[0].group for row in rows if row.sequences[0].from_peer]
     return len(set(groups)) < len(groups)
 
 
@@ -173,7 +173,7 @@ def tensors(rows: Sequence[Row], device: torch.device, shared: int = 0) -> Micro
     where_row: list[int] = []
     where_column: list[int] = []
     targets: list[int] = []
-    slots: list[int] = []
+    offsets: list[int] = []
     for r, row in enumerate(rows):
         prompt_ids = row.prompt_ids[shared:]
         P = len(prompt_ids)
@@ -192,7 +192,7 @@ def tensors(rows: Sequence[Row], device: torch.device, shared: int = 0) -> Micro
             where_row += [r] * length
             where_column += [start + place - 1 if place else P - 1 for place in places]
             targets += sequence.token_ids
-            slots += range(sequence.slot, sequence.slot + length)
+            offsets += range(sequence.offset, sequence.offset + length)
             start = end
     sequences = [sequence for row in rows for sequence in row.sequences]
     lengths = torch.tensor([len(sequence.token_ids) for sequence in sequences])
@@ -208,6 +208,6 @@ def tensors(rows: Sequence[Row], device: torch.device, shared: int = 0) -> Micro
         targets_T=torch.tensor(targets, device=device),
         advantages_T=torch.tensor([s.advantage for s in sequences], dtype=torch.float32)[sequences_T].to(device),
         weights_T=torch.tensor([s.weight for s in sequences], dtype=torch.float32)[sequences_T].to(device),
-        slots_T=torch.tensor(slots, device=device),
+        offsets_T=torch.tensor(offsets, device=device),
         sequences_T=sequences_T.to(device),
     )

@@ -79,7 +79,7 @@ def _left_share(
 
 def sampled_nll(scored: Sequence[Scored]) -> float | None:
     """Nats for each token of own completions when they were sampled; None if no completion has log-probabilities."""
-    own = [c.logprobs for s in scored if not s.foreign for c in s.rollout.completions if c.logprobs]
+    own = [c.logprobs for s in scored if not s.from_peer for c in s.rollout.completions if c.logprobs]
     return -sum(map(sum, own)) / sum(map(len, own)) if own else None
 
 
@@ -107,7 +107,7 @@ class Report:
     """What an update found of other nodes' completions."""
 
     weights: dict[int, float] = field(default_factory=dict)
-    """Mean weight of a completion's tokens, by its slot."""
+    """Mean weight of a completion's tokens, by its offset."""
     metrics: dict[str, float] = field(default_factory=dict)
     gated_shares: dict[str, float] = field(default_factory=dict)
     """See `protocols.UpdateResult`."""
@@ -127,14 +127,14 @@ class ExternalWeights:
         like: torch.Tensor,
         logps_L: torch.Tensor | None = None,
     ) -> None:
-        """`sequences`: all that is trained on; their slots cover the update. `missing`: see `external_weights`.
+        """`sequences`: all that is trained on; their offsets cover the update. `missing`: see `external_weights`.
         `like`: a tensor with the type and device of log-probabilities. `logps_L`: of all tokens when the round began,
         if they are known; then all weights are found at once, and groups may be split over micro-batches."""
         self.config, self.sequences, self.own_nll = config, sequences, own_nll
-        in_order = sorted(sequences, key=lambda s: s.slot)
+        in_order = sorted(sequences, key=lambda s: s.offset)
         lengths_N = torch.tensor([len(s.token_ids) for s in in_order])
         self._sequences_L = torch.arange(len(in_order)).repeat_interleave(lengths_N).to(like.device)
-        self._foreign_N = torch.tensor([s.foreign for s in in_order], device=like.device)
+        self._foreign_N = torch.tensor([s.from_peer for s in in_order], device=like.device)
         self._groups_N = torch.tensor([s.group for s in in_order], device=like.device)
         self._advantages_N = like.new_tensor([s.advantage for s in in_order])
         self._missing_G = like.new_tensor(missing)
@@ -147,8 +147,8 @@ class ExternalWeights:
     def of(self, batch: MicroBatch, old_logps_T: torch.Tensor) -> torch.Tensor:
         """The weights of the tokens of `batch`; `old_logps_T`: log-probabilities when the round began."""
         if not self._complete:
-            self._weigh(batch.slots_T, batch.sequences_T, old_logps_T)
-        return self.weights_L[batch.slots_T]
+            self._weigh(batch.offsets_T, batch.sequences_T, old_logps_T)
+        return self.weights_L[batch.offsets_T]
 
     def _weigh(self, where: torch.Tensor | slice, sequences_T: torch.Tensor, logps_T: torch.Tensor) -> None:
         whose_T = self._sequences_L[where]
@@ -169,10 +169,10 @@ class ExternalWeights:
         weights: dict[int, float] = {}
         own_tokens, own_nll = 0, 0.0
         for s in self.sequences:
-            where = slice(s.slot, s.slot + len(s.token_ids))
-            if s.foreign:
-                weights[s.slot] = weights_L[where].mean().item()
-                found.append(CompletionFigures(s.node, s.advantage, weights[s.slot], nll_L[where].mean().item()))
+            where = slice(s.offset, s.offset + len(s.token_ids))
+            if s.from_peer:
+                weights[s.offset] = weights_L[where].mean().item()
+                found.append(CompletionFigures(s.node, s.advantage, weights[s.offset], nll_L[where].mean().item()))
             else:
                 own_tokens, own_nll = own_tokens + len(s.token_ids), own_nll + nll_L[where].sum().item()
         metrics = external_metrics(found, self.own_nll, self.config.gate)

@@ -59,7 +59,7 @@ class GRPOLearner:
         result = learner.update(own + foreign)
 
     One call of `update` is one round: `num_iterations` optimiser steps, each on all of its rollouts. Rollouts that are
-    `foreign` count as `ExternalConfig` says.
+    `from_peer` count as `ExternalConfig` says.
 
     With several ranks, each computes some of the rows and gradients are summed. Losses are weighted for the whole step
     beforehand, so all ranks take the same step.
@@ -132,16 +132,16 @@ class GRPOLearner:
         return UpdateResult(metrics, shares, report.gated_shares)
 
     def _fixed(self, rows: list[Row], sequences: list[Trained], groups: list[Group]) -> Fixed:
-        slots = sum(len(s.token_ids) for s in sequences)
+        offsets = sum(len(s.token_ids) for s in sequences)
         several = self.config.num_iterations > 1
         known = rows and (several or (self.external.gate and has_split_groups(rows)))
-        old_logps = self._logprobs(self.model, rows, slots) if known else None
+        old_logps = self._logprobs(self.model, rows, offsets) if known else None
         ref_logps = None
         if self.reference is not None:
             with self.reference.restored() as model:
-                ref_logps = self._logprobs(model, rows, slots)
+                ref_logps = self._logprobs(model, rows, offsets)
         external = None
-        if any(s.foreign for s in sequences):
+        if any(s.from_peer for s in sequences):
             missing = [group.missing for group in groups]
             external = ExternalWeights(self.external, sequences, missing, self.own_nll, self._zeros(0), old_logps)
         return Fixed(old_logps, ref_logps, external)
@@ -196,7 +196,7 @@ class GRPOLearner:
     def _loss(self, batch: MicroBatch, logps_T: torch.Tensor, fixed: Fixed, sums: Sums) -> torch.Tensor:
         """The loss of a micro-batch: its part of the step's."""
         config = self.config
-        old_T = logps_T.detach() if fixed.old_logps is None else fixed.old_logps[batch.slots_T]
+        old_T = logps_T.detach() if fixed.old_logps is None else fixed.old_logps[batch.offsets_T]
         loss_T, low_T, high_T = policy_loss(
             config.loss_type,
             logps_T,
@@ -210,7 +210,7 @@ class GRPOLearner:
         if fixed.external is not None:
             loss_T = loss_T * fixed.external.of(batch, old_T)
         if fixed.ref_logps is not None:
-            kl_T = kl_k3(logps_T, fixed.ref_logps[batch.slots_T])
+            kl_T = kl_k3(logps_T, fixed.ref_logps[batch.offsets_T])
             loss_T = loss_T + config.beta * kl_T
             sums.add(kl=kl_T.sum())
         return (loss_T * batch.weights_T).sum()
@@ -243,15 +243,15 @@ class GRPOLearner:
             return compute() if self.sharded is None else self.sharded(compute)
 
     @torch.no_grad()
-    def _logprobs(self, model: Any, rows: list[Row], slots: int) -> torch.Tensor:
-        """Log-probabilities under `model` as it is now, at the slots of their tokens."""
-        logps = self._zeros(slots)
+    def _logprobs(self, model: Any, rows: list[Row], offsets: int) -> torch.Tensor:
+        """Log-probabilities under `model` as it is now, at the offsets of their tokens."""
+        logps = self._zeros(offsets)
         for family in self._families(rows):
             prefix = self._prefix(model, family)
             for batch in self._micro_batches(family):
                 logps_T, _ = self._forward(model, batch, prefix)
                 if batch is not self._idle:
-                    logps[batch.slots_T] = logps_T
+                    logps[batch.offsets_T] = logps_T
         self.ranks.add([logps])
         return logps
 
@@ -344,7 +344,7 @@ class Fixed:
     """What stays the same during an update."""
 
     old_logps: torch.Tensor | None
-    """Log-probabilities when the round began, at the slots of their tokens; None: the first pass gives them."""
+    """Log-probabilities when the round began, at the offsets of their tokens; None: the first pass gives them."""
     ref_logps: torch.Tensor | None
     """Those under the reference, with `beta`."""
     external: ExternalWeights | None
@@ -353,9 +353,9 @@ class Fixed:
 
 def gradient_shares(sequences: Sequence[Trained], weights: dict[int, float]) -> dict[str, float]:
     """Each maker's share of an update's gradient (`UpdateResult.gradient_shares`). `weights`: mean external weights
-    by slot."""
+    by offset."""
     sizes: dict[str, float] = defaultdict(float)
-    for s in sorted(sequences, key=lambda s: s.slot):
-        sizes[s.node] += abs(s.advantage) * s.weight * len(s.token_ids) * weights.get(s.slot, 1.0)
+    for s in sorted(sequences, key=lambda s: s.offset):
+        sizes[s.node] += abs(s.advantage) * s.weight * len(s.token_ids) * weights.get(s.offset, 1.0)
     total = sum(sizes.values())
     return {maker: size / total for maker, size in sizes.items()} if total else {}

@@ -52,17 +52,17 @@ def make_groups(
         [s.rewards for s, _, _ in read],
         config.scale_rewards,
         [s.baseline for s, _, _ in read],
-        [external.baseline_shift if s.foreign and s.instructive else 0.0 for s, _, _ in read],
+        [external.baseline_shift if s.from_peer and s.has_signal else 0.0 for s, _, _ in read],
     )
     return [
-        Group(s, ids, observed, A, gradient_size(A, list(map(len, ids)), config.loss_type) if s.instructive else 0.0)
+        Group(s, ids, observed, A, gradient_size(A, list(map(len, ids)), config.loss_type) if s.has_signal else 0.0)
         for (s, ids, observed), A in zip(read, compared, strict=True)
     ]
 
 
 def mean_own_size(groups: Sequence[Group]) -> float | None:
     """The mean gradient size of own groups with something to learn; None if there are none."""
-    own = [group.size for group in groups if group.size and not group.scored.foreign]
+    own = [group.size for group in groups if group.size and not group.scored.from_peer]
     return fmean(own) if own else None
 
 
@@ -78,19 +78,19 @@ def pack(
     (unless `beta` asks for their divergence). `own_size`: see `limit.maker_scales`."""
     lengths = [len(ids) for group in groups for ids in group.ids]
     weights = iter(token_weights(lengths, config.loss_type, policy.sampling.max_completion_length))
-    foreign = [group for group in groups if group.scored.foreign and group.scored.instructive]
+    foreign = [group for group in groups if group.scored.from_peer and group.scored.has_signal]
     scales = maker_scales([(g.scored.rollout.node, g.size) for g in foreign], own_size, external.limit)
     rows: list[Row] = []
-    slot = 0
+    offset = 0
     for number, group in enumerate(groups):
-        maker, is_foreign = group.scored.rollout.node, group.scored.foreign
+        maker, is_foreign = group.scored.rollout.node, group.scored.from_peer
         scale = scales.get(maker, 1.0) if is_foreign else 1.0
         sequences = []
         for ids, observed, advantage in zip(group.ids, group.observed, group.advantages, strict=True):
             weight = scale * next(weights)
-            if ids and (group.scored.instructive or config.beta):
-                sequences.append(Trained(ids, advantage, weight, slot, maker, is_foreign, number, observed))
-                slot += len(ids)
+            if ids and (group.scored.has_signal or config.beta):
+                sequences.append(Trained(ids, advantage, weight, offset, maker, is_foreign, number, observed))
+                offset += len(ids)
         if sequences:
             rows += make_rows(policy.prompt_ids(group.scored.question), sequences, token_budget)
     return rows
@@ -107,7 +107,7 @@ def _read(
     def is_masked(completion: Completion) -> bool:
         return config.mask_truncated_completions and completion.finish_reason == FinishReason.length
 
-    too_long = scored.foreign and not policy.has_room(scored.question)
+    too_long = scored.from_peer and not policy.has_room(scored.question)
 
     def tokens(completion: Completion) -> tuple[list[int], Observed]:
         if is_masked(completion) or too_long:
@@ -120,7 +120,7 @@ def _read(
     read = [tokens(completion) for completion in completions]
     ids, observed = [each for each, _ in read], [each for _, each in read]
     kept = [i for i, c in enumerate(completions) if ids[i] or is_masked(c)]
-    if not scored.foreign or len(kept) in (0, len(ids)):
+    if not scored.from_peer or len(kept) in (0, len(ids)):
         return scored, ids, observed
     rollout = msgspec.structs.replace(scored.rollout, completions=tuple(completions[i] for i in kept))
     rewards = tuple(scored.rewards[i] for i in kept)

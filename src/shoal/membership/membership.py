@@ -1,6 +1,6 @@
 """A node's membership in a swarm of strangers: identity, secret, transport, admission and neighbours make a link.
 
-    member = Membership(config, identity, kind="human")
+    member = SwarmConnection(config, identity, kind="human")
     member.link.share(rollouts)
     member.link.receive()            # scored and admitted by this node
     member.close()
@@ -37,7 +37,7 @@ from shoal.wire.rollouts import Kind, SamplingSettings, seal
 from shoal_extras.stages.stages import Stages
 
 
-class Membership:
+class SwarmConnection:
     """A node's place in a networked swarm. Close it. Raises `UserError` for settings that cannot be used."""
 
     def __init__(

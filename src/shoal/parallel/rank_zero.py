@@ -11,14 +11,14 @@ from pathlib import Path
 
 from shoal.errors import Stopped
 from shoal.parallel.ranks import Ranks
-from shoal.protocols import OnProgress, Policy, Swarm, Verifier, progress_to
+from shoal.protocols import Grader, OnProgress, Policy, Swarm, progress_to
 from shoal.rollout import Answer, Completion, Question, QuestionId, Rollout, Scored
 
 
 class RankZeroVerifier:
     """Rank zero's verifier: only it scores."""
 
-    def __init__(self, verifier: Verifier, ranks: Ranks) -> None:
+    def __init__(self, verifier: Grader, ranks: Ranks) -> None:
         self.verifier = verifier
         self.ranks = ranks
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, pstdev
 from typing import Literal
 
-from shoal.protocols import Tasks, Verifier
+from shoal.protocols import Grader, TaskSource
 from shoal.rewards.reward import Items, Reward, Verified
 from shoal.rollout import Answer, QuestionId
 from shoal.sandbox.messages import Candidate, Verdict
@@ -73,7 +73,7 @@ class Combined:
         }
         return {name: fmean(there) if there else None for name, there in values.items()}
 
-    def by(self, verifier: Verifier) -> Combined:
+    def by(self, verifier: Grader) -> Combined:
         """The same rewards with another verifier: for strangers' answers, which may hold a verifier up."""
         entries = [
             replace(entry, reward=Verified(verifier)) if isinstance(entry.reward, Verified) else entry
@@ -117,7 +117,7 @@ class RewardVerifier:
 
     Not for evaluation: only the tasks' own verifier decides pass@1, whatever a policy is trained on."""
 
-    def __init__(self, tasks: Tasks, rewards: Combined) -> None:
+    def __init__(self, tasks: TaskSource, rewards: Combined) -> None:
         self.tasks = tasks
         self.rewards = rewards
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from shoal.protocols import Tasks, Verifier
+from shoal.protocols import Grader, TaskSource
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import Scored
 from shoal.sandbox.replay import Replayer
@@ -20,7 +20,7 @@ class FadingScorer(Scorer):
     pool keep that of the round in which they came."""
 
     def __init__(
-        self, tasks: Tasks, verifier: Verifier, node: str, rounds: int, replayer: Replayer | None = None
+        self, tasks: TaskSource, verifier: Grader, node: str, rounds: int, replayer: Replayer | None = None
     ) -> None:
         """`node`: whose rollouts tell the round; a node scores its own first. `rounds`: until nothing is left."""
         super().__init__(tasks, verifier, replayer)

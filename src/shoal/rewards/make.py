@@ -17,7 +17,7 @@ from shoal.config.rewards import (
 from shoal.config.settings import Config
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
-from shoal.protocols import Verifier
+from shoal.protocols import Grader
 from shoal.rewards.combined import Aggregation, Combined, Entry
 from shoal.rewards.function import FunctionReward
 from shoal.rewards.rankings import Rankings
@@ -31,7 +31,7 @@ def make_rewards(
     specs: Sequence[RewardSpec],
     aggregation: Aggregation,
     tasks: TasksConfig,
-    verifier: Verifier,
+    verifier: Grader,
     placement: Callable[[], Placement],
     seed: int,
     key: bytes = b"",
@@ -59,7 +59,7 @@ def make_rewards(
     return Combined(entries, aggregation)
 
 
-def rewards_of(config: Config, verifier: Verifier, placement: Placement, key: bytes = b"") -> Combined | None:
+def rewards_of(config: Config, verifier: Grader, placement: Placement, key: bytes = b"") -> Combined | None:
     """The rewards of a run's settings, as `make_rewards` has them."""
     aggregation = config.learner.multi_objective_aggregation
     return make_rewards(config.rewards, aggregation, config.tasks, verifier, lambda: placement, config.seed, key)
@@ -68,7 +68,7 @@ def rewards_of(config: Config, verifier: Verifier, placement: Placement, key: by
 def _reward(
     spec: RewardSpec,
     tasks: TasksConfig,
-    verifier: Verifier,
+    verifier: Grader,
     placement: Callable[[], Placement],
     seed: int,
     key: bytes,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shoal.parallel.ranks import ALONE, Ranks
-from shoal.protocols import Swarm, Tasks
+from shoal.protocols import Swarm, TaskSource
 from shoal.rewards.rankings import Ranked, Rankings
 from shoal.rollout import Completion, Rollout, Scored
 from shoal.tasks.validation import InvalidRollout, validate
@@ -27,7 +27,7 @@ FILE = "ranked.json"
 class RankedSwarm:
     """A node's place in a swarm, with people's rankings as one more source of rollouts."""
 
-    def __init__(self, swarm: Swarm, rankings: Sequence[Rankings], tasks: Tasks, ranks: Ranks = ALONE) -> None:
+    def __init__(self, swarm: Swarm, rankings: Sequence[Rankings], tasks: TaskSource, ranks: Ranks = ALONE) -> None:
         """`rankings`: empty on all ranks but rank zero."""
         self.swarm = swarm
         self.rankings = {str(one.path): one for one in rankings}

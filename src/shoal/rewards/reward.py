@@ -17,7 +17,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from typing import Protocol
 
-from shoal.protocols import Verifier
+from shoal.protocols import Grader
 from shoal.rollout import Answer, Question, QuestionId, text_of
 from shoal.untrusted import encodable
 
@@ -90,7 +90,7 @@ class Pointwise:
 class Verified:
     """A verifier as one reward among several. Whoever made the verifier closes it."""
 
-    def __init__(self, verifier: Verifier) -> None:
+    def __init__(self, verifier: Grader) -> None:
         self.verifier = verifier
 
     @property

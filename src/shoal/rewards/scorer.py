@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shoal.errors import UserError
-from shoal.protocols import Tasks, Verifier
+from shoal.protocols import Grader, TaskSource
 from shoal.rollout import Answer, Question, QuestionId, Rollout, Scored
 from shoal.sandbox.replay import Replayer, replayed
 from shoal.tasks.validation import InvalidRollout, validate
@@ -16,7 +16,7 @@ from shoal_extras.stages.draws import StagedTasks
 class Scorer:
     """Tasks that make questions again, and a verifier that scores the answers."""
 
-    def __init__(self, tasks: Tasks, verifier: Verifier, replayer: Replayer | None = None) -> None:
+    def __init__(self, tasks: TaskSource, verifier: Grader, replayer: Replayer | None = None) -> None:
         """`replayer`: what holds conversations again; None: the verifier, if it can."""
         self.tasks = tasks
         self.stages = tasks.stages if isinstance(tasks, StagedTasks) else None

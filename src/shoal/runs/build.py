@@ -27,9 +27,7 @@ from shoal.parallel.ranks import ALONE, Ranks
 from shoal.parallel.remote import RemoteLearner, RemotePolicy
 from shoal.parallel.workers import Workers
 from shoal.policy.language import LanguagePolicy
-from shoal.protocols import AnswersItself, Learner, Policy, Selection, Swarm
-from shoal.protocols import Tasks as AnyTasks
-from shoal.protocols import Verifier as AnyVerifier
+from shoal.protocols import AnswersItself, Grader, Learner, Policy, Selection, Swarm, TaskSource
 from shoal.rewards import Combined, RankedSwarm, Rankings, RewardVerifier, rewards_of
 from shoal.rewards.fading import FadingScorer
 from shoal.rewards.scorer import Scorer
@@ -46,7 +44,7 @@ from shoal.runs.models import (
     use_threads,
 )
 from shoal.runs.same_tasks import check_tasks, save_tasks
-from shoal.sandbox.replay import let_answer
+from shoal.sandbox.replay import attach_environments
 from shoal.sandbox.verifier import Verifier
 from shoal.selection.levels import Levels
 from shoal.selection.pool import Pool
@@ -63,7 +61,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Member:
+class SwarmNode:
     """The one node of this process and its place in a swarm of many machines."""
 
     name: str
@@ -87,7 +85,7 @@ class Nodes:
         status: Callable[[str], None] = lambda text: None,
         checkpoint: Path | None = None,
         ranks: Ranks = ALONE,
-        member: Member | None = None,
+        member: SwarmNode | None = None,
         rewards: Combined | None = None,
         verifier: Verifier | None = None,
     ) -> None:
@@ -125,7 +123,7 @@ class Nodes:
         names = [self.member.name] if self.member else node_names(config)
         policies = self._policies(names, checkpoint, status)  # before tasks: workers start in the background
         self.tasks = Tasks(config.tasks)
-        self.verifier: AnyVerifier = self._verifier if ranks.size == 1 else RankZeroVerifier(self._verifier, ranks)
+        self.verifier: Grader = self._verifier if ranks.size == 1 else RankZeroVerifier(self._verifier, ranks)
         self.scoring = self._scoring()
         self.held_out = self.tasks.held_out(int(config.evaluation.questions), config.seed)
         self.swarm = MemorySwarm(config.seed)
@@ -143,10 +141,10 @@ class Nodes:
         if self.ranks.size > 1 and not isinstance(policy, LanguagePolicy):
             answers = RankZeroPolicy(policy, self.ranks)
         stages = self._stages(name)
-        tasks: AnyTasks = StagedTasks(self.tasks, stages) if stages else self.tasks
+        tasks: TaskSource = StagedTasks(self.tasks, stages) if stages else self.tasks
         scorer, learner = self.make_scorer(name, tasks), self.make_learner(name, policy)
         levels = Levels(self.tasks) if self.tasks.ladders else None
-        let_answer(policy, self._verifier)
+        attach_environments(policy, self._verifier)
         if isinstance(learner, AnswersItself):
             learner.scorer, learner.node = scorer, name
         return Node(
@@ -174,7 +172,7 @@ class Nodes:
             return RemoteLearner(policy.workers, name)
         return make_learner(self.config, policy, self.ranks) if isinstance(policy, LanguagePolicy) else None
 
-    def make_scorer(self, name: str, tasks: AnyTasks) -> Scorer:
+    def make_scorer(self, name: str, tasks: TaskSource) -> Scorer:
         """The scorer of one node, whose questions are of `tasks`."""
         credit = self.config.tasks.partial_credit
         if isinstance(credit, bool):
@@ -262,7 +260,7 @@ class Nodes:
                 f"the checkpoint {checkpoint} cannot be read, or another version of shoal wrote it: {in_brief(error)}"
             ) from error
 
-    def _scoring(self) -> AnyVerifier:
+    def _scoring(self) -> Grader:
         """What rollouts are scored by: the verifier, or the rewards in its place."""
         if all(spec.kind == "verifier" for spec in self.config.rewards):
             return self.verifier

@@ -42,7 +42,7 @@ class Diagnosis:
         groups = [scored for result in results for scored in result.local]
         batch = [scored for result in results for scored in result.batch]
         masked = self.config.learner.mask_truncated_completions and not any(map(_trained, results))
-        if not groups or (not masked and any(scored.live or scored.instructive for scored in (*groups, *batch))):
+        if not groups or (not masked and any(scored.live or scored.has_signal for scored in (*groups, *batch))):
             self._dead.clear()
             self.cause = self.warning = ""
             return

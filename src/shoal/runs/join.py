@@ -8,7 +8,7 @@ from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.identity.keys import Identity
 from shoal.membership import membership
-from shoal.membership.membership import Membership, public_name
+from shoal.membership.membership import SwarmConnection, public_name
 from shoal.rewards import Combined, ExaminedRewards
 from shoal.transports.zenoh.neighbours import START
 from shoal.wire.rollouts import SamplingSettings
@@ -17,7 +17,7 @@ from shoal_host.judge.client import parse_judge_address
 from shoal_host.judge.judges import Judges
 
 
-class Joined(Membership):
+class LearnerConnection(SwarmConnection):
     """A learning node's place in a networked swarm. Close it."""
 
     def __init__(

@@ -42,11 +42,11 @@ def round_metrics(node: Node, result: RoundResult) -> dict[str, Any]:
         "node": node.name,
         "time": time.time(),
         "reward/local": _mean_reward(result.local),
-        "reward/external": _mean_reward(result.foreign),
+        "reward/external": _mean_reward(result.from_peers),
         "reward/trained_on": _mean_reward(result.batch) if learns else None,
         "rollouts/live_local": sum(scored.live for scored in result.local),
         "rollouts/shared": len(node.sent),
-        "rollouts/sampled": len(result.foreign) if learns else None,
+        "rollouts/sampled": len(result.from_peers) if learns else None,
         "rollouts/wanted": node.J if learns else None,
         "rollouts/pool": len(node.pool) if learns else None,
         "rollouts/live_pool": live_in_pool(node) if learns else None,
@@ -65,7 +65,7 @@ def round_metrics(node: Node, result: RoundResult) -> dict[str, Any]:
 
 def live_in_pool(node: Node) -> int:
     """How many rollouts of other nodes are there to learn from."""
-    return sum(scored.usable for scored in node.pool.candidates())
+    return sum(scored.may_teach for scored in node.pool.candidates())
 
 
 def rollout_rows(result: RoundResult, right: Callable[[QuestionId], str | None]) -> list[dict[str, Any]]:
@@ -114,7 +114,7 @@ def learned_rows(node: Node, result: RoundResult) -> list[dict[str, Any]]:
             "index": scored.question.id.index,
             "live": scored.live,
             "mean_reward": scored.mean_reward,
-            "foreign": scored.foreign,
+            "foreign": scored.from_peer,
             "gradient_share": _share(update.gradient_shares, scored.rollout.node, counts[scored.rollout.node]),
             "gated_share": update.gated_shares.get(scored.rollout.node),
         }

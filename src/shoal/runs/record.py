@@ -104,7 +104,7 @@ class Record:
         notes = [member.judges.trouble] if member and member.judges and member.judges.trouble else []
         notes += [f"{n.name} gives fewer rollouts: {trouble}" for n in self.nodes if (trouble := n.policy.trouble)]
         pairs = zip(self.nodes, results, strict=True)
-        short = [node.J for node, result in pairs if node.learner and len(result.foreign) < node.J]
+        short = [node.J for node, result in pairs if node.learner and len(result.from_peers) < node.J]
         if short and (len(self.nodes.nodes) > 1 or member):
             notes.append(f"fewer than J = {max(short)} rollouts of others this round: no more live ones had come")
         self.watch.note("; ".join(notes))

@@ -25,7 +25,7 @@ from shoal.parallel.rank_zero import RankZeroSwarm
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.control import ControlText
 from shoal.runs.atomic import write_atomically
-from shoal.runs.build import Member, Nodes, node_names
+from shoal.runs.build import Nodes, SwarmNode, node_names
 from shoal.runs.choices import choose
 from shoal.runs.curves import draw_curves
 from shoal.runs.folder import CONFIG, CURVES, RunFolder, run_metrics
@@ -128,7 +128,7 @@ def execute(
 def follow(config: Config, ranks: Ranks, stop: threading.Event, name: str = "") -> Outcome:
     """The part of any other rank: it computes with rank zero and writes nothing. `name`: of a node that joins."""
     checkpoint, config = ranks.broadcast((None, config))
-    member = Member(name, RankZeroSwarm(None, ranks)) if name else None
+    member = SwarmNode(name, RankZeroSwarm(None, ranks)) if name else None
     with closing(Nodes(config, checkpoint=checkpoint, ranks=ranks, member=member)) as nodes:
         run = Run(nodes, None, Watcher(), checkpoint)
         run.go(stop)
@@ -148,7 +148,7 @@ def _join(
     from shoal.admission.differing import Differing
     from shoal.policy.language import LanguagePolicy
     from shoal.rewards import rewards_of
-    from shoal.runs.join import Joined  # the network, only now
+    from shoal.runs.join import LearnerConnection  # the network, only now
     from shoal.runs.models import place_rank
     from shoal.runs.status_reporter import StatusReporter
     from shoal.sandbox.verifier import Verifier
@@ -158,10 +158,10 @@ def _join(
     rewards = rewards_of(config, verifier, place_rank(config, ranks))
     if rewards:
         stack.enter_context(rewards)
-    place = stack.enter_context(closing(Joined(config, identity, rewards, waits=True)))
+    place = stack.enter_context(closing(LearnerConnection(config, identity, rewards, waits=True)))
     reporter = stack.enter_context(closing(StatusReporter(watcher, place, folder.path, config.swarm.external)))
     swarm = RankZeroSwarm(place.link, ranks) if ranks.size > 1 else place.link
-    member = Member(identity.name, swarm, place.tell, place.link.need, place.judges, place.stages)
+    member = SwarmNode(identity.name, swarm, place.tell, place.link.need, place.judges, place.stages)
     nodes = stack.enter_context(closing(Nodes(config, reporter.status, checkpoint, ranks, member, rewards)))
     place.admission.differing = Differing(nodes.tasks.identities)
     policy = nodes.nodes[0].policy

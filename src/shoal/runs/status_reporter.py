@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import UserError
-from shoal.membership.membership import Membership
+from shoal.membership.membership import SwarmConnection
 from shoal.runs.atomic import write_atomically
 from shoal.runs.folder import STATUS
 from shoal.runs.swarm_status import lines
@@ -24,7 +24,7 @@ INTERVAL = 2.0  # seconds between two reports while a round takes long
 class StatusReporter(Watcher):
     """Stands between a run and its watcher. Close it."""
 
-    def __init__(self, watcher: Watcher, member: Membership, folder: Path, wanted: int) -> None:
+    def __init__(self, watcher: Watcher, member: SwarmConnection, folder: Path, wanted: int) -> None:
         """`wanted`: J, the rollouts of others that an update can use."""
         self._watcher = watcher
         self._member = member

@@ -71,7 +71,7 @@ def tracked_name(name: str) -> str:
 def tracked_rollouts(results: Sequence[tuple[str, RoundResult]]) -> list[TrackedRollout]:
     """The first completions of a few rollouts of a round: each node's own and others' by turns. `results`: with the
     name of the node."""
-    rows = [_rows(name, group) for name, result in results for group in (result.local, result.foreign)]
+    rows = [_rows(name, group) for name, result in results for group in (result.local, result.from_peers)]
     return list(islice((row for turn in zip_longest(*rows) for row in turn if row), MOST))
 
 

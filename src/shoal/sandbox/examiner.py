@@ -18,8 +18,7 @@ from typing import Final
 import msgspec
 
 from shoal.config.tasks import TasksConfig
-from shoal.protocols import DrawnTasks
-from shoal.protocols import Verifier as AnyVerifier
+from shoal.protocols import DrawnTasks, Grader
 from shoal.sandbox.messages import Candidate, Made, Verdict, readable
 from shoal.sandbox.process import COMMAND, GuardedProcess
 from shoal.sandbox.replay import Replayer, refusal
@@ -97,7 +96,7 @@ class Examiner:
 class LocalExaminer:
     """The same in this process and without limits, for simulations and tests."""
 
-    def __init__(self, tasks: DrawnTasks, verifier: AnyVerifier) -> None:
+    def __init__(self, tasks: DrawnTasks, verifier: Grader) -> None:
         self._tasks = tasks
         self._verifier = verifier
 

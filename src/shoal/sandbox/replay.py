@@ -37,7 +37,7 @@ class Converses(Protocol):
     replayer: Replayer | None
 
 
-def let_answer(policy: object, replayer: object) -> None:
+def attach_environments(policy: object, replayer: object) -> None:
     """`replayer` answers in the conversations of `policy`, if both can and nothing else does."""
     if isinstance(policy, Converses) and isinstance(replayer, Replayer) and policy.replayer is None:
         policy.replayer = replayer

@@ -73,7 +73,7 @@ class Pool:
         maker = scored.rollout.node
         self._arrivals += 1
         self._entries[self._arrivals] = round, scored
-        self._held.setdefault(maker, {})[self._arrivals] = scored.usable
+        self._held.setdefault(maker, {})[self._arrivals] = scored.may_teach
         if scored.newcomer:
             self._newcomers[maker] = None
         else:

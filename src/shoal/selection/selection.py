@@ -67,7 +67,7 @@ class FairSelection:
         foreign = self.choose_foreign(pool.candidates(), J + dead, seed)
         pool.remove(foreign)
         own = live_first(own, I - max(0, len(foreign) - J))
-        return own + [scored.as_foreign() for scored in foreign]
+        return own + [scored.as_peer() for scored in foreign]
 
     def choose_foreign(self, candidates: Sequence[Scored], n: int, seed: int) -> list[Scored]:
         """At most `n` live ones of `candidates`. A single completion comes back with a `baseline`."""
@@ -75,7 +75,7 @@ class FairSelection:
         if self.config.newcomer_share < 1:
             self._newcomers.observe(candidates)
         usable = [u for scored in candidates if (u := self._success.with_baseline(scored)) is not None]
-        considered = [s for s in usable if s.weight >= 1 or rng.random() < s.weight]
+        considered = [s for s in usable if s.keep_probability >= 1 or rng.random() < s.keep_probability]
         shuffled = rng.sample(considered, len(considered))
         first = self._trusted({scored.rollout.node for scored in candidates}, rng)
         tiers = [[s for s in shuffled if (s.rollout.node in first) == early] for early in (True, False)]

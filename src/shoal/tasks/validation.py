@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import cast
 
-from shoal.protocols import DrawnTasks, Tasks
+from shoal.protocols import DrawnTasks, TaskSource
 from shoal.rollout import Question, QuestionId
 
 DrawKey = tuple[str | int, ...]
-"""(swarm, public key in hex, round): what a node's questions are drawn with, see `Tasks.is_drawn`."""
+"""(swarm, public key in hex, round): what a node's questions are drawn with, see `TaskSource.is_drawn`."""
 
 
 class InvalidRollout(ValueError):  # noqa: N818 (it is a fact about a rollout, not a fault)
@@ -25,7 +25,7 @@ class InvalidRollout(ValueError):  # noqa: N818 (it is a fact about a rollout, n
 
 
 def validate(
-    tasks: Tasks,
+    tasks: TaskSource,
     id: QuestionId,
     question_hash: str | None,
     completions: int,

@@ -89,8 +89,8 @@ class PeerDistillation(GRPOLearner):
     def update(self, batch: Sequence[Scored], seed: int = 0) -> UpdateResult:
         """Learns from the own rollouts of `batch`, and from answers to the questions of others that they got right."""
         refuse_conversations([scored.question for scored in batch], "distillation")
-        own = [scored for scored in batch if not scored.foreign]
-        solved = [scored for scored in batch if scored.foreign and max(scored.rewards) >= RIGHT]
+        own = [scored for scored in batch if not scored.from_peer]
+        solved = [scored for scored in batch if scored.from_peer and max(scored.rewards) >= RIGHT]
         shown = [self._shortest(scored.question, right_answers(scored)) for scored in solved]
         asked = [(scored, right) for scored, right in zip(solved, shown, strict=True) if right]
         questions = [scored.question for scored, _ in asked]
@@ -159,14 +159,14 @@ class PeerDistillation(GRPOLearner):
         ids = [[self._ids(answer) for answer in lesson.answers] for lesson in lessons]
         lengths = [len(one) for of_lesson in ids for one in of_lesson]
         weights = iter(token_weights(lengths, self.config.loss_type, self._longest))
-        slot = 0
+        offset = 0
         for lesson, of_lesson in zip(lessons, ids, strict=True):
             sequences = []
             for one in of_lesson:
                 weight = self.weight * next(weights)
                 if one and lesson.taught:
-                    sequences.append(Trained(one, 0.0, weight, slot))
-                    slot += len(one)
+                    sequences.append(Trained(one, 0.0, weight, offset))
+                    offset += len(one)
             seen = self.policy.prompt_ids(lesson.question)
             shown = self.policy.prompt_ids(with_example(lesson.question, lesson.right))
             self._students += make_rows(seen, sequences, self.token_budget)
@@ -188,7 +188,7 @@ class PeerDistillation(GRPOLearner):
 
     @torch.no_grad()
     def _taught(self) -> torch.Tensor:
-        """The teacher's last hidden states (L, D), at the slots of the tokens that they predict."""
+        """The teacher's last hidden states (L, D), at the offsets of the tokens that they predict."""
         width = self.model.get_output_embeddings().weight.shape[1]
         taught_LD = torch.zeros(self._tokens, width, dtype=self.model.dtype, device=self.device)
         for family in self._families(self._teachers):
@@ -196,7 +196,7 @@ class PeerDistillation(GRPOLearner):
             for batch in self._micro_batches(family):
                 with self.policy.placement.autocast():
                     hidden_TD = trained_hidden(self.model, batch, prefix.layers if prefix else [])
-                taught_LD[batch.slots_T] = hidden_TD.to(taught_LD.dtype)
+                taught_LD[batch.offsets_T] = hidden_TD.to(taught_LD.dtype)
         return taught_LD
 
     def _distil(self, family: Family, taught_LD: torch.Tensor, sums: Sums) -> None:
@@ -206,7 +206,7 @@ class PeerDistillation(GRPOLearner):
         for batch in self._micro_batches(family):
             with self.checkpointing.of(batch.input_ids_RS.numel()), self.policy.placement.autocast():
                 hidden_TD = trained_hidden(self.model, batch, prefix.layers if prefix else [])
-                taught_TD = taught_LD[batch.slots_T]
+                taught_TD = taught_LD[batch.offsets_T]
                 kl_T = token_divergence(self.model, hidden_TD, taught_TD, self.policy.sampling.temperature)
             loss = (kl_T * batch.weights_T).sum()
             loss.backward()
@@ -243,22 +243,26 @@ class PeerDistillation(GRPOLearner):
 
 
 def peers(policy: Policy, config: Config) -> PeerDistillation:
-    """`learner.factory = "shoal_extras.experimental.distillation:peers"`: from peers' right answers."""
+    """`learner.factory = "shoal_extras.experimental.distillation:peers"`:
+    from peers' right answers."""
     return PeerDistillation(policy, config, "peers")
 
 
 def failed(policy: Policy, config: Config) -> PeerDistillation:
-    """`learner.factory = "shoal_extras.experimental.distillation:failed"`: from peers' right answers, where the node fails itself."""
+    """`learner.factory = "shoal_extras.experimental.distillation:failed"`:
+    from peers' right answers, where the node fails itself."""
     return PeerDistillation(policy, config, "failed")
 
 
 def own(policy: Policy, config: Config) -> PeerDistillation:
-    """`learner.factory = "shoal_extras.experimental.distillation:own"`: from the node's own right answers to peers' questions."""
+    """`learner.factory = "shoal_extras.experimental.distillation:own"`:
+    from the node's own right answers to peers' questions."""
     return PeerDistillation(policy, config, "own")
 
 
 def none(policy: Policy, config: Config) -> PeerDistillation:
-    """`learner.factory = "shoal_extras.experimental.distillation:none"`: peers' questions are own ones, and nothing is distilled."""
+    """`learner.factory = "shoal_extras.experimental.distillation:none"`:
+    peers' questions are own ones, and nothing is distilled."""
     return PeerDistillation(policy, config, "none")
 
 

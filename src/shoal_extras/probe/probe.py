@@ -19,7 +19,7 @@ from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.evaluation.pass_at_k import Estimate, wilson
 from shoal.protocols import Policy
 from shoal.rollout import Completion, FinishReason, Question, seed_of
-from shoal.sandbox.replay import let_answer
+from shoal.sandbox.replay import attach_environments
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Task, Tasks
 from shoal.tasks.draw import QuestionFailed, at_levels, labels
@@ -198,7 +198,7 @@ def _ask(
     policy: Policy, verifier: Verifier, questions: Sequence[Question], entries: Sequence[Found], seed: int
 ) -> None:
     """Asks each entry's question and notes what came. Entries that show the same chat share the answers."""
-    let_answer(policy, verifier)
+    attach_environments(policy, verifier)
     chats = {_asked(question): question for question in questions}
     groups = policy.generate(list(chats.values()), entries[0].G, seed)
     answers = dict(zip(chats, groups, strict=True))

@@ -31,7 +31,7 @@ from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal.identity.lock import only_node
-from shoal.membership.membership import Membership, check_network
+from shoal.membership.membership import SwarmConnection, check_network
 from shoal.rewards.rankings import Rankings
 from shoal.rollout import Completion, Question, Rollout, Scored
 from shoal.sandbox.verifier import Verifier
@@ -96,7 +96,7 @@ class Contributor:
         self._verifier = Verifier(config.tasks)
         self.learners = Learners(self.identity.name)
         try:
-            self.member = Membership(config, self.identity, kind=kind, model=model, on_notice=self.learners.hear)
+            self.member = SwarmConnection(config, self.identity, kind=kind, model=model, on_notice=self.learners.hear)
         except BaseException:
             self.journal.close()
             self._stack.close()

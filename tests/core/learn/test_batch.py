@@ -36,7 +36,7 @@ def test_every_trained_token_is_predicted_from_the_one_before_it() -> None:
     assert pairs == [(9, 100), (100, 101), (101, 102), (9, 200), (9, 300), (300, 301)]
     assert batch.advantages_T.tolist() == [1, 1, 1, 2, 3, 3]
     assert batch.weights_T.tolist() == [0.5, 0.5, 0.5, 1, 1.5, 1.5]
-    assert batch.slots_T.tolist() == [0, 1, 2, 3, 4, 5]
+    assert batch.offsets_T.tolist() == [0, 1, 2, 3, 4, 5]
     assert batch.sequences_T.tolist() == [0, 0, 0, 1, 2, 2]
 
 
@@ -120,9 +120,9 @@ def test_every_token_is_trained_once_and_passes_keep_to_the_budget(
     seen = []
     for batch in micro_batches(rows, budget, CPU):
         assert batch.input_ids_RS.numel() <= budget or len(batch.input_ids_RS) == 1
-        assert torch.equal(batch.targets_T, batch.slots_T)
-        seen += batch.slots_T.tolist()
+        assert torch.equal(batch.targets_T, batch.offsets_T)
+        seen += batch.offsets_T.tolist()
         for number in set(batch.sequences_T.tolist()):  # each is here with its first token, its last, and no other's
-            slots = batch.slots_T[batch.sequences_T == number].tolist()
+            slots = batch.offsets_T[batch.sequences_T == number].tolist()
             assert (slots[0] in {0, *ends}, slots[-1] + 1) == (True, min(end for end in ends if end > slots[0]))
     assert sorted(seen) == list(range(slot))

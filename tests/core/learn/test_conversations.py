@@ -24,7 +24,7 @@ PAPER = ExternalConfig(weight="none", baseline_shift=0.0, limit=0.0)
 
 def scored(seed: int, *completions: Completion, rewards: tuple[float, ...], foreign: bool = False) -> Scored:
     question = TASK.question(seed, 0)
-    return Scored(talked(question, *completions), question, rewards, foreign=foreign)
+    return Scored(talked(question, *completions), question, rewards, from_peer=foreign)
 
 
 def batch() -> list[Scored]:
@@ -41,7 +41,7 @@ def batch() -> list[Scored]:
             conversation("brown", "", observations=("", "end")),
             conversation("jumps", "over", observations=("question", "end")),
             rewards=(0.0, 1.0),
-            foreign=True,
+            from_peer=True,
         ),
     ]
 
@@ -105,13 +105,13 @@ def test_a_conversation_is_one_sequence() -> None:
     assert found.positions_RS.tolist() == [[0, 1, 2, 3, 4, 5, 6, 2]]
     assert found.columns_T.tolist() == [1, 2, 5, 6, 1, 7]  # what predicts each trained token
     assert found.targets_T.tolist() == [7, 1, 8, 1, 3, 1]
-    assert found.slots_T.tolist() == [0, 1, 2, 3, 4, 5]
+    assert found.offsets_T.tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_conversation_that_is_too_long_leaves_its_group() -> None:
     policy = make_policy(double=True, max_completion_length=4)
     long = conversation("yes", "the quick brown fox jumps over it", observations=("a", "b"))
-    group = scored(1, long, conversation("no", observations=("a",)), rewards=(1.0, 0.0), foreign=True)
+    group = scored(1, long, conversation("no", observations=("a",)), rewards=(1.0, 0.0), from_peer=True)
     learner = GRPOLearner(policy, LearnerConfig(), PAPER, 1e-3)
     assert learner.update([group]).metrics["tokens/trained"] == 0 or policy.conversation_ids(group.question, long)[0]
 

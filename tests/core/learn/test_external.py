@@ -171,7 +171,7 @@ def test_metrics_by_hand() -> None:
 
 def from_node(scored: Scored, node: str, **fields: Any) -> Scored:
     made = msgspec.structs.replace(scored.rollout, node=node)
-    return msgspec.structs.replace(scored, rollout=made, foreign=node != "ada", **fields)
+    return msgspec.structs.replace(scored, rollout=made, from_peer=node != "ada", **fields)
 
 
 def told(text: str, logprobs: Sequence[float]) -> rollout.Completion:
@@ -206,7 +206,7 @@ class Externally(ByHand):
         advantages = super().advantages(scored)
         if scored.baseline is not None:
             advantages = torch.tensor(scored.rewards, dtype=torch.float64) - scored.baseline
-        if scored.foreign and scored.instructive:
+        if scored.from_peer and scored.has_signal:
             advantages = advantages - self.external.baseline_shift
         return advantages
 
@@ -237,10 +237,10 @@ class Externally(ByHand):
                 ratio = (logp - before).exp()
                 clipped = ratio.clip(1 - c.epsilon, 1 + c.epsilon_high)
                 loss = -torch.min(ratio * A, clipped * A)
-                w = self.weight(before, float(A)) if s.foreign else 1.0
-                w = w * through if s.foreign and A < 0 else w
+                w = self.weight(before, float(A)) if s.from_peer else 1.0
+                w = w * through if s.from_peer and A < 0 else w
                 losses.append(loss * w)
-                if s.instructive:
+                if s.has_signal:
                     one = (s.rollout.node, float(A), w, float(-before.mean()), len(before))
                     self.seen.append(one)
         return torch.cat(losses).sum() / (len(losses) * longest)
@@ -347,7 +347,7 @@ def test_without_any_setting_foreign_rollouts_count_as_own_ones() -> None:
     results = []
     for own in (False, True):
         learner = make_learner(clone(policy), num_iterations=2)
-        scored = [msgspec.structs.replace(s, foreign=False) if own else s for s in mixed()]
+        scored = [msgspec.structs.replace(s, from_peer=False) if own else s for s in mixed()]
         found = learner.update(scored, seed=5).metrics
         results.append(({n: v for n, v in found.items() if not n.startswith("external/")}, weights(learner.model)))
     assert results[0][0] == results[1][0]

@@ -391,7 +391,7 @@ def test_an_update_with_nothing_in_it_does_nothing(loss_type: str) -> None:
     learner = make_learner(policy, **settings)
     before = weights(policy.lm.model)
     empty = Completion.of("", "length")
-    unread = make_scored("a question of another node's longer context" * 20, ["a", "b"], [1, 0]).as_foreign()
+    unread = make_scored("a question of another node's longer context" * 20, ["a", "b"], [1, 0]).as_peer()
     for scored in ([], [make_scored("q", [empty, empty], [1, 0])], [unread]):
         assert learner.update(scored).metrics["learner/steps"] == 0
     assert_same(weights(policy.lm.model), before, 0)

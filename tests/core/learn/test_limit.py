@@ -26,7 +26,7 @@ def group(answers: Sequence[Any], rewards: Sequence[float], node: str = "", text
     made = make_scored(text, answers, rewards)
     if not node:
         return made
-    return msgspec.structs.replace(made, rollout=msgspec.structs.replace(made.rollout, node=node), foreign=True)
+    return msgspec.structs.replace(made, rollout=msgspec.structs.replace(made.rollout, node=node), from_peer=True)
 
 
 OWN = group([[5, 9, EOS], [7, EOS], [7, 8, 9, EOS]], [1, 0, 0])

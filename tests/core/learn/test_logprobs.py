@@ -41,8 +41,8 @@ def packed(model: Any, budget: int, temperature: float = 1.0) -> tuple[torch.Ten
     batches = list(micro_batches(rows, budget, CPU))
     for batch in batches:
         logps_T, entropy_T = token_logprobs(model, batch, temperature)
-        logps = logps.index_put((batch.slots_T,), logps_T)
-        entropy[batch.slots_T] = entropy_T
+        logps = logps.index_put((batch.offsets_T,), logps_T)
+        entropy[batch.offsets_T] = entropy_T
     return logps, entropy, len(batches)
 
 

@@ -69,8 +69,8 @@ def learned(model: Any, shared: bool, budget: int, above: int = 10_000) -> tuple
             for batch in micro_batches(family.rows, budget, CPU.device, family.shared):
                 with checkpointing.of(batch.input_ids_RS.numel()):
                     logps_T, _ = token_logprobs(model, batch, 0.7, prefix.layers if prefix else [])
-                (logps_T * weights_L[batch.slots_T]).sum().backward()
-                logps[batch.slots_T] = logps_T.detach().double()
+                (logps_T * weights_L[batch.offsets_T]).sum().backward()
+                logps[batch.offsets_T] = logps_T.detach().double()
             if prefix is not None:
                 prefix.backward()
     return logps, gradients(model)
@@ -126,12 +126,12 @@ def test_passes_keep_to_the_budget_with_the_prefix_counted() -> None:
         for batch in micro_batches(family.rows, 100, CPU.device, family.shared):
             assert batch.shared == family.shared
             assert batch.shared + batch.input_ids_RS.numel() <= 100 or len(batch.input_ids_RS) == 1
-            seen += batch.slots_T.tolist()
+            seen += batch.offsets_T.tolist()
     assert sorted(seen) == list(range(slots))
 
 
 def test_rows_of_one_group_share_their_prompt() -> None:
-    sequences = [Trained([1] * 30, 0.0, 0.0, 30 * n, group=1, foreign=True) for n in range(4)]
+    sequences = [Trained([1] * 30, 0.0, 0.0, 30 * n, group=1, from_peer=True) for n in range(4)]
     rows = make_rows(list(range(80)), sequences, 140)
     assert len(rows) == 2
     assert has_split_groups(rows)

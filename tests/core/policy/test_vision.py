@@ -107,7 +107,7 @@ def test_one_update_makes_the_better_answer_likelier() -> None:
     learner = GRPOLearner(policy, LearnerConfig(), ExternalConfig(), learning_rate=1e-3)
     before = own_logps(policy.lm, policy.prompt_ids(question), question.pictures, [5, 6, 1])
     completions = tuple(Completion.of(text) for text in ("3", "no"))
-    scored = Scored(Rollout(question.id, question.hash, completions, "ada", 1), question, (0.0, 1.0), foreign=True)
+    scored = Scored(Rollout(question.id, question.hash, completions, "ada", 1), question, (0.0, 1.0), from_peer=True)
     right = policy.completion_ids(completions[1])
     before = own_logps(policy.lm, policy.prompt_ids(question), question.pictures, right)
     learner.update([scored])

@@ -102,7 +102,7 @@ def play(shape: str | None, rounds: int, seed: int = 7, peers: int = 4) -> Found
                 update = result.update
                 found.seconds.append(node.seconds["generate"] + time.process_time() - start)
                 generated = sum(len(c.token_ids or ()) for s in node.local for c in s.rollout.completions)
-                trained = [s for s in result.batch if s.instructive]
+                trained = [s for s in result.batch if s.has_signal]
                 prompts = [len(node.policy.prompt_ids(s.question)) for s in result.local + trained]  # type: ignore[attr-defined]
                 found.tokens.append(sum(prompts) + generated + update.metrics["tokens/trained"])
                 pulls = update.gradient_shares

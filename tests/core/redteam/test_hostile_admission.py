@@ -20,7 +20,7 @@ from shoal.config.settings import Config
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.identity.keys import Identity
 from shoal.rollout import QuestionId, Scored
-from shoal.runs.join import Joined
+from shoal.runs.join import LearnerConnection
 from shoal.sandbox.examiner import LocalExaminer
 from shoal.tasks import Tasks
 from shoal.transports.zenoh.key_expressions import Keys
@@ -40,13 +40,13 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> Tasks:
 
 
 @contextmanager
-def node(where: str, tasks: dict[str, object]) -> Iterator[Joined]:
+def node(where: str, tasks: dict[str, object]) -> Iterator[LearnerConnection]:
     settings = {
         "tasks": tasks,
         "swarm": {"nodes": 1},
         "network": {"swarm": SWARM, "connect": [where]},
     }
-    with closing(Joined(Config.model_validate(settings), Identity.generate(), neighbours=32)) as joined:
+    with closing(LearnerConnection(Config.model_validate(settings), Identity.generate(), neighbours=32)) as joined:
         yield joined
 
 

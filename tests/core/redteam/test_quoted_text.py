@@ -52,7 +52,7 @@ def test_a_question_too_long_for_a_model_costs_that_question_alone(policy: Langu
     answers = policy.generate([long, ASKED], 2, seed=0)
     assert [len(group) for group in answers] == [0, 2]
     rollout = Rollout(long.id, long.hash, (Completion.of("A"), Completion.of("B")), "eve", 1)
-    foreign = Scored(rollout, long, (1.0, 0.0), foreign=True)
+    foreign = Scored(rollout, long, (1.0, 0.0), from_peer=True)
     config = Config().resolved()
     [group] = make_groups([foreign], policy, config.learner, config.external, 0)
     assert group.ids == [[], []]

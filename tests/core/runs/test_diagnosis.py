@@ -72,7 +72,7 @@ def test_it_is_silent_as_long_as_something_is_learned() -> None:
     [question] = tasks.draw(1, "key")
     dead, live = group(question, ["1", "2"], [0.0, 0.0]), group(question, ["1", "2"], [0.0, 1.0])
     diagnosis = Diagnosis(config, tasks)
-    for batch in ([dead], [dead], [live.as_foreign()], [dead], [dead]):
+    for batch in ([dead], [dead], [live.as_peer()], [dead], [dead]):
         diagnosis.look([result([dead], batch)])
         assert diagnosis.warning == ""
     diagnosis.look([result([dead])])

@@ -52,10 +52,10 @@ def test_a_node_without_a_learner_contributes_and_takes_nothing(tmp_path: Path) 
         bob.act()
         result = ada.learn()
         assert [s.rewards for s in result.local] == [(1.0, 0.0, 1.0, 0.0)] * 2
-        assert result.foreign == []
+        assert result.from_peers == []
         assert result.update == UpdateResult()
         assert len(ada.pool) == 0
-        assert len(bob.learn().foreign) == 2
+        assert len(bob.learn().from_peers) == 2
     row = round_metrics(ada, result)
     assert row["reward/local"] == 0.5
     absent = """reward/external reward/trained_on rollouts/sampled rollouts/wanted rollouts/pool completions/mean_length

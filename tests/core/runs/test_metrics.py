@@ -61,7 +61,7 @@ def test_rows_are_own_completions_with_the_columns_of_the_folder() -> None:
     bob.share([rollout(question(6))])
     ada.act()
     result = ada.learn()
-    assert result.foreign
+    assert result.from_peers
     rows = rollout_rows(result, lambda asked: f"say {asked.seed}")
     assert len(rows) == 2 * 4
     assert all(list(row) == [name for name in SCHEMA.names if name != "round"] for row in rows)

@@ -41,7 +41,7 @@ def result(answer: str = RIGHT, rollouts: int = 2) -> RoundResult:
     own = [rollout(question(number), [WRONG, RIGHT]) for number in range(rollouts)]
     local = [Scored(each, question(number), (0.0, 1.0)) for number, each in enumerate(own)]
     of_others = msgspec.structs.replace(own[0], node="eve", completions=(Completion.of(answer),))
-    foreign = Scored(of_others, question(9), (1.0,), foreign=True)
+    foreign = Scored(of_others, question(9), (1.0,), from_peer=True)
     return RoundResult(local, [*local, foreign], UpdateResult({}, {}, {}))
 
 

@@ -70,7 +70,7 @@ def test_what_was_learned_from_is_known_by_its_rollout() -> None:
     pool = Pool(size=9, max_age=1)
     pool.add([scored(index=1), scored(index=1), scored(index=2)], round=1)
     taken = pool.candidates()[0]
-    pool.remove([msgspec.structs.replace(taken, baseline=0.1, foreign=True)])
+    pool.remove([msgspec.structs.replace(taken, baseline=0.1, from_peer=True)])
     assert indices(pool) == [1, 2]
 
 

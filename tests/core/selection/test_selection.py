@@ -97,7 +97,7 @@ def test_others_live_rollouts_replace_own_dead_ones(
     local = [scored(own, n, "ada", slot=n) for n in range(2)]
     pool = pool_of([scored(LIVE, 10 + n, "bob", slot=n) for n in range(offered)])
     batch = selection(fill=True).choose(local, pool, 2, J, seed=0)
-    foreign = [entry for entry in batch if entry.foreign]
+    foreign = [entry for entry in batch if entry.from_peer]
     assert (len(batch) - len(foreign), len(foreign)) == expected
     assert len(pool) == offered - len(foreign)
     assert {entry.rollout.node for entry in foreign} <= {"bob"}
@@ -106,7 +106,7 @@ def test_others_live_rollouts_replace_own_dead_ones(
 def test_without_fill_there_are_j_of_others() -> None:
     local = [scored(DEAD, n, "ada", slot=n) for n in range(2)]
     batch = selection(fill=False).choose(local, pool_of(of("bob", 5)), 2, 1, seed=0)
-    assert [entry.foreign for entry in batch] == [False, False, True]
+    assert [entry.from_peer for entry in batch] == [False, False, True]
 
 
 def test_everything_is_sent() -> None:

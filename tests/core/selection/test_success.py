@@ -47,7 +47,7 @@ def test_a_single_completion_is_compared_with_the_own_rate(
     else:
         assert usable is not None
         assert usable.baseline == pytest.approx(baseline)
-        assert usable.instructive
+        assert usable.has_signal
         assert usable.rollout is single.rollout
 
 

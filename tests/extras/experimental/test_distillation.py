@@ -73,7 +73,7 @@ def rollouts() -> list[Scored]:
         make_scored("yes or no?", ["0123456789 0123456789", "no"], [1, 0]),
     ]
     own = [make_scored("10 - 3 =", [[5, 9, EOS], [7, EOS], [30, 31, 32]], [1, 0, 0.5])]
-    return own + [one.as_foreign() for one in foreign]
+    return own + [one.as_peer() for one in foreign]
 
 
 def make_learner(policy: LanguagePolicy, context: Context = "peers", weight: float = 1.0, **settings: Any) -> Any:
@@ -208,7 +208,7 @@ def test_the_gradient_equals_that_by_hand(architecture: str, context: Context) -
 def test_several_steps_go_towards_the_teacher() -> None:
     """Of the model as it is in each step."""
     policy = make_policy()
-    foreign = [one for one in rollouts() if one.foreign]
+    foreign = [one for one in rollouts() if one.from_peer]
     first = make_learner(clone(policy)).update(foreign, seed=3).metrics["distill/divergence"]
     several = make_learner(clone(policy), num_iterations=4).update(foreign, seed=3)
     assert several.metrics["learner/steps"] == 4
@@ -219,7 +219,7 @@ def test_several_steps_go_towards_the_teacher() -> None:
 def test_without_right_answers_it_is_plain_grpo(context: Context) -> None:
     policy = make_policy()
     learner, plain = make_learner(clone(policy), context), clone(policy)
-    ours = learner.update([one for one in rollouts() if max(one.rewards) < 1 or not one.foreign], seed=2)
+    ours = learner.update([one for one in rollouts() if max(one.rewards) < 1 or not one.from_peer], seed=2)
     theirs = GRPOLearner(plain, learner.config, learner.external, max_grad_norm=1e9).update(rollouts()[:1], seed=2)
     assert_same(weights(learner.model), weights(plain.lm.model), 0)
     assert {name: ours.metrics[name] for name in theirs.metrics} == theirs.metrics
@@ -271,7 +271,7 @@ def test_only_where_the_node_fails_itself_is_it_taught() -> None:
 
 def test_answers_that_were_cut_are_left_out_where_that_is_asked_for() -> None:
     policy = make_policy(max_completion_length=2)
-    batch = [one for one in rollouts() if one.foreign][:2]
+    batch = [one for one in rollouts() if one.from_peer][:2]
     cut = make_learner(clone(policy), mask_truncated_completions=True).update(batch, seed=1).metrics
     both = make_learner(clone(policy)).update(batch, seed=1).metrics
     assert cut["tokens/generated"] == both["tokens/generated"]
@@ -281,7 +281,7 @@ def test_answers_that_were_cut_are_left_out_where_that_is_asked_for() -> None:
 def test_answers_to_peers_questions_are_the_nodes_own() -> None:
     """Also where no own rollout is in the batch."""
     learner = make_learner(make_policy(), "none")
-    result = learner.update([one for one in rollouts() if one.foreign], seed=2)
+    result = learner.update([one for one in rollouts() if one.from_peer], seed=2)
     assert result.gradient_shares == {"ada": 1.0}
 
 
@@ -300,7 +300,7 @@ def test_no_text_of_a_right_answer_is_more_than_text(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(distillation, "make_rows", noting)
     answers = policy.generate([make_question()], G, seed_of(0, "answers"))[0]
-    learner.update([make_scored("2 + 2 =", [hostile, "5"], [1, 0]).as_foreign()])
+    learner.update([make_scored("2 + 2 =", [hostile, "5"], [1, 0]).as_peer()])
     (student, _), (teacher, sequences) = rows
     control = control_ids(lm.tokenizer)
     turn = lm.tokenizer.convert_tokens_to_ids(["<|im_start|>", "<|im_end|>"])
@@ -315,8 +315,8 @@ def test_a_right_answer_that_does_not_fit_is_counted_and_not_used() -> None:
     policy = make_policy(max_completion_length=50)
     long_question = "0123456789 " * 3  # with an answer it fits, twice and with two it does not
     batch = [
-        make_scored("2 + 2 =", ["0123456789" * 9, "5"], [1, 0]).as_foreign(),
-        make_scored(long_question, ["0123456789" * 3, "5"], [1, 0]).as_foreign(),
+        make_scored("2 + 2 =", ["0123456789" * 9, "5"], [1, 0]).as_peer(),
+        make_scored(long_question, ["0123456789" * 3, "5"], [1, 0]).as_peer(),
     ]
     before = weights(policy.lm.model)
     metrics = make_learner(policy).update(batch).metrics

@@ -13,7 +13,7 @@ from test_network import until
 from shoal.config.settings import Config
 from shoal.identity.keys import Identity
 from shoal.rollout import Completion, Question, Rollout, Scored
-from shoal.runs.join import Joined
+from shoal.runs.join import LearnerConnection
 from shoal.tasks import Tasks
 
 pytestmark = pytest.mark.network
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.network
 class Peer:
     """A node as `shoal join` makes it, whose answers are the test's."""
 
-    place: Joined
+    place: LearnerConnection
     identity: Identity
 
     def says(self, question: Question, texts: list[str], slot: int) -> Rollout:
@@ -57,7 +57,7 @@ def peers() -> Iterator[list[Peer]]:
                 }
             )
             identity = Identity.generate()
-            made.append(Peer(stack.enter_context(closing(Joined(config, identity))), identity))
+            made.append(Peer(stack.enter_context(closing(LearnerConnection(config, identity))), identity))
         until(lambda: all(len(peer.place.link.status()["neighbours"]) == 2 for peer in made))
         yield made
 

@@ -48,7 +48,7 @@ def test_two_families_learn_from_each_others_text() -> None:
         for node in nodes:
             node.act()
             sent += node.sent
-        foreign += sum(len(node.learn().foreign) for node in nodes)
+        foreign += sum(len(node.learn().from_peers) for node in nodes)
     assert foreign >= 4
     assert all(b"picture" not in rollout.encode() and len(rollout.encode()) < 1000 for rollout in sent)
     for node, weights in zip(nodes, before, strict=True):

@@ -32,7 +32,7 @@ def shared(question: Question, slot: int) -> Scored:
     """Half of it right, with the planted text, which a lenient verifier lets through."""
     texts = [f"4 {PLANTED}" if place % 2 else "5" for place in range(G)]
     rollout = Rollout(question.id, question.hash, tuple(map(Completion.of, texts)), "eve", 1, slot)
-    return Scored(rollout, question, tuple(float(place % 2) for place in range(G)), foreign=True)
+    return Scored(rollout, question, tuple(float(place % 2) for place in range(G)), from_peer=True)
 
 
 def nats(policy: LanguagePolicy, question: Question) -> float:

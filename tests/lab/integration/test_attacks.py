@@ -26,7 +26,7 @@ from test_network import until
 from shoal.identity.keys import Identity
 from shoal.policy.control import ControlText
 from shoal.rollout import Completion, Part
-from shoal.runs.join import Joined
+from shoal.runs.join import LearnerConnection
 from shoal.transports.zenoh.offers import OfferedRollouts
 from shoal.transports.zenoh.session import TransportOptions, open_session
 from shoal.wire.rollouts import DOMAIN
@@ -212,10 +212,10 @@ def test_a_flood_of_garbage_stops_nobody(reef: Reef, eve: Identity) -> None:
 NODE = """
 import json, sys, time
 from shoal.config.settings import Config
-from shoal.runs.join import Joined
+from shoal.runs.join import LearnerConnection
 from shoal.policy.control import ControlText
 from shoal.identity.keys import Identity
-node = Joined(Config.model_validate_json(sys.argv[1]), Identity.generate())
+node = LearnerConnection(Config.model_validate_json(sys.argv[1]), Identity.generate())
 while True:
     neighbours = [neighbour["id"] for neighbour in node.link.status()["neighbours"]]
     print(json.dumps([neighbours, node.link.refused, node.link._intake._inbox._bytes.total()]), flush=True)
@@ -391,7 +391,7 @@ def test_a_resumed_node_knows_what_it_had_before_it_looks(tmp_path: Path) -> Non
         config, peer = reef.node.config, reef.honest.identity
         reef.node.close()
         missed = reef.honest.share()
-        with closing(Joined(config, reef.node.identity)) as again:
+        with closing(LearnerConnection(config, reef.node.identity)) as again:
             until(lambda: again.admission.admitted >= 8)
             again.link.load(tmp_path)
             got = [scored.rollout for scored in again.link.receive()]

@@ -234,7 +234,7 @@ class Stub:
         drawn = [s for s in candidates if s.live and (s.rollout.node, s.rollout.round, s.rollout.slot) in chosen]
         assert len(drawn) == len(chosen) == len(FairSelection().choose_foreign(candidates, n, seed))
         pool.remove(drawn)
-        return local[:I] + [scored.as_foreign() for scored in drawn]
+        return local[:I] + [scored.as_peer() for scored in drawn]
 
     def update(self, scored: list[Scored], seed: int) -> UpdateResult:
         weight = token_weights([1] * sum(len(s.rewards) for s in scored), "dr_grpo", 1)[0]
@@ -290,7 +290,7 @@ def test_a_run_is_that_of_nodes(optim: str, weight: str, monkeypatch: pytest.Mon
             stub.tried = tried
             node.act()
         lessons = [node.learn() for node in nodes]
-        assert [len(lesson.foreign) for lesson in lessons] == result.external_RN[round].tolist()
+        assert [len(lesson.from_peers) for lesson in lessons] == result.external_RN[round].tolist()
         np.testing.assert_allclose([stub.trained[-1] for stub in stubs], result.trained_RN[round])
     assert result.expected_SNK[-1].mean() > 2 * 0.03
     assert result.external_RN.min() == 0  # short of externals at times

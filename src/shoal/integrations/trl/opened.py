@@ -18,12 +18,12 @@ from shoal.identity.lock import only_node
 from shoal.integrations.trl.checks import check_stop
 from shoal.integrations.trl.policy import TrainerPolicy
 from shoal.integrations.trl.rounds import Rounds, TrainerLearner, WholeGroups
-from shoal.membership.membership import Membership, public_name
+from shoal.membership.membership import SwarmConnection, public_name
 from shoal.node import Node
 from shoal.parallel.rank_zero import RankZeroSwarm, RankZeroVerifier
 from shoal.parallel.ranks import Ranks
 from shoal.policy.control import ControlText
-from shoal.protocols import Selection, Swarm, Verifier
+from shoal.protocols import Grader, Selection, Swarm
 from shoal.rewards import Combined, ExaminedRewards, RewardVerifier, rewards_of
 from shoal.rewards.fading import FadingScorer
 from shoal.rewards.scorer import Scorer
@@ -52,7 +52,7 @@ class Opened:
         accelerator = trainer.accelerator
         self.ranks = Ranks(accelerator.process_index, accelerator.num_processes, accelerator.local_process_index)
         self.config = _completed(config, trainer)
-        self._membership: Membership | None = None
+        self._membership: SwarmConnection | None = None
         self._said = ""
         self._stack = ExitStack()
         try:
@@ -75,7 +75,7 @@ class Opened:
         if rewards:
             self._stack.enter_context(rewards)
         self._failing = FailedScoring(verifier, rewards)
-        self._verifier: Verifier = RewardVerifier(tasks, rewards) if rewards else verifier
+        self._verifier: Grader = RewardVerifier(tasks, rewards) if rewards else verifier
         scoring = self._verifier if ranks.size == 1 else RankZeroVerifier(self._verifier, ranks)
         if place is None and ranks.is_zero:
             name, place = self._join(policy, rewards, tasks)
@@ -108,7 +108,7 @@ class Opened:
         config, identity = self.config, Identity.load_or_create(identity_path())
         self._stack.enter_context(only_node(identity_path(), config.network.swarm))
         sampling = policy.sampling
-        member = Membership(
+        member = SwarmConnection(
             config,
             identity,
             model=public_name(policy.name),
@@ -134,7 +134,7 @@ class Opened:
             self._tell(self._membership)
         return batch
 
-    def _tell(self, member: Membership) -> None:
+    def _tell(self, member: SwarmConnection) -> None:
         """Tells the swarm how the round went, and the user if there is no swarm."""
         member.tell(self.rounds.row, self.rounds.learned)
         member.link.need(live_in_pool(self.rounds.node), self.rounds.external)

@@ -284,7 +284,7 @@ class NetworkLink:
                     self._fault("answering a question")
 
     def _admitted(self, peer: str, scored: Scored) -> None:
-        if scored.usable:
+        if scored.may_teach:
             self.subscriptions.credit(peer)
 
     def _fault(self, doing: str) -> None:
