@@ -18,7 +18,7 @@ from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.node import Node
 from shoal.policy.language import LanguagePolicy
-from shoal.protocols import Policy, Swarm, TaskSource
+from shoal.protocols import Grader, Policy, Swarm, TaskSource
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import Rollout, Scored, seed_of
 from shoal.runs.build import Nodes, node_names

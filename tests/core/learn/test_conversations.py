@@ -22,9 +22,9 @@ TASK = EnvironmentTask(Echo, {})
 PAPER = ExternalConfig(weight="none", baseline_shift=0.0, limit=0.0)
 
 
-def scored(seed: int, *completions: Completion, rewards: tuple[float, ...], foreign: bool = False) -> Scored:
+def scored(seed: int, *completions: Completion, rewards: tuple[float, ...], from_peer: bool = False) -> Scored:
     question = TASK.question(seed, 0)
-    return Scored(talked(question, *completions), question, rewards, from_peer=foreign)
+    return Scored(talked(question, *completions), question, rewards, from_peer=from_peer)
 
 
 def batch() -> list[Scored]:

@@ -68,7 +68,7 @@ def test_draws_are_what_they_were() -> None:
 
 
 def test_distrusted_makers_are_considered_seldom() -> None:
-    candidates = [msgspec.structs.replace(scored(LIVE, index), weight=index / 4) for index in range(5)]
+    candidates = [msgspec.structs.replace(scored(LIVE, index), keep_probability=index / 4) for index in range(5)]
     drawn = Counter(
         e.question.id.index for seed in range(1000) for e in selection().choose_foreign(candidates, 5, seed)
     )

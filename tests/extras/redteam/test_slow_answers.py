@@ -2,7 +2,7 @@
 
 A node examines strangers' messages within a budget of processor time. A message costs no more than that, whatever
 stands in it; the scorers in `FAST` need no more for any text; and the next honest message is scored right.
-`python tests/extras/redteam/test_slow_answers.py 4096 1.0` measures every task there is with every text of 4096 characters,
+`python tests/extras/redteam/test_slow_answers.py 4096 1.0` measures every task with every text of 4096 characters,
 up to a second each, and names the slowest of each.
 """
 
