@@ -16,7 +16,6 @@ HELP = """Runs controlled experiments (arms by regimes by seeds, as a study file
   shoal lab open RECORDS.csv                               swarm nodes against isolated ones, by a judge's records
   shoal lab report DIR                                     writes the report again; runs nothing
   shoal lab verify REPORT                                  recomputes a report from its own figures by seed, with scipy
-  shoal lab law DIR --test ARM --for A --for B             how updates depend on live groups; suggests I, J and G
 
 The format of a study file: docs/guides/lab.md."""
 
@@ -24,15 +23,6 @@ RUN_HELP = """Runs what is left of a study, then writes the report. Ctrl-C stops
 runs are kept.
 
 The flags below go over the study file, in every run. All other settings stand in the file."""
-LAW = """How many updates it takes, as a power of the live groups in each (those whose rewards differ): fitted over the
-arms of a study, and tried on the arms of --test.
-
-With --for it says which I, J, completions and fill learn most in a second, by the law, with your model, tasks and
-number of nodes on this machine. It takes speeds and rewards from two short runs that differ in I:
-
-  shoal run --rounds 10 --local 1 --out small
-  shoal run --rounds 10 --out large
-  shoal lab law DIR --for small --for large"""
 FLAGS = (
     "rounds checkpoint_every tasks.suite policy.model policy.device policy.dtype policy.max_completion_length "
     "learner.learning_rate swarm.nodes evaluation.every evaluation.questions evaluation.samples"
@@ -56,13 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verify = commands.add_parser("verify", help="recompute a report from its own figures by seed, with scipy")
     verify.set_defaults(part=_verify)
     verify.add_argument("report", type=Path, metavar="REPORT", help="the folder of a report, or its report.json")
-    law = commands.add_parser("law", help="how many updates it takes, by the live groups in each", description=LAW)
-    law.set_defaults(part=_law)
-    law.add_argument("folder", type=Path, metavar="DIR", help="the folder of the study")
-    law.add_argument(
-        "--test", action="append", default=[], metavar="ARM", help="an arm to try the law on, not to fit it to"
-    )
-    law.add_argument("--for", dest="pilots", action="append", type=Path, default=[], metavar="RUN", help="a short run")
     judged = commands.add_parser("open", help="compare swarm and isolated nodes by a judge's records")
     judged.set_defaults(part=_open)
     judged.add_argument("records", type=Path, metavar="FILE", help="a judge's records, CSV or JSON lines")
@@ -108,15 +91,6 @@ def _verify(args: argparse.Namespace) -> int:
     from shoal_lab.verify import verify
 
     return verify(args.report, print)
-
-
-def _law(args: argparse.Namespace) -> int:
-    from rich.console import Console
-
-    from shoal_lab.law_text import show_law
-
-    show_law(Console(highlight=False), args.folder, args.test, args.pilots)
-    return 0
 
 
 def _report(args: argparse.Namespace) -> int:
