@@ -2,7 +2,7 @@
 
 In each round a node answers questions of its own with G completions each and shares the text of what it tried. It
 takes what other nodes shared, scores all of it with its own verifier, and takes a policy-gradient step on I of its own
-rollouts and J of the others'. It waits for nobody: with an empty pool it learns from its own.
+rollouts and J of its peers'. It waits for nobody: with an empty pool it learns from its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class RoundResult:
     local: list[Scored]
     """All own rollouts of the round."""
     batch: list[Scored]
-    """The rollouts that were learned from, own and foreign; empty for a node without a learner."""
+    """The rollouts that were learned from, own and of peers; empty for a node without a learner."""
     update: UpdateResult
 
     @property
@@ -35,7 +35,7 @@ class RoundResult:
 
     @property
     def from_peers(self) -> list[Scored]:
-        """The other nodes' rollouts of the batch."""
+        """The peers' rollouts of the batch."""
         return [scored for scored in self.batch if scored.from_peer]
 
 
@@ -63,7 +63,7 @@ class Node:
     I: int
     """Own rollouts in each update."""
     J: int
-    """Other nodes' rollouts in each update, as far as the pool has live ones."""
+    """Peers' rollouts in each update, as far as the pool has live ones."""
     G: int
     """Completions for each question."""
     questions_per_round: int | None = None
@@ -97,12 +97,12 @@ class Node:
         self.swarm.share(self.sent)
 
     def learn(self) -> RoundResult:
-        """The second half: takes others' rollouts, scores them alike, and learns from I + J."""
+        """The second half: takes peers' rollouts, scores them alike, and learns from I + J."""
         with self._timed("score"):
-            foreign = self.scorer.score(self.swarm.receive())
+            peers = self.scorer.score(self.swarm.receive())
         if self.learner is None:
             return RoundResult(self.local, [], UpdateResult())
-        self.pool.add(foreign, self.round)
+        self.pool.add(peers, self.round)
         batch = self.selection.choose(self.local, self.pool, self.I, self.J, self._seed("sample"))
         with self._timed("learn"):
             result = self.learner.update(batch, self._seed("learn"))
