@@ -1,8 +1,7 @@
-"""Runs the notebooks of `notebooks/`, keeps what their cells printed, and writes the tutorial's pages from them.
+"""Runs the notebooks of `notebooks/` and keeps what their cells printed.
 
-    python scripts/notebooks.py                                       # all of them, and their pages
-    python scripts/notebooks.py notebooks/02-own-data.ipynb           # one of them, and its page
-    python scripts/notebooks.py --pages                               # the pages alone; nothing runs
+    python scripts/notebooks.py                                       # all of them
+    python scripts/notebooks.py notebooks/02-own-data.ipynb           # one of them
 
 A notebook runs from top to bottom in a new kernel, in an empty folder, with a home and a cache of its own. CI runs them
 so, too, and fails where a cell prints something else than the notebook shows (`as_compared`).
@@ -11,7 +10,6 @@ so, too, and fails where a cell prints something else than the notebook shows (`
 from __future__ import annotations
 
 import argparse
-import base64
 import os
 import re
 import tempfile
@@ -24,9 +22,6 @@ from traitlets.config import Config
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-PAGES = ROOT / "docs" / "tutorial"
-NEIGHBOUR = re.compile(r"\]\(([\w-]+)\.ipynb\)")
-"""A link to another notebook."""
 SECONDS = 240
 """The longest that one cell may take, on a busy machine."""
 QUIET = {"PYTHONWARNINGS": "ignore:IProgress not found"}
@@ -78,32 +73,6 @@ def as_compared(notebook: Any) -> list[list[str]]:
     ]
 
 
-def page(notebook: Any, path: Path) -> tuple[str, dict[Path, bytes]]:
-    """A notebook as a page of the site, and its pictures by where they belong."""
-    parts, pictures = [], {}
-    for cell in notebook.cells:
-        if cell.cell_type == "markdown":
-            parts.append(NEIGHBOUR.sub(r"](\1.md)", cell.source))
-            continue
-        parts.append(f"```python\n{cell.source}\n```")
-        for output in cell.outputs:
-            if png := output.get("data", {}).get("image/png"):
-                name = f"{path.stem}-{len(pictures) + 1}.png"
-                pictures[PAGES / name] = base64.b64decode(png)
-                parts.append(f"![What the cell draws]({name})")
-            elif text := _text(output).strip("\n"):
-                parts.append(f"```text\n{text}\n```")
-    return "\n\n".join(parts) + "\n", pictures
-
-
-def write_page(path: Path) -> None:
-    PAGES.mkdir(exist_ok=True)
-    text, pictures = page(read(path), path)
-    (PAGES / f"{path.stem}.md").write_text(text, encoding="utf-8")
-    for place, png in pictures.items():
-        place.write_bytes(png)
-
-
 def _kind(output: Any) -> str:
     return " ".join((output.output_type, *sorted(output.get("data", {}))))
 
@@ -124,12 +93,9 @@ def _text(output: Any) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("notebooks", nargs="*", type=Path, default=NOTEBOOKS)
-    parser.add_argument("--pages", action="store_true", help="write the pages alone")
     args = parser.parse_args()
     for path in args.notebooks:
-        if not args.pages:
-            nbformat.write(executed(path), path)
-        write_page(path)
+        nbformat.write(executed(path), path)
         print(path)
 
 

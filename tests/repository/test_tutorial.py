@@ -1,4 +1,4 @@
-"""The notebooks and their pages, without running them; `integration/test_notebooks.py` runs them."""
+"""The notebooks, without running them; `integration/test_notebooks.py` runs them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,6 @@ each = pytest.mark.parametrize("path", notebooks.NOTEBOOKS, ids=lambda path: pat
 
 def test_there_are_four() -> None:
     assert [path.stem[:2] for path in notebooks.NOTEBOOKS] == ["01", "02", "03", "04"]
-
-
-@each
-def test_its_page_is_what_the_script_writes(path: Path) -> None:
-    text, pictures = notebooks.page(notebooks.read(path), path)
-    assert (notebooks.PAGES / f"{path.stem}.md").read_text(encoding="utf-8") == text, "run scripts/notebooks.py --pages"
-    assert all(place.read_bytes() == png for place, png in pictures.items())
 
 
 @each
