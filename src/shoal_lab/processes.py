@@ -21,8 +21,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from shoal.child import die_with_parent
 from shoal.errors import UserError
-from shoal.sandbox.pipes import die_with_parent
 
 Job = tuple[Callable[..., None], tuple[Any, ...]]
 """A function of a module and its arguments. It gets one more argument: a function that reports progress."""

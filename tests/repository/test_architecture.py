@@ -17,7 +17,7 @@ PACKAGES = {
 }
 """What each package may import, besides itself."""
 LAYERS = [
-    {"errors", "untrusted", "rollout", "protocols"},
+    {"child", "errors", "untrusted", "rollout", "protocols"},
     {"config", "identity", "wire"},
     {"tasks"},
     {"sandbox"},

@@ -9,7 +9,6 @@ Ctrl-C in the terminal reaches the run alone, which ends this process; if the ru
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -19,11 +18,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self
 
-from shoal.runs.tracker_link import RANKS
-from shoal.sandbox.import_path import import_path
+from shoal.child import command, die_with_parent, environment
 from shoal.untrusted import printable
 
-COMMAND: Final = (sys.executable, "-P", "-m", "shoal.cli.window")
+COMMAND: Final = command("shoal.cli.window")
 PATIENCE: Final = 5.0
 """Seconds for it to end."""
 LONGEST: Final = 1 << 12
@@ -35,13 +33,12 @@ class Window:
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
         self.address = ""
-        inherited = {name: value for name, value in os.environ.items() if name not in RANKS}
         self._process = subprocess.Popen(
             [*COMMAND, str(folder.absolute())],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=inherited | {"PYTHONPATH": import_path()},
+            env=environment(),
             start_new_session=True,  # the run handles interrupts from the keyboard
         )
         threading.Thread(target=self._read, args=(say,), daemon=True).start()
@@ -80,11 +77,6 @@ class Window:
 def main() -> int:
     """`shoal watch FOLDER`, which ends when its parent does."""
     from shoal.cli.main import main as shoal
-    from shoal.sandbox.pipes import die_with_parent
 
     die_with_parent()
     return shoal(["watch", sys.argv[1]])
-
-
-if __name__ == "__main__":
-    sys.exit(main())

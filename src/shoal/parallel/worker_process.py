@@ -14,9 +14,9 @@ from functools import partial
 from operator import methodcaller
 from typing import IO, Any
 
+from shoal.child import die_with_parent, own_pipes
 from shoal.errors import Stopped, UserError
 from shoal.protocols import Learner, OnProgress, TrainablePolicy, progress_to
-from shoal.sandbox.pipes import die_with_parent, own_pipes
 
 PAUSE = 0.2
 """Seconds between two reports of how far a policy has come, at least."""
@@ -106,7 +106,3 @@ def write(stream: IO[bytes], message: Any) -> None:
     """Sends a message to the other end of a pipe."""
     pickle.dump(message, stream, pickle.HIGHEST_PROTOCOL)
     stream.flush()
-
-
-if __name__ == "__main__":
-    main()

@@ -17,23 +17,21 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import pickle
 import queue
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping
 from typing import IO, Any
 
+from shoal.child import command, environment
 from shoal.errors import Stopped, UserError
 from shoal.parallel.lockstep import Lockstep
 from shoal.parallel.worker_process import PAUSE, Build, Status, write
 from shoal.protocols import OnProgress
-from shoal.sandbox.import_path import import_path
 
-COMMAND = (sys.executable, "-P", "-m", "shoal.parallel.worker_process")
+COMMAND = command("shoal.parallel.worker_process")
 GRACE = 5.0
 """Seconds between the end of a pipe and that of its process, at most."""
 
@@ -101,7 +99,7 @@ class _Worker:
             COMMAND,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": import_path(), "OMP_NUM_THREADS": str(threads)},
+            env=environment(OMP_NUM_THREADS=str(threads)),
             start_new_session=True,  # the driver handles interrupts from the keyboard
         )
         assert self.process.stdin is not None

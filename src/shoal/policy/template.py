@@ -12,7 +12,6 @@ takes too much memory or leaves out the question is an error when the model is l
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -22,8 +21,8 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
+from shoal.child import command, environment
 from shoal.errors import UserError, in_brief
-from shoal.sandbox.import_path import import_path
 
 SECONDS = 5
 """Of processor time that a template may take. An honest one takes milliseconds."""
@@ -40,7 +39,7 @@ PAD = " \n \n "
 STANDARD = (("user",), ("system", "user"), ("user", "assistant"))
 """Roles of the chats that are rendered when a template is loaded."""
 
-COMMAND = (sys.executable, "-P", "-m", "shoal.policy.template")
+COMMAND = command("shoal.policy.template")
 
 
 class TemplateRefusal(UserError):  # noqa: N818
@@ -190,7 +189,7 @@ def _in_process(request: dict[str, Any]) -> list[tuple[str, str]]:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             timeout=PATIENCE,
-            env={**os.environ, "PYTHONPATH": import_path()},
+            env=environment(),
             start_new_session=True,  # an interrupt from the keyboard is the parent's to handle
         )
     except subprocess.TimeoutExpired:
@@ -204,7 +203,7 @@ def _in_process(request: dict[str, Any]) -> list[tuple[str, str]]:
     return answers
 
 
-def _main() -> None:
+def main() -> None:
     """In the process: one request in, one answer out."""
     request = json.loads(sys.stdin.buffer.read())
     _limit(request["seconds"])
@@ -268,7 +267,3 @@ def _limit(seconds: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-
-
-if __name__ == "__main__":
-    _main()

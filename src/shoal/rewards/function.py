@@ -15,12 +15,12 @@ counted.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
 import msgspec
 
+from shoal.child import command
 from shoal.config.tasks import TasksConfig
 from shoal.rewards.function_worker import Call, Returned, Start
 from shoal.rewards.reward import Pair, Pointwise, unit
@@ -28,7 +28,7 @@ from shoal.sandbox.process import GuardedProcess
 from shoal.sandbox.verifier import MAX_TEXT
 from shoal.tasks.trouble import Trouble
 
-COMMAND = (sys.executable, "-P", "-c", "from shoal.rewards.function_worker import main; main()")
+COMMAND = command("shoal.rewards.function_worker")
 BATCH = 64
 """Completions in one call at most."""
 SHARE = 8

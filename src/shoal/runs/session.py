@@ -30,8 +30,7 @@ from shoal.runs.choices import choose
 from shoal.runs.curves import draw_curves
 from shoal.runs.folder import CONFIG, CURVES, RunFolder, run_metrics
 from shoal.runs.run import Run
-from shoal.runs.tracker_process import LIMIT
-from shoal.runs.trackers import Trackers
+from shoal.runs.trackers import LIMIT, Trackers
 from shoal.runs.watcher import Watcher
 
 Rows = Sequence[Mapping[str, Any]]

@@ -1,7 +1,7 @@
 """What a tracker gets of a round: its metrics under stable names, and a few rollouts as plain text.
 
     tracked_metrics([{"node": "ada", "round": 3, "eval/pass@1": 0.25}])        # {"eval/pass_at_1": 0.25}
-    tracked_rollouts([result])                                                 # at most `MOST` rows
+    tracked_rollouts([("ada", result)])                                        # at most `MOST` rows
 
 A process of several nodes reports the mean over its nodes under the name of the metric, so that runs of any size
 compare, and each node's own figure under `NODE/NAME`.
@@ -9,30 +9,32 @@ compare, and each node's own figure under `NODE/NAME`.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice, zip_longest
 from statistics import fmean
 from typing import Any, Final
 
-import msgspec
-
+from shoal.config.settings import Config
 from shoal.node import RoundResult
 from shoal.rollout import Scored
-from shoal.untrusted import printable
+from shoal.untrusted import json_safe, printable
 
 MOST: Final = 8
 """Rollouts of a round that are shown, of all nodes together."""
-LONGEST: Final = 4000
-"""Characters of a text that are shown."""
-NAME: Final = 100
-"""Characters of a name that are shown."""
+LONGEST, NAME = 4000, 100
+"""Characters of a text and of a name that are shown."""
 VISIBLE: Final = "\n\t"
 """Characters that are kept although they are not printable."""
 
+Settings = dict[str, bool | int | float | str]
 
-class TrackedRollout(msgspec.Struct, frozen=True):
+
+@dataclass(frozen=True)
+class TrackedRollout:
     """One completion. Its texts may be a stranger's: plain characters, of bounded length."""
 
     node: str
@@ -45,7 +47,15 @@ class TrackedRollout(msgspec.Struct, frozen=True):
     reward: float
 
 
-COLUMNS: Final = TrackedRollout.__struct_fields__
+@dataclass(frozen=True)
+class Report:
+    """A round, as trackers get it."""
+
+    round: int
+    metrics: dict[str, float]
+    rollouts: Sequence[TrackedRollout] = ()
+    late: bool = False
+    """Whether this belongs to a round that was reported before."""
 
 
 def tracked_metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -75,10 +85,16 @@ def tracked_rollouts(results: Sequence[tuple[str, RoundResult]]) -> list[Tracked
     return list(islice((row for turn in zip_longest(*rows) for row in turn if row), MOST))
 
 
-def visible(text: str) -> str:
-    """`text` of at most `LONGEST` characters, with ? for what is invisible or would steer a terminal."""
-    cut = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
-    return "".join(char if char.isprintable() or char in VISIBLE else "?" for char in cut)
+def tracked_config(config: Config) -> Settings:
+    """The settings by their dotted names: lists as JSON, and of the network the swarm's name alone."""
+    sections = config.model_dump(mode="json")
+    sections["network"] = {"swarm": config.network.swarm}
+    sections["policy"]["model"] = [re.sub(r"//[^/@]*@", "//", name) for name in config.policy.model]  # no password
+    sections["evaluation"].pop("judges")
+    found: dict[str, Any] = {}
+    for name, value in sections.items():
+        found |= {f"{name}.{key}": each for key, each in value.items()} if isinstance(value, dict) else {name: value}
+    return {name: json.dumps(json_safe(v)) if isinstance(v, list | dict) else v for name, v in found.items()}
 
 
 def _rows(node: str, group: Sequence[Scored]) -> Iterator[TrackedRollout]:
@@ -88,7 +104,13 @@ def _rows(node: str, group: Sequence[Scored]) -> Iterator[TrackedRollout]:
                 printable(node, NAME),
                 printable(scored.rollout.node, NAME),
                 printable(scored.question.id.task, NAME),
-                visible(scored.question.shown),
-                visible(completion.text),
+                _visible(scored.question.shown),
+                _visible(completion.text),
                 reward,
             )
+
+
+def _visible(text: str) -> str:
+    """`text` of at most `LONGEST` characters, with ? for what is invisible or would steer a terminal."""
+    cut = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    return "".join(char if char.isprintable() or char in VISIBLE else "?" for char in cut)

@@ -4,30 +4,41 @@
         trackers.report(round, rows, results)     # returns at once
         print(trackers.troubles)
 
-Each tracker is in a process of its own (`runs.tracker_process`), so that one that prints, waits, fails or hangs
-neither stops nor changes training: what it does not take is counted and left out.
+Each tracker has a thread of its own, so that one that waits, fails or hangs neither stops nor changes training: what it
+does not take is counted and left out.
 """
 
 from __future__ import annotations
 
-import json
+import importlib.util
+import queue
 import re
+import secrets
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
+
+import msgspec
 
 from shoal.config.settings import Config
+from shoal.errors import UserError
 from shoal.node import RoundResult
-from shoal.runs.atomic import disk_errors
-from shoal.runs.folder import TRACKERS
-from shoal.runs.tracker_link import TrackerLink
-from shoal.runs.tracker_messages import Begin, Report
-from shoal.runs.tracker_process import LIMIT
-from shoal.runs.tracker_rows import tracked_metrics, tracked_rollouts
-from shoal.untrusted import json_safe
+from shoal.runs.atomic import disk_errors, write_atomically
+from shoal.runs.folder import TRACKERS, run_metrics
+from shoal.runs.tracker_kinds import KINDS, Start
+from shoal.runs.tracker_rows import Report, tracked_config, tracked_metrics, tracked_rollouts
+from shoal.untrusted import printable, read_regular
 
-Settings = dict[str, bool | int | float | str]
+LIMIT: Final = 60.0
+"""Seconds that all trackers have for what is left when the run ends."""
+WAITING: Final = 500
+"""Rounds that wait for a tracker, at most."""
+SILENT: Final = 60.0
+"""Seconds that a tracker may take for a round before a user is told."""
+MOST_BYTES: Final = 1 << 12
+"""Of what is remembered of a tracker's run."""
 
 
 class Trackers:
@@ -38,15 +49,13 @@ class Trackers:
     ) -> None:
         """`folder`: of the run. `group`: the swarm that its node joined. `done`: the round after which a resumed run
         goes on: a tracker gets the metrics in the folder that it has missed."""
-        self._trackers: list[TrackerLink] = []
-        self._folder = folder / TRACKERS
+        place = folder.absolute() / TRACKERS
         if config.report_to:
-            with disk_errors(self._folder):
-                self._folder.mkdir(exist_ok=True)
+            with disk_errors(place):
+                place.mkdir(exist_ok=True)
         run = folder.absolute().name + (f"-{nodes[0]}" if group else "")
-        settings = tracked_config(config) | {"nodes": ", ".join(nodes)}
-        for name in config.report_to:
-            self._trackers.append(TrackerLink(Begin(name, str(self._folder.absolute()), run, group, settings, done)))
+        start = Start(place, run, group, tracked_config(config) | {"nodes": ", ".join(nodes)})
+        self._trackers = [_Tracker(name, start, done) for name in config.report_to]
 
     def report(
         self,
@@ -78,10 +87,10 @@ class Trackers:
     def close(self, limit: float = LIMIT) -> None:
         """Gives the trackers `limit` seconds, all together, for what they did not take yet."""
         for tracker in self._trackers:
-            tracker.end()
+            tracker.send(None)
         deadline = time.monotonic() + limit
         for tracker in self._trackers:
-            tracker.close(max(0.0, deadline - time.monotonic()))
+            tracker.close(max(0.0, deadline - time.monotonic()), limit)
 
     def __enter__(self) -> Self:
         return self
@@ -90,13 +99,132 @@ class Trackers:
         self.close(0.0 if kind is KeyboardInterrupt else LIMIT)
 
 
-def tracked_config(config: Config) -> Settings:
-    """The settings by their dotted names: lists as JSON, and of the network the swarm's name alone."""
-    sections = config.model_dump(mode="json")
-    sections["network"] = {"swarm": config.network.swarm}
-    sections["policy"]["model"] = [re.sub(r"//[^/@]*@", "//", name) for name in config.policy.model]  # no password
-    sections["evaluation"].pop("judges")
-    found: dict[str, Any] = {}
-    for name, value in sections.items():
-        found |= {f"{name}.{key}": each for key, each in value.items()} if isinstance(value, dict) else {name: value}
-    return {name: json.dumps(json_safe(v)) if isinstance(v, list | dict) else v for name, v in found.items()}
+class _Tracker:
+    """A tracker and its thread, which the end of the process does not wait for."""
+
+    def __init__(self, name: str, start: Start, done: int) -> None:
+        self.name = name
+        self._start, self._done = start, done
+        self._reports: queue.SimpleQueue[Report | None] = queue.SimpleQueue()
+        self._where = self._fatal = self._why = ""
+        self._failed = self._left_out = 0
+        self._since = time.monotonic()
+        """When the thread got what it works on; 0: it waits for the next round."""
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name=f"shoal-{name}", daemon=True)
+        if importlib.util.find_spec(name) is None:
+            self._fatal = f"it is not installed: `pip install {name}`"
+        else:
+            self._thread.start()
+
+    def send(self, report: Report | None) -> None:
+        """Hands a round over, or leaves it out if the tracker is behind. None: there is no more to come."""
+        if self._fatal or self._ended:
+            return
+        self._ended = report is None
+        if report is not None and self._reports.qsize() >= WAITING:
+            self._left_out += 1
+        else:
+            self._reports.put(report)
+
+    def news(self) -> str:
+        """Where the tracker shows the run, once; empty before and after."""
+        where, self._where = self._where, ""
+        return where and f"{self.name}: {where}"
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with it in one line; empty if nothing is."""
+        if self._fatal:
+            return f"the run goes on without {self.name}: {self._fatal}"
+        if self._failed:
+            return f"{self.name} did not take {_rounds(self._failed)}: {self._why}"
+        if self._left_out:
+            return f"{self.name} is slower than the run: {_rounds(self._left_out)} left out"
+        if self._since and not self._ended and time.monotonic() - self._since > SILENT:
+            return f"{self.name} has not answered for a minute; the run goes on"
+        return ""
+
+    def close(self, seconds: float, limit: float) -> None:
+        """Waits for so many `seconds` of `limit`."""
+        if self._thread.ident is None:
+            return
+        self._thread.join(seconds)
+        if self._thread.is_alive() and not self._fatal:
+            self._fatal = f"no answer within {limit:.0f} seconds at the end"
+
+    def _run(self) -> None:
+        file = self._start.folder / f"{self.name}.json"
+        try:
+            memory = remembered(file)
+            new = memory.round < 0
+            if not memory.id and self.name != "mlflow":  # whose server makes the ids
+                memory.id = f"{_slug(self._start.run)[:40]}-{secrets.token_hex(3)}"
+            kind = KINDS[self.name](self._start, memory.id, new)
+            memory.id = kind.id
+            write_atomically(file, msgspec.json.encode(memory))
+            self._where = printable(kind.where)
+            for report in self._due(memory.round):
+                if not (report.late or report.round > memory.round):
+                    continue  # a resumed run makes some rounds again
+                try:
+                    kind.log(report)
+                except Exception as error:
+                    self._failed, self._why = self._failed + 1, self._why or _said(error)
+                else:
+                    memory.round = max(memory.round, report.round)
+                    write_atomically(file, msgspec.json.encode(memory))
+            kind.finish()
+        except Exception as error:  # a tracker raises whatever it likes
+            self._fatal = _said(error)
+
+    def _due(self, reported: int) -> Iterator[Report]:
+        """What the tracker has missed: rounds before this resumption that were on their way when the run was killed, or
+        came while the tracker was down. Then the rounds of this run."""
+        missed: dict[int, list[dict[str, Any]]] = {}
+        for row in run_metrics(self._start.folder.parent) if reported < self._done else []:
+            if reported < row["round"] <= self._done:
+                missed.setdefault(row["round"], []).append(row)
+        for round, rows in sorted(missed.items()):
+            yield Report(round, tracked_metrics(rows))
+        while True:
+            self._since = 0.0
+            report = self._reports.get()
+            self._since = time.monotonic()
+            if report is None:
+                return
+            yield report
+
+
+class Memory(msgspec.Struct):
+    """What a resumed run has to know of a tracker."""
+
+    id: str = ""
+    """Of the tracker's run."""
+    round: int = -1
+    """The last that was reported."""
+
+
+def remembered(file: Path) -> Memory:
+    """What the run's folder, which may be a stranger's, says of the tracker's run. Raises `UserError`."""
+    try:
+        memory = msgspec.json.decode(read_regular(file, MOST_BYTES), type=Memory)
+    except FileNotFoundError:
+        return Memory()
+    except (OSError, msgspec.MsgspecError) as error:
+        raise UserError(f"cannot read {file}: {error}; remove it to begin a new run there") from error
+    if memory.id != _slug(memory.id):
+        raise UserError(f"{file} has no id of a run: remove it to begin a new run there")
+    return memory
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "-", name)[:64]
+
+
+def _said(error: Exception) -> str:
+    return printable(str(error).strip() if isinstance(error, UserError) else f"{type(error).__name__}: {error}", 300)
+
+
+def _rounds(count: int) -> str:
+    return "1 round" if count == 1 else f"{count} rounds"

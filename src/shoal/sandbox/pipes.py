@@ -14,11 +14,11 @@ import select
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import BinaryIO, NoReturn
 
+from shoal.child import die_with_parent, own_pipes
 from shoal.errors import UserError
 from shoal.sandbox.messages import ORDER, Ready, receive, send
 
@@ -56,36 +56,6 @@ def _is_single_threaded() -> bool:
             return True
         time.sleep(0.01)
     return False
-
-
-def own_pipes() -> tuple[BinaryIO, BinaryIO]:
-    """The pipes to the parent, out of reach of a task that reads standard input or prints."""
-    requests = os.fdopen(os.dup(0), "rb")
-    replies = os.fdopen(os.dup(1), "wb")
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)
-    os.dup2(nothing, 1)
-    return requests, replies
-
-
-def die_with_parent(parent: int = 0) -> Callable[[], None]:
-    """End when the parent is gone, even during an endless scorer. Returns a function that stops watching. `parent`: its
-    process id, where it may be gone before this is called."""
-    parent = parent or os.getppid()
-    stopped = threading.Event()
-
-    def watch() -> None:
-        while not stopped.wait(1.0):
-            if os.getppid() != parent:
-                os._exit(1)
-
-    def stop() -> None:
-        stopped.set()
-        thread.join()
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    return stop
 
 
 def _answer(requests: BinaryIO, replies: BinaryIO, handle: Handler) -> None:

@@ -1,6 +1,6 @@
 """A guarded process, seen from outside: start it, send it requests, replace it.
 
-    process = GuardedProcess((sys.executable, "-P", "-m", "shoal.sandbox.worker"), start)
+    process = GuardedProcess(command("shoal.sandbox.worker"), start)
     process.send(request)
     reply = process.receive(seconds=2.0)        # bytes in MessagePack
 
@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from shoal.child import command
 from shoal.errors import UserError
 from shoal.sandbox.sources import Channel, Source, acquire, announced, release
 
@@ -25,7 +26,7 @@ STARTS: Final = 3
 """Times in a row that a process is started before its user gets an error."""
 POLL: Final = 0.005
 """Seconds at least between two looks at the processor time of a process."""
-COMMAND: Final = (sys.executable, "-P", "-m", "shoal.sandbox.worker")
+COMMAND: Final = command("shoal.sandbox.worker")
 """Starts what scores answers to tasks."""
 
 
@@ -33,9 +34,9 @@ class GuardedProcess:
     """Runs a command that gets one first message and then answers requests. It starts with the first request. One
     thread at a time may use it. Close it."""
 
-    def __init__(self, command: Sequence[str], start: object) -> None:
-        """`start`: the first message to each process of `command`."""
-        self._command = command
+    def __init__(self, command_line: Sequence[str], start: object) -> None:
+        """`start`: the first message to each process of `command_line`."""
+        self._command = command_line
         self._start = start
         self._source: Source | None = None
         self._number = 0

@@ -21,8 +21,8 @@ from typing import IO
 
 import msgspec
 
+from shoal.child import environment
 from shoal.errors import UserError
-from shoal.sandbox.import_path import import_path
 from shoal.sandbox.messages import ORDER, Ready, receive, send
 
 START_TIMEOUT = 120.0
@@ -33,8 +33,8 @@ class Source:
     """A process of a command that is ready. Raises `UserError`, `TimeoutError` or `EOFError` if it never is."""
 
     def __init__(self, command: Sequence[str], start: object) -> None:
-        # It can import what this process can. Linear algebra gets one thread: stacks of more would count as memory.
-        environment = {**os.environ, "PYTHONPATH": import_path(), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        # Linear algebra gets one thread: stacks of more would count as memory.
+        variables = environment(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
         self.users = 0
         self._control: socket.socket | None = None
         self._numbers = itertools.count(1)
@@ -42,10 +42,10 @@ class Source:
         if sys.platform == "linux":
             self._control, theirs = socket.socketpair()
             with theirs:
-                self.process = _popen(command, theirs.fileno(), theirs.fileno(), environment)
+                self.process = _popen(command, theirs.fileno(), theirs.fileno(), variables)
             self.channel = Channel(self._control.makefile("wb"), self._control.makefile("rb"))
         else:
-            self.process = _popen(command, subprocess.PIPE, subprocess.PIPE, environment)
+            self.process = _popen(command, subprocess.PIPE, subprocess.PIPE, variables)
             assert self.process.stdin is not None
             assert self.process.stdout is not None
             self.channel = Channel(self.process.stdin, self.process.stdout)
@@ -155,9 +155,9 @@ class Channel:
         self._messages.put(None)
 
 
-def _popen(command: Sequence[str], stdin: int, stdout: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+def _popen(command: Sequence[str], stdin: int, stdout: int, variables: dict[str, str]) -> subprocess.Popen[bytes]:
     # a session of its own: an interrupt from the keyboard is for the parent
-    return subprocess.Popen(command, stdin=stdin, stdout=stdout, env=environment, start_new_session=True)
+    return subprocess.Popen(command, stdin=stdin, stdout=stdout, env=variables, start_new_session=True)
 
 
 def _shut(connection: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""The process in which answers are scored: `python -m shoal.sandbox.worker`, started by `Verifier` and `Examiner`.
+"""The process in which answers are scored: started by `Verifier` and `Examiner`.
 
 It answers a list of jobs with one result each, in order and as soon as each is known, so that the verifier can tell
 which job killed it; and a stranger's candidate with one verdict. It announces when a question is made and scoring
@@ -163,5 +163,6 @@ def guarded(call: Callable[[], float], own_code: bool = False) -> Result:
         return Result(failure="error", detail=in_brief(error) if own_code else "")
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Serves until the other end is closed."""
     serve(prepare)

@@ -21,13 +21,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Self
 
+from shoal.child import command, die_with_parent, environment
 from shoal.errors import UserError
 from shoal.runs.lock import open_own
-from shoal.sandbox.import_path import import_path
 from shoal.untrusted import printable
 from shoal_host.host.parts import Part
 
-COMMAND: Final = (sys.executable, "-P", "-u", "-m", "shoal_host.host.supervisor")
+COMMAND: Final = command("shoal_host.host.supervisor")
 PAUSE, LONGEST = 1.0, 60.0
 """Seconds until a part that ended starts again: the first time, and at most."""
 STEADY: Final = 60.0
@@ -62,7 +62,7 @@ class Supervised:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    env=os.environ | {"PYTHONPATH": import_path()},
+                    env=environment(PYTHONUNBUFFERED="1"),
                     start_new_session=True,  # the supervisor handles interrupts from the keyboard
                 )
         except OSError as error:
@@ -157,11 +157,6 @@ class Supervisor:
 def main() -> int:
     """A part: `PID WORDS`, which is `shoal WORDS` and ends when its supervisor, the process PID, does."""
     from shoal.cli.main import main as shoal
-    from shoal.sandbox.pipes import die_with_parent
 
     die_with_parent(int(sys.argv[1]))
     return shoal(sys.argv[2:])
-
-
-if __name__ == "__main__":
-    sys.exit(main())

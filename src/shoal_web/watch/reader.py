@@ -111,7 +111,8 @@ def answer(database: Any, ask: Ask) -> Answer:
         cursor.close()
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Serves until the other end is closed."""
     try:
         serve(prepare)
     except BrokenPipeError:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,13 +18,14 @@ from typing import Any, Final
 
 import msgspec
 
+from shoal.child import command
 from shoal.errors import UserError
 from shoal.runs.tables import TABLES
 from shoal.sandbox.process import GuardedProcess
 from shoal_web.watch.reader import PATIENCE, Answer, Ask, Start
 from shoal_web.watch.source import BusyError
 
-COMMAND: Final = (sys.executable, "-P", "-m", "shoal_web.watch.reader")
+COMMAND: Final = command("shoal_web.watch.reader")
 READERS: Final = 3
 """Processes at a time, of all runs: people look at runs one by one."""
 _answers = msgspec.msgpack.Decoder(Answer)
