@@ -41,12 +41,9 @@ class TaskSource(Protocol):
         """The question with this id, made again. Raises `ValueError` for an id that these tasks do not have."""
         ...
 
-
-class DrawnTasks(TaskSource, Protocol):
-    """Tasks that know their own draws, for swarms of strangers."""
-
-    def is_drawn(self, identity: QuestionId, slot: int, *key: str | int) -> bool:
-        """Whether the draw with `key` gives this question in `slot`. Raises `ValueError` as `question` does."""
+    def is_drawn(self, id: QuestionId, slot: int, *key: str | int) -> bool:
+        """Whether the draw with `key` gives this question in `slot`: a swarm of strangers asks. Raises `ValueError` as
+        `question` does."""
         ...
 
 
@@ -189,6 +186,7 @@ class UpdateResult:
     """For each other maker with successes in the batch: the share of them, by advantage, that the gate left out."""
 
 
+@runtime_checkable
 class Draws(Stateful, Protocol):
     """Draws in place of the tasks: for tasks in levels of difficulty, and for stages."""
 
@@ -203,6 +201,55 @@ class Draws(Stateful, Protocol):
     def mean_levels(self, local: Sequence[Scored]) -> dict[str, float | None]:
         """For each ladder the mean level of `local`, for the log."""
         ...
+
+
+class Stages(Stateful, Protocol):
+    """Questions about what peers answered, which quote rollouts by their hashes (`QuestionId.quotes`). The entry point
+    `stages` of the group `shoal.stages` makes them for a node."""
+
+    def check_tasks(self, names: Sequence[str]) -> None:
+        """Raises `UserError` if a stage needs a task that is not among `names`."""
+        ...
+
+    def with_tasks(self, tasks: TaskSource) -> QuotingTasks:
+        """`tasks`, some of whose draws ask about what peers answered."""
+        ...
+
+    def with_draws(self, source: TaskSource | Draws) -> Draws:
+        """The same for a node's own draws."""
+        ...
+
+    def question(self, id: QuestionId) -> Question:
+        """The question with this id, made again. Raises `UnknownQuote` if it quotes what this node does not have, and
+        `UnknownQuestion` if it is none of these stages'."""
+        ...
+
+    def is_drawn(self, id: QuestionId, slot: int, *key: str | int) -> bool:
+        """Whether the draw with `key` may give this question in `slot`. Raises as `question`."""
+        ...
+
+    def has_asked(self, maker: str, id: QuestionId) -> bool:
+        """Whether `maker` has asked this stage about the same answers, as far as is known. Raises as `question`."""
+        ...
+
+    def settle(self, id: QuestionId, answers: Sequence[str]) -> tuple[QuestionId, tuple[Answer, ...]]:
+        """What is scored in place of `answers`, and as answers to which question. Raises as `question`."""
+        ...
+
+    def remember(self, rollout: Rollout, scored: Scored) -> None:
+        """Keeps a rollout for later questions. `rollout`: as its maker signed it; `scored`: as this node has it."""
+        ...
+
+    def note(self, maker: str, id: QuestionId) -> None:
+        """`maker` has asked this stage about these answers."""
+        ...
+
+
+@runtime_checkable
+class QuotingTasks(TaskSource, Protocol):
+    """Tasks whose questions may quote rollouts."""
+
+    stages: Stages
 
 
 class Learner(Stateful, Protocol):

@@ -23,7 +23,7 @@ from shoal.rewards.scorer import Scorer
 from shoal.rollout import Rollout, Scored, seed_of
 from shoal.runs.build import Nodes, node_names
 from shoal.sandbox.verifier import Verifier as SandboxVerifier
-from shoal_extras.stages.draws import StagedDraws
+from shoal_extras.stages.stages import StagedDraws
 from shoal_lab.attacks import Adversary, FreshKeys, SwarmAround
 from shoal_lab.config import ExperimentConfig, LabConfig
 from shoal_lab.contributors import make_contributor

@@ -15,7 +15,7 @@ from shoal.errors import UserError
 from shoal.rollout import Question, QuestionId, Scored
 from shoal.tasks import Tasks
 from shoal_extras.programs.proposals import PROPOSE
-from shoal_extras.stages.draws import StagedDraws, staged
+from shoal_extras.stages.stages import StagedDraws, staged
 
 NOTHING = Question(QuestionId("nothing", "", "", 0, 0), ())
 """In a slot that is for no stage, or where there is nothing to solve yet: a question without a prompt is not asked."""

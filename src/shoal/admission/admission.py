@@ -28,13 +28,13 @@ from shoal.admission.refusals import OFFENCES, Reason, Refused
 from shoal.config.display_name import harmless
 from shoal.identity.keys import name_of
 from shoal.policy.control import ControlText
+from shoal.protocols import Stages
 from shoal.rewards import ExaminedRewards
 from shoal.rollout import MAX_TURNS, FinishReason, Question, Rollout, Scored, hash_of
 from shoal.sandbox.examiner import Candidate, Examiner, LocalExaminer, Verdict
 from shoal.sandbox.replay import with_observations
-from shoal.tasks.draw import UnknownQuestion
+from shoal.tasks.draw import UnknownQuestion, UnknownQuote
 from shoal.wire.rollouts import Malformed, NewerVersion, Statement, check_signature, open_envelope
-from shoal_extras.stages.stages import Stages, UnknownQuote
 
 FILE = "admission.msgpack"
 FAST, PATIENT = 0.05, 2.0  # seconds of processor time to examine one message, in the quick and in the patient thread

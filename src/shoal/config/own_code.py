@@ -1,5 +1,5 @@
-"""Code of your own, which a setting names as `module:attribute` or `path/to/file.py:attribute`. It is imported here and
-nowhere else.
+"""Code of your own, which a setting names as `module:attribute` or `path/to/file.py:attribute`, and code that installed
+packages offer by entry points. It is imported here and nowhere else.
 
 `config.load.make_config` has already refused files that name code, unless the user gave --allow-code. Importing a
 module runs it; what is found there is checked before it is called.
@@ -10,8 +10,10 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import FunctionType
 from typing import Any, Final, TypeVar, get_type_hints
@@ -110,6 +112,31 @@ def make_part(name: str, what: str, kind: type[Part], *arguments: Any) -> Part:
         raise UserError(f"{what} {name!r} lacks {', '.join(missing)}: see shoal.protocols.{kind.__name__}")
     made: Part = part
     return made
+
+
+@cache
+def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, EntryPoint]:
+    """`path`: of modules. Another one may have other packages."""
+    return {entry.name: entry for entry in entry_points(group=group)}
+
+
+def offered(group: str) -> Mapping[str, EntryPoint]:
+    """What installed packages offer in a group of entry points, by name. Nothing of it is imported."""
+    return _entry_points(group, tuple(sys.path))
+
+
+def call_offered(group: str, name: str, *arguments: Any, **named: Any) -> Any:
+    """Calls what a package offers by this name. Raises `UserError` if it needs a package that is not installed, and
+    whatever it raises itself."""
+    entry = offered(group)[name]
+    try:
+        return entry.load()(*arguments, **named)
+    except ImportError as error:
+        package = entry.dist.name if entry.dist else entry.module.partition(".")[0]
+        extras = f"[{','.join(entry.extras)}]" if entry.extras else ""
+        missing = (error.name or str(error)).partition(".")[0].replace("_", "-")
+        kind = group.rpartition(".")[2].removesuffix("s")
+        raise UserError(f"{kind} {name!r} needs {missing}: pip install '{package}{extras}'") from error
 
 
 def look_in(folder: Path) -> None:

@@ -25,6 +25,7 @@ from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal.identity.secret import OPEN, Secret, read_secret
 from shoal.policy.named import named
+from shoal.protocols import Stages
 from shoal.rewards import ExaminedRewards
 from shoal.rollout import Rollout
 from shoal.sandbox.examiner import Examiner
@@ -34,7 +35,6 @@ from shoal.transports.zenoh.neighbours import START, Neighbours
 from shoal.transports.zenoh.session import TransportOptions, node_config
 from shoal.wire.notices import Notice, notice_of, seal_notice
 from shoal.wire.rollouts import Kind, SamplingSettings, seal
-from shoal_extras.stages.stages import Stages
 
 
 class SwarmConnection:

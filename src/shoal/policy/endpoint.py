@@ -24,7 +24,7 @@ from shoal.policy.progress import cancellable, finish
 from shoal.protocols import OnProgress
 from shoal.rollout import Completion, FinishReason, Question, seed_of
 from shoal.sandbox.replay import refuse_conversations
-from shoal_extras.pictures.again import data_address
+from shoal.tasks.pictures import data_address
 
 TRIAL = ({"role": "user", "content": "Say yes."},)
 """The question that shows whether the server answers."""

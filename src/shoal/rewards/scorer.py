@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shoal.errors import UserError
-from shoal.protocols import Grader, TaskSource
+from shoal.protocols import Grader, QuotingTasks, TaskSource
 from shoal.rollout import Answer, Question, QuestionId, Rollout, Scored
 from shoal.sandbox.replay import Replayer, replayed
 from shoal.tasks.validation import InvalidRollout, validate
-from shoal_extras.stages.draws import StagedTasks
 
 
 class Scorer:
@@ -19,7 +18,7 @@ class Scorer:
     def __init__(self, tasks: TaskSource, verifier: Grader, replayer: Replayer | None = None) -> None:
         """`replayer`: what holds conversations again; None: the verifier, if it can."""
         self.tasks = tasks
-        self.stages = tasks.stages if isinstance(tasks, StagedTasks) else None
+        self.stages = tasks.stages if isinstance(tasks, QuotingTasks) else None
         self.verifier = verifier
         self.replayer = replayer or (verifier if isinstance(verifier, Replayer) else None)
         self.refused = 0

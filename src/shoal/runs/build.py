@@ -27,7 +27,7 @@ from shoal.parallel.ranks import ALONE, Ranks
 from shoal.parallel.remote import RemoteLearner, RemotePolicy
 from shoal.parallel.workers import Workers
 from shoal.policy.language import LanguagePolicy
-from shoal.protocols import AnswersItself, Grader, Learner, Policy, Selection, Swarm, TaskSource
+from shoal.protocols import AnswersItself, Grader, Learner, Policy, Selection, Stages, Swarm, TaskSource
 from shoal.rewards import Combined, RankedSwarm, Rankings, RewardVerifier, rewards_of
 from shoal.rewards.fading import FadingScorer
 from shoal.rewards.scorer import Scorer
@@ -50,11 +50,9 @@ from shoal.selection.levels import Levels
 from shoal.selection.pool import Pool
 from shoal.selection.selection import FairSelection
 from shoal.tasks import Tasks
+from shoal.tasks.create import create_stages
 from shoal.tasks.suites import specs_of
 from shoal.transports.memory import MemorySwarm
-from shoal_extras.programs.proposals import PROPOSE
-from shoal_extras.stages.draws import StagedDraws, StagedTasks
-from shoal_extras.stages.stages import Stages
 from shoal_host.judge.judges import Judges
 
 T = TypeVar("T")
@@ -141,7 +139,7 @@ class Nodes:
         if self.ranks.size > 1 and not isinstance(policy, LanguagePolicy):
             answers = RankZeroPolicy(policy, self.ranks)
         stages = self._stages(name)
-        tasks: TaskSource = StagedTasks(self.tasks, stages) if stages else self.tasks
+        tasks: TaskSource = stages.with_tasks(self.tasks) if stages else self.tasks
         scorer, learner = self.make_scorer(name, tasks), self.make_learner(name, policy)
         levels = Levels(self.tasks) if self.tasks.ladders else None
         attach_environments(policy, self._verifier)
@@ -161,7 +159,7 @@ class Nodes:
             J=config.swarm.external,
             G=config.policy.num_generations,
             questions_per_round=int(config.swarm.questions_per_round),
-            draws=StagedDraws(levels or self.tasks, stages) if stages else levels,
+            draws=stages.with_draws(levels or self.tasks) if stages else levels,
         )
 
     def make_learner(self, name: str, policy: Policy) -> Learner | None:
@@ -191,9 +189,10 @@ class Nodes:
             )
         if names and self.ranks.size > 1:
             raise UserError("tasks.stages is for nodes of one process each: leave it out")
-        if "solve" in names and PROPOSE not in [task.name for task in self.tasks.tasks]:
-            raise UserError("the stage solve is about problems that peers set: add the task propose")
-        return self.member.stages if self.member else Stages(names, name) if names else None
+        stages = self.member.stages if self.member else create_stages(names, name)
+        if stages:
+            stages.check_tasks([task.name for task in self.tasks.tasks])
+        return stages
 
     @property
     def _replayer(self) -> Verifier | None:

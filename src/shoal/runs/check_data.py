@@ -12,8 +12,9 @@ from shoal.errors import UserError
 from shoal.rollout import Question
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
+from shoal.tasks.create import is_taskset
 from shoal.tasks.data.task import DataTask
-from shoal_extras.verifiers.task import PREFIX, TasksetTask
+from shoal.tasks.task import Described
 
 
 def check_data(config: Config, trains: bool) -> None:
@@ -25,9 +26,9 @@ def check_data(config: Config, trains: bool) -> None:
     held_out = tasks.held_out(1, config.seed)
     rewarded = any(spec.kind != "verifier" for spec in config.rewards)
     for label, task in zip(tasks.labels, tasks.tasks, strict=True):
-        if isinstance(task, TasksetTask):
-            _check_taskset(config, label, tasks.first(label, 0) if trains else None, held_out[label])
         if not isinstance(task, DataTask):
+            if isinstance(task, Described):
+                _check_taskset(config, label, tasks.first(label, 0) if trains else None, held_out[label])
             continue
         info = task.info
         if not info.answer and not (trains and rewarded):
@@ -54,17 +55,14 @@ def check_data(config: Config, trains: bool) -> None:
 
 
 def has_data(config: Config) -> bool:
-    """Whether a data set or a taskset of verifiers is among the tasks."""
-    return any(spec.name == DATA or spec.name.startswith(PREFIX) for spec in config.tasks.tasks)
+    """Whether a data set or a taskset is among the tasks."""
+    return any(spec.name == DATA or is_taskset(spec.name) for spec in config.tasks.tasks)
 
 
 def data_lines(tasks: Tasks) -> list[str]:
     """A line on each data set and each taskset."""
-    named = list(zip(tasks.labels, tasks.tasks, strict=True))
-    return [
-        *(_line(label, task) for label, task in named if isinstance(task, DataTask)),
-        *(_taskset_line(label, task) for label, task in named if isinstance(task, TasksetTask)),
-    ]
+    named = zip(tasks.labels, tasks.tasks, strict=True)
+    return [f"{label}: {task.description}" for label, task in named if isinstance(task, Described)]
 
 
 def _check_taskset(config: Config, label: str, first: Question | None, held_out: list[Question]) -> None:
@@ -80,16 +78,3 @@ def _check_taskset(config: Config, label: str, first: Question | None, held_out:
                 f"the taskset {label!r} is refused: its rewards need the network, a process or files to write "
                 f"({verifier.trouble})"
             )
-
-
-def _taskset_line(label: str, task: TasksetTask) -> str:
-    rewards = ", ".join(task.taskset.rewards)
-    return f"{label}: {len(task):,} tasks of verifiers, scored by {rewards}; its hash is {task.version[:12]}"
-
-
-def _line(label: str, task: DataTask) -> str:
-    info = task.info
-    sides = f"{info.train:,} rows to train on, {info.held_out:,} held out" if info.has_split else f"{info.train:,} rows"
-    left_out = f"; {info.skipped:,} rows left out: {info.first}" if info.skipped else ""
-    scored = f", scored by {task.kind}" if info.answer else ", without right answers"
-    return f"{label}: {sides}{scored}; its hash is {info.content[:12]}{left_out}"

@@ -16,9 +16,9 @@ from shoal.errors import UserError
 from shoal.policy.language import LanguagePolicy
 from shoal.rollout import Message, Question
 from shoal.tasks import Tasks
+from shoal.tasks.create import is_of_reasoning_gym
 from shoal.tasks.draw import QuestionFailed
 from shoal.tasks.suites import specs_of
-from shoal_extras.pictures.questions import PICTURE_TASKS
 
 
 def check_questions(config: Config, policies: Sequence[LanguagePolicy]) -> None:
@@ -29,8 +29,8 @@ def check_questions(config: Config, policies: Sequence[LanguagePolicy]) -> None:
 
 
 def _check_pictures(config: Config, policies: Sequence[LanguagePolicy]) -> None:
-    if all(policy.lm.vision for policy in policies) or not any(
-        spec.name in PICTURE_TASKS or ":" in spec.name for spec in specs_of(config.tasks)
+    if all(policy.lm.vision for policy in policies) or all(
+        is_of_reasoning_gym(spec.name) or spec.name == DATA for spec in specs_of(config.tasks)
     ):
         return
     tasks = Tasks(config.tasks)

@@ -21,9 +21,8 @@ from shoal.runs.check_data import data_lines, has_data
 from shoal.runs.cores import free_cores, usable_cores
 from shoal.runs.models import expected_workers
 from shoal.tasks import Tasks
-from shoal.tasks.data.task import DataTask
 from shoal.tasks.draw import QuestionFailed
-from shoal_extras.verifiers.task import TasksetTask
+from shoal.tasks.task import Described
 
 REASONING: Final = 256
 """Tokens for an answer that thinks before it says what is right."""
@@ -91,7 +90,7 @@ def choose_length(config: TasksConfig) -> tuple[int, str]:
     if any(spec.system_prompt for spec in free):
         return REASONING, "a system prompt may ask for reasoning"
     steps = [
-        isinstance(t, DataTask | TasksetTask) and t.has_steps and not s.examples
+        isinstance(t, Described) and t.has_steps and not s.examples
         for t, s in zip(tasks.tasks, tasks.specs, strict=True)
     ]
     if any(steps):

@@ -10,9 +10,9 @@ from shoal.identity.keys import Identity
 from shoal.membership import membership
 from shoal.membership.membership import SwarmConnection, public_name
 from shoal.rewards import Combined, ExaminedRewards
+from shoal.tasks.create import create_stages
 from shoal.transports.zenoh.neighbours import START
 from shoal.wire.rollouts import SamplingSettings
-from shoal_extras.stages.stages import Stages
 from shoal_host.judge.client import parse_judge_address
 from shoal_host.judge.judges import Judges
 
@@ -33,7 +33,7 @@ class LearnerConnection(SwarmConnection):
         is admitted until `link.start` is called."""
         config = config.resolved()
         policy = config.policy
-        self.stages = Stages(config.tasks.stages, identity.name) if config.tasks.stages else None
+        self.stages = create_stages(config.tasks.stages, identity.name)
         model = None if policy.factory else public_name(policy.model[0])
         super().__init__(
             config,

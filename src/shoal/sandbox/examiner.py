@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from shoal.config.tasks import TasksConfig
-from shoal.protocols import DrawnTasks, Grader
+from shoal.protocols import Grader, TaskSource
 from shoal.sandbox.messages import Candidate, Made, Verdict, readable
 from shoal.sandbox.process import COMMAND, GuardedProcess
 from shoal.sandbox.replay import Replayer, refusal
@@ -96,7 +96,7 @@ class Examiner:
 class LocalExaminer:
     """The same in this process and without limits, for simulations and tests."""
 
-    def __init__(self, tasks: DrawnTasks, verifier: Grader) -> None:
+    def __init__(self, tasks: TaskSource, verifier: Grader) -> None:
         self._tasks = tasks
         self._verifier = verifier
 
@@ -124,7 +124,7 @@ class LocalExaminer:
         return msgspec.structs.replace(verdict, observations=tuple(result.observations for result in results))
 
 
-def check(tasks: DrawnTasks, candidate: Candidate) -> Verdict:
+def check(tasks: TaskSource, candidate: Candidate) -> Verdict:
     """A verdict with the candidate's question, made again, or with the reason to refuse it. Nothing is scored yet."""
     claim, drawn = candidate, (candidate.key, candidate.slot) if candidate.key else None
     try:

@@ -7,14 +7,14 @@ question = task.question(seed=7, index=0)
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from shoal.config.data import DATA
-from shoal.config.own_code import task_maker
+from shoal.config.own_code import call_offered, offered, task_maker
 from shoal.config.tasks import TaskSpec
 from shoal.errors import UserError, in_brief
-from shoal.protocols import Environment
+from shoal.protocols import Environment, Stages
 from shoal.tasks.data.task import data_task
 from shoal.tasks.environments.guess import Guess
 from shoal.tasks.environments.lookup import Lookup
@@ -23,18 +23,13 @@ from shoal.tasks.environments.textarena import TextArena
 from shoal.tasks.environments.tools import Tools
 from shoal.tasks.larger import Larger
 from shoal.tasks.task import Task
-from shoal_extras.pictures.questions import PICTURE_TASKS
-from shoal_extras.programs.infer import Infer
-from shoal_extras.programs.proposals import PROPOSE
-from shoal_extras.programs.propose import Propose
-from shoal_extras.programs.questions import Programs
-from shoal_extras.verifiers.task import PREFIX, taskset_task
 
-
-def _drawings(**parameters: Any) -> Task:
-    from shoal_extras.drawings.task import Drawings  # numpy: only what makes drawings pays for it
-
-    return Drawings(**parameters)
+GROUP: Final = "shoal.tasks"
+"""Entry points of other packages: a task's name, and what makes it from its parameters."""
+SETS: Final = "shoal.tasksets"
+"""The same for names such as `verifiers:MODULE`: what makes the task from the rest, by what stands before the colon."""
+STAGES: Final = "shoal.stages"
+"""What makes the questions about peers' answers, `stages`."""
 
 
 def _environment(make: Callable[..., Environment], **parameters: Any) -> Task:
@@ -47,31 +42,37 @@ ENVIRONMENTS: Final[dict[str, Callable[..., Environment]]] = {
     "textarena": TextArena,
 }
 """Environments of shoal's own."""
-OWN: Final[dict[str, Callable[..., Task]]] = {
-    "larger": Larger,
-    "programs": Programs,
-    PROPOSE: Propose,
-    "infer": Infer,
-    "drawings": _drawings,
+CORE: Final[dict[str, Callable[..., Task]]] = {
+    Larger.name: Larger,
     DATA: data_task,
-    **PICTURE_TASKS,
     **{name: functools.partial(_environment, make) for name, make in ENVIRONMENTS.items()},
 }
-"""Tasks of shoal's own, by their names. No task of reasoning-gym is called so."""
+"""Tasks of the core, by their names. No task of reasoning-gym is called so."""
+
+
+def is_of_reasoning_gym(name: str) -> bool:
+    """Whether a task of this name, if there is one, is reasoning-gym's."""
+    return not (":" in name or name in CORE or name in offered(GROUP))
+
+
+def is_taskset(name: str) -> bool:
+    """Whether this names a task of a set that another package reads, such as `verifiers:MODULE`."""
+    return name.partition(":")[0] in offered(SETS) and ":" in name
 
 
 def create_task(spec: TaskSpec) -> Task:
-    """The task that `spec` names: one of reasoning-gym's, one of `OWN`, a taskset of verifiers (`verifiers:MODULE`), or
-    `module:attribute` (a task or an environment, shoal's or of TRL's shape) with the parameters.
+    """The task that `spec` names: one of reasoning-gym's, of the core's or of an installed package's, a taskset
+    (`verifiers:MODULE`), or `module:attribute` (a task or an environment, shoal's or of TRL's shape) with the
+    parameters.
 
     Raises `UserError` if there is no such task or if it refuses its parameters.
     """
-    if ":" not in spec.name and spec.name not in OWN:
+    if is_of_reasoning_gym(spec.name):
         # reasoning-gym takes more than a second to import: only what makes questions pays for it.
         from shoal.tasks.reasoning import ReasoningTask
 
         return ReasoningTask(spec.name, spec.parameters)
-    make = OWN.get(spec.name) or _maker(spec.name)
+    make = CORE.get(spec.name) or _maker(spec.name)
     try:
         task = make(**spec.parameters)
     except UserError:
@@ -87,9 +88,21 @@ def create_task(spec: TaskSpec) -> Task:
 
 
 def _maker(name: str) -> Callable[..., Task]:
-    if name.startswith(PREFIX):
-        return functools.partial(taskset_task, name.removeprefix(PREFIX))
+    if name in offered(GROUP):
+        return functools.partial(call_offered, GROUP, name)
+    if is_taskset(name):
+        return functools.partial(call_offered, SETS, *name.split(":", 1))
     make, kind = task_maker(name)
     if kind == "task":
         return make
     return functools.partial(_environment, make if kind == "environment" else functools.partial(Tools, make))
+
+
+def create_stages(names: Sequence[str], node: str) -> Stages | None:
+    """The stages of a node; None if it asks no such questions. Raises `UserError` if no package offers them."""
+    if not names:
+        return None
+    if "stages" not in offered(STAGES):
+        raise UserError("tasks.stages needs a package that offers them: pip install shoal")
+    made: Stages = call_offered(STAGES, "stages", names, node)
+    return made

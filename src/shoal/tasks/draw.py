@@ -42,6 +42,10 @@ class UnknownQuestion(ValueError):  # noqa: N818 (it is a fact about a question,
     """A question id that these tasks cannot have made: another task, version or parameters, or out of range."""
 
 
+class UnknownQuote(UnknownQuestion):
+    """A question quotes rollouts that this node does not have."""
+
+
 class QuestionFailed(UserError):  # noqa: N818 (it is a fact about a question)
     """A task raised an error where it had to make a question."""
 

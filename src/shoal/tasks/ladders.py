@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from shoal.config.tasks import TaskSpec
 from shoal.errors import UserError
-from shoal.tasks.create import OWN, create_task
+from shoal.tasks.create import create_task, is_of_reasoning_gym
 from shoal.tasks.task import Task
 
 
@@ -39,7 +39,7 @@ def levels_of(spec: TaskSpec) -> list[TaskSpec]:
     found = None
     if isinstance(spec.levels, list):
         found = [spec.parameters | level for level in spec.levels]
-    elif ":" not in spec.name and spec.name not in OWN:
+    elif is_of_reasoning_gym(spec.name):
         from shoal.tasks.reasoning import curriculum  # takes more than a second
 
         found = curriculum(spec.name, spec.parameters, spec.levels)

@@ -20,6 +20,7 @@ import reasoning_gym
 from reasoning_gym.coaching.attributes import RangeAttributeDefinition
 from reasoning_gym.factory import CURRICULA, DATASETS
 
+from shoal.config.own_code import offered
 from shoal.errors import UserError, nearest
 from shoal.rollout import Message, Question, QuestionId, hash_of
 from shoal.tasks.bounds import is_too_much
@@ -46,7 +47,8 @@ class ReasoningTask:
     def __init__(self, name: str, parameters: Mapping[str, Any]) -> None:
         names = DATASETS.keys() - NOT_TASKS
         if name not in names:
-            raise UserError(f"no task {name!r} in reasoning-gym {VERSION}; {nearest(name, {*names, Larger.name})}")
+            known = {*names, Larger.name, *offered("shoal.tasks")}
+            raise UserError(f"no task {name!r} in reasoning-gym {VERSION}; {nearest(name, known)}")
         if name in HASHED and sys.flags.hash_randomization:
             raise UserError(f"task {name!r} makes other questions in every process: set PYTHONHASHSEED=0, on all nodes")
         allowed = {field.name for field in dataclasses.fields(DATASETS[name][1])} - {"seed", "size"}

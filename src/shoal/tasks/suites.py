@@ -14,7 +14,6 @@ from importlib.resources import files
 
 from shoal.config.tasks import PICTURES, TasksConfig, TaskSpec
 from shoal.errors import UserError, nearest
-from shoal_extras.pictures.questions import PICTURE_TASKS
 
 # A copy of `reasoning_gym.utils.SYSTEM_PROMPTS["default"]`, whose import takes a second. A test compares them.
 SYSTEM_PROMPT = """Given a problem, your task is to answer the question by thinking step-by-step in a clear and specific manner.
@@ -36,7 +35,7 @@ SUITES: dict[str, list[TaskSpec]] = {
     "tagged": _specs("pond", answer="tag"),
     "reef": _specs("reef", examples=3),
     "games": _specs("games"),
-    PICTURES: [TaskSpec(name=name) for name in PICTURE_TASKS],
+    PICTURES: _specs(PICTURES),
     "paper": _specs("paper", answer="tag", system_prompt=SYSTEM_PROMPT),
 }
 

@@ -102,6 +102,21 @@ class Verifiable(Task, Protocol):
 
 
 @runtime_checkable
+class Described(Task, Protocol):
+    """A task with a content of its own, such as a data set's rows. A run says a line on it."""
+
+    @property
+    def description(self) -> str:
+        """How much there is, how it is scored, and its hash."""
+        ...
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether an answer is likely to need steps before it."""
+        ...
+
+
+@runtime_checkable
 class Proposes(Task, Protocol):
     """A task whose answers are problems, which others solve (`tasks.stages`)."""
 

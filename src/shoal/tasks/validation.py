@@ -7,9 +7,7 @@ Nobody's word is taken for a question: it is made again from its id.
 
 from __future__ import annotations
 
-from typing import cast
-
-from shoal.protocols import DrawnTasks, TaskSource
+from shoal.protocols import TaskSource
 from shoal.rollout import Question, QuestionId
 
 DrawKey = tuple[str | int, ...]
@@ -35,8 +33,7 @@ def validate(
 
     - completions: there are none.
     - task: the id is not one of `tasks`', or its question cannot be made.
-    - seed: the draw with this key does not give this question in this slot. Checked if `drawn` = (key, slot) is given;
-      `tasks` must then know their draws (`DrawnTasks`).
+    - seed: the draw with this key does not give this question in this slot. Checked if `drawn` = (key, slot) is given.
     - question: the question made here has another hash than `question_hash`. None: not checked.
     - held out: the question is kept for evaluation.
     """
@@ -45,7 +42,7 @@ def validate(
     try:
         if drawn is not None:
             key, slot = drawn
-            if not cast(DrawnTasks, tasks).is_drawn(id, slot, *key):
+            if not tasks.is_drawn(id, slot, *key):
                 raise InvalidRollout("seed")
         question = tasks.question(id)
     except InvalidRollout:

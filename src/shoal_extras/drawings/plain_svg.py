@@ -103,6 +103,15 @@ def read_svg(text: str) -> Drawing:
     return Drawing(reader.view, tuple(reader.shapes))
 
 
+def plain_svg(text: str) -> str | None:
+    """The first drawing in a text as plain shapes, for a page; None where there is none."""
+    try:
+        drawing = read_svg(text)
+    except NoDrawingError:
+        return None
+    return drawing.text() if drawing.shapes else None
+
+
 def _without_comments(text: str) -> str:
     """Without the comments that have an end."""
     kept = ""

@@ -10,15 +10,17 @@ of the data covers the tests.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import msgspec
 
+from shoal.tasks.data.scores import RowForm
 from shoal.tasks.task import Failed
 from shoal_extras.programs.checked import bound
-from shoal_extras.programs.interpreters import run
+from shoal_extras.programs.interpreters import load, run
 from shoal_extras.programs.monty import MOST_CHARACTERS
 
 HUMAN_EVAL: Final = ("prompt", "canonical_solution", "entry_point", "test")
@@ -39,6 +41,34 @@ class Problem(msgspec.Struct, frozen=True):
     """What stands before the answer."""
     entry: str = ""
     """The function whose beginning is at the end of `before`: an answer may go on there, or write it again."""
+
+
+class ProgramScore:
+    """Scores programs by the share of a row's tests that they pass: `score = "code"` of a data set."""
+
+    columns = f"of HumanEval ({', '.join(HUMAN_EVAL)}) or of MBPP (text, {', '.join(MBPP)})"
+    runs_programs = True
+
+    def form(self, columns: Collection[str]) -> RowForm | None:
+        schema = schema_of(columns)
+        if not schema:
+            return None
+        if schema == HUMAN_EVAL:
+            return RowForm("prompt", HUMAN_EVAL[1], functools.partial(self._read, schema))
+        return RowForm("text" if "text" in columns else "prompt", MBPP[0], functools.partial(self._read, schema))
+
+    def load(self) -> str:
+        return load()
+
+    def answer(self, right: str) -> str:
+        return decoded(right).solution
+
+    def score(self, right: str, said: str) -> float:
+        return passed_share(decoded(right), said)
+
+    def _read(self, schema: tuple[str, ...], row: Mapping[str, Any]) -> tuple[str, str, str]:
+        prompt, problem = problem_of(schema, row)
+        return prompt, encoded(problem), problem.solution
 
 
 def schema_of(columns: Collection[str]) -> tuple[str, ...]:

@@ -20,18 +20,17 @@ from typing import Final
 
 import msgspec
 
+from shoal.errors import UserError
+from shoal.protocols import Draws, TaskSource
 from shoal.rollout import Answer, Message, Question, QuestionId, Rollout, Scored, hash_of
-from shoal.tasks.draw import UnknownQuestion, slot_seed
+from shoal.tasks.draw import UnknownQuestion, UnknownQuote, slot_seed
+from shoal_extras.programs.proposals import PROPOSE
 from shoal_extras.stages.archive import Archive, Quotable
-from shoal_extras.stages.kinds import KINDS, SHOWN, Stage
+from shoal_extras.stages.kinds import KINDS, SHOWN, Solve, Stage
 
 FILE: Final = "stages.msgpack"
 ASKED, HELD = 8192, 256
 """Questions that are remembered, so that nobody asks them twice; rollouts that own questions quote."""
-
-
-class UnknownQuote(UnknownQuestion):
-    """A question quotes what this node does not have."""
 
 
 class Stages:
@@ -47,6 +46,19 @@ class Stages:
         self._held: OrderedDict[str, Quotable] = OrderedDict()
         """What own questions quote: it stays until they are answered, whatever the archive gives up."""
         self._lock = threading.Lock()
+
+    def check_tasks(self, names: Sequence[str]) -> None:
+        """Raises `UserError` if a stage needs a task that is not among `names`."""
+        if Solve.name in self.names and PROPOSE not in names:
+            raise UserError("the stage solve is about problems that peers set: add the task propose")
+
+    def with_tasks(self, tasks: TaskSource) -> StagedTasks:
+        """`tasks`, whose questions may be of a stage."""
+        return StagedTasks(tasks, self)
+
+    def with_draws(self, source: TaskSource | Draws) -> StagedDraws:
+        """Draws of tasks, or of their levels, and of these stages."""
+        return StagedDraws(source, self)
 
     def remember(self, rollout: Rollout, scored: Scored) -> None:
         """Keeps a rollout for later questions. `rollout`: as its maker signed it; `scored`: as this node has it, all of
@@ -188,6 +200,64 @@ def differing(texts: Sequence[str]) -> tuple[str, ...]:
     for text in texts:
         found.setdefault(" ".join(text.split()), text)
     return tuple(found.values())[:SHOWN]
+
+
+class StagedTasks:
+    """Tasks whose questions may be of a stage."""
+
+    def __init__(self, tasks: TaskSource, stages: Stages) -> None:
+        self.tasks = tasks
+        self.stages = stages
+
+    def draw(self, n: int, *key: str | int) -> list[Question]:
+        return staged(self.tasks.draw(n, *key), self.stages, key)
+
+    def question(self, id: QuestionId) -> Question:
+        return self._of(id).question(id)
+
+    def is_drawn(self, id: QuestionId, slot: int, *key: str | int) -> bool:
+        return self._of(id).is_drawn(id, slot, *key)
+
+    def is_held_out(self, question: Question) -> bool:
+        """What is quoted answers a question that is not held out: another is never admitted."""
+        return not question.id.quotes and self.tasks.is_held_out(question)
+
+    def _of(self, id: QuestionId) -> Stages | TaskSource:
+        return self.stages if id.quotes else self.tasks
+
+
+class StagedDraws:
+    """Draws of tasks, or of their levels, and of stages."""
+
+    def __init__(self, source: TaskSource | Draws, stages: Stages) -> None:
+        self.source = source
+        self.stages = stages
+        self._levels = source if isinstance(source, Draws) else None
+
+    def draw(self, n: int, *key: str | int) -> list[Question]:
+        return staged(self.source.draw(n, *key), self.stages, key)
+
+    def observe(self, local: Sequence[Scored]) -> None:
+        if self._levels:
+            self._levels.observe(local)
+
+    def mean_levels(self, local: Sequence[Scored]) -> dict[str, float | None]:
+        return self._levels.mean_levels(local) if self._levels else {}
+
+    def save(self, folder: Path) -> None:
+        self.stages.save(folder)
+        if self._levels:
+            self._levels.save(folder)
+
+    def load(self, folder: Path) -> None:
+        self.stages.load(folder)
+        if self._levels:
+            self._levels.load(folder)
+
+
+def staged(questions: Sequence[Question], stages: Stages, key: tuple[str | int, ...]) -> list[Question]:
+    """`questions`, one for each slot, with those of stages in their places."""
+    return [stages.draw(slot, key) or question for slot, question in enumerate(questions)]
 
 
 def _about(maker: str, stage: str, quoted: Quotable) -> str:

@@ -19,8 +19,6 @@ from shoal.tasks.data.spec import COLUMNS
 from shoal_extras.verifiers.load import Loaded, load, own_fields
 from shoal_extras.verifiers.scoring import own_loop, total, trace_of
 
-PREFIX: Final = "verifiers:"
-"""What a task's name begins with that is a taskset of verifiers."""
 _TAG: Final = re.compile(r"<([A-Za-z]\w{0,31})>")
 
 
@@ -42,6 +40,11 @@ class TasksetTask:
 
     def __len__(self) -> int:
         return len(self.taskset.tasks)
+
+    @property
+    def description(self) -> str:
+        rewards = ", ".join(self.taskset.rewards)
+        return f"{len(self):,} tasks of verifiers, scored by {rewards}; its hash is {self.version[:12]}"
 
     @property
     def has_steps(self) -> bool:

@@ -17,7 +17,7 @@ import tomli_w
 from msgspec import Meta
 
 from shoal.config.load import read_config
-from shoal.config.tasks import TasksConfig
+from shoal.config.tasks import PICTURES, TasksConfig
 from shoal.errors import UserError
 from shoal.identity.keys import name_of
 from shoal.invitations.entry import EntryTasks, Line, Word
@@ -26,7 +26,6 @@ from shoal.runs.lock import LOCK
 from shoal.tasks.create import ENVIRONMENTS
 from shoal.tasks.suites import specs_of
 from shoal.untrusted import printable
-from shoal_extras.pictures.questions import PICTURE_TASKS
 
 FILE: Final = "host.toml"
 PORT: Final = 7447
@@ -59,7 +58,7 @@ class HostSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     def unjudged(self) -> str:
         """The first task of which no judge asks, since it shows pictures or answers back; empty if there is none."""
         names = [spec.name for spec in specs_of(TasksConfig(suite=self.suite, only=list(self.only)))]
-        return next((name for name in names if name in PICTURE_TASKS or name in ENVIRONMENTS), "")
+        return next((name for name in names if self.suite == PICTURES or name in ENVIRONMENTS), "")
 
     @property
     def reached(self) -> tuple[str, ...]:

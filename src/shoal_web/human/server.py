@@ -31,8 +31,8 @@ from starlette.routing import BaseRoute, Route
 from shoal.config.answer_form import in_form
 from shoal.config.display_name import full_name
 from shoal.errors import UserError
+from shoal.tasks.pictures import data_address
 from shoal.untrusted import UNDECODABLE
-from shoal_extras.pictures.again import data_address
 from shoal_web.human.access import MOST_BYTES, PostGuard
 from shoal_web.human.contributor import Contributor
 from shoal_web.human.gallery import shown

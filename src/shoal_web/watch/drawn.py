@@ -8,19 +8,22 @@ A page shows them as pictures, in which a browser runs nothing and fetches nothi
 
 from __future__ import annotations
 
-from shoal_extras.drawings.plain_svg import NoDrawingError, read_svg
+from typing import Final
+
+from shoal.config.own_code import call_offered, offered
 from shoal_web.watch.source import Data
+
+VIEWS: Final = "shoal.views"
+"""Entry points of packages that make a kind of answer safe to be shown."""
+SVG: Final = "svg"
 
 
 def drawing_in(text: str | None) -> str | None:
     """The drawing in a text as plain shapes; None where there is none."""
-    if not text or "<svg" not in text:
+    if not text or "<svg" not in text or SVG not in offered(VIEWS):
         return None
-    try:
-        drawing = read_svg(text)
-    except NoDrawingError:
-        return None
-    return drawing.text() if drawing.shapes else None
+    drawn: str | None = call_offered(VIEWS, SVG, text)
+    return drawn
 
 
 def with_drawings(answers: list[Data]) -> list[Data]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from shoal_extras.pictures.again import data_address, pictures_of
+from shoal.tasks.pictures import data_address, pictures_of
 
 IDENTITY: Final = re.compile(r"([\w.+-]{1,40}) ([0-9]{1,19}) ([0-9]{1,4})")
 WIDTH: Final = 192

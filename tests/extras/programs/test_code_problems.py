@@ -226,7 +226,7 @@ def test_packed_lines_are_read(tmp_path: Path) -> None:
 
 def test_other_columns_are_no_programs(tmp_path: Path) -> None:
     rows = [{"prompt": "2 + 2 =", "answer": "4"}]
-    with pytest.raises(UserError, match="columns neither of HumanEval"):
+    with pytest.raises(UserError, match="has not the columns of HumanEval"):
         data_task(path=str(write(tmp_path / "sums.jsonl", rows)), score="code")
     plain = data_task(
         path=str(write(tmp_path / "own.jsonl", [human_eval(1)])), answer="canonical_solution", score="exact"

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from shoal.config.tasks import TasksConfig
 from shoal.rollout import Completion, Message, Question, QuestionId, Rollout, Scored
 from shoal.tasks import Tasks, UnknownQuestion
+from shoal.tasks.draw import UnknownQuote
 from shoal_extras.stages.archive import SIZE, Archive, Quotable
-from shoal_extras.stages.draws import StagedDraws, StagedTasks
 from shoal_extras.stages.kinds import KINDS, LONGEST, Critique, quote
-from shoal_extras.stages.stages import Stages, UnknownQuote, differing
+from shoal_extras.stages.stages import StagedDraws, StagedTasks, Stages, differing
 
 NAMES = ["critique", "decide"]
 KEY = ("reef", "c0ffee", 6)  # the first slot of this round is of no stage

@@ -25,7 +25,7 @@ from shoal.config.caches import alone, cache_folder
 from shoal.errors import UserError
 from shoal.rollout import hash_of
 from shoal.tasks.data.rows import Layout, LongerThanWanted, Row, Unusable
-from shoal.tasks.data.scores import kind_of
+from shoal.tasks.data.scores import SCORES, kind_of
 from shoal.tasks.data.sources import Block, Part, is_place, parts_of, state_of
 from shoal.tasks.data.spec import DataSpec
 from shoal.tasks.data.store import INFO, Info, Writer, read_info
@@ -45,7 +45,7 @@ OnRows = Callable[[str, float, int], None]
 def prepared(spec: DataSpec) -> tuple[Path, Info]:
     """The folder of a data set in the cache, and what is known of it. Raises `UserError`."""
     covered = [FORMAT, spec.subset, spec.revision, spec.split, spec.held_out, spec.prompt, spec.answer, spec.gold]
-    covered += [spec.most_characters, spec.score if spec.score in ("auto", "code") else ""]
+    covered += [spec.most_characters, "" if spec.score in SCORES else spec.score]
     path = Path(spec.path)
     place = hash_of([str(path.absolute()) if path.exists() else spec.path, covered])[:16]
     try:
@@ -137,7 +137,7 @@ def _read(spec: DataSpec, sides: dict[bool, Part | None], room: Path, on_rows: O
         columns=sorted(columns | ({answer: None} if answer and "." not in answer else {})),
         answer=answer,
         gold=spec.gold,
-        score="code" if layout.problems else kinds.pop() if len(kinds) == 1 else "exact",
+        score=layout.score or (kinds.pop() if len(kinds) == 1 else "exact"),
         skipped=skipped,
         first=first,
         longest=writer.longest,

@@ -18,12 +18,12 @@ from typing import Any, Final
 import msgspec
 
 from shoal.config.answer_form import extract
+from shoal.config.own_code import offered
 from shoal.errors import UserError
 from shoal.rollout import Message
+from shoal.tasks.data.scores import GROUP, RowForm, row_score
 from shoal.tasks.data.spec import COLUMNS, DataSpec
 from shoal.untrusted import piles_marks, printable
-from shoal_extras.programs.problems import HUMAN_EVAL, MBPP, problem_of, schema_of
-from shoal_extras.programs.problems import encoded as problem_text
 
 MOST_CHARACTERS: Final = 100_000
 """Of a question with its right answer."""
@@ -78,30 +78,28 @@ class Layout:
     """Where the right answer stands in its column."""
     wanted: int = 0
     """The most characters that the user wants; 0: all that are possible."""
-    problems: tuple[str, ...] = ()
-    """The schema of programming problems that the rows have; empty if they are others."""
+    score: str = ""
+    """The kind of scoring by another package that these columns are for; empty if there is none."""
+    form: RowForm | None = None
+    """How it reads rows."""
 
     @staticmethod
     def of(spec: DataSpec, columns: Sequence[str], name: str) -> Layout:
         """The layout of a data set that has these columns. Raises `UserError` if one is missing."""
-        problems = schema_of(columns) if spec.score in ("auto", "code") and not (spec.prompt or spec.answer) else ()
-        if problems:
-            return Layout(
-                "prompt", problems[1] if problems == HUMAN_EVAL else "code", "whole", spec.most_characters, problems
-            )
-        if spec.score == "code":
-            has = printable(", ".join(map(str, columns)), 200) or "none"
-            raise UserError(
-                f"{name} has the columns neither of HumanEval ({', '.join(HUMAN_EVAL)}) nor of MBPP (text, "
-                f"{', '.join(MBPP)}); it has {has}"
-            )
+        has = printable(", ".join(map(str, columns)), 200) or "none"
+        for kind in offered(GROUP):
+            own = row_score(kind) if spec.score in ("auto", kind) else None
+            form = own.form(columns) if own and not (spec.prompt or spec.answer) else None
+            if form:
+                return Layout(form.prompt, form.answer, "whole", spec.most_characters, kind, form)
+            if own and spec.score == kind:
+                raise UserError(f"{name} has not the columns {own.columns}; it has {has}")
         found = {}
         for kind, usual in COLUMNS.items():
             given = str(getattr(spec, kind))
             wanted = (given,) if given else usual
             there = [column for column in wanted if column in columns or column.partition(".")[0] in columns]
             if not there and (given or kind == "prompt"):
-                has = printable(", ".join(map(str, columns)), 200) or "none"
                 looked = " or ".join(map(repr, wanted))
                 raise UserError(
                     f"{name} has no column {looked} for the {kind}; it has {has}: say --data '...,{kind}=COLUMN'"
@@ -115,10 +113,10 @@ class Layout:
             raise raw
         if not isinstance(raw, Mapping):
             raise Unusable("is not an object with columns")
-        if self.problems:
-            return self._problem(raw)
-        prompt = _prompt(_field(raw, self.prompt), self.prompt)
         columns = {str(name): value for name, value in raw.items() if name != self.prompt}
+        if self.form:
+            return self._own(self.form, raw, columns)
+        prompt = _prompt(_field(raw, self.prompt), self.prompt)
         if not self.answer:
             answer = None
         else:
@@ -130,15 +128,13 @@ class Layout:
         self._check_size(asked + len(answer or ""))
         return Row(prompt, answer, columns)
 
-    def _problem(self, raw: Mapping[Any, Any]) -> Row:
-        """A programming problem: its right answer is all that verifies one."""
+    def _own(self, form: RowForm, raw: Mapping[Any, Any], columns: dict[str, Any]) -> Row:
         try:
-            prompt, problem = problem_of(self.problems, raw)
+            prompt, right, answer = form.read(raw)
         except ValueError as error:
             raise Unusable(str(error)) from None
-        self._check_size(len(prompt) + len(problem.solution))
-        columns = {str(name): value for name, value in raw.items() if name not in ("prompt", "text")}
-        return Row(_encodable(prompt, "prompt"), _encodable(problem_text(problem), self.answer), columns)
+        self._check_size(len(prompt) + len(answer))
+        return Row(_encodable(prompt, self.prompt), _encodable(right, self.answer), columns)
 
     def _check_size(self, size: int) -> None:
         """`size`: characters of the question and the right answer."""

@@ -3,23 +3,28 @@
     score("number", "The legs are 12, 14 in all.", "14")       # 1.0
     score("choice", "The answer is (b).", "B")                  # 1.0
 
-A score is 1 or 0, or a share of tests. Each kind looks for the answer in what it is given, which may be a whole
-completion or what the task's form of answers (`TaskSpec.answer`) found in it.
+Each kind looks for the answer in what it is given, which may be a whole completion or what the task's form of answers
+(`TaskSpec.answer`) found in it. Other packages add kinds by entry points (`RowScore`).
 """
 
 from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Callable, Collection, Mapping
 from decimal import Context, Decimal
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
 from shoal.config.answer_form import extract
+from shoal.config.own_code import call_offered, offered
 from shoal.errors import UserError
 from shoal.rollout import canonical
-from shoal_extras.programs.problems import decoded, passed_share
 
+SCORES: Final = ("exact", "number", "choice", "math")
+"""The core's own kinds."""
+GROUP: Final = "shoal.scores"
+"""Entry points of other packages: a kind's name, and what makes its `RowScore`."""
 SCORES_VERSION: Final = 2
 """Another one whenever an answer may get another score: nodes then do not exchange rollouts."""
 MOST_DIGITS: Final = 400
@@ -40,9 +45,54 @@ _SAID = (
 _FIRST = re.compile(r"\s{0,8}[(\[*]{0,3}([A-HJ-Z])[)\].:*]")
 
 
+class RowForm(NamedTuple):
+    """How the rows of a kind of its own are read."""
+
+    prompt: str
+    """The column of what is asked."""
+    answer: str
+    """The column of right answers."""
+    read: Callable[[Mapping[Any, Any]], tuple[str, str, str]]
+    """What a row asks; what verifies an answer, which the data set keeps as the right one; and a right answer. Raises
+    `ValueError` with what a row lacks."""
+
+
+class RowScore(Protocol):
+    """A kind of scoring that another package adds. Its rows may have columns of their own."""
+
+    columns: str
+    """Which columns it needs, for an error."""
+    runs_programs: bool
+    """Whether answers are programs (`tasks.RunsPrograms`)."""
+
+    def form(self, columns: Collection[str]) -> RowForm | None:
+        """How rows with these columns are read; None if they are of another kind."""
+        ...
+
+    def load(self) -> str:
+        """The version of its rules. Imports what scoring needs, which cannot be imported within the guard. Raises
+        `UserError` if that is not installed."""
+        ...
+
+    def answer(self, right: str) -> str:
+        """A right answer, by what verifies answers."""
+        ...
+
+    def score(self, right: str, said: str) -> float:
+        """The score of an answer in [0, 1]. May raise `Failed` or `NoVerdict`."""
+        ...
+
+
+def row_score(kind: str) -> RowScore | None:
+    """The kind of this name that another package adds; None if none does. Raises `UserError`."""
+    if kind not in offered(GROUP):
+        return None
+    made: RowScore = call_offered(GROUP, kind)
+    return made
+
+
 def score(kind: str, said: str, right: str) -> float:
-    """1 for a right answer, otherwise 0; for a program the share of the tests that it passes. Raises what
-    `passed_share` does."""
+    """1 for a right answer, otherwise 0."""
     match kind:
         case "exact":
             return float(canonical(said) == canonical(right))
@@ -54,8 +104,6 @@ def score(kind: str, said: str, right: str) -> float:
             return float(letter != "" and letter_in(said) == letter)
         case "math":
             return float(equal(right, said))
-        case "code":
-            return passed_share(decoded(right), said)
     raise ValueError(kind)
 
 

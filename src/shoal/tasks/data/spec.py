@@ -11,12 +11,14 @@ import tomllib
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final
 
 import msgspec
 
 from shoal.config.answer_form import check_form
+from shoal.config.own_code import offered
 from shoal.errors import UserError, nearest
+from shoal.tasks.data.scores import GROUP, SCORES
 
 HASH: Final = "hash"
 NONE: Final = "none"
@@ -25,7 +27,6 @@ FORMATS: Final = (".jsonl", ".jsonl.gz", ".ndjson", ".parquet", ".csv", ".tsv")
 PRESETS: Final[dict[str, dict[str, str]]] = tomllib.loads(
     (files("shoal.tasks.data") / "presets.toml").read_text("utf-8")
 )
-Score = Literal["auto", "exact", "number", "choice", "math", "code"]
 
 
 class DataSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,10 +53,10 @@ class DataSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where in that column the right answer stands: the forms of `TaskSpec.answer`, such as boxed or "#### (.+)"."""
     most_characters: int = 0
     """Rows with more characters in question and answer are left out; 0: those with more than 100,000."""
-    score: Score = "auto"
+    score: str = "auto"
     """exact: the same text. number: the last number is the same. choice: the same letter. math: equal by math-verify.
     code: a program that passes the row's tests, in HumanEval's columns or MBPP's. auto: code if there are such columns,
-    number or choice if all right answers are such, otherwise exact."""
+    number or choice if all right answers are such, otherwise exact. Packages add kinds such as code."""
 
 
 COLUMNS: Final = {"prompt": ("prompt", "question", "problem"), "answer": ("answer", "solution")}
@@ -69,8 +70,8 @@ def data_spec(parameters: Mapping[str, Any]) -> DataSpec:
         if name not in known:
             raise UserError(f"a data set has no parameter {name!r}; {nearest(name, known)}")
     given = parameters.get("score", "auto")
-    if given not in get_args(Score):
-        raise UserError(f"a data set has no score {given!r}; {nearest(str(given), get_args(Score))}")
+    if given not in (kinds := ("auto", *SCORES, *offered(GROUP))):
+        raise UserError(f"a data set has no score {given!r}; {nearest(str(given), kinds)}")
     try:
         spec = msgspec.convert(
             {**preset_of(parameters.get("path")), **parameters, **_place(parameters)}, DataSpec, strict=False

@@ -17,11 +17,9 @@ from typing import Any
 from shoal.rollout import Question, QuestionId, hash_of, seed_of
 from shoal.tasks.data.prepare import prepared
 from shoal.tasks.data.rows import Row
-from shoal.tasks.data.scores import SCORES_VERSION, load_math, score
+from shoal.tasks.data.scores import SCORES_VERSION, load_math, row_score, score
 from shoal.tasks.data.spec import data_spec
 from shoal.tasks.data.store import Info, Rows
-from shoal_extras.programs.interpreters import load
-from shoal_extras.programs.problems import decoded
 
 
 def data_task(**parameters: Any) -> DataTask:
@@ -32,7 +30,7 @@ def data_task(**parameters: Any) -> DataTask:
 
 
 class DataTask:
-    """Questions that are rows of a data set. Partial credit is for programs: the tests that they pass."""
+    """Questions that are rows of a data set."""
 
     def __init__(self, name: str, folder: Path, info: Info, kind: str) -> None:
         """`folder`: in the cache. `kind`: of scoring."""
@@ -40,7 +38,8 @@ class DataTask:
         self.info = info
         self.kind = kind
         self.version = info.content
-        rules = load() if kind == "code" else SCORES_VERSION
+        self._own = row_score(kind)
+        rules = self._own.load() if self._own else SCORES_VERSION
         self.config = hash_of([info.content, kind if info.answer else "", rules])
         self._rows = Rows(folder)
         if kind == "math" and info.answer:
@@ -49,7 +48,7 @@ class DataTask:
     @property
     def runs_programs(self) -> bool:
         """Whether answers are programs."""
-        return self.kind == "code"
+        return self._own is not None and self._own.runs_programs
 
     @property
     def has_answers(self) -> bool:
@@ -75,6 +74,15 @@ class DataTask:
         """Whether an answer is likely to need steps before it."""
         return bool(self.info.answer) and (self.kind == "math" or self.info.gold != "whole")
 
+    @property
+    def description(self) -> str:
+        info = self.info
+        count = f"{info.train:,} rows"
+        sides = f"{count} to train on, {info.held_out:,} held out" if info.has_split else count
+        left_out = f"; {info.skipped:,} rows left out: {info.first}" if info.skipped else ""
+        scored = f", scored by {self.kind}" if info.answer else ", without right answers"
+        return f"{sides}{scored}; its hash is {info.content[:12]}{left_out}"
+
     def row_number(self, seed: int, index: int) -> int:
         """Which row the question is, from 0. Where the data has a split, odd indices are of the held-out side."""
         info, number = self.info, seed_of("row", seed, index)
@@ -94,12 +102,16 @@ class DataTask:
     def answer(self, question: QuestionId) -> str | None:
         """The right answer; None in a data set without right answers."""
         right = self._row(question.seed, question.index).answer
-        return decoded(right).solution if self.runs_programs and right is not None else right
+        return self._own.answer(right) if self._own and right is not None else right
 
     def score(self, question: QuestionId, answers: Sequence[str]) -> list[float]:
         """1 for each right answer; 0 for all where none is known, which is for rewards to judge."""
         right = self._row(question.seed, question.index).answer
-        return [0.0 if right is None else score(self.kind, said, right) for said in answers]
+        if right is None:
+            return [0.0] * len(answers)
+        if self._own:
+            return [self._own.score(right, said) for said in answers]
+        return [score(self.kind, said, right) for said in answers]
 
     def entry(self, seed: int, index: int) -> dict[str, Any]:
         """All columns but the prompt's, as reward functions get them."""

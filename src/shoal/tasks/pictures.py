@@ -3,7 +3,7 @@
     [picture] = pictures_of("count_dots", "1", seed=7, index=0)
     png(picture, width=256)          # the bytes of a PNG
 
-Only shoal's own tasks are drawn, by shoal's own code: an identity may come from a stranger's file.
+Only the tasks of the suite `pictures` are drawn: an identity may come from a stranger's file.
 """
 
 from __future__ import annotations
@@ -14,23 +14,26 @@ from functools import cache
 
 from PIL import Image
 
+from shoal.config.tasks import PICTURES, TaskSpec
 from shoal.rollout import Picture
+from shoal.tasks.create import create_task
+from shoal.tasks.suites import SUITES
 from shoal.tasks.task import MAX_INDEX, Task
-from shoal_extras.pictures.questions import PICTURE_TASKS
 
 
 def pictures_of(task: str, version: str, seed: int, index: int) -> tuple[Picture, ...]:
     """Empty for a task or a number that is not that of a question with pictures."""
-    if task not in PICTURE_TASKS or not 0 <= seed < 2**63 or not 0 <= index <= MAX_INDEX:
+    spec = next((spec for spec in SUITES[PICTURES] if spec.name == task), None)
+    if spec is None or not 0 <= seed < 2**63 or not 0 <= index <= MAX_INDEX:
         return ()
-    made = _made(task)
+    made = _made(spec.name)
     return made.question(seed, index).pictures if made.version == version else ()
 
 
 @cache
 def _made(task: str) -> Task:
     """The task, which remembers the pictures that it drew last."""
-    return PICTURE_TASKS[task]()
+    return create_task(TaskSpec(name=task))
 
 
 def png(picture: Picture, width: int = 0) -> bytes:
