@@ -88,7 +88,7 @@ TOKEN, MESSAGE, STAY, HOUR = 180, 10_600, 1800.0, 3600.0
 def simulate(number: int) -> float:
     """Bytes in a second for the mean node of `number`: the real choice of regions and neighbours, on a network that is
     a set. Each node makes a rollout a second, and goes after half an hour, when another comes."""
-    from shoal.transports.zenoh.key_expressions import shard_of
+    from shoal.transports.base import shard_of
     from shoal.transports.zenoh.neighbours import ENOUGH, Neighbours, find_region, random_branch
 
     random = Random(number)

@@ -87,11 +87,9 @@ def live(spec: Spec) -> None:
     from shoal.admission.admission import Admission
     from shoal.admission.intake import RECEIVED
     from shoal.admission.queues import FairQueue
+    from shoal.config.settings import Config
+    from shoal.membership.connection import SwarmConnection
     from shoal.sandbox.examiner import LocalExaminer
-    from shoal.transports.zenoh.link import NetworkLink
-    from shoal.transports.zenoh.neighbours import Neighbours
-    from shoal.transports.zenoh.session import TransportOptions
-    from shoal.wire.rollouts import seal
 
     class Noted(FairQueue[Scored]):
         """Notes when what came could be received."""
@@ -108,9 +106,9 @@ def live(spec: Spec) -> None:
     maker = identity_of(spec)
     config = AdmissionLimits(max_characters=4096)
     admission = Admission(SWARM, LocalExaminer(TASKS, Unread()), config, num_generations=8)
-    options = TransportOptions(connect=tuple(spec.connect), listen=tuple(spec.listen), lan=False)
-    whom = Neighbours(maker.id, Random(), start=spec.neighbours)
-    link = NetworkLink(options, SWARM, maker, lambda r: seal(r, maker, SWARM, time.time()), admission, neighbours=whom)
+    network = {"swarm": SWARM, "connect": list(spec.connect), "listen": list(spec.listen), "lan": False}
+    settings = Config.model_validate({"network": network})
+    link = SwarmConnection(settings, maker, admission=admission, limits=config, neighbours=spec.neighbours)
     link._intake._received = Noted(*RECEIVED)
     process = psutil.Process()
     result: dict[str, Any] = {"name": maker.name, "shared": {}, "got": got, "rounds": [], "memory": []}
@@ -152,7 +150,8 @@ def live(spec: Spec) -> None:
 def live_together(specs: Sequence[Spec]) -> list[dict[str, Any]]:
     """The lives of several nodes, each a fork of this process, which has imported everything."""
     import shoal.admission.admission
-    import shoal.transports.zenoh.link  # noqa: F401  (before the forks)
+    import shoal.membership.connection
+    import shoal.transports.zenoh.transport  # noqa: F401  (before the forks)
 
     gc.collect()
     gc.freeze()  # a full collection, over all that sympy makes, stops a process for 50 to 100 ms

@@ -6,7 +6,7 @@
 
 Time is simulated: a queue of events. A node makes I rollouts at the end of its round, when it also reads, learns and
 says what it needs, as in `node.Node` and `join`; rounds last differently long. Every node has the real `Neighbours` and
-searches regions as `NetworkLink` does; a few observers get real signed bytes at their time and have the real
+searches regions as `SwarmConnection` does; a few observers get real signed bytes at their time and have the real
 `Admission`, `Pool` and `UniformSampler`; all others count (`simnet.nodes`). Links delay and lose, nodes come and go,
 and the network may be cut in two.
 
@@ -30,10 +30,9 @@ from typing import Any
 from shoal.config.tasks import TasksConfig
 from shoal.rollout import Completion, QuestionId, Rollout
 from shoal.tasks import Tasks
-from shoal.transports.zenoh.key_expressions import DIGITS, shard_of
-from shoal.transports.zenoh.link import TICK
-from shoal.transports.zenoh.queries import ANSWERS
-from shoal.transports.zenoh.subscriptions import ASK
+from shoal.transports.base import DIGITS, shard_of
+from shoal.transports.zenoh.subscriptions import ANSWERS, ASK
+from shoal.transports.zenoh.transport import TICK
 from shoal.wire.rollouts import seal
 from simnet.config import NetConfig
 from simnet.nodes import Observer, SimNode

@@ -127,7 +127,7 @@ class SimNode:
         """The oldest batch that is kept."""
         return self.round - len(self.batches)
 
-    # As in `NetworkLink`: whom to listen to.
+    # As in `SwarmConnection`: whom to listen to.
 
     def tend(self, now: float) -> None:
         for link in self.links.values():

@@ -18,7 +18,8 @@ PACKAGES = {
 """What each package may import, besides itself."""
 LAYERS = [
     {"child", "errors", "untrusted", "rollout", "protocols"},
-    {"config", "identity", "wire"},
+    {"config", "identity"},
+    {"wire"},
     {"tasks"},
     {"sandbox"},
     {"parallel"},

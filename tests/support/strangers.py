@@ -26,15 +26,16 @@ from typing import Any, Self
 import zenoh
 from test_network import free_port, until
 
+from shoal.admission.differing import Differing
 from shoal.admission.limits import AdmissionLimits
 from shoal.config.settings import Config
 from shoal.identity.keys import Identity
+from shoal.membership.connection import SwarmConnection
 from shoal.rollout import Completion, Question, Rollout, Scored
 from shoal.runs.join import LearnerConnection
 from shoal.runs.swarm_status import STATUS
 from shoal.tasks import Tasks
 from shoal.transports.zenoh.key_expressions import Keys
-from shoal.transports.zenoh.link import NetworkLink
 from shoal.transports.zenoh.offers import OfferedRollouts
 from shoal.transports.zenoh.session import TransportOptions, open_session
 from shoal.wire.rollouts import seal
@@ -211,6 +212,7 @@ class Deaf:
 
     def __init__(self) -> None:
         self.refused: Counter[str] = Counter()
+        self.differing = Differing()
 
     def admit(self, messages: Sequence[tuple[str, bytes]]) -> list[Scored]:
         return []
@@ -220,6 +222,9 @@ class Deaf:
 
     def examine(self, claim: Any, patient: bool) -> tuple[Scored | None, float]:
         raise NotImplementedError
+
+    def status(self) -> dict[str, Any]:
+        return {}
 
     def save(self, folder: Path) -> None: ...
 
@@ -234,13 +239,7 @@ class Honest:
         self.identity = Identity.generate()
         self.round = 0
         self.tasks, self.texts, self.knows = tasks, texts, knows
-        self.link = NetworkLink(
-            TransportOptions(connect=(where,)),
-            SWARM,
-            self.identity,
-            lambda one: sealed(self.identity, one),
-            Deaf(),
-        )
+        self.link = SwarmConnection(config_of(where), self.identity, admission=Deaf())  # type: ignore[arg-type]
 
     def share(self, slots: int = 4) -> list[Rollout]:
         self.round += 1
@@ -290,10 +289,10 @@ class Reef:
 
     @property
     def refused(self) -> Counter[str]:
-        return self.node.admission.refused + self.node.link.dropped
+        return self.node.admission.refused + self.node.dropped
 
     def listens(self) -> bool:
-        return {self.eve.id, self.honest.identity.id} <= self.node.link.subscriptions.subscribers.keys()
+        return {self.eve.id, self.honest.identity.id} <= self.node.transport.subscriptions.subscribers.keys()
 
     def acquaint(self) -> None:
         """Until the node has heard the peer often."""
@@ -306,13 +305,13 @@ class Reef:
         self.offers.undeclare()
         self.eve = maker
         self._offer()
-        link = self.node.link
-        subscriptions = link.subscriptions
+        transport = self.node.transport
+        subscriptions = transport.subscriptions
         with subscriptions.lock:
             for id in subscriptions.neighbours.chosen.keys() - {self.honest.identity.id}:
                 del subscriptions.neighbours.chosen[id]
             subscriptions.neighbours._take(maker.id, time.monotonic())
-        link._wake.set()
+        transport._wake.set()
         until(lambda: maker.id in subscriptions.subscribers)
         publisher = self.session.declare_publisher(self.keys.rollouts(maker.id))
         until(lambda: publisher.matching_status.matching)  # the relay has heard of it, too
@@ -325,7 +324,7 @@ class Reef:
             self.session.put(self.keys.rollouts(under or self.eve.id), payload, congestion_control=BLOCK)
 
     def received(self) -> list[Scored]:
-        self.got += self.node.link.receive()
+        self.got += self.node.receive()
         return self.got
 
     def of(self, maker: Identity) -> list[Scored]:
@@ -346,7 +345,7 @@ class Reef:
         yield
         until(lambda: all(self.refused[reason] > before[reason] for reason in reasons), 30)
         self.hears_the_peer()
-        assert self.node.link.status()["faults"] == 0
+        assert self.node.status()["faults"] == 0
         assert self._weight() == weight == 1.0, "the peer was blamed"
 
     def _weight(self) -> float:

@@ -27,6 +27,7 @@ from shoal.admission.peers import FUTURE, Peer, Peers
 from shoal.admission.refusals import OFFENCES, Reason, Refused
 from shoal.config.display_name import harmless
 from shoal.identity.keys import name_of
+from shoal.identity.secret import OPEN, Secret
 from shoal.policy.control import ControlText
 from shoal.protocols import Stages
 from shoal.rewards import ExaminedRewards
@@ -73,12 +74,12 @@ class Admission:
         rewards: ExaminedRewards | None = None,
         stages: Stages | None = None,
         clock: Callable[[], float] = time.time,
-        context: bytes = b"",
+        secret: Secret = OPEN,
         own: bytes = b"",
     ) -> None:
         """`num_generations`: G; a longer group is cut to it. `patient`: examines what takes longer than `FAST`; by
         default `examiner` does. `rewards`: rewards beside the verifier. `stages`: questions about what was admitted.
-        `context`: what a private swarm signs with its messages and never sends. `own`: this node's public key."""
+        `secret`: of a private swarm. `own`: this node's public key."""
         self.swarm = swarm
         self.limits = limits
         self.refused: Counter[str] = Counter()
@@ -93,13 +94,13 @@ class Admission:
         self._examiner, self._patient = examiner, patient or examiner
         self._num_generations = num_generations
         self._clock = clock
-        self._context = context
+        self._secret = secret
         self._texts: RecentKeys[str] = RecentKeys(TEXTS)
         self._lock = threading.Lock()  # held for moments, never while scoring: a checkpoint must not wait
 
     def admit(self, messages: Sequence[tuple[str, bytes]]) -> list[Scored]:
-        """The scored rollouts of those `messages` that are admitted. Each message comes with the id of the node under
-        whose key expression it came. Raises nothing for what strangers send."""
+        """The scored rollouts of those `messages` that are admitted. Each message comes with the address under which it
+        came: its maker's id or, in a private swarm, a hash. Raises nothing for what strangers send."""
         claims = [claim for id, data in messages if (claim := self.attribute(id, data)) is not None]
         return [scored for claim in claims if (scored := self.examine(claim, patient=True)[0]) is not None]
 
@@ -145,6 +146,11 @@ class Admission:
         except Refused as refusal:
             self._blame(claim, refusal.reason)
             return None, spent()
+
+    def known_keys(self) -> list[bytes]:
+        """The keys of peers that have signed something."""
+        with self._lock:
+            return list(self.peers.by_key)
 
     def save(self, folder: Path) -> None:
         with self._lock:
@@ -196,8 +202,8 @@ class Admission:
         _require(statement.swarm == self.swarm, Reason.swarm)
         _require(statement.time >= now - limits.max_seconds, Reason.age)
         _require(statement.time <= now + FUTURE, Reason.future)
-        _require(statement.key.hex() == id, Reason.key)
-        _require(check_signature(envelope, statement, self._context), Reason.signature)
+        _require(self._secret.address(statement.key.hex()) == id, Reason.key)
+        _require(check_signature(envelope, statement, self._secret.context), Reason.signature)
         with self._lock:
             peer = self.peers.get(statement.key, now)
             self._check_rights(peer, statement, now)

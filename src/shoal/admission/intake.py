@@ -37,9 +37,8 @@ CLOSE_TIMEOUT = 2.0  # seconds that `close` waits for each thread
 class Intake:
     """Messages on their way to the pool. `put` and `take` never wait."""
 
-    def __init__(self, admission: Admission, on_admitted: Callable[[str, Scored], None], waits: bool = False) -> None:
-        """`on_admitted` is called with the id under which a message came, and with its rollout. `waits`: messages wait
-        until `start` is called."""
+    def __init__(self, admission: Admission, on_admitted: Callable[[str, Scored], None]) -> None:
+        """`on_admitted` is called with the id of a rollout's maker, and with the rollout. Messages wait for `start`."""
         self.faults = 0
         """Errors of this program itself."""
         self._admission = admission
@@ -52,8 +51,6 @@ class Intake:
         self._quick_lock, self._patient_lock = threading.Lock(), threading.Lock()  # held while a thread decides
         self._rate = Bucket(CHECKS, CHECKS / 10, time.monotonic())
         self._closed, self._started = threading.Event(), threading.Event()
-        if not waits:
-            self._started.set()
         self._threads = [
             threading.Thread(target=self._run, args=(step,), name=f"shoal-{name}", daemon=True)
             for name, step in (("admission", self._check_next), ("patient", self._examine_next))
@@ -71,7 +68,7 @@ class Intake:
         self._started.set()
 
     def put(self, id: str, data: bytes) -> None:
-        """A message came under the key expression of node `id`."""
+        """A message came under the address `id` of a node."""
         self._inbox.put(id, data, len(data))
 
     def take(self) -> list[Scored]:
@@ -148,5 +145,5 @@ class Intake:
             return slow.seconds
         if scored is not None:
             self._received.put(scored.rollout.node, scored, 1)
-            self._on_admitted(id, scored)
+            self._on_admitted(claim.key.hex(), scored)
         return seconds

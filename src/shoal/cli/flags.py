@@ -36,7 +36,8 @@ COMMON = {
         "policy.lora_r",
     ),
     "learning": ("learner.learning_rate", "learner.loss_type", "learner.beta"),
-    "the swarm": ("swarm.nodes", "swarm.local", "swarm.external", "network.swarm", "network.listen"),
+    "the swarm": ("swarm.nodes", "swarm.local", "swarm.external"),
+    "the network": ("network.swarm", "network.transport", "network.listen"),
     "held-out questions": ("evaluation.every", "evaluation.questions", "evaluation.samples"),
     "code of your own, as module:attribute": ("policy.factory", "learner.factory", "selection.factory"),
 }

@@ -98,8 +98,10 @@ def screen(folder: Path, status: Mapping[str, Any], now: float) -> Group:
         row("state", f"in touch, {status['links']} link{'s' * (status['links'] != 1)}")
         if status["note"]:
             row("note", status["note"])
-    row("shards", f"own {status['shard']}; looks at {status['region'] + '*' if status['region'] else 'all'}")
-    row("peers", f"{status['peers']} there, listening to {len(status['neighbours'])} (wants {status['wanted']})")
+    if status.get("shard"):
+        row("shards", f"own {status['shard']}; looks at {status['region'] + '*' if status['region'] else 'all'}")
+    wants = f" (wants {status['wanted']})" if status["wanted"] else ""
+    row("peers", f"{status['peers']} there, listening to {len(status['neighbours'])}{wants}")
     for name, flow in (("in", received), ("out", sent)):
         rates = f"{flow['messages_per_second']:.1f}/s ({size(flow['bytes_per_second'])}/s)"
         row(name, f"{flow['messages']} ({size(flow['bytes'])}), {rates}; {flow['overflow']} replaced by newer ones")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, field_validator
 
 from shoal.config.display_name import fault
 from shoal.config.section import Section
+
+TRANSPORTS: Final = ("zenoh", "folder", "memory")
+"""Beside those of one's own."""
 
 
 class SwarmConfig(Section):
@@ -31,9 +34,14 @@ class NetworkConfig(Section):
 
     swarm: str = "lagoon"
     """Name of the swarm: up to 64 letters, digits, dots, - and _."""
+    transport: str = "zenoh"
+    """How messages travel. zenoh: over the network, by relays or within a local one; folder: through a folder that all
+    nodes see, which `connect` names; memory: within this process; module:attribute: a transport of your own
+    (docs/extend/transport.md). All other settings but swarm, connect, secret_file, display_name and peer_rate are
+    zenoh's."""
     connect: list[str] = []
     """Relays or nodes to connect to: HOST:PORT, tcp/HOST:PORT or tls/HOST:PORT. If neither
-    `connect` nor `listen` is set, the node finds others on its local network."""
+    `connect` nor `listen` is set, the node finds others on its local network. With the transport folder: the folder."""
     listen: list[str] = []
     """Addresses where other nodes can connect to this one (tcp/0.0.0.0:7447), not together with `connect`. If empty, a
     free port."""
@@ -52,6 +60,13 @@ class NetworkConfig(Section):
     choose any name. Up to 32 letters of one script, digits, spaces, dots, -, _ and '."""
     peer_rate: float = Field(40.0, gt=0, allow_inf_nan=False)
     """Rollouts per second that are taken from one key. What is above is refused and counted."""
+
+    @field_validator("transport")
+    @classmethod
+    def _check_transport(cls, name: str) -> str:
+        if name not in TRANSPORTS and ":" not in name:
+            raise ValueError(f"choose from {', '.join(TRANSPORTS)} and module:attribute")
+        return name
 
     @field_validator("display_name")
     @classmethod

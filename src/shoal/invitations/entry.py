@@ -25,7 +25,7 @@ from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.identity.keys import Identity, name_of, verify
 from shoal.tasks.suites import specs_of
-from shoal.transports.zenoh.key_expressions import check_name
+from shoal.transports.base import check_name
 from shoal.transports.zenoh.session import parse_endpoint
 from shoal.untrusted import UNDECODABLE, printable
 from shoal_host.judge.client import parse_judge_address

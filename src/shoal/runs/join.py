@@ -7,11 +7,11 @@ from shoal.admission.limits import AdmissionLimits
 from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.identity.keys import Identity
-from shoal.membership import membership
-from shoal.membership.membership import SwarmConnection, public_name
+from shoal.membership import settings
+from shoal.membership.connection import SwarmConnection
+from shoal.membership.settings import public_name
 from shoal.rewards import Combined, ExaminedRewards
 from shoal.tasks.create import create_stages
-from shoal.transports.zenoh.neighbours import START
 from shoal.wire.rollouts import SamplingSettings
 from shoal_host.judge.client import parse_judge_address
 from shoal_host.judge.judges import Judges
@@ -26,11 +26,11 @@ class LearnerConnection(SwarmConnection):
         identity: Identity,
         rewards: Combined | None = None,
         limits: AdmissionLimits | None = None,
-        neighbours: int = START,
+        neighbours: int | None = None,
         waits: bool = False,
     ) -> None:
         """`rewards`: what answers are rewarded by, if not by the verifier alone; the caller closes it. `waits`: nothing
-        is admitted until `link.start` is called."""
+        is admitted until `start` is called."""
         config = config.resolved()
         policy = config.policy
         self.stages = create_stages(config.tasks.stages, identity.name)
@@ -62,6 +62,6 @@ class LearnerConnection(SwarmConnection):
 
 def check_network(config: Config) -> None:
     """Raises `UserError` for settings of network and judges that cannot be used, before anything is loaded."""
-    membership.check_network(config)
+    settings.check_network(config)
     for address in config.evaluation.judges:
         parse_judge_address(address)

@@ -159,13 +159,13 @@ def _join(
         stack.enter_context(rewards)
     place = stack.enter_context(closing(LearnerConnection(config, identity, rewards, waits=True)))
     reporter = stack.enter_context(closing(StatusReporter(watcher, place, folder.path, config.swarm.external)))
-    swarm = RankZeroSwarm(place.link, ranks) if ranks.size > 1 else place.link
-    member = SwarmNode(identity.name, swarm, place.tell, place.link.need, place.judges, place.stages)
+    swarm = RankZeroSwarm(place, ranks) if ranks.size > 1 else place
+    member = SwarmNode(identity.name, swarm, place.tell, place.need, place.judges, place.stages)
     nodes = stack.enter_context(closing(Nodes(config, reporter.status, checkpoint, ranks, member, rewards)))
     place.admission.differing = Differing(nodes.tasks.identities)
     policy = nodes.nodes[0].policy
     place.admission.control = ControlText(policy.control_strings() if isinstance(policy, LanguagePolicy) else ())
-    place.link.start()
+    place.start()
     gc.collect()  # a later full collection would walk over all that was imported, and delay what comes in
     gc.freeze()
     return nodes, reporter

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import UserError
-from shoal.membership.membership import SwarmConnection
+from shoal.membership.connection import SwarmConnection
 from shoal.runs.atomic import write_atomically
 from shoal.runs.folder import STATUS
 from shoal.runs.swarm_status import lines
 from shoal.runs.watcher import Watcher
-from shoal.transports.zenoh.link import COPY
 from shoal.untrusted import json_safe
 
 INTERVAL = 2.0  # seconds between two reports while a round takes long
@@ -79,9 +78,9 @@ class StatusReporter(Watcher):
         with self._lock:
             status = self._status()
             self._write(status)
-            if status.get("copy_seen") and not self._warned:
+            if status["warning"] and not self._warned:
                 self._warned = True
-                self._watcher.warn(COPY)
+                self._watcher.warn(status["warning"])
             self._watcher.panel(lines(status, self._share))
             note = "; ".join(filter(None, (status["note"], self._note)))
             if note != self._noted:  # what others note in between stays, such as that the run is stopping

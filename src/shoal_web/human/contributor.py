@@ -31,7 +31,8 @@ from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal.identity.lock import only_node
-from shoal.membership.membership import SwarmConnection, check_network
+from shoal.membership.connection import SwarmConnection
+from shoal.membership.settings import check_network
 from shoal.rewards.rankings import Rankings
 from shoal.rollout import Completion, Question, Rollout, Scored
 from shoal.sandbox.verifier import Verifier
@@ -102,9 +103,8 @@ class Contributor:
             self._stack.close()
             raise
         self.member.admission.differing = Differing(self.tasks.identities)
-        self.link = self.member.link
         again = self.journal.answered(limit=OPEN_QUESTIONS, since=time.time() - AGAIN)
-        self.link.share([self._rollout(entry) for entry in reversed(again)])
+        self.member.share([self._rollout(entry) for entry in reversed(again)])
         self._closed = threading.Event()
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._collect, self._warm)]
         for thread in self._threads:
@@ -144,7 +144,7 @@ class Contributor:
         answers = self._checked(entry, texts)
         [rewards] = self._verifier.score([(entry.question.id, answers)])
         entry = self.journal.answer(round, slot, answers, rewards)
-        self.link.share([self._rollout(entry)])
+        self.member.share([self._rollout(entry)])
         return entry
 
     def right_answer(self, entry: Entry) -> str | None:
@@ -247,7 +247,7 @@ class Contributor:
         mixed, known = time.monotonic(), set[Learned]()
         while not self._closed.wait(EVERY):
             try:
-                self._take(self.link.receive())
+                self._take(self.member.receive())
                 said = {
                     Learned(0, round, slot, by.id, full_name(by.name, by.display_name), by.model, by.round, by.time)
                     for by, round, slot in self.learners.lessons()
@@ -256,7 +256,7 @@ class Contributor:
                 known = said
                 if time.monotonic() - mixed > MIXING:
                     mixed = time.monotonic()
-                    self.link.need(1, 1)  # neither more neighbours nor fewer; another one now and then
+                    self.member.need(1, 1)  # neither more neighbours nor fewer; another one now and then
             except Exception:
                 logger.exception("taking in what came")
 

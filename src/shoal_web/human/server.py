@@ -229,7 +229,7 @@ def _number(request: Request, name: str, default: int) -> int:
 
 
 def _state(one: Contributor) -> dict[str, Any]:
-    status = one.link.status()
+    status = one.member.status()
     return {
         "name": full_name(one.identity.name, one.config.network.display_name),
         "id": one.identity.id,

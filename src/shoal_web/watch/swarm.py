@@ -1,4 +1,4 @@
-"""A live swarm as a source: what its nodes say of their rounds, heard without joining (`swarm/listener`)."""
+"""A live swarm as a source: what its nodes say of their rounds, heard without joining (`shoal.membership.listener`)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from shoal.config.load import make_config
+from shoal.errors import UserError
 from shoal.identity.secret import OPEN, Secret
-from shoal.membership.membership import check_network, secret_of, transport_options
-from shoal.transports.zenoh.listener import RetryingListener
-from shoal.transports.zenoh.session import TransportOptions
+from shoal.membership.listener import RetryingListener
+from shoal.membership.settings import check_network, secret_of
+from shoal.transports.zenoh.session import TransportOptions, options_of
 from shoal.wire.notices import Notice
 from shoal_web.watch.heard import METRICS, Heard, medians
 from shoal_web.watch.source import CurveQuery, Data, GraphQuery, Source, TaskQuery
@@ -89,5 +90,7 @@ class SwarmSource(Source):
 def open_swarm(network: Mapping[str, Any]) -> SwarmSource:
     """The swarm that these settings of `[network]` name. Raises `UserError`."""
     config = make_config({"swarm": {"nodes": 1}, "network": dict(network)}, "the command line")
+    if config.network.transport != "zenoh":
+        raise UserError(f"a swarm is watched over zenoh; this one has the transport {config.network.transport}")
     check_network(config)
-    return SwarmSource(config.network.swarm, transport_options(config), secret_of(config))
+    return SwarmSource(config.network.swarm, options_of(config.network), secret_of(config))

@@ -93,7 +93,7 @@ def test_what_is_as_it_should_be_comes_in_scored_by_this_node(ada: Identity) -> 
     assert scored.rollout == rollout(ada)
     assert scored.question == drawn(ada)
     assert scored.rewards == (0.0, 1.0)
-    assert scored.weight == 1.0
+    assert scored.keep_probability == 1.0
     assert not admission.refused
     assert admission.admitted == 1
 
@@ -387,7 +387,7 @@ def test_who_breaks_rules_is_muted_for_longer_each_time(ada: Identity) -> None:
         return admit(admission, sealed(ada, rollout(ada, round, texts=[f"{round}", "b"]), now=clock.now))
 
     misbehave(4)
-    assert 0 < behave()[0].weight < 1
+    assert 0 < behave()[0].keep_probability < 1
     misbehave(1)
     assert behave() == []
     assert admission.refused["muted"] == 1

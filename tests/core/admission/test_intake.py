@@ -52,6 +52,7 @@ class Gate:
 def intake() -> Iterator[tuple[Intake, Gate]]:
     gate = Gate()
     one = Intake(gate, lambda id, scored: None)
+    one.start()
     try:
         yield one, gate
     finally:
@@ -96,7 +97,7 @@ def test_a_checkpoint_knows_what_came_before_it_was_read(tmp_path: Path) -> None
 def test_messages_wait_until_the_node_s_own_model_is_known() -> None:
     """Before that its control tokens are not known, so they could not be refused."""
     gate = Gate()
-    one = Intake(gate, lambda id, scored: None, waits=True)
+    one = Intake(gate, lambda id, scored: None)
     try:
         one.put("ada", rollout(node="ada", round=1).encode())
         time.sleep(0.3)

@@ -24,6 +24,7 @@ FLAGS = [(name, field) for name, field in settings_of(Config) if name not in NOT
 
 
 CHOSEN: dict[str, tuple[str, Any]] = {
+    "network.transport": ("folder", "folder"),
     "tasks.answer": ("boxed", "boxed"),
     "tasks.partial_credit": ("true", True),
     "tasks.stages": ("decide", ["decide"]),

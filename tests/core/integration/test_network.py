@@ -13,8 +13,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import zenoh
@@ -22,20 +22,23 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fakes import question, rollout
 
 from shoal.admission.admission import Claim
+from shoal.admission.differing import Differing
 from shoal.admission.intake import RECEIVED
 from shoal.admission.limits import AdmissionLimits
 from shoal.admission.peers import Peer
+from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal.identity.secret import OPEN, Secret
+from shoal.membership.connection import OUTBOX, SwarmConnection
 from shoal.rollout import Completion, Part, Rollout, Scored
+from shoal.transports.base import Unreachable
 from shoal.transports.zenoh.key_expressions import Keys
-from shoal.transports.zenoh.link import OUTBOX, NetworkLink
-from shoal.transports.zenoh.neighbours import Neighbours
 from shoal.transports.zenoh.offers import CACHE, HISTORY, OfferedRollouts, seal_offer
-from shoal.transports.zenoh.session import TransportOptions, Unreachable, open_session
+from shoal.transports.zenoh.session import TransportOptions, open_session
 
 SWARM = "lagoon"
+NAMES = ("ada", "bob", "eve", "mia", "leo", "late", "silo", "hub")
 MakeLink = Callable[..., "Link"]
 
 
@@ -55,6 +58,7 @@ class Gate:
         self.open = threading.Event()
         self.open.set()
         self.error: Exception | None = None
+        self.differing = Differing()
 
     def admit(self, messages: Sequence[tuple[str, bytes]]) -> list[Scored]:
         claims = [claim for id, data in messages if (claim := self.attribute(id, data))]
@@ -74,6 +78,12 @@ class Gate:
     def examine(self, claim: Claim, patient: bool) -> tuple[Scored, float]:
         return Scored(claim.rollout, question(1), (1.0, 0.0)), 0.0
 
+    def status(self) -> dict[str, Any]:
+        return {"admitted": len(self.given), "refused": dict(self.refused), "peers": []}
+
+    def known_keys(self) -> list[bytes]:
+        return [Who(name).public for name in NAMES]
+
     def save(self, folder: Path) -> None:
         (folder / "gate.json").write_text(json.dumps(self.refused))
 
@@ -81,29 +91,34 @@ class Gate:
         self.refused = Counter(json.loads((folder / "gate.json").read_text()))
 
 
-class Link(NetworkLink):
-    """A link with a `Gate`, which gathers what it receives."""
+class Link(SwarmConnection):
+    """A connection with a `Gate`, which gathers what it receives and signs nothing."""
 
-    def __init__(
-        self, name: str, neighbours: int = 8, seal: Any = Rollout.encode, secret: Secret = OPEN, **options: Any
-    ) -> None:
+    def __init__(self, name: str, neighbours: int = 8, secret: Secret = OPEN, **network: Any) -> None:
         self.gate = Gate()
         self.got: list[Scored] = []
-        who = Who(name)
-        whom = Neighbours(who.id, Random(name), start=neighbours)
-        transport = TransportOptions(**{"lan": False} | options)
-        super().__init__(transport, SWARM, who, seal, self.gate, secret=secret, neighbours=whom)
+        self.keys = Keys(SWARM, secret)
+        config = Config.model_validate({"network": {"swarm": SWARM, "lan": False} | network})
+        with patch("shoal.membership.connection.secret_of", return_value=secret):
+            super().__init__(config, Who(name), admission=self.gate, neighbours=neighbours)  # type: ignore[arg-type]
 
-    def tell(self, *rounds: int) -> None:
+    @property
+    def subscriptions(self) -> Any:
+        return self.transport.subscriptions  # type: ignore[attr-defined]
+
+    def _seal(self, rollout: Rollout) -> bytes:
+        return rollout.encode()
+
+    def sends(self, *rounds: int) -> None:
         self.share([rollout(node=self.identity.name, round=round) for round in rounds])
 
-    def rounds_of(self, other: NetworkLink | Who) -> list[int]:
+    def rounds_of(self, other: SwarmConnection | Who) -> list[int]:
         """The rounds of `other` that came."""
         name = other.name if isinstance(other, Who) else other.identity.name
         self.got += self.receive()
         return sorted(scored.rollout.round for scored in self.got if scored.rollout.node == name)
 
-    def listens_to(self, *others: NetworkLink) -> bool:
+    def listens_to(self, *others: SwarmConnection) -> bool:
         present = {entry["id"] for entry in self.status()["neighbours"]}
         return {other.identity.id for other in others} <= present & self.subscriptions.subscribers.keys()
 
@@ -165,8 +180,8 @@ def test_what_cannot_be_opened() -> None:
 @pytest.mark.network
 def test_two_peers_share(two: tuple[Link, Link]) -> None:
     ada, bob = two
-    ada.tell(1, 2, 3)
-    bob.tell(7)
+    ada.sends(1, 2, 3)
+    bob.sends(7)
     until(lambda: bob.rounds_of(ada) == [1, 2, 3] and ada.rounds_of(bob) == [7])
     assert ada.seed_key == (SWARM, ada.identity.id)
     status = bob.status()
@@ -181,9 +196,9 @@ def test_two_peers_share(two: tuple[Link, Link]) -> None:
 def test_a_late_joiner_gets_what_was_last(two: tuple[Link, Link], make_link: MakeLink) -> None:
     ada, bob = two
     for last in (50, 100):
-        ada.tell(*range(last - 49, last + 1))
+        ada.sends(*range(last - 49, last + 1))
         until(lambda last=last: len(bob.rounds_of(ada)) == last)
-    late = make_link("late", connect=[f"{ada._options.listen[0]}"])
+    late = make_link("late", connect=[f"{ada.config.network.listen[0]}"])
     until(lambda: len(late.rounds_of(ada)) == HISTORY)
     assert late.rounds_of(ada) == list(range(101 - HISTORY, 101))
     assert HISTORY <= CACHE
@@ -194,7 +209,7 @@ def test_without_a_link_nothing_waits(make_link: MakeLink) -> None:
     """Neither to share nor to close; and what was tried while alone is there for those who come."""
     port = free_port()
     silo = make_link("silo", connect=[f"127.0.0.1:{port}"])
-    silo.tell(*range(3 * OUTBOX))
+    silo.sends(*range(3 * OUTBOX))
     assert silo.receive() == []
     until(lambda: "answers; training goes on" in silo.status()["note"])
     status = silo.status()
@@ -212,7 +227,7 @@ import sys, time
 sys.path.insert(0, sys.argv[1])
 from test_network import Link
 link = Link(sys.argv[2], connect=[sys.argv[3]])
-link.tell(*range(1, 6))
+link.sends(*range(1, 6))
 time.sleep(600)
 """
 
@@ -235,7 +250,7 @@ def test_a_killed_peer_is_noticed_and_what_it_said_stays(make_link: MakeLink) ->
 def test_a_peer_that_hangs_stalls_nobody(two: tuple[Link, Link]) -> None:
     """Zenoh's blocking sends would wait for it, and lose for the others what does not fit in the publisher's cache."""
     ada, bob = two
-    endpoint = str(ada._options.listen[0])
+    endpoint = str(ada.config.network.listen[0])
     eve = subprocess.Popen([sys.executable, "-c", PUBLISHER, str(Path(__file__).parent), "eve", endpoint])
     try:
         until(lambda: len(ada.rounds_of(Who("eve"))) == 5 and ada.status()["peers"] == 2)
@@ -243,7 +258,7 @@ def test_a_peer_that_hangs_stalls_nobody(two: tuple[Link, Link]) -> None:
         eve.send_signal(signal.SIGSTOP)
         ada._seal = lambda tried: tried.encode() + b" " * 50_000
         for round in range(300):
-            ada.tell(round)
+            ada.sends(round)
             time.sleep(0.015)  # a steady stream: it goes on while Zenoh waits, if it waits
         until(lambda: bob.status()["received"]["messages"] == 300 + 5, seconds=20)
     finally:
@@ -256,7 +271,7 @@ def test_a_slow_reader_loses_the_oldest_and_stalls_nobody(two: tuple[Link, Link]
     ada, bob = two
     bob.gate.open.clear()
     for round in range(0, 600, 20):
-        ada.tell(*range(round, round + 20))
+        ada.sends(*range(round, round + 20))
         until(lambda: not ada._outbox)
     until(lambda: bob.status()["received"]["messages"] == 600)
     bob.gate.open.set()
@@ -272,7 +287,7 @@ def test_a_trainer_that_is_long_away_finds_the_newest(two: tuple[Link, Link]) ->
     total = RECEIVED[0] + 200
     for round in range(0, total, 20):
         sent = min(round + 20, total)
-        ada.tell(*range(round, sent))
+        ada.sends(*range(round, sent))
         until(lambda sent=sent: len(bob.gate.given) == sent)
     until(lambda: bob.status()["received"]["overflow"] == 200)
     assert bob.rounds_of(ada) == list(range(200, total))
@@ -281,7 +296,7 @@ def test_a_trainer_that_is_long_away_finds_the_newest(two: tuple[Link, Link]) ->
 @pytest.mark.network
 def test_a_hostile_publisher_does_no_harm(two: tuple[Link, Link]) -> None:
     ada, bob = two
-    with open_session(TransportOptions(connect=ada._options.listen)) as hostile:
+    with open_session(TransportOptions(connect=tuple(ada.config.network.listen))) as hostile:
         key = bob.keys.rollouts(ada.identity.id)
         hostile.put(key, b"\x00garbage\xff" * 100)
         hostile.put(key, b"")
@@ -293,7 +308,7 @@ def test_a_hostile_publisher_does_no_harm(two: tuple[Link, Link]) -> None:
         made_up = [f"shoal/{SWARM}/open/offers/{end}" for end in ("abc/zzz", "x/y/z", "000/" + "0" * 64)]
         fakes = [hostile.declare_queryable(key, lambda query: query.reply(query.key_expr, b"me")) for key in made_up]
         until(lambda: bob.dropped["size"] == 1 and bob.gate.refused["malformed"] >= 3)
-        ada.tell(1)
+        ada.sends(1)
         until(lambda: bob.rounds_of(ada) == [1])
         assert bob.status()["peers"] == 1
         assert len(fakes) == 3
@@ -308,17 +323,17 @@ def test_faults_of_our_own_are_told_once_and_stop_nothing(
     ada, bob = two
     bob.gate.error = KeyError("a bug")
     for number in range(3):
-        ada.tell(number)
+        ada.sends(number)
         until(lambda expected=number + 1: bob.status()["faults"] == expected)
     assert len([record for record in caplog.records if "admitting" in record.message]) == 1
     bob.gate.error = None
-    ada.tell(9)
+    ada.sends(9)
     until(lambda: bob.rounds_of(ada) == [9])
     ada._seal = lambda tried: 1 / 0  # type: ignore[assignment, return-value]
-    ada.tell(10)
+    ada.sends(10)
     until(lambda: ada.faults == 1)
     ada._seal = Rollout.encode
-    ada.tell(11)
+    ada.sends(11)
     until(lambda: bob.rounds_of(ada) == [9, 11])
 
 
@@ -355,7 +370,7 @@ def test_two_nodes_with_one_key_are_told_so(
 ) -> None:
     monkeypatch.setattr("shoal.transports.zenoh.subscriptions.CHECK", 0.2)
     ada, bob = two
-    copy = make_link("bob", connect=ada._options.listen)
+    copy = make_link("bob", connect=ada.config.network.listen)
     until(lambda: all("another node has this node's identity" in one.status()["note"] for one in (bob, copy)))
     assert ada.status()["note"] == ""
 
@@ -384,13 +399,13 @@ def test_an_offer_that_is_repeated_is_no_copy(make_link: MakeLink, monkeypatch: 
 @pytest.mark.network
 def test_another_secret_is_another_swarm(two: tuple[Link, Link], make_link: MakeLink) -> None:
     ada, bob = two
-    endpoint = str(ada._options.listen[0])
+    endpoint = str(ada.config.network.listen[0])
     eve, mia, leo = (
         make_link(name, connect=[endpoint], secret=Secret(root * 32))
         for name, root in (("eve", b"e"), ("mia", b"m"), ("leo", b"m"))
     )
-    mia.tell(1)
-    ada.tell(2)
+    mia.sends(1)
+    ada.sends(2)
     until(lambda: bob.rounds_of(ada) == [2] and leo.rounds_of(mia) == [1])
     assert eve.status()["silo"]
     assert "nobody with this secret is heard" in eve.status()["note"]

@@ -10,7 +10,7 @@ import pytest
 from shoal.admission.limits import AdmissionLimits
 from shoal.config.settings import Config
 from shoal.errors import UserError
-from shoal.membership.membership import check_network, public_name, secret_of
+from shoal.membership.settings import check_network, public_name, secret_of
 
 
 def config_of(**network: Any) -> Config:

@@ -63,17 +63,17 @@ def test_answers_that_take_long_to_score_hold_up_nobody_else(kind: str, tasks: T
         hostile = peers(HOSTILE, [f"{kind} {n}" for n in range(64)])
         for number, one in enumerate(honest):
             one.texts = [f"{'right' if n % 2 else 'wrong'} {number} {n}" for n in range(8)]
-        until(lambda: len(joined.link.subscriptions.subscribers) == HONEST + HOSTILE)
+        until(lambda: len(joined.transport.subscriptions.subscribers) == HONEST + HOSTILE)
         for one in honest:  # the scorer's process is there
             one.share(1)
         until(lambda: joined.admission.admitted >= HONEST)
-        joined.link.receive()
+        joined.receive()
         sent: dict[tuple[str, int, int], float] = {}
         came: dict[tuple[str, int, int], float] = {}
         began, step = time.monotonic(), 0
 
         def look() -> None:
-            for scored in joined.link.receive():
+            for scored in joined.receive():
                 came.setdefault((scored.rollout.node, scored.rollout.round, scored.rollout.slot), time.monotonic())
 
         while time.monotonic() - began < SECONDS:
@@ -102,7 +102,7 @@ def test_answers_that_take_long_to_score_hold_up_nobody_else(kind: str, tasks: T
         if kind in ("loop", "backtrack"):  # the others are errors at once, and score 0
             until(offenders)
         assert offenders() <= {one.identity.public for one in hostile}
-        assert joined.link.status()["faults"] == 0
+        assert joined.status()["faults"] == 0
 
 
 def test_a_hundred_thousand_fresh_keys_keep_nobody_out() -> None:
@@ -111,7 +111,7 @@ def test_a_hundred_thousand_fresh_keys_keep_nobody_out() -> None:
     pond = {"suite": "pond"}
     made = rollout(Identity.generate(), tasks=Tasks(TasksConfig()))
     with relay(where), node(where, pond) as joined, closing(Honest(where, Tasks(TasksConfig()))) as first:
-        until(lambda: joined.link.subscriptions.subscribers)
+        until(lambda: joined.transport.subscriptions.subscribers)
         first.share()
         until(lambda: joined.admission.admitted >= 4)
         flood = [sealed(Identity.generate(), made) for _ in range(2000)]
@@ -119,7 +119,7 @@ def test_a_hundred_thousand_fresh_keys_keep_nobody_out() -> None:
             open_session(TransportOptions(connect=(where,))) as session,
             closing(Honest(where, Tasks(TasksConfig()))) as newcomer,
         ):
-            until(lambda: newcomer.identity.id in joined.link.subscriptions.subscribers)
+            until(lambda: newcomer.identity.id in joined.transport.subscriptions.subscribers)
             before, began = joined.admission.admitted, time.monotonic()
             for data in itertools.islice(itertools.cycle(flood), 100_000):
                 session.put(keys.rollouts(newcomer.identity.id), data, congestion_control=BLOCK)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from shoal.errors import UserError
 from shoal.identity.secret import Secret
-from shoal.transports.zenoh.key_expressions import DIGITS, Keys, shard_of
+from shoal.transports.base import DIGITS, shard_of
+from shoal.transports.zenoh.key_expressions import Keys
 from shoal.transports.zenoh.neighbours import (
     BARREN,
     CALM,

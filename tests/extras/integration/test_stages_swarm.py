@@ -29,14 +29,14 @@ class Peer:
     def says(self, question: Question, texts: list[str], slot: int) -> Rollout:
         completions = tuple(map(Completion.of, texts))
         sent = Rollout(question.id, question.hash, completions, self.identity.name, 1, slot)
-        self.place.link.share([sent])
+        self.place.share([sent])
         return sent
 
     def hears(self, maker: Identity, slot: int) -> Scored:
         found: list[Scored] = []
 
         def heard() -> bool:
-            found.extend(self.place.link.receive())
+            found.extend(self.place.receive())
             return any((s.rollout.node, s.rollout.slot) == (maker.name, slot) for s in found)
 
         until(heard)
@@ -58,7 +58,7 @@ def peers() -> Iterator[list[Peer]]:
             )
             identity = Identity.generate()
             made.append(Peer(stack.enter_context(closing(LearnerConnection(config, identity))), identity))
-        until(lambda: all(len(peer.place.link.status()["neighbours"]) == 2 for peer in made))
+        until(lambda: all(len(peer.place.status()["neighbours"]) == 2 for peer in made))
         yield made
 
 

@@ -18,9 +18,9 @@ from test_relay import Authority
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
+from shoal.membership.listener import Listener
 from shoal.runs.folder import read_metrics
 from shoal.runs.join import LearnerConnection
-from shoal.transports.zenoh.listener import Listener
 from shoal.transports.zenoh.session import TransportOptions, open_session
 from shoal.wire.notices import Notice
 
@@ -147,9 +147,9 @@ def test_another_secret_is_another_swarm_and_nobody_makes_a_node_end(tmp_path: P
         config = Config.model_validate({"swarm": {"nodes": 1}, "network": network})
         with closing(LearnerConnection(config, Identity.generate())) as member:
             until(lambda: node.status.get("peers") == 1, 90)
-            until(lambda: member.link.status()["peers"] == 1)
+            until(lambda: member.status()["peers"] == 1)
             until(lambda: member.admission.admitted >= 4)
-            assert member.link.receive()
+            assert member.receive()
             assert node.status["private"]
 
 
@@ -175,9 +175,9 @@ def test_mutual_tls(tmp_path: Path) -> None:
             (untrusting, f"the certificate of {where} cannot be trusted"),
         ):
             with closing(placed(where, *words)) as place:
-                until(lambda place=place, why=why: why in place.link.status()["note"])
-                assert where in place.link.status()["note"]
-                assert place.link.status()["links"] == 0
+                until(lambda place=place, why=why: why in place.status()["note"])
+                assert where in place.status()["note"]
+                assert place.status()["links"] == 0
 
 
 def placed(where: str, *words: object) -> LearnerConnection:

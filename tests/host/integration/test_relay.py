@@ -18,7 +18,7 @@ import zenoh
 from test_network import MakeLink, free_port, make_link, until
 
 from shoal.errors import UserError
-from shoal.transports.zenoh.listener import Listener
+from shoal.membership.listener import Listener
 from shoal.transports.zenoh.session import (
     MAX_MESSAGE,
     TransportOptions,
@@ -90,8 +90,8 @@ def test_nodes_share_by_a_relay(relay: Relay, make_link: MakeLink) -> None:
     relay("--listen", where)
     ada, bob, eve = (make_link(name, connect=[where]) for name in ("ada", "bob", "eve"))
     until(lambda: ada.listens_to(bob, eve) and bob.listens_to(ada, eve) and eve.listens_to(ada, bob))
-    ada.tell(*range(40))
-    bob.tell(1)
+    ada.sends(*range(40))
+    bob.sends(1)
     until(lambda: all(len(link.rounds_of(ada)) == 40 for link in (bob, eve)) and ada.rounds_of(bob) == [1])
     late = make_link("late", connect=[where])
     until(lambda: late.rounds_of(ada) == list(range(24, 40)) and late.rounds_of(bob) == [1])
@@ -110,7 +110,7 @@ def test_three_relays_are_one_swarm(relay: Relay, make_link: MakeLink) -> None:
     )
     until(lambda: ada.listens_to(bob, eve) and bob.listens_to(ada, eve) and eve.listens_to(ada, bob))
     for number, link in enumerate((ada, bob, eve)):
-        link.tell(number)
+        link.sends(number)
     until(lambda: ada.rounds_of(bob) == [1] and ada.rounds_of(eve) == [2])
     until(lambda: eve.rounds_of(ada) == [0] and eve.rounds_of(bob) == [1])
 
@@ -133,20 +133,20 @@ def test_a_relay_dies_and_returns(relay: Relay, make_link: MakeLink, capsys: pyt
     process = relay("--listen", where)
     ada, bob = make_link("ada", connect=[where]), make_link("bob", connect=[where])
     until(lambda: ada.listens_to(bob) and bob.listens_to(ada))
-    ada.tell(1)
+    ada.sends(1)
     until(lambda: bob.rounds_of(ada) == [1])
     process.kill()
     process.wait()
     until(lambda: ada.status()["silo"] and bob.status()["silo"])
     assert where in bob.status()["note"]
-    ada.tell(2, 3)
+    ada.sends(2, 3)
     assert bob.rounds_of(ada) == [1]
     relay("--listen", where)
     back = until(lambda: not ada.status()["silo"] and not bob.status()["silo"])
     resumed = until(lambda: bob.rounds_of(ada) == [1, 2, 3])  # what it missed, without what it has
     with capsys.disabled():
         print(f" [both back {back:.1f} s after the relay, and what was missed {resumed:.1f} s later]", end="")
-    bob.tell(4)
+    bob.sends(4)
     until(lambda: ada.rounds_of(bob) == [4])
     assert ada.faults == bob.faults == 0
 
@@ -159,7 +159,7 @@ def test_a_node_goes_on_with_its_next_relay(relay: Relay, make_link: MakeLink) -
     ada, bob = make_link("ada", connect=[first, second]), make_link("bob", connect=[second, first])
     until(lambda: ada.listens_to(bob) and bob.listens_to(ada))
     process.kill()
-    ada.tell(1)
+    ada.sends(1)
     until(lambda: bob.rounds_of(ada) == [1])
     until(lambda: ada.status()["peers"] == 1)
 
@@ -168,7 +168,7 @@ def test_a_node_goes_on_with_its_next_relay(relay: Relay, make_link: MakeLink) -
 def test_a_relay_that_is_late_is_waited_for(relay: Relay, make_link: MakeLink) -> None:
     where = address()
     ada, bob = make_link("ada", connect=[where]), make_link("bob", connect=[where])
-    ada.tell(1)
+    ada.sends(1)
     until(lambda: "answers" in ada.status()["note"])
     relay("--listen", where)
     until(lambda: bob.rounds_of(ada) == [1])
@@ -230,7 +230,7 @@ def test_who_declares_too_much_is_cut(relay: Relay, make_link: MakeLink) -> None
     assert process.stdout is not None
     while "declares too much" not in process.stdout.readline():
         pass
-    ada.tell(1)
+    ada.sends(1)
     until(lambda: bob.rounds_of(ada) == [1])
     assert len(kept) == 5000
     with contextlib.suppress(zenoh.ZError):  # a session that was cut may take longer to close than Zenoh waits
@@ -274,7 +274,7 @@ def test_mutual_tls(relay: Relay, make_link: MakeLink, tmp_path: Path) -> None:
     member = {"connect": [where], "ca": authority.path, "certificate": certificate, "key": key}
     ada, bob = make_link("ada", **member), make_link("bob", **member)
     until(lambda: ada.listens_to(bob))
-    bob.tell(1)
+    bob.sends(1)
     until(lambda: ada.rounds_of(bob) == [1])
     stranger = Authority(tmp_path / "stranger")
     forged, forged_key = stranger.issue("node")

@@ -18,7 +18,7 @@ pytest.importorskip("trl")
 
 import psutil
 from grpo import LETTERS, RIGHT, WRONG, make_trainer
-from strangers import SWARM, Deaf, Honest, Node, Program, address, drawn, program, relay, sealed
+from strangers import SWARM, Deaf, Honest, Node, Program, address, config_of, drawn, program, relay, sealed
 from strangers import rollout as honest_rollout
 from test_network import until
 from transformers import TrainerCallback
@@ -26,10 +26,9 @@ from transformers import TrainerCallback
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.identity.keys import Identity
 from shoal.integrations.trl import TRLNode
+from shoal.membership.connection import SwarmConnection
 from shoal.rollout import Rollout
 from shoal.tasks import Tasks
-from shoal.transports.zenoh.link import NetworkLink
-from shoal.transports.zenoh.session import TransportOptions
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 
@@ -134,7 +133,8 @@ def test_a_hostile_peer_gives_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     with ExitStack() as stack:
         stack.enter_context(relay(where))
         honest = stack.enter_context(closing(Honest(where, TASKS, texts)))
-        enemy = NetworkLink(TransportOptions(connect=(where,)), SWARM, eve, hostile, Deaf())
+        enemy = SwarmConnection(config_of(where), eve, admission=Deaf())  # type: ignore[arg-type]
+        enemy._seal = hostile  # type: ignore[method-assign]
         stack.enter_context(closing(enemy))
         node = stack.enter_context(TRLNode(connect=where, swarm=SWARM, task=LETTERS, external=2))
 

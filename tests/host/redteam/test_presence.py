@@ -121,14 +121,14 @@ def test_made_up_nodes_displace_nobody_and_hide_nobody(what: str, number: int) -
         links = [*honest, established]
         try:
             for one in honest:
-                one.tell(1)
+                one.sends(1)
             until(lambda: established.listens_to(*honest) and all(established.rounds_of(one) for one in honest))
             process = psutil.Process()
             before = sum(process.cpu_times()[:2])
             stack.enter_context(flood(what, where, number))
             for round in range(2, 6):
                 for one in honest:
-                    one.tell(round)
+                    one.sends(round)
                 established.need(live=0, wanted=4)  # whatever it lacks
                 until(lambda round=round: all(round in established.rounds_of(one) for one in honest))
             assert established.listens_to(*honest)
@@ -154,13 +154,13 @@ def test_signed_nodes_that_bring_nothing_displace_nobody() -> None:
         established = Link("established", connect=[where])
         try:
             for one in honest:
-                one.tell(1)
+                one.sends(1)
             until(lambda: all(established.rounds_of(one) for one in honest))
             stack.enter_context(flood("signed", where, 1000))
             until(lambda: established.status()["peers"] >= 10)
             for round in range(2, 24):
                 for one in honest:
-                    one.tell(round)
+                    one.sends(round)
                 established.need(live=0, wanted=4)
                 until(lambda round=round: all(round in established.rounds_of(one) for one in honest))
                 assert established.listens_to(*honest)

@@ -49,7 +49,7 @@ def test_an_outsider_sees_neither_names_nor_ids_nor_texts(tmp_path: Path) -> Non
             ada.share([sent])
             lesson = Lesson("otter", 1, 0, "private_task")
             notice = Notice(1, "lagoon", who.public, time.time(), 1, "Qwen/Private", learned=(lesson,))
-            tell(ada, seal_notice(notice, who, secret.context))
+            ada._told.put([seal_notice(notice, who, secret.context)])
             until(lambda: len(seen) >= 2 and bob.status()["received"]["messages"] >= 1)
             for reply in outsider.get("shoal/**", target=zenoh.QueryTarget.ALL, timeout=3.0):
                 if reply.ok is not None:
@@ -68,11 +68,6 @@ def test_an_outsider_sees_neither_names_nor_ids_nor_texts(tmp_path: Path) -> Non
         assert word not in everything
     assert bob.gate.given[0][1]  # and a member has it in the clear
     assert b"a very private answer" in bob.gate.given[0][1]
-
-
-def tell(link: Link, notice: bytes) -> None:
-    """`tell` of the link itself; the one of `Link` shares rollouts."""
-    super(Link, link).tell(notice)
 
 
 def test_what_was_changed_or_moved_does_not_open() -> None:

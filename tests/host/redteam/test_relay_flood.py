@@ -28,7 +28,7 @@ import sys, time
 from test_network import Link
 ada, bob = (Link(name, connect=[sys.argv[1]]) for name in ("ada", "bob"))
 for round in range(10_000):
-    ada.tell(round)
+    ada.sends(round)
     print(max(bob.rounds_of(ada), default=-1), flush=True)
     time.sleep(0.1)
 """
@@ -36,7 +36,7 @@ HUB = """
 import sys, time
 from test_network import Link
 hub = Link("hub", listen=[sys.argv[1]])
-hub.tell(1)
+hub.sends(1)
 print("listening", flush=True)
 time.sleep(600)
 """

@@ -217,8 +217,8 @@ from shoal.policy.control import ControlText
 from shoal.identity.keys import Identity
 node = LearnerConnection(Config.model_validate_json(sys.argv[1]), Identity.generate())
 while True:
-    neighbours = [neighbour["id"] for neighbour in node.link.status()["neighbours"]]
-    print(json.dumps([neighbours, node.link.refused, node.link._intake._inbox._bytes.total()]), flush=True)
+    neighbours = [neighbour["id"] for neighbour in node.status()["neighbours"]]
+    print(json.dumps([neighbours, node.refused, node._intake._inbox._bytes.total()]), flush=True)
     time.sleep(0.05)
 """
 """A node in a process of its own, which says whom it listens to, what it refused and how many bytes wait in it."""
@@ -263,9 +263,9 @@ def test_many_that_have_nothing_to_give(reef: Reef) -> None:
             reef.session.declare_queryable(key, lambda query, key=key, one=one: query.reply(key, one.answer("")[0]))
             for key, one in shelves.items()
         ]
-        until(lambda: reef.node.link.status()["peers"] >= 12)
-        assert reef.honest.identity.id in reef.node.link.subscriptions.subscribers
-        assert len(reef.node.link.subscriptions.subscribers) <= 8
+        until(lambda: reef.node.status()["peers"] >= 12)
+        assert reef.honest.identity.id in reef.node.transport.subscriptions.subscribers
+        assert len(reef.node.transport.subscriptions.subscribers) <= 8
         for fake in fakes:
             fake.undeclare()
 
@@ -378,7 +378,7 @@ def test_a_relay_that_drops_delays_and_duplicates() -> None:
         until(lambda: reef.refused["age"] == len(late))
         assert reef.refused["repeated"] == meddler.carried
         assert reef.refused.keys() <= {"age", "repeated"}
-        assert reef.node.link.status()["faults"] == 0
+        assert reef.node.status()["faults"] == 0
         assert min(meddler.dropped, meddler.carried, len(late)) > 0
 
 
@@ -387,17 +387,17 @@ def test_a_resumed_node_knows_what_it_had_before_it_looks(tmp_path: Path) -> Non
     with Reef() as reef:
         until(reef.listens)
         reef.hears_the_peer()
-        reef.node.link.save(tmp_path)
+        reef.node.save(tmp_path)
         config, peer = reef.node.config, reef.honest.identity
         reef.node.close()
         missed = reef.honest.share()
         with closing(LearnerConnection(config, reef.node.identity)) as again:
             until(lambda: again.admission.admitted >= 8)
-            again.link.load(tmp_path)
-            got = [scored.rollout for scored in again.link.receive()]
+            again.load(tmp_path)
+            got = [scored.rollout for scored in again.receive()]
             assert got == missed
             assert again.admission.refused["repeated"] == 4
             late = reef.honest.share()
-            until(lambda: got.extend(scored.rollout for scored in again.link.receive()) or len(got) == 8)
+            until(lambda: got.extend(scored.rollout for scored in again.receive()) or len(got) == 8)
             assert got == missed + late
             assert {one.node for one in got} == {peer.name}

@@ -317,7 +317,7 @@ def test_every_node_admits_what_it_sends(kind: Any, suite: str, tmp_path: Path) 
         Verifier(tasks) as verifier,
     ):
         sent: list[Rollout] = []
-        one.link.share = sent.extend  # type: ignore[method-assign,assignment]
+        one.member.share = sent.extend  # type: ignore[method-assign,assignment]
         limits = AdmissionLimits(max_characters=16 * 32)
         admission = Admission("reef", LocalExaminer(Tasks(tasks), verifier), limits, num_generations=8)
         rewards = []
@@ -391,7 +391,7 @@ def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
         assert one.identity.name == name
         assert one.ask() == [second]
         assert one.ask(n=2)[1].round > second.round
-        until(lambda: one.link.status()["sent"]["messages"] == 1)  # again, for those who were not there
+        until(lambda: one.member.status()["sent"]["messages"] == 1)  # again, for those who were not there
 
 
 def test_a_right_answer_is_told_after_ones_own(one: Contributor) -> None:

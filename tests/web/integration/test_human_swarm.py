@@ -73,7 +73,7 @@ def test_a_node_learns_from_a_person_and_the_page_names_it(swarm: tuple[Node, Pa
     assert entry["round"] in mine or len(mine) >= 1
     refused = next(p for p in node.status["admission"]["peers"] if p["id"] == one.identity.id)["refused"]
     assert not set(refused) - {"duplicate"}
-    assert one.link.status()["faults"] == 0
+    assert one.member.status()["faults"] == 0
 
 
 def test_what_nodes_wrote_can_be_ranked(swarm: tuple[Node, Page]) -> None:

@@ -25,9 +25,8 @@ from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal.identity.secret import read_secret
 from shoal.invitations.invitation import Invitation, written
-from shoal.membership.membership import transport_options
 from shoal.transports.zenoh.key_expressions import Keys
-from shoal.transports.zenoh.session import TransportOptions, open_session
+from shoal.transports.zenoh.session import TransportOptions, open_session, options_of
 from shoal.wire.notices import MAX_LESSONS, Lesson, Notice, seal_notice
 from shoal_host.host.keys import host_keys
 from shoal_web import registry
@@ -277,7 +276,7 @@ def test_two_nodes_that_learn_from_each_other(tmp_path: Path) -> None:
     words = (where, "--swarm", SWARM)
     with (
         relay(where),
-        closing(SwarmSource(SWARM, transport_options(config))) as source,
+        closing(SwarmSource(SWARM, options_of(config.network))) as source,
         Node(tmp_path / "one", *words) as one,
         Node(tmp_path / "two", *words) as two,
     ):

@@ -18,7 +18,8 @@ from shoal.identity.lock import only_node
 from shoal.integrations.trl.checks import check_stop
 from shoal.integrations.trl.policy import TrainerPolicy
 from shoal.integrations.trl.rounds import Rounds, TrainerLearner, WholeGroups
-from shoal.membership.membership import SwarmConnection, public_name
+from shoal.membership.connection import SwarmConnection
+from shoal.membership.settings import public_name
 from shoal.node import Node
 from shoal.parallel.rank_zero import RankZeroSwarm, RankZeroVerifier
 from shoal.parallel.ranks import Ranks
@@ -119,8 +120,8 @@ class Opened:
         self._membership = self._stack.enter_context(closing(member))
         member.admission.control = ControlText(policy.control_strings())
         member.admission.differing = Differing(tasks.identities)
-        member.link.start()
-        return identity.name, member.link
+        member.start()
+        return identity.name, member
 
     def batch(self, groups: int) -> list[Scored]:
         """The groups of a generation batch. Raises `UserError` if no answer can be scored."""
@@ -137,7 +138,7 @@ class Opened:
     def _tell(self, member: SwarmConnection) -> None:
         """Tells the swarm how the round went, and the user if there is no swarm."""
         member.tell(self.rounds.row, self.rounds.learned)
-        member.link.need(live_in_pool(self.rounds.node), self.rounds.external)
+        member.need(live_in_pool(self.rounds.node), self.rounds.external)
         status = member.status()
         alone = status["silo_since"] is not None and time.time() - status["silo_since"] > ALONE_NOTED
         note = status["note"] if alone else ""

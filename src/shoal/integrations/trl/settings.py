@@ -8,7 +8,7 @@ from shoal.config.load import config_from_keywords
 from shoal.config.names import from_keywords
 from shoal.config.settings import Config
 from shoal.errors import UserError
-from shoal.membership.membership import check_network
+from shoal.membership.settings import check_network
 from shoal.tasks.data.own import keep_data
 from shoal.tasks.suites import specs_of
 

@@ -10,27 +10,10 @@ of the id. A region is all shards that begin with the same 3, 2, 1 or 0 digits.
 
 from __future__ import annotations
 
-import hashlib
-import re
 from dataclasses import dataclass
 
-from shoal.errors import UserError
 from shoal.identity.secret import OPEN, Secret
-
-DIGITS = 3  # hex digits of a shard: 4096 shards
-
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
-
-
-def check_name(name: str, what: str = "swarm") -> str:
-    """`name`, if it may stand in a key expression. Raises `UserError`."""
-    if not _NAME.fullmatch(name):
-        raise UserError(f"the {what} '{name}' must have 1 to 64 letters, digits, '-', '_' or '.'")
-    return name
-
-
-def shard_of(address: str) -> str:
-    return hashlib.blake2b(address.encode(), digest_size=8).hexdigest()[:DIGITS]
+from shoal.transports.base import DIGITS, check_name, key_of
 
 
 @dataclass(frozen=True)
@@ -63,5 +46,4 @@ class Keys:
         return f"{self.secret.prefix(self.swarm)}/offers/{shards}/*"
 
     def _of(self, kind: str, id: str) -> str:
-        address = self.secret.address(id)
-        return f"{self.secret.prefix(self.swarm)}/{kind}/{shard_of(address)}/{address}"
+        return key_of(self.secret.prefix(self.swarm), kind, self.secret.address(id))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from random import Random
 
 from shoal.admission.bounded import RecentKeys
-from shoal.transports.zenoh.key_expressions import DIGITS
+from shoal.transports.base import DIGITS
 
 START, LEAST, MOST = 8, 2, 32  # neighbours at the start, at least and at most
 ENOUGH = 2  # a region is large enough if it has this many times the peers that are missing

@@ -27,7 +27,9 @@ from typing import Any
 
 import zenoh
 
+from shoal.config.swarm import NetworkConfig
 from shoal.errors import UserError
+from shoal.transports.base import Unreachable
 
 MAX_MESSAGE = 1 << 20  # bytes of the largest message that is assembled from fragments; larger ones are dropped
 BATCHES = 16  # batches of 64 KiB that may wait on a link for each priority: the most that Zenoh allows
@@ -35,10 +37,6 @@ PATIENCE = 500_000  # microseconds that a node's sending thread waits for a cong
 HANDSHAKE = 3.0  # seconds that one step of a trial of TLS may take
 
 _ENDPOINT = re.compile(r"(?:(tcp|tls)/)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
-
-
-class Unreachable(Exception):  # noqa: N818 (it is a state of the network, not a fault)
-    """Nobody answers at these endpoints. Try again later."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +104,21 @@ class TransportOptions:
         except (ssl.SSLError, OSError) as error:
             given = ", ".join(str(path) for path in (self.ca, self.certificate, self.key) if path)
             raise UserError(f"{given}: not usable as PEM certificates with a matching key ({error})") from None
+
+
+def options_of(network: NetworkConfig) -> TransportOptions:
+    """The endpoints and certificates in the settings. Raises `UserError`."""
+    ca, certificate, key = (
+        Path(text) if text else None for text in (network.tls_ca, network.tls_certificate, network.tls_key)
+    )
+    return TransportOptions(
+        connect=tuple(network.connect),
+        listen=tuple(network.listen),
+        lan=None if network.lan else False,
+        ca=ca,
+        certificate=certificate,
+        key=key,
+    )
 
 
 def parse_endpoint(text: str, listen: bool = False) -> str:

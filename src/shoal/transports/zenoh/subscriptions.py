@@ -1,6 +1,6 @@
 """A node's subscriptions: finds peers, subscribes to some of them, and asks them for the rollouts that it missed.
 
-subscriptions = Subscriptions(keys, own_id, intake.put, max_bytes=262_144, is_own=offered.has_signed)
+subscriptions = Subscriptions(keys, own_id, on_message, is_own=offered.has_signed)
 subscriptions.tend(session)          # about once a second
 subscriptions.need(live, wanted)     # once a round: more neighbours if the pool runs dry
 """
@@ -10,19 +10,27 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from random import Random
+from typing import Any
 
 import zenoh
 
 from shoal.admission.bounded import RecentKeys
-from shoal.transports.meter import Meter
+from shoal.admission.queues import Newest
 from shoal.transports.zenoh.key_expressions import Keys
 from shoal.transports.zenoh.neighbours import ENOUGH, Neighbours, find_region, random_branch
-from shoal.transports.zenoh.offers import HISTORY, Offer, digest_of
-from shoal.transports.zenoh.queries import Queries, direct
+from shoal.transports.zenoh.offers import HISTORY, MAX_BYTES, SEPARATOR, Offer, digest_of, open_offer
 
+ANSWERS = 4096  # answers of a region that are looked at: those that come first
+NEIGHBOUR_ANSWERS = 256  # answers to a question to one neighbour that are looked at; one is honest
+TIMEOUT = 3.0  # seconds that an answer may take
+MAX_NOTICE = 1 << 15  # bytes of a notice; readers take less
+MAX_FETCHED = 4 << 20  # bytes of rollouts that are accepted for one question
+
+Answer = tuple[str, bytes]
+"""The key expression of an answer, and its bytes."""
 HEARD = 512  # messages of each neighbour that are remembered, to know which ones were missed
 ASK, ASK_AGAIN = 10.0, 2.5  # seconds between two questions to a neighbour, and after one without an answer
 CHECK = 5.0  # seconds between two questions whether another node has this node's key; nobody else is asked
@@ -39,29 +47,25 @@ class Subscriptions:
         id: str,
         on_message: Callable[[str, bytes], None],
         *,
-        max_bytes: int,
         is_own: Callable[[Offer], bool],
-        neighbours: Neighbours | None = None,
+        neighbours: Neighbours,
+        dropped: Counter[str],
     ) -> None:
-        """`id`: of this node. `on_message` is called with the id of a neighbour and a message under its key expression,
-        on a Zenoh thread. Messages of more than `max_bytes` are dropped. `is_own`: whether this node itself made an
-        offer that has its key."""
+        """`id`: of this node. `on_message` is called with the address of a neighbour and a message under its key
+        expression, on a Zenoh thread. `is_own`: whether this node itself made an offer that has its key. `dropped`
+        counts messages that were not passed on, since they came before."""
         self.keys = keys
         self.id = id
-        random = Random()  # a seed does not repeat the network
-        self.neighbours = neighbours or Neighbours(id, random)
+        self.neighbours = neighbours
         self.subscribers: dict[str, zenoh.Subscriber[None]] = {}
-        self.received = Meter()
-        self.dropped: Counter[str] = Counter()
-        """Messages that were not passed on, by reason: `size`, `repeated`, `secret`."""
-        self.lock = threading.Lock()  # for `neighbours`, `dropped` and `_heard`
+        self.lock = threading.Lock()  # for `neighbours`, `_dropped` and `_heard`
         self.copy_seen: float | None = None
         """When another node with this node's key was noticed, in seconds since 1970."""
         self._is_own = is_own
         self._started, self._checked = time.time(), -CHECK
-        self._random = random
+        self._random = Random()  # a seed does not repeat the network
         self._on_message = on_message
-        self._max_bytes = max_bytes
+        self._dropped = dropped
         self._queries: Queries | None = None
         self._heard: dict[str, RecentKeys[bytes]] = {}
         """For each neighbour: digests of its messages."""
@@ -69,12 +73,6 @@ class Subscriptions:
         """When each neighbour was asked last."""
         self._searched, self._pause = -LONGEST, PAUSE
         self._linked = False
-
-    @property
-    def known(self) -> int:
-        """The number of peers that are known to be online."""
-        with self.lock:
-            return len(self.neighbours.known)
 
     def need(self, live: int, wanted: int) -> None:
         """The pool has `live` rollouts with a gradient, and an update can use `wanted` (J)."""
@@ -172,19 +170,121 @@ class Subscriptions:
     def _arrived(self, peer: str, data: bytes) -> None:
         """Zenoh's callback: a message under the key expression of `peer`, where anybody may write, or one that this
         node asked for."""
-        self.received.count(len(data))
         with self.lock:
             heard = self._heard.get(peer)
             if heard is None:
                 return
             if not heard.add(digest_of(data)):  # also of what is too large: it is not asked for again
-                self.dropped["repeated"] += 1
+                self._dropped["repeated"] += 1
                 return
-        reason, plain = "size", None
-        if len(data) <= self._max_bytes:
-            reason, plain = "secret", self.keys.secret.unlock(self.keys.rollouts(peer), data)
-        if plain is not None:
-            self._on_message(peer, plain)
-        else:
-            with self.lock:
-                self.dropped[reason] += 1
+        self._on_message(self.keys.secret.address(peer), data)
+
+
+class Queries:
+    """Questions on a session. Only one thread may call `survey` and `offers`."""
+
+    def __init__(self, session: zenoh.Session, keys: Keys) -> None:
+        self._session, self._keys = session, keys
+        self._answers: Newest[Answer] = Newest(ANSWERS)
+
+    def survey(self, prefix: str) -> list[Offer]:
+        """The offers of the peers in a region. Waits while answers come, for `TIMEOUT` seconds at most."""
+        answers: list[Answer] = []
+        done, cancel = threading.Event(), zenoh.CancellationToken()
+
+        def keep(answer: Answer) -> None:
+            answers.append(answer)
+            if len(answers) >= ANSWERS:
+                done.set()
+
+        self._get(self._keys.region(prefix), _first(ANSWERS, keep), done.set, cancel)
+        done.wait(TIMEOUT)
+        cancel.cancel()
+        return self._opened(answers)
+
+    def ask(self, id: str) -> None:
+        """Asks a neighbour what it has; `offers` returns the answer."""
+        self._get(self._keys.offers(id), _first(NEIGHBOUR_ANSWERS, lambda answer: self._answers.put([answer])))
+
+    def offers(self) -> list[Offer]:
+        """What neighbours answered since the last call."""
+        return self._opened(self._answers.take())
+
+    def fetch(self, id: str, digests: Iterable[bytes], on_rollout: Callable[[bytes], None]) -> None:
+        """Asks a neighbour for the rollouts with these digests. Calls `on_rollout` with each, on a Zenoh thread; other
+        answers are ignored."""
+        wanted = set(digests)
+        size = 0
+
+        def arrived(reply: zenoh.Reply) -> None:
+            nonlocal size
+            sample = reply.ok
+            if sample is None or size > MAX_FETCHED or not wanted:
+                return
+            size += len(sample.payload)
+            data = sample.payload.to_bytes()
+            digest = digest_of(data)
+            if digest in wanted:
+                wanted.discard(digest)
+                on_rollout(data)
+
+        want = SEPARATOR.join(digest.hex() for digest in digests)
+        self._get(f"{self._keys.offers(id)}?want={want}", arrived)
+
+    def _get(
+        self,
+        selector: str,
+        arrived: Callable[[zenoh.Reply], None],
+        done: Callable[[], Any] | None = None,
+        cancel: zenoh.CancellationToken | None = None,
+    ) -> None:
+        self._session.get(
+            selector,
+            direct(arrived, done),
+            target=zenoh.QueryTarget.ALL,
+            consolidation=zenoh.ConsolidationMode.NONE,
+            congestion_control=zenoh.CongestionControl.DROP,
+            allowed_destination=zenoh.Locality.REMOTE,
+            timeout=TIMEOUT,
+            cancellation_token=cancel,
+        )
+
+    def _opened(self, answers: Iterable[Answer]) -> list[Offer]:
+        now = time.time()
+        offers: dict[str, Offer] = {}
+        for key, data in answers:
+            offer = None if key in offers else open_offer(self._keys, key, data, now)
+            if offer is not None:
+                offers[key] = offer
+        return list(offers.values())
+
+
+def hear_notices(session: zenoh.Session, keys: Keys, on_notice: Callable[[str, bytes], None]) -> object:
+    """Hears all notices of a swarm as long as the result lives: `on_notice` gets the address and the bytes, on a Zenoh
+    thread."""
+
+    def arrived(sample: Any) -> None:
+        if sample.kind == zenoh.SampleKind.PUT and len(sample.payload) <= MAX_NOTICE:
+            on_notice(str(sample.key_expr).rpartition("/")[2], sample.payload.to_bytes())
+
+    return session.declare_subscriber(keys.all_notices, direct(arrived))
+
+
+def direct(callback: Callable[[Any], object], done: Callable[[], object] | None = None) -> Callable[[Any], Any]:
+    """A callback on Zenoh's own thread: the link waits while it runs. Otherwise Zenoh stores what comes faster than the
+    callback runs, without a bound."""
+    return zenoh.handlers.Callback(callback, done, indirect=False)
+
+
+def _first(number: int, keep: Callable[[Answer], None]) -> Callable[[zenoh.Reply], None]:
+    """A callback that keeps the first `number` answers that are small enough for an offer."""
+    count = 0
+
+    def arrived(reply: zenoh.Reply) -> None:
+        nonlocal count
+        sample = reply.ok
+        if sample is not None and count < number and len(sample.payload) <= MAX_BYTES:
+            count += 1
+            keep((str(sample.key_expr), sample.payload.to_bytes()))
+
+    return arrived

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from shoal.transports.meter import Meter
+from shoal.membership.meter import Meter
 
 
 def test_rates_are_over_the_last_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
