@@ -28,7 +28,7 @@ import numpy as np
 from linear_swarm.swarm import LinearConfig, LinearResult, run
 
 from shoal_lab.contrasts import compare
-from shoal_lab.intervals import Interval, iqm_interval
+from shoal_lab.statistics import Interval, iqm_interval
 
 P0 = (0.0005, 0.002, 0.01, 0.05)
 NODES = (2, 4, 8, 16, 32, 128, 1024)

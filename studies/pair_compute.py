@@ -14,8 +14,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from shoal_lab.intervals import interquartile_mean, relative_difference
 from shoal_lab.results import Runs, by_seed, read_results, scores
+from shoal_lab.statistics import interquartile_mean, relative_difference
 
 AREA, BLIND = "held_out/area_per_flop", "held_out/blind"
 

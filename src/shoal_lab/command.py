@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from shoal.cli.flags import add_allow_code, add_settings, given_settings
+from shoal.errors import UserError
 
 HELP = """Runs controlled experiments (arms by regimes by seeds, as a study file says) and reports on them.
 
@@ -88,8 +89,10 @@ def _open(args: argparse.Namespace) -> int:
 
 
 def _verify(args: argparse.Namespace) -> int:
-    from shoal_lab.verify import verify
-
+    try:
+        from shoal_lab.verify import verify
+    except ImportError as error:
+        raise UserError("`shoal lab verify` needs scipy, which is not installed: pip install 'shoal[lab]'") from error
     return verify(args.report, print)
 
 

@@ -10,8 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shoal_lab.intervals import Array, Interval, finite, iqm_difference, probability_of_improvement
-from shoal_lab.permutation import Closeness, SignFlips, equivalence_test, holm, pairs_needed, sign_flip_test
+from shoal_lab.statistics import (
+    Array,
+    Interval,
+    equivalence_test,
+    finite,
+    holm,
+    iqm_difference,
+    pairs_needed,
+    probability_of_improvement,
+    sign_flip_test,
+)
 
 FEW = 10
 """With fewer seeds the interval is too narrow, and the sentence says so."""
@@ -149,20 +158,19 @@ def compare(
             raise ValueError(f"contrast {name}: {treated} and {control} share no seed")
         above, below = (finite([scores[arm][s] for s in seeds]) for arm in (treated, control))
         drawn[name] = (seeds, above, below)
-    flips, closeness = {}, {}
-    for name, (_, above, below) in drawn.items():
-        if name in margins:
-            closeness[name] = equivalence_test(above - below, margins[name], seed=seed)
-        else:
-            flips[name] = sign_flip_test(above - below, seed=seed)
-    tests: dict[str, SignFlips | Closeness] = {**flips, **closeness}
-    kinds: tuple[Mapping[str, SignFlips | Closeness], ...] = (flips, closeness)
+    tests = {
+        name: equivalence_test(above - below, margins[name], seed=seed)
+        if name in margins
+        else sign_flip_test(above - below, seed=seed)
+        for name, (_, above, below) in drawn.items()
+    }
     adjusted: dict[str, float] = {}
     smallest: dict[str, float] = {}
+    kinds = [[name for name in tests if (name in margins) is equal] for equal in (False, True)]
     for kind in kinds:
         adjusted |= holm({name: tests[name].p for name in kind})
         smallest |= holm({name: tests[name].smallest_p for name in kind})
-    beyond = holm({name: test.beyond_p for name, test in closeness.items()})
+    beyond = holm({name: test.beyond_p for name, test in tests.items() if test.beyond_p is not None})
     return [
         Contrast(
             name=name,
@@ -176,11 +184,11 @@ def compare(
             p=tests[name].p,
             adjusted_p=adjusted[name],
             smallest_adjusted_p=smallest[name],
-            contrasts=len(closeness) if name in closeness else len(flips),
+            contrasts=len(kinds[name in margins]),
             alpha=alpha,
             level=level,
             margin=margins.get(name),
-            beyond_p=closeness[name].beyond_p if name in closeness else None,
+            beyond_p=tests[name].beyond_p,
             adjusted_beyond_p=beyond.get(name),
         )
         for name, (seeds, above, below) in drawn.items()

@@ -25,7 +25,7 @@ from PIL import Image  # which matplotlib needs
 
 from shoal.runs.atomic import write_atomically
 from shoal.runs.curves import INK, MUTED
-from shoal_lab.intervals import iqm_interval
+from shoal_lab.statistics import iqm_interval
 from shoal_lab.study import Study
 
 DPI = 150

@@ -17,9 +17,9 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 from shoal.runs.curves import INK, MUTED
 from shoal_lab import drawing
 from shoal_lab.drawing import Picture
-from shoal_lab.intervals import interquartile_mean
 from shoal_lab.report_contrasts import gain_of
 from shoal_lab.results import Results
+from shoal_lab.statistics import interquartile_mean
 from shoal_lab.study import Gain
 
 WHAT = {

@@ -14,8 +14,8 @@ from shoal.runs.curves import INK, MUTED, NODE
 from shoal_lab import drawing
 from shoal_lab.drawing import Picture, joined
 from shoal_lab.measures import curves, series
-from shoal_lab.permutation import holm, sign_flip_test
 from shoal_lab.results import RunResult, Runs, each_run
+from shoal_lab.statistics import holm, sign_flip_test
 from shoal_lab.study import Study, slug
 
 POINTS = 20

@@ -32,7 +32,7 @@ from shoal.runs.atomic import write_atomically
 from shoal.runs.curves import INK, MUTED
 from shoal_lab import drawing
 from shoal_lab.drawing import Picture
-from shoal_lab.intervals import Array
+from shoal_lab.statistics import Array
 
 Ids = NDArray[np.int64]
 

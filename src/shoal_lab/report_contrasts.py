@@ -15,9 +15,9 @@ from typing import Any
 import pandas as pd
 
 from shoal_lab.contrasts import Contrast, compare
-from shoal_lab.intervals import Interval, interquartile_mean, relative_difference
 from shoal_lab.measures import FEWEST
 from shoal_lab.results import Results, by_seed
+from shoal_lab.statistics import Interval, interquartile_mean, relative_difference
 from shoal_lab.study import ONLY, ContrastSpec
 
 EQUAL = "equal within the margin"

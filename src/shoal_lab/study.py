@@ -47,8 +47,8 @@ from shoal.config.section import Section
 from shoal.errors import UserError, nearest
 from shoal_lab.config import LabConfig, make_lab_config
 from shoal_lab.measures import FAMILIES, metrics_frame, summary
-from shoal_lab.permutation import pairs_needed
 from shoal_lab.recipes import BASE, AnyRecipe
+from shoal_lab.statistics import pairs_needed
 
 STUDY = "study.toml"
 """The study's file in its folder."""

@@ -6,21 +6,21 @@
 
 Intervals rest on 10,000 random resamples, in a report and here. So an end is compared by where it lies among those made
 here: the share below it is to be 2.5 % (97.5 %) within `SIGMAS` standard errors of both samples together, 1.1
-percentage points (`TOLERANCE`). A right report fails that about once in a million ends. p of more than
-`EXACT_UP_TO` pairs may differ by as many standard errors. All else agrees to rounding (`CLOSE`).
+percentage points (`TOLERANCE`). A right report fails that about once in a million ends. p of more than `EXACT_UP_TO`
+pairs may differ by as many standard errors. All else agrees to rounding (`CLOSE`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 CLOSE: Final = 1e-9
-"""Relative: sums in another order differ by less."""
 RESAMPLES: Final = 10_000
 SIGMAS: Final = 5.0
 TOLERANCE: Final = SIGMAS * math.sqrt(0.025 * 0.975 * 2 / RESAMPLES)
@@ -33,8 +33,6 @@ Array = NDArray[np.float64]
 
 def iqm(values: Any, axis: int = -1) -> Any:
     """The interquartile mean."""
-    from scipy import stats
-
     return stats.trim_mean(values, 0.25, axis=axis)
 
 
@@ -57,37 +55,27 @@ def wins(treated: Array, control: Array, axis: int = -1) -> Any:
 
 def resampled(samples: Sequence[Array], statistic: Callable[..., Any]) -> Array:
     """The statistic of `RESAMPLES` resamples of whole runs, the same runs of each of the `samples`."""
-    from scipy import stats
-
     runs = len(samples[0])
     if runs < 2 or all((sample == sample[0]).all() for sample in samples):
         return np.array([statistic(*samples)], dtype=float)  # scipy resamples no single run
     made = stats.bootstrap(
-        tuple(samples),
-        statistic,
-        n_resamples=RESAMPLES,
-        batch=max(1, 4_000_000 // runs**2),
-        paired=len(samples) > 1,
-        vectorized=True,
-        method="percentile",
-        rng=np.random.default_rng(0),
-    )
+        tuple(samples), statistic, n_resamples=RESAMPLES, batch=max(1, 4_000_000 // runs**2), paired=len(samples) > 1,
+        vectorized=True, method="percentile", rng=np.random.default_rng(0),
+    )  # fmt: skip
     return np.asarray(made.bootstrap_distribution, dtype=float)
 
 
 def ends_agree(low: float, high: float, drawn: Array) -> bool:
     """Whether the ends of a 95 % interval lie where those of the statistic `drawn` do."""
     slack = CLOSE * max(abs(low), abs(high))
-    for end, place in ((low, 0.025), (high, 0.975)):
-        if (drawn < end - slack).mean() > place + TOLERANCE or (drawn <= end + slack).mean() < place - TOLERANCE:
-            return False
-    return True
+    return all(
+        (drawn < end - slack).mean() <= place + TOLERANCE and (drawn <= end + slack).mean() >= place - TOLERANCE
+        for end, place in ((low, 0.025), (high, 0.975))
+    )
 
 
 def flip_p(differences: Array, alternative: str = "two-sided") -> float:
     """p of the paired permutation test of the mean difference."""
-    from scipy import stats
-
     pairs, size = len(differences), float(np.abs(differences).sum()) or 1.0
     if pairs == 1:  # scipy asks for two
         return 1.0 if alternative == "two-sided" or differences[0] <= 0 else 0.5
@@ -96,15 +84,9 @@ def flip_p(differences: Array, alternative: str = "two-sided") -> float:
         return np.round((one - other).sum(axis=axis) / size, 12)  # ties stay ties in any order of the sum
 
     made = stats.permutation_test(
-        (differences, np.zeros(pairs)),
-        mean,
-        permutation_type="samples",
-        vectorized=True,
-        alternative=alternative,
-        n_resamples=2**pairs if pairs <= EXACT_UP_TO else FLIPS,
-        batch=4096,
-        rng=np.random.default_rng(0),
-    )
+        (differences, np.zeros(pairs)), mean, permutation_type="samples", vectorized=True, alternative=alternative,
+        n_resamples=2**pairs if pairs <= EXACT_UP_TO else FLIPS, batch=4096, rng=np.random.default_rng(0),
+    )  # fmt: skip
     return float(made.pvalue)
 
 
@@ -117,21 +99,17 @@ def p_agrees(reported: float, found: float, pairs: int) -> bool:
 def smallest_p(differences: Array, equality: bool) -> float:
     """The best that so many pairs could give."""
     pairs = len(differences)
-    random = 1 / 100_001 if pairs > 20 else 0.0
-    if equality:
-        return max(2.0**-pairs, random)
     moved = int((np.abs(differences) > 1e-12 * np.abs(differences).sum()).sum())
-    return max(min(1.0, 2.0 ** (1 - moved)), random)
+    best = 2.0**-pairs if equality else min(1.0, 2.0 ** (1 - moved))
+    return max(best, 1 / 100_001 if pairs > 20 else 0.0)
 
 
-def holm(p: Mapping[int, float]) -> dict[int, float]:
+def holm(p: Sequence[float]) -> list[float]:
     """Holm (1979): the i-th smallest of m times m + 1 - i, never below the one before it, at most 1."""
-    adjusted: dict[int, float] = {}
-    highest = 0.0
-    for rank, name in enumerate(sorted(p, key=lambda name: p[name])):
-        highest = max(highest, min(1.0, (len(p) - rank) * p[name]))
-        adjusted[name] = highest
-    return adjusted
+    order = np.argsort(p, kind="stable")
+    adjusted = np.ones(len(p))
+    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, np.array(p)[order] * np.arange(len(p), 0, -1)))
+    return list(adjusted)
 
 
 def close(one: float, other: float) -> bool:

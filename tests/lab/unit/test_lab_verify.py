@@ -15,12 +15,11 @@ from rich.console import Console
 
 from shoal.errors import UserError
 from shoal_lab import verify_scipy
-from shoal_lab.intervals import iqm_interval
+from shoal_lab.published import MAX_FIGURES
 from shoal_lab.report import write_report
-from shoal_lab.verify import verify
-from shoal_lab.verify_read import MAX_FIGURES
+from shoal_lab.statistics import iqm_interval
+from shoal_lab.verify import check_tables, verify
 from shoal_lab.verify_scipy import ends_agree, flip_p, iqm, p_agrees, resampled
-from shoal_lab.verify_text import check_tables
 from studies import make_study
 
 pytest.importorskip("scipy")

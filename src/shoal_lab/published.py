@@ -1,9 +1,9 @@
 """A report.json as a stranger may have written it: bounded, checked, never evaluated.
 
-    report = read_published(Path("docs/studies/default"))      # a report's folder, a study's, or the file
-    report.regimes["generalists"].arms["4/4"]["held_out/final"].seeds
+    report = read_published(published_file(Path("docs/studies/default")))   # a report's folder, a study's, or the file
+    report.regimes["generalists"].by_seed("4/4", "held_out/final")          # {"101": 0.61, ...}
 
-Only what `verify` recomputes, or recomputes from. Reports of earlier versions lack some of it: it is None or empty.
+Only what `verify` recomputes, or recomputes from.
 """
 
 from __future__ import annotations
@@ -62,12 +62,18 @@ class Spread(Part):
 
 
 class Regime(Part):
-    areas_end: dict[Name, Number | None] = {}
-    shared_runs: dict[Name, Name] = {}
+    areas_end: dict[Name, Number | None]
+    shared_runs: dict[Name, Name]
     """Arms whose runs are those of another arm."""
     arms: dict[Name, dict[Name, Figure | None]]
-    ratios: list[Ratio] = []
-    spread: dict[Name, Spread] = {}
+    ratios: list[Ratio]
+    spread: dict[Name, Spread]
+
+    def by_seed(self, arm: str, name: str) -> dict[str, float | None]:
+        """A figure by seed; None in every seed where the report has none."""
+        figures = self.arms.get(arm, {})
+        figure = figures.get(name)
+        return figure.seeds if figure else dict.fromkeys(next((each.seeds for each in figures.values() if each), {}))
 
 
 class Contrast(Part):
@@ -79,12 +85,11 @@ class Contrast(Part):
     control: Name
     figure: Name
     expect: Literal["above", "below", "equal", "unknown"]
-    share: Number = 0.05
+    share: Number
     found: Name
     outcome: Name
     sentence: Annotated[str, Field(max_length=10_000)]
-    relative: Span | None = None
-    by_seed: dict[Name, BySeed] = {}
+    relative: Span | None
     difference: Span | None = None
     mean_difference: Number | None = None
     improvement: Span | None = None
@@ -95,33 +100,29 @@ class Contrast(Part):
     beyond_p: Number | None = None
     adjusted_beyond_p: Number | None = None
 
-    @property
-    def title(self) -> str:
-        return f"{self.name}, {self.regime}"
-
 
 class Point(Part):
     """What an arm gains over another in a regime."""
 
     regime: Name
-    figure: Name = ""
-    treated: Name = ""
-    control: Name = ""
-    x: Number | None = None
-    value: Number | None = None
-    low: Number | None = None
-    high: Number | None = None
+    figure: Name
+    treated: Name
+    control: Name
+    x: Number
+    value: Number | None
+    low: Number | None
+    high: Number | None
 
 
 class Published(Part):
     """A report."""
 
-    alpha: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    alpha: Annotated[float, Field(gt=0, lt=1)]
     finished: int
-    seconds: Number | None = None
+    seconds: Number | None
     regimes: dict[Name, Regime]
-    contrasts: Annotated[list[Contrast], Field(max_length=MAX_CONTRASTS)] = []
-    gains: dict[Name, list[Point]] = {}
+    contrasts: Annotated[list[Contrast], Field(max_length=MAX_CONTRASTS)]
+    gains: dict[Name, list[Point]]
     source: dict[Name, Any]
     """A report has to name the source that made it."""
 

@@ -1,0 +1,219 @@
+"""Statistics over a few swarm runs: interquartile means, bootstrap intervals, exact paired tests, Holm's adjustment.
+
+    print(iqm_interval(scores_R))                     # 0.2835 [0.2713, 0.2954]
+    print(iqm_difference(treated_R, control_R))       # item i of both is one seed
+    sign_flip_test(treated_R - control_R).p
+    holm({"sharing": 0.01, "control": 0.04})          # {"sharing": 0.02, "control": 0.04}
+
+R: runs, one figure of each. The swarm run is the unit: nodes, tasks and rounds of one run depend on each other. Runs
+are paired by seed: a seed means the same weights, questions and evaluation in each arm.
+
+Intervals are percentiles of 10,000 resamples of whole runs (Agarwal et al., arXiv 2108.13264, section 4); the same
+arguments and `seed` give the same interval. They are too narrow for few runs: in simulations with normal scores, 95 %
+intervals held the truth in about 89 % of cases with 5 runs, and in 94 % with 10 or 20. So the exact test decides a
+contrast, and the interval tells the size. `verify` recomputes all of it by scipy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+RESAMPLES = 10_000
+EXACT_UP_TO = 20
+"""Pairs whose 2^n sign flips are all counted."""
+FLIPS = 100_000
+"""Random sign flips for more pairs than that."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure with the ends of its interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+
+
+def interquartile_mean(scores: ArrayLike) -> float:
+    """The mean without the lowest and the highest quarter (rounded down): `scipy.stats.trim_mean(scores, 0.25)`.
+
+    Of up to 3 values it is their mean. Raises `ValueError` for no values, or values that are not finite.
+    """
+    return float(_iqm(finite(scores)[None])[0])
+
+
+def iqm_interval(scores: ArrayLike, *, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
+    """The interquartile mean with its interval."""
+    scores_R = finite(scores)
+    drawn_BR = scores_R[_draws(len(scores_R), resamples, seed)]
+    return Interval(interquartile_mean(scores_R), *_percentiles(_iqm(drawn_BR), level))
+
+
+def iqm_difference(
+    treated: ArrayLike, control: ArrayLike, *, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
+) -> Interval:
+    """The interquartile mean of `treated` less that of `control`; a resample draws the same seeds for both."""
+    above_R, below_R = _paired(treated, control)
+    draws_BR = _draws(len(above_R), resamples, seed)
+    drawn_B = _iqm(above_R[draws_BR]) - _iqm(below_R[draws_BR])
+    return Interval(interquartile_mean(above_R) - interquartile_mean(below_R), *_percentiles(drawn_B, level))
+
+
+def relative_difference(treated: ArrayLike, control: ArrayLike, *, seed: int = 0) -> Interval | None:
+    """`iqm_difference` as a share of the control's interquartile mean, with its 95 % interval. None where the control
+    is 0, or so near it that the interval has no end."""
+    above_R, below_R = _paired(treated, control)
+    base = interquartile_mean(below_R)
+    if base <= 0:
+        return None
+    draws_BR = _draws(len(above_R), RESAMPLES, seed)
+    above_B, below_B = _iqm(above_R[draws_BR]), _iqm(below_R[draws_BR])
+    shares_B = np.where(below_B > 0, above_B / np.where(below_B > 0, below_B, 1) - 1, np.inf)
+    low, high = np.quantile(shares_B, [0.025, 0.975], method="nearest")  # interpolation would take inf from inf
+    if not np.isfinite([low, high]).all():
+        return None
+    return Interval(interquartile_mean(above_R) / base - 1, float(low), float(high))
+
+
+def probability_of_improvement(
+    treated: ArrayLike, control: ArrayLike, *, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
+) -> Interval:
+    """The chance that a run of `treated` is above a run of `control`; ties count half, so 0.5 says neither is better.
+
+    All pairs of runs are compared (Mann and Whitney's U over the number of pairs); a resample draws the same seeds for
+    both.
+    """
+    above_R, below_R = _paired(treated, control)
+    wins_RR = (above_R[:, None] > below_R) + 0.5 * (above_R[:, None] == below_R)
+    runs = len(above_R)
+    times_BR = np.random.default_rng(seed).multinomial(runs, np.full(runs, 1 / runs), size=resamples)
+    shares_BR = times_BR.astype(np.float64) / runs
+    return Interval(float(wins_RR.mean()), *_percentiles(((shares_BR @ wins_RR) * shares_BR).sum(axis=1), level))
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """A paired permutation test."""
+
+    p: float
+    smallest_p: float
+    """The best that could come out of these pairs."""
+    beyond_p: float | None = None
+    """Of a test for equality: small if the mean is beyond the margin, on either side."""
+
+
+def sign_flip_test(differences: ArrayLike, *, seed: int = 0) -> PairedTest:
+    """The two-sided paired permutation test of the mean difference (Fisher, The Design of Experiments, 1935, 21).
+
+    If the arms do the same, each difference could as well have the other sign. p is the share of all 2^n choices of
+    signs whose sum is at least as far from 0 as the observed one. Above 20 pairs it is (1 + hits) / (1 + 100,000) of
+    random choices (Phipson and Smyth, SAGMB 9, 2010). Pairs without a difference raise `smallest_p`. Raises
+    `ValueError` for no pairs.
+    """
+    values = finite(differences)
+    moved = int((np.abs(values) > 1e-12 * np.abs(values).sum()).sum())
+    return PairedTest(_share(values, np.abs, seed), _at_least(smallest_p(moved), len(values)))
+
+
+def equivalence_test(differences: ArrayLike, margin: float, *, seed: int = 0) -> PairedTest:
+    """Whether the mean of paired `differences` lies within +-`margin`: Schuirmann's two one-sided tests (Journal of
+    Pharmacokinetics and Biopharmaceutics 15, 1987), by sign flips in place of t.
+
+    `p` is the larger of the p of both sides; `beyond_p` is twice the smaller p of being outside. Raises `ValueError`
+    for a margin that is not above 0.
+    """
+    if not margin > 0:
+        raise ValueError(f"the margin must be above 0, not {margin}")
+    values = finite(differences)
+    inside = max(_share(side, np.positive, seed) for side in (values + margin, margin - values))
+    outside = min(_share(side, np.positive, seed) for side in (values - margin, -values - margin))
+    return PairedTest(inside, _at_least(smallest_p(len(values)) / 2, len(values)), min(1.0, 2 * outside))
+
+
+def smallest_p(pairs: int) -> float:
+    """The best that the exact two-sided test of so many pairs can give: 2 of 2^n choices. 5 pairs give 0.0625."""
+    return min(1.0, 2.0 ** (1 - pairs))
+
+
+def pairs_needed(alpha: float, contrasts: int = 1, sides: int = 2) -> int:
+    """The fewest pairs whose test can reach `alpha` after Holm's adjustment over so many contrasts."""
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha must lie between 0 and 1, not be {alpha}")
+    pairs = 1
+    while contrasts * smallest_p(pairs) * sides / 2 > alpha:
+        pairs += 1
+    return pairs
+
+
+def holm(p: Mapping[str, float]) -> dict[str, float]:
+    """Adjusted p of each named contrast (Holm, Scandinavian Journal of Statistics 6, 1979), in the order given.
+
+    The i-th smallest of m is multiplied by m + 1 - i, is never below the one before it, and is at most 1. Rejecting
+    those at most alpha keeps the chance of any false rejection at alpha, however the contrasts depend on each other.
+    """
+    if not all(0 <= value <= 1 for value in p.values()):
+        raise ValueError(f"p must lie between 0 and 1: {dict(p)}")
+    adjusted, highest = {}, 0.0
+    for left, name in zip(range(len(p), 0, -1), sorted(p, key=lambda name: p[name]), strict=True):
+        highest = max(highest, min(1.0, left * p[name]))
+        adjusted[name] = highest
+    return {name: adjusted[name] for name in p}
+
+
+def finite(scores: ArrayLike) -> Array:
+    """One-dimensional float64. Raises `ValueError` for no values, or values that are not finite."""
+    values = np.asarray(scores, dtype=np.float64).ravel()
+    if not values.size or not np.isfinite(values).all():
+        raise ValueError("scores are needed, all of them finite")
+    return values
+
+
+def _paired(treated: ArrayLike, control: ArrayLike) -> tuple[Array, Array]:
+    above_R, below_R = finite(treated), finite(control)
+    if len(above_R) != len(below_R):
+        raise ValueError("paired arms need the same runs")
+    return above_R, below_R
+
+
+def _draws(runs: int, resamples: int, seed: int) -> NDArray[np.int64]:
+    """The runs that each resample draws, with replacement."""
+    return np.random.default_rng(seed).integers(0, runs, (resamples, runs))
+
+
+def _iqm(scores_BR: Array) -> Array:
+    n = scores_BR.shape[1]
+    middle_B: Array = np.sort(scores_BR, axis=1)[:, n // 4 : n - n // 4].mean(axis=1)
+    return middle_B
+
+
+def _percentiles(drawn_B: Array, level: float) -> tuple[float, float]:
+    if not 0 < level < 1:
+        raise ValueError(f"the level of an interval must lie between 0 and 1, not be {level}")
+    low, high = np.quantile(drawn_B, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def _at_least(p: float, pairs: int) -> float:
+    """Random sign flips give no smaller p than one of all."""
+    return max(p, 1 / (1 + FLIPS)) if pairs > EXACT_UP_TO else p
+
+
+def _share(values: Array, size: Callable[[Array], Array], seed: int) -> float:
+    """The share of choices of signs whose sum has at least the `size` of the observed one."""
+    least = size(values.sum()) - 1e-12 * np.abs(values).sum()  # sums in another order differ by rounding
+    if len(values) <= EXACT_UP_TO:
+        sums = np.zeros(1)
+        for value in values:
+            sums = np.concatenate([sums + value, sums - value])
+        return float((size(sums) >= least).mean())
+    signs = np.random.default_rng(seed).integers(0, 2, (FLIPS, len(values))) * 2.0 - 1
+    return float(1 + (size(signs @ values) >= least).sum()) / (1 + FLIPS)
