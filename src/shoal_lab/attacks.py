@@ -186,8 +186,8 @@ def attack_curve(folder: Path, honest: Sequence[str]) -> pd.DataFrame:
         columns = ["round", "node", "maker", "gradient_share"]
         learned = read_table(folder, LEARNED, columns, node=honest)
         shares = learned.assign(from_peer=learned["gradient_share"].where(~learned["maker"].isin(honest), 0.0))
-        sums = shares.groupby(["round", "node"])[["gradient_share", "foreign"]].sum()
-        parts.append(sums[sums["gradient_share"] > 0].groupby("round")["foreign"].mean().rename("attack/gradient"))
+        sums = shares.groupby(["round", "node"])[["gradient_share", "from_peer"]].sum()
+        parts.append(sums[sums["gradient_share"] > 0].groupby("round")["from_peer"].mean().rename("attack/gradient"))
     return pd.concat(parts, axis=1).sort_index() if parts else pd.DataFrame()
 
 
