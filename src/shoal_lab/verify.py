@@ -122,8 +122,8 @@ class Audit:
                     arms, figure_name = (ratio.arm, ratio.control), f"per_round/reward/{key}"
                     self._relative("ratios", f"{name}, {ratio.arm}, {key}", less, regime, arms, figure_name)
             for unit, key in (("rounds", "run/end"), ("flops", "run/end_flops")):
-                ends = np.concatenate([_known(regime.by_seed(arm, key)) for arm in regime.arms] or [[]])
-                found = float(ends.min()) if len(ends) else None
+                ends = [end for arm in regime.arms for end in _known(regime.by_seed(arm, key))]
+                found = float(min(ends)) if ends else None
                 self.check("where areas end", f"{name}, {unit}", regime.areas_end.get(unit), found)
             for arm, spread in regime.spread.items():
                 runs = {key: _known(values) for key, values in spread.by_seed.items()}
@@ -191,9 +191,9 @@ class Audit:
 
     def _contrasts(self, family: list[Contrast]) -> None:
         """Tests, Holm's adjustment over those of a family, what is concluded, and whether the sentence says so."""
-        made = [(one, *found) for one in family if (found := self._test(one)) is not None]
-        adjusted = [holm([test[kind] for test in made]) for kind in (1, 2, 3)]
-        for (one, *_, mean), p, beyond, smallest in zip(made, *adjusted, strict=True):
+        tests = [(one, found) for one in family if (found := self._test(one)) is not None]
+        adjusted = [holm([found[kind] for _, found in tests]) for kind in range(3)]
+        for (one, (*_, mean)), p, beyond, smallest in zip(tests, *adjusted, strict=True):
             where, equal = _where(one), one.expect == "equal"
             self.check("p, adjusted by Holm", where, one.adjusted_p, p)
             self.check("the smallest p", where, one.smallest_adjusted_p, smallest)
