@@ -326,7 +326,7 @@ def main() -> int:
         folder = Path(name) / "judge"
         flags = ["--every", "10", "--interval", "1", "--work", "0"]
         if args.what == "load":
-            flags += ["--address-connections", "0", "--newcomers", "1000000"]
+            flags += ["--address-newcomers", "1000000", "--newcomers", "1000000"]
         with judge(folder, *flags) as (port, key, process):
             cpu, started = sum(process.cpu_times()[:2]), time.monotonic()
             honest: list[Honest] = []

@@ -22,11 +22,11 @@ from pictures import DESKTOP, PHONE, served, write
 from playwright.sync_api import Browser, Page, TimeoutError, sync_playwright
 
 from shoal.config.settings import Config
+from shoal_host.judge.source import JudgeSource
 from shoal_web.human.contributor import Contributor
 from shoal_web.human.server import make_app as human_app
 from shoal_web.serving.guard import Access
 from shoal_web.serving.server import listening
-from shoal_web.watch.judge import JudgeSource
 from shoal_web.watch.server import make_app as watch_app
 from shoal_web.watch.sources import Sources
 from shoal_web.watch.swarm import open_swarm

@@ -8,7 +8,7 @@ import sqlite3
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -18,9 +18,17 @@ from shoal.config.display_name import is_right_to_left, isolated
 from shoal.config.load import make_config
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
-
-if TYPE_CHECKING:
-    from shoal_host.judge.service import Service
+from shoal.identity.keys import Identity
+from shoal.sandbox.verifier import Verifier
+from shoal.tasks import Tasks
+from shoal_host.judge import reports
+from shoal_host.judge.questions import Questions, read_secret
+from shoal_host.judge.records import FILE, Records
+from shoal_host.judge.rules import Terms
+from shoal_host.judge.scoring import Scoring
+from shoal_host.judge.server import most_connections, serve
+from shoal_host.judge.service import Service, SteadyClock
+from shoal_web.serving.server import address_of, listening
 
 HELP = """Asks nodes held-out questions after their rounds, one answer each, and keeps the scores: pass@1 by a third
 party. Or reports on a judge's records (--report).
@@ -39,10 +47,7 @@ WHAT = ("leaderboard", "rows", "curve")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `shoal judge`."""
-    from shoal_host.judge.address_limits import Rates
-    from shoal_host.judge.rules import Terms
-
-    terms, rates = Terms(), Rates()
+    terms = Terms()
     serve = parser.add_argument_group("serving")
     serve.add_argument("--listen", default=LISTEN, metavar="HOST:PORT", help=f"where nodes ask (default {LISTEN})")
     serve.add_argument("--data", type=Path, metavar="DIR", help="its folder: key, secret and records; made if absent")
@@ -55,9 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("newcomers", terms.newcomers, "N", "new keys a minute"),
         ("max-open", terms.sessions, "N", "open questions at a time"),
         ("connections", 5000, "N", "connections at a time"),
-        ("address-connections", rates.connections, "N", "connections of one address; 0: no limits (behind a proxy)"),
-        ("address-requests", rates.requests, "N", "requests of one address each second"),
-        ("address-newcomers", rates.newcomers, "N", "new keys of one address each minute"),
+        ("address-newcomers", terms.address_newcomers, "N", "new keys of one address each minute"),
         ("every", 60.0, "S", "seconds between status lines"),
     ]
     for name, default, unit, text in numbers:
@@ -70,9 +73,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     report.add_argument("--what", choices=WHAT, default="leaderboard", help="what to report (default leaderboard)")
     report.add_argument("--format", choices=("table", "csv", "json"), default="table", help="json is one row a line")
     report.add_argument(
-        "--window",
+        "--rounds",
         type=int,
-        metavar="ROUNDS",
+        metavar="N",
         help="rounds to a point of a curve (default 25), or the last rounds of each node that the leaderboard counts "
         "(default 100)",
     )
@@ -90,21 +93,18 @@ def command(args: argparse.Namespace) -> int:
 
 
 def _report(args: argparse.Namespace) -> int:
-    from shoal_host.judge import reports
-    from shoal_host.judge.records import FILE
-
     paths = [folder / FILE for folder in args.report]
-    if len(paths) > 2 or (args.window is not None and args.window < 1):
-        raise UserError("--report takes one folder, or two to compare; --window is at least 1")
+    if len(paths) > 2 or (args.rounds is not None and args.rounds < 1):
+        raise UserError("--report takes one folder, or two to compare; --rounds is at least 1")
     found: Iterable[reports.Report]
     if len(paths) == 2:
         found = reports.compare(*paths)
     elif args.what == "rows":
         found = reports.rows(paths[0])
     elif args.what == "leaderboard":
-        found = reports.leaderboard_of(paths[0], rounds=args.window or reports.ROUNDS)
+        found = reports.leaderboard_of(paths[0], rounds=args.rounds or reports.ROUNDS)
     else:
-        found = reports.curve(paths[0], args.window or reports.WINDOW)
+        found = reports.curve(paths[0], args.rounds or reports.POINT)
     if args.format != "table":
         reports.write(found, args.format, sys.stdout)
         return 0
@@ -114,7 +114,7 @@ def _report(args: argparse.Namespace) -> int:
     table = _table(list(found))
     if args.what == "leaderboard" and len(paths) == 1 and isinstance(table, Table):
         table.caption = (
-            f"Each node's last {args.window or reports.ROUNDS} rounds, by the lower end of the 95 % interval (Wilson)."
+            f"Each node's last {args.rounds or reports.ROUNDS} rounds, by the lower end of the 95 % interval (Wilson)."
         )
         table.caption_justify = "left"
     console.print(table)
@@ -143,16 +143,13 @@ def _cell(value: Any) -> str:
 def _serve(args: argparse.Namespace) -> int:
     if args.data is None:
         raise UserError("--data DIR is needed: the folder for the judge's key, secret and records")
-    for name in ("limit", "interval", "newcomers", "max_open", "connections", "address_requests", "every"):
+    for name in ("limit", "interval", "newcomers", "max_open", "address_newcomers", "connections", "every"):
         if not getattr(args, name) > 0:
             raise UserError(f"--{name.replace('_', '-')} must be above 0")
-    if not 0 <= args.work <= 20 or args.address_connections < 0 or not args.address_newcomers > 0:
-        raise UserError("--work is 0 to 20, --address-connections at least 0 and --address-newcomers above 0")
+    if not 0 <= args.work <= 20:
+        raise UserError("--work is 0 to 20")
     settings = {"suite": args.suite, "only": args.task}
     config = make_config({"tasks": settings}, "the command line")
-    from shoal_host.judge.server import most_connections, serve
-    from shoal_web.serving.server import address_of, listening
-
     with listening(*address_of(args.listen, LISTEN)) as bound, _service(args, config.tasks) as service:
         return serve(service, bound, args.every, most_connections(args.connections))
 
@@ -160,19 +157,15 @@ def _serve(args: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def _service(args: argparse.Namespace, tasks: TasksConfig) -> Iterator[Service]:
     """A service with everything it needs, which is closed at the end."""
-    from shoal.identity.keys import Identity
-    from shoal.sandbox.verifier import Verifier
-    from shoal.tasks import Tasks
-    from shoal_host.judge.address_limits import AddressLimits, Rates
-    from shoal_host.judge.questions import Questions, read_secret
-    from shoal_host.judge.records import Records
-    from shoal_host.judge.rules import Terms
-    from shoal_host.judge.scoring import Scoring
-    from shoal_host.judge.service import Service, SteadyClock
-
     clock = SteadyClock()
-    terms = Terms(args.limit, args.interval, work=args.work, newcomers=args.newcomers, sessions=args.max_open)
-    rates = Rates(args.address_connections, args.address_requests, args.address_newcomers)
+    terms = Terms(
+        args.limit,
+        args.interval,
+        work=args.work,
+        newcomers=args.newcomers,
+        address_newcomers=args.address_newcomers,
+        sessions=args.max_open,
+    )
     made = Tasks(tasks)
     made.refuse_environments("a judge")
     with contextlib.ExitStack() as stack:
@@ -183,4 +176,4 @@ def _service(args: argparse.Namespace, tasks: TasksConfig) -> Iterator[Service]:
         _, trial = questions.draw(b"trial", 0)
         scoring = Scoring(lambda: Verifier(tasks), trial.id, lambda text: print(f"shoal: {text}", file=sys.stderr))
         stack.callback(scoring.close)
-        yield Service(identity, questions, records, scoring, terms, AddressLimits(rates, clock), clock)
+        yield Service(identity, questions, records, scoring, terms, clock)

@@ -29,7 +29,7 @@ T = TypeVar("T")
 PATIENCE = 5.0
 LONGEST = 600.0
 """Seconds for which a judge that fails is left alone at most."""
-HEALTHY = {"open", "rate", "round", "crowded", "busy", "newcomers", "address", "full"}
+HEALTHY = {"open", "rate", "round", "crowded", "busy", "newcomers", "full"}
 """Refusals of a judge that works."""
 PACE = "rate"
 """The refusal of a judge that gives one question in so many seconds, as it should: nobody is told."""

@@ -33,7 +33,7 @@ from shoal_host.judge.records import connect
 Report = dict[str, Any]
 ROUNDS: Final = 100
 """Of each node, the last, that the leaderboard counts."""
-WINDOW: Final = 25
+POINT: Final = 25
 """Rounds to a point of a curve."""
 RIGHT: Final = "sum(o.outcome = 'scored' AND o.score >= 1)"
 FROM: Final = "FROM asks a JOIN nodes n ON n.id = a.node JOIN outcomes o ON o.ask = a.id"
@@ -58,9 +58,9 @@ SELECT row_number() OVER (ORDER BY low(good, questions) DESC, counted.key, model
 """
 CURVE: Final = f"""
 WITH counted AS (
-  SELECT a.round / $window AS place, a.in_swarm, a.model, {RIGHT} AS good, count(*) AS questions,
+  SELECT a.round / $width AS place, a.in_swarm, a.model, {RIGHT} AS good, count(*) AS questions,
     count(DISTINCT a.node) AS nodes {FROM} WHERE o.outcome != 'void' GROUP BY 1, 2, 3)
-SELECT model, in_swarm, place * $window AS first, place * $window + $window - 1 AS last, {SCORE}, nodes
+SELECT model, in_swarm, place * $width AS first, place * $width + $width - 1 AS last, {SCORE}, nodes
 FROM counted ORDER BY model, in_swarm, place
 """
 TOTALS: Final = f"SELECT {NODE}, {RIGHT} AS good, count(*) AS n {FROM} WHERE o.outcome != 'void' GROUP BY n.key"
@@ -103,10 +103,10 @@ def leaderboard_of(path: Path, most: int = -1, patience: float = math.inf, round
     return list(read(path, BOARD, {"most": most, "rounds": rounds}, patience))
 
 
-def curve(path: Path, window: int = WINDOW) -> list[Report]:
-    """pass@1 by windows of rounds, for each model inside and outside of swarms: all questions of all such nodes. The
+def curve(path: Path, rounds: int = POINT) -> list[Report]:
+    """pass@1, `rounds` to a point, for each model inside and outside of swarms: all questions of all such nodes. The
     interval takes them as independent; nodes of one swarm are not."""
-    return list(read(path, CURVE, {"window": window}))
+    return list(read(path, CURVE, {"width": rounds}))
 
 
 def compare(one: Path, other: Path) -> list[Report]:

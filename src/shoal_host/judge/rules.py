@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from shoal.admission.bounded import Bucket
+from shoal.admission.bounded import Bucket, Recent
 from shoal_host.judge.messages import Answer, Ask, is_worked
 from shoal_host.judge.sessions import DONE, Node, Nodes, Session, Stage
 
@@ -44,7 +44,6 @@ class Reason(StrEnum):
     full = "full", 503
     size = "size", 413
     slow = "slow", 408
-    address = "address", 429
     busy = "busy", 503
 
     status: int
@@ -53,10 +52,6 @@ class Reason(StrEnum):
         made = str.__new__(cls, name)
         made._value_, made.status = name, status
         return made
-
-
-OFFENCES = {Reason.malformed, Reason.signature, Reason.work, Reason.answered, Reason.size}
-"""What no honest program sends. (A wrong key or clock may be a mistake.)"""
 
 
 class Refused(Exception):  # noqa: N818 (it is an answer, not a fault)
@@ -75,17 +70,23 @@ class Terms:
     """Seconds between a node's questions, on average."""
     burst: float = 6.0
     """Questions that it may have one after the other."""
-    window: float = 120.0
+    clock_error: float = 120.0
     """Seconds that an Ask may be old or early: an intercepted one is worthless later."""
     work: int = 16
     """Bits of work that a new key must show."""
     newcomers: float = 600.0
     """New keys each minute from all addresses; as many at once. Half are kept for the first key of an address: whoever
     makes keys by the thousand keeps nobody else out."""
+    address_newcomers: float = 60.0
+    """New keys each minute from one address; as many at once."""
     sessions: int = 20_000
     """Open questions at a time."""
     nodes: int = 200_000
     """Nodes in memory; others are read from disk."""
+
+
+ADDRESSES = 65_536
+"""Addresses whose new keys are counted: those that brought one last."""
 
 
 class Rules:
@@ -107,6 +108,8 @@ class Rules:
         kept = terms.newcomers // 2
         self._firsts = Bucket(kept / 60, kept, clock())
         self._newcomers = Bucket((terms.newcomers - kept) / 60, max(1.0, terms.newcomers - kept), clock())
+        pace = terms.address_newcomers
+        self._addresses: Recent[str, Bucket] = Recent(ADDRESSES, lambda: Bucket(pace / 60, max(1.0, pace), clock()))
         self._open: dict[int, Session] = {}
         self._deadlines: list[tuple[float, int]] = []
 
@@ -123,21 +126,19 @@ class Rules:
                 self._set_deadline(session)
             self.nodes.find(session.key)  # which takes it from here
 
-    def screen(self, ask: Ask) -> bool:
-        """Whether the key is new. Checks what can be checked before the signature, so nothing is counted against the
-        key: anybody can name it."""
+    def screen(self, ask: Ask) -> None:
+        """Checks what can be checked before the signature, so nothing is counted against the key: anybody can name
+        it."""
         self._check_judge(ask.judge)
         ahead = ask.time - self.clock()
-        if abs(ahead) > self.terms.window:
+        if abs(ahead) > self.terms.clock_error:
             raise Refused(Reason.clock, f"your clock is {ahead:+.0f} s off", 0.0)
-        is_new = self.nodes.find(ask.key) is None
-        if is_new and not is_worked(self.judge, ask.key, ask.work, self.terms.work):
+        if self.nodes.find(ask.key) is None and not is_worked(self.judge, ask.key, ask.work, self.terms.work):
             raise Refused(Reason.work, f"a new key must show {self.terms.work} bits of work", 0.0)
-        return is_new
 
-    def open(self, ask: Ask, hash: bytes, first: bool = True) -> Session:
+    def open(self, ask: Ask, hash: bytes, address: str = "") -> Session:
         """The question that this Ask is granted; the same one if it is sent again. The Ask is signed and screened.
-        `first`: a new key is the first of its address."""
+        `address`: whence it came."""
         now, terms = self.clock(), self.terms
         node = self.nodes.find(ask.key)
         if node is not None:
@@ -156,8 +157,7 @@ class Rules:
         if node is not None and not node.pace.take(now):
             raise Refused(Reason.rate, f"one question in {terms.interval:g} s", node.pace.wait(now))
         if node is None:
-            if not (first and self._firsts.take(now)) and not self._newcomers.take(now):
-                raise Refused(Reason.newcomers, "too many new keys", self._newcomers.wait(now))
+            self._let_in(address, now)
             node = self._node(ask.key)
             node.pace.take(now)
             self.nodes.put(node)
@@ -227,6 +227,17 @@ class Rules:
                 self._settle(session, Stage.void if session.interrupted else Stage.lapsed)
                 found.append(session)
         return found
+
+    def _let_in(self, address: str, now: float) -> None:
+        """Counts a new key. Raises `Refused` for too many, from this address or from all."""
+        known = address in self._addresses
+        if known and not self._addresses[address].take(now):
+            wait = self._addresses[address].wait(now)
+            raise Refused(Reason.newcomers, "too many new keys from your address", wait)
+        if (known or not self._firsts.take(now)) and not self._newcomers.take(now):
+            raise Refused(Reason.newcomers, "too many new keys", self._newcomers.wait(now))
+        if not known:
+            self._addresses[address].take(now)
 
     def _node(self, key: bytes) -> Node:
         return Node(key, Bucket(1 / self.terms.interval, self.terms.burst, self.clock()))

@@ -1,43 +1,126 @@
-"""Has uvicorn serve a judge until it is stopped."""
+"""The judge's HTTP interface: a Starlette application around a `Service`, and uvicorn, which serves it.
+
+POST /ask      an Ask     -> a Posed
+POST /answer   an Answer  -> a Verdict, or a Receipt if scoring takes longer
+GET  /         the judge's card      GET /leaderboard      GET /health      (JSON)
+"""
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import socket
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import Any
 
+import msgspec
 import uvicorn
 from rich.console import Console
 from rich.text import Text
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
+from shoal.admission.addresses import address_of
+from shoal_host.judge import reports
+from shoal_host.judge.messages import MAX_BYTES, Envelope, Malformed, Refusal, encode
+from shoal_host.judge.rules import Reason, Refused
 from shoal_host.judge.service import Service
-from shoal_host.judge.web import Web
 from shoal_web.serving import server
-from shoal_web.serving.connections import Connections
+from shoal_web.serving.pages import BodyError, read_body
 
+BOARD_ROWS = 1000
+BOARD_SECONDS = 10.0
+"""Seconds for which a leaderboard is good."""
 SWITCH = 0.001
 """Seconds after which a thread yields: by default, making a question would hold up the loop five times as long."""
-HEADERS = 8192
-"""Bytes of a request's headers."""
 SPARE = 128
 """Open files besides connections."""
+
+
+class Web:
+    """The handlers. `app` is the ASGI application; its lifespan is the service's."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._board: list[dict[str, Any]] = []
+        self._board_due = 0.0
+        self._board_lock = asyncio.Lock()
+        self.app = Starlette(
+            routes=[
+                Route("/", self.card),
+                Route("/health", self.health),
+                Route("/leaderboard", self.leaderboard),
+                Route("/ask", self._statement(service.ask), methods=["POST"]),
+                Route("/answer", self._statement(service.answer), methods=["POST"]),
+            ],
+            exception_handlers={Refused: self._refused, ClientDisconnect: self._gone},
+            lifespan=lambda _: service.running(),
+        )
+
+    async def card(self, _: Request) -> Response:
+        return Response(msgspec.json.encode(self.service.card()), media_type="application/json")
+
+    async def health(self, _: Request) -> Response:
+        return JSONResponse(self.service.state())
+
+    async def leaderboard(self, _: Request) -> Response:
+        """Making it takes at most a twentieth of the time, however long it takes; meanwhile the old one is sent."""
+        if not (self._board and self._board_lock.locked()):
+            async with self._board_lock:
+                if (began := time.monotonic()) >= self._board_due:
+                    path = self.service.records.path
+                    self._board = await asyncio.to_thread(reports.leaderboard_of, path, BOARD_ROWS)
+                    now = time.monotonic()
+                    self._board_due = now + max(BOARD_SECONDS, 20 * (now - began))
+        return JSONResponse(self._board)
+
+    def _statement(
+        self, reply: Callable[[bytes, str], Awaitable[Envelope]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """A handler that has `reply` answer a node's statement."""
+
+        async def handle(request: Request) -> Response:
+            address = address_of(request.client.host) if request.client else ""
+            try:
+                envelope = await reply(await read_body(request, MAX_BYTES), address)
+            except Malformed as error:
+                raise Refused(Reason.malformed, str(error)[:200]) from None
+            except BodyError as error:
+                raise Refused(Reason.slow if error.status == Reason.slow.status else Reason.size, str(error)) from None
+            return Response(encode(envelope), media_type="application/msgpack")
+
+        return handle
+
+    async def _refused(self, _: Request, error: Exception) -> Response:
+        assert isinstance(error, Refused)
+        reason, wait = error.reason, error.retry_after
+        self.service.refused[reason] += 1
+        headers = {"retry-after": str(round(wait + 0.5))} if wait is not None else {}
+        message = Refusal(reason.value, error.detail, self.service.clock(), wait)
+        return Response(encode(message), reason.status, headers, "application/msgpack")
+
+    async def _gone(self, _: Request, error: Exception) -> Response:
+        return Response(status_code=400)  # which nobody reads
 
 
 class Server(server.Server):
     """Prints its address, and its state now and then."""
 
-    def __init__(self, config: uvicorn.Config, web: Web, console: Console, every: float) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service, console: Console, every: float) -> None:
         super().__init__(config)
-        self._web, self._console, self._every = web, console, every
+        self._service, self._console, self._every = service, console, every
         self._started = self._printed = time.monotonic()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started and sockets:
-            (host, port, *_), identity = sockets[0].getsockname(), self._web.service.identity
+            (host, port, *_), identity = sockets[0].getsockname(), self._service.identity
             self._console.print(Text(f"judge {identity.name} on {host}:{port}; stop with Ctrl-C"))
             self._console.print(Text(f"nodes ask it with --judges http://HOST:{port}#{identity.id}"))
 
@@ -49,29 +132,19 @@ class Server(server.Server):
         return await super().on_tick(counter)
 
     def print_state(self) -> None:
-        state, up = self._web.state(), timedelta(seconds=int(time.monotonic() - self._started))
-        refused = sum(state["refused"].values())
-        words = [f"{state[name]} {name}" for name in ("asked", "scored", "lapsed", "under_way", "connections", "cut")]
-        full = ", the disk is full" if state["full"] else ""
+        state, up = self._service.state(), timedelta(seconds=int(time.monotonic() - self._started))
+        words = [f"{state[name]} {name}" for name in ("asked", "scored", "lapsed", "under_way")]
+        refused, full = sum(state["refused"].values()), ", the disk is full" if state["full"] else ""
         self._console.print(Text(f"up {up}, {', '.join(words)}, {refused} refused{full}".replace("_", " ")))
 
 
-def serve(service: Service, listening: socket.socket, every: float, most: int) -> int:
-    """Serves on the socket until SIGINT or SIGTERM. Returns the exit code. `most`: connections at a time."""
+def serve(service: Service, listening: socket.socket, every: float, connections: int) -> int:
+    """Serves on the socket until SIGINT or SIGTERM. Returns the exit code. `connections`: at a time, at most."""
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # it would write a line for each malformed request
-    addresses = service.addresses
-    connections = Connections(most, addresses.rates.connections, addresses.may_enter, addresses.offend)
-    web = Web(service, connections)
-    config = connections.config(
-        web.app,
-        lifespan="on",
-        log_config=None,
-        date_header=False,
-        timeout_graceful_shutdown=5,
-        h11_max_incomplete_event_size=HEADERS,
+    config = server.server_config(
+        Web(service).app, connections, lifespan="on", log_config=None, date_header=False, timeout_graceful_shutdown=5
     )
-    serving = Server(config, web, Console(highlight=False, soft_wrap=True), every)
-
+    serving = Server(config, service, Console(highlight=False, soft_wrap=True), every)
     sys.setswitchinterval(SWITCH)
     gc.collect()
     gc.freeze()  # a full collection over everything of sympy and reasoning-gym stops the loop for 50 to 100 ms

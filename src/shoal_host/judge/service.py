@@ -22,7 +22,6 @@ import msgspec
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal.tasks.draw import HELD_OUT
-from shoal_host.judge.address_limits import AddressLimits
 from shoal_host.judge.fair_thread import FairThread
 from shoal_host.judge.messages import (
     VERSION,
@@ -72,11 +71,10 @@ class Service:
         records: Records,
         scoring: Scoring,
         terms: Terms,
-        addresses: AddressLimits,
         clock: Callable[[], float],
     ) -> None:
         self.identity, self.questions, self.records, self.scoring = identity, questions, records, scoring
-        self.terms, self.addresses, self.clock = terms, addresses, clock
+        self.terms, self.clock = terms, clock
         self.rules = Rules(identity.public, terms, clock, records.last, records.next_id())
         self.refused: Counter[str] = Counter()
         self._counts = {"asked": 0, "scored": 0, "lapsed": 0, "void": 0}
@@ -94,16 +92,12 @@ class Service:
         ask, envelope = open_envelope(data, Ask)
         if self._full:
             raise Refused(Reason.full, "the judge's disk is full", 60.0)
-        is_new = self.rules.screen(ask)
+        self.rules.screen(ask)
         _check_signature(envelope, ask.key)
-        if is_new and not self.addresses.newcomer(address):
-            raise Refused(Reason.newcomers, "too many new keys from your address", 60.0)
-        party = self._party(address, ask.key)
+        party = address or ask.key.hex()
         if self.scoring.waiting(party) >= WAITING:
             raise Refused(Reason.busy, f"{WAITING} answers from your address wait for their scores", 10.0)
-        session = self.rules.open(ask, envelope.hash, not self.addresses.is_known(address))
-        if is_new:
-            self.addresses.accept(address)
+        session = self.rules.open(ask, envelope.hash, address)
         if session.stage == Stage.open:
             return await self._posed(session, party)
         posing = self._posing.get(session.id) or _start(self._posing, session, self._pose(session, envelope, party))
@@ -165,10 +159,6 @@ class Service:
                 await asyncio.wait(ending, timeout=5.0)
             self._drawer.close()
 
-    def _party(self, address: str, key: bytes) -> str:
-        """Who uses a turn: an address, or a key where addresses say nothing (behind a proxy, after a restart)."""
-        return address if address and self.addresses.rates.connections else key.hex()
-
     async def _write(self, *rows: tuple[str, tuple[Any, ...]]) -> None:
         await asyncio.wrap_future(self.records.append(*rows))
 
@@ -216,7 +206,7 @@ class Service:
 
     async def _score(self, session: Session, text: str, address: str = "") -> None:
         assert session.question is not None
-        party = self._party(address, session.key)
+        party = address or session.key.hex()  # after a restart nobody knows its address
         scoring = self.scoring.submit(session.question, text, self.rules.trusts(session), party)
         found = await asyncio.wrap_future(scoring)
         self.rules.score(session, found.score, found.failure in TROUBLES)

@@ -7,8 +7,12 @@ from contextlib import closing
 from pathlib import Path
 
 from shoal.cli.flags import add_allow_code, add_directory, add_settings, config_of, given_settings
+from shoal.cli.swarms import swarm_settings
 from shoal.config.load import merged
-from shoal_web.serving import host
+from shoal.identity.keys import identity_path
+from shoal_web.human.contributor import Contributor
+from shoal_web.human.server import make_app
+from shoal_web.serving import server
 
 HELP = """Opens a page on which you join a swarm: you answer questions or rank the answers of nodes, see the scores, and
 see which nodes learned from you. Your answers are signed and admitted like any node's. Programs can answer at the same
@@ -58,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_directory(parser.add_argument_group("public swarms"))
     parser.add_argument("--config", type=Path, metavar="FILE", help="config.toml of a node of this swarm")
     add_allow_code(parser)
-    host.add_arguments(parser, LISTEN)
+    server.add_arguments(parser, LISTEN)
     parser.add_argument(
         "--home",
         type=Path,
@@ -72,17 +76,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(args: argparse.Namespace) -> int:
     """`shoal human`."""
-    from shoal.cli.swarms import swarm_settings
-    from shoal.identity.keys import identity_path
-    from shoal_web.human.contributor import Contributor
-    from shoal_web.human.server import make_app  # the server, only now
-
     given = given_settings(args)
     public = swarm_settings(args, given)
     given = merged(public or ({"network": {"connect": args.endpoints}} if args.endpoints else {}), given)
     given = merged(given, {"swarm": {"nodes": 1}})
     config = config_of(args.config, given, args.allow_code, TAKEN)
     home = args.home or identity_path().parent / "human"
-    with host.opened_place(args, LISTEN) as place, closing(Contributor(config, home, args.kind, args.model)) as one:
+    with server.opened_place(args, LISTEN) as place, closing(Contributor(config, home, args.kind, args.model)) as one:
         what = f"{one.identity.name} in {one.swarm}: answer"
-        return host.serve(make_app(one, place.access), place, what, show=not args.no_open)
+        return server.serve(make_app(one, place.access), place, what, show=not args.no_open)

@@ -33,14 +33,12 @@ from shoal.config.display_name import full_name
 from shoal.errors import UserError
 from shoal.tasks.pictures import data_address
 from shoal.untrusted import UNDECODABLE
-from shoal_web.human.access import MOST_BYTES, PostGuard
 from shoal_web.human.contributor import Contributor
 from shoal_web.human.gallery import shown
 from shoal_web.human.journal import Entry, Learned
 from shoal_web.human.recommended import RECOMMENDED
-from shoal_web.serving.bodies import BodyError, read_body
-from shoal_web.serving.guard import Access
-from shoal_web.serving.pages import OWN_ERROR, json_response, page_routes
+from shoal_web.serving.guard import MOST_BYTES, Access, PostGuard
+from shoal_web.serving.pages import OWN_ERROR, BodyError, json_response, page_routes, read_body
 
 LONGEST_WAIT: Final = 30.0
 WAITS: Final = 32

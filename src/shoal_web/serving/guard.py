@@ -1,9 +1,10 @@
 """Who may see a page, and what a browser may do with it.
 
-- Only GET and HEAD: nothing can be changed.
+- Only GET and HEAD (`Guard`): nothing can be changed.
 - Only under names of this machine: another site whose name points here (DNS rebinding) gets nothing.
 - No other site's page may ask (`Sec-Fetch-Site`), and no answer lets it read (no CORS).
 - With a token, only who shows it: once in the address, which sets a cookie, or as a bearer token.
+- A post changes something, so it needs more (`PostGuard`).
 - `POLICY`: scripts and styles from here alone, nothing from elsewhere, no text that becomes markup or code.
 """
 
@@ -12,15 +13,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import secrets
 from dataclasses import dataclass, field
+from typing import Final
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from shoal_web.serving.connections import proven
 
 POLICY = "; ".join(
     (
@@ -51,6 +52,8 @@ OPEN = frozenset({"/enter", "/static/base.css", "/static/icon.svg"})
 """What everybody may see: where to enter the token."""
 SHORTEST = 16
 """Characters of a token, at least."""
+MOST_BYTES: Final = 1 << 20
+"""Of what is posted."""
 
 
 @dataclass(frozen=True)
@@ -113,10 +116,7 @@ class Guard:
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
-        answer = self.refusal(scope)
-        if answer is None and scope["path"] not in OPEN:
-            proven(scope)
-        await (answer or self._app)(scope, receive, guarded)
+        await (self.refusal(scope) or self._app)(scope, receive, guarded)
 
     def refusal(self, scope: Scope) -> Response | None:
         """What to answer instead, if the application may not."""
@@ -147,3 +147,32 @@ class Guard:
         if path == "/":
             return RedirectResponse("/enter", 303)
         return PlainTextResponse("the token is missing or wrong", 401, {"WWW-Authenticate": "Bearer"})
+
+
+class PostGuard(Guard):
+    """A guard that also lets posts through: of a page of this very origin, in JSON, and with the word of
+    `GET /api/state` in `X-Shoal`, which no other site can read."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        super().__init__(app, access)
+        self.word = secrets.token_urlsafe(24)
+        """What a post must show."""
+
+    def refusal(self, scope: Scope) -> Response | None:
+        if scope["method"] != "POST":
+            return super().refusal(scope)
+        headers = Headers(scope=scope)
+        refused = super().refusal({**scope, "method": "GET"})
+        if refused is not None:
+            return refused
+        origins = headers.getlist("origin")
+        if origins and origins not in ([f"http://{headers['host']}"], [f"https://{headers['host']}"]):
+            return PlainTextResponse("posted by another site", 403)
+        if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            return PlainTextResponse("post JSON (Content-Type: application/json)", 415)
+        if not hmac.compare_digest(headers.get("x-shoal", "").encode(), self.word.encode()):
+            return PlainTextResponse("X-Shoal is missing or old: it is the word of GET /api/state", 403)
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > MOST_BYTES:
+            return PlainTextResponse(f"more than {MOST_BYTES} bytes", 413)
+        return None

@@ -1,7 +1,10 @@
-"""The files and answers of a page: its own folder under `/static/`; base.css, the icon and the token page for all."""
+"""The files and answers of a page: its own folder under `/static/`; base.css, the icon and the token page for all.
+
+A request's body is bounded in size and time (`read_body`)."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,3 +49,25 @@ def page_routes(folder: Path) -> list[BaseRoute]:
 def json_response(data: Any, status: int = 200) -> Response:
     """msgspec writes NaN and infinities as null."""
     return Response(msgspec.json.encode(data), status, media_type="application/json")
+
+
+class BodyError(Exception):
+    """The body is too long, or takes too long. `status`: the HTTP status that says so."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+async def read_body(request: Request, most: int, seconds: float = 5.0) -> bytes:
+    """The body of `request`, of at most `most` bytes, which come within `seconds`. Raises `BodyError`."""
+    data = bytearray()
+    try:
+        async with asyncio.timeout(seconds):
+            async for chunk in request.stream():
+                data += chunk
+                if len(data) > most:
+                    raise BodyError(413, f"more than {most} bytes")
+    except TimeoutError:
+        raise BodyError(408, f"the request took more than {seconds:g} s to arrive") from None
+    return bytes(data)

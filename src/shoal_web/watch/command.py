@@ -6,16 +6,18 @@ import argparse
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shoal.cli.flags import add_settings, given_settings
+from shoal.cli.swarms import invited_network
+from shoal.config.own_code import call_offered, offered
 from shoal.errors import UserError
 from shoal.invitations.invitation import is_invitation
-from shoal_web.serving import host
-
-if TYPE_CHECKING:
-    from shoal_web.watch.source import Source
-    from shoal_web.watch.sources import Sources
+from shoal_web.serving import server
+from shoal_web.watch.server import make_app
+from shoal_web.watch.source import Source
+from shoal_web.watch.sources import Sources, checked_folders
+from shoal_web.watch.swarm import open_swarm
 
 HELP = """Shows runs in your browser: curves, who learned from whom, every completion, what was refused. It also shows
 what a judge has measured, and what the nodes of a live swarm report of themselves.
@@ -33,6 +35,8 @@ It changes no run. What an invitation brings, a certificate and a secret, is kep
 `shoal join`. Only this machine can open the page, unless you give --listen: then it asks for a token, which it
 prints. The page is not encrypted: outside a network that you trust, put it behind TLS."""
 LISTEN = "127.0.0.1:8400"
+SOURCES, JUDGE = "shoal.sources", "judge"
+"""Entry points of functions that make a `Source`, and the one of `--judge`."""
 TITLES = 4
 """Sources that are printed by their titles; of more, their number."""
 SETTINGS = ["network.lan", "network.secret_file", "network.tls_ca", "network.tls_certificate", "network.tls_key"]
@@ -51,32 +55,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a live swarm, and relays or nodes to reach: HOST:PORT; or an invitation (give folders before it)",
     )
     parser.add_argument("--serve", action="store_true", help="keep serving: open no browser, take no other port")
-    host.add_arguments(parser, LISTEN)
+    server.add_arguments(parser, LISTEN)
     add_settings(parser, SETTINGS)
 
 
 def command(args: argparse.Namespace) -> int:
     """`shoal watch`."""
-    from shoal_web.watch.server import make_app  # the server, only now
-
     if given_settings(args) and not args.swarm:
         raise UserError("--lan, --secret-file and --tls-... are for a live swarm: give --swarm NAME too")
-    with closing(_sources(args)) as sources, host.opened_place(args, LISTEN, keep_port=args.serve) as place:
+    with closing(_sources(args)) as sources, server.opened_place(args, LISTEN, keep_port=args.serve) as place:
         shown = sources.all()
         titles = ", ".join(source.title for source in shown)
         what = f"watching {titles if 0 < len(shown) <= TITLES else f'{len(shown)} runs'}"
-        return host.serve(make_app(sources, place.access), place, what, show=not (args.serve or args.no_open))
+        return server.serve(make_app(sources, place.access), place, what, show=not (args.serve or args.no_open))
 
 
 def _sources(args: argparse.Namespace) -> Sources:
     """What the flags name; the newest run if they name nothing."""
-    from shoal_web.watch.sources import Sources, checked_folders
-
     given = [_judge(at) for at in args.judge]
     folders = checked_folders(args.folders) if args.folders or not (given or args.swarm) else []
     if args.swarm:  # last: it has a thread
-        from shoal_web.watch.swarm import open_swarm
-
         given.append(open_swarm({**_swarm(args.swarm), **given_settings(args).get("network", {})}))
     return Sources(given, folders)
 
@@ -84,17 +82,12 @@ def _sources(args: argparse.Namespace) -> Sources:
 def _swarm(words: Sequence[str]) -> dict[str, Any]:
     """The settings of `[network]` that the words of `--swarm` mean."""
     if any(is_invitation(word) for word in words):
-        from shoal.cli.swarms import invited_network
-
         return invited_network(words)
     return {"swarm": words[0], "connect": words[1:]}
 
 
 def _judge(at: str) -> Source:
-    if "://" in at:
-        from shoal_web.watch.remote import RemoteJudge
-
-        return RemoteJudge(at)
-    from shoal_web.watch.judge import JudgeSource
-
-    return JudgeSource(Path(at))
+    if JUDGE not in offered(SOURCES):
+        raise UserError("--judge needs the package shoal_host, which is not installed")
+    source: Source = call_offered(SOURCES, JUDGE, at)
+    return source

@@ -10,7 +10,7 @@ import pytest
 from swarm_entries import NOW, directory, send, serving, signed
 
 import shoal.cli.session
-import shoal_web.human.contributor
+import shoal_web.human.command
 from shoal.cli.main import main
 from shoal.config.settings import Config
 from shoal.errors import UserError
@@ -212,7 +212,7 @@ def test_a_person_joins_by_an_invitation(monkeypatch: pytest.MonkeyPatch, capsys
         found.append(config)
         raise UserError("enough")
 
-    monkeypatch.setattr(shoal_web.human.contributor, "Contributor", contributor)
+    monkeypatch.setattr(shoal_web.human.command, "Contributor", contributor)
     word = written(Invitation(signed(Identity.generate(), relays=("127.0.0.1:7447",)), "correct-horse-battery"))
     assert "enough" in complaint(capsys, "human", word, "--listen", "127.0.0.1:0", "--display-name", "Ada")
     [config] = found

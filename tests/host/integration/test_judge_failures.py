@@ -25,7 +25,6 @@ from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal.tasks import Tasks
-from shoal_host.judge.address_limits import AddressLimits, Rates
 from shoal_host.judge.command import add_arguments, command
 from shoal_host.judge.judges import Judges
 from shoal_host.judge.messages import Answer, Ask, Envelope, Receipt, Verdict, encode, open_envelope, seal
@@ -111,8 +110,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
     clock = time.time
     records, scoring = Records(tmp_path), Scoring(Scorer)  # type: ignore[arg-type]
     questions = Questions(Tasks(TasksConfig(suite="pond", only=["chain_sum"])), b"s" * 32)
-    addresses = AddressLimits(Rates(), clock)
-    yield Service(Identity.generate(), questions, records, scoring, Terms(work=0), addresses, clock)
+    yield Service(Identity.generate(), questions, records, scoring, Terms(work=0), clock)
     scoring.close()
     records.close()
 

@@ -19,7 +19,7 @@ from shoal_host.judge.records import FILE
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 NODES, KILLS = 6, 3
-FLAGS = ("--limit", "30", "--address-requests", "100000")
+FLAGS = ("--limit", "30")
 
 
 class Talker(threading.Thread):

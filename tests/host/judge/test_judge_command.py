@@ -53,7 +53,7 @@ def test_rows_curves_and_comparisons(folder: Path, capsys: pytest.CaptureFixture
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "node,key,model,in_swarm,round,number,task,score,outcome,failure,time"
     assert len(lines) == 5
-    assert run("--report", str(folder), "--what", "curve", "--window", "1", "--format", "json") == 0
+    assert run("--report", str(folder), "--what", "curve", "--rounds", "1", "--format", "json") == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
     assert run("--report", str(folder), "--report", str(folder)) == 0
     assert "holm" in capsys.readouterr().out
@@ -71,7 +71,7 @@ def test_rows_curves_and_comparisons(folder: Path, capsys: pytest.CaptureFixture
         (["--data", "x", "--limt", "2"], "did you mean '--limit'"),
         (["--report", "absent"], "no records"),
         (["--report", "a", "--report", "b", "--report", "c"], "two to compare"),
-        (["--report", "a", "--window", "0"], "--window"),
+        (["--report", "a", "--rounds", "0"], "--rounds"),
     ],
 )
 def test_mistakes(words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,8 +86,11 @@ def test_an_unknown_suite(tmp_path: Path) -> None:
         run("--data", str(tmp_path / "judge"), "--suite", "pnod")
 
 
-def test_evaluation_and_the_command_line_start_without_a_web_framework() -> None:
-    modules = "shoal_host.judge, shoal_host.judge.judges, shoal_host.judge.command, shoal_host.judge.reports"
-    code = f"import sys, {modules}; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not {"torch", "starlette", "uvicorn", "reasoning_gym"} & set(done.stdout.split())
+def test_a_node_and_the_command_line_need_little() -> None:
+    for modules, absent in (
+        ("shoal_host.judge.judges", {"torch", "starlette", "uvicorn", "reasoning_gym"}),
+        ("shoal_host.judge.command", {"torch", "reasoning_gym"}),
+    ):
+        code = f"import sys, {modules}; print(*sys.modules)"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert not absent & set(done.stdout.split())

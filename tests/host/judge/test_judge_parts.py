@@ -1,4 +1,4 @@
-"""The smaller parts of a judge: its addresses, which question comes next, and the lanes in which answers are scored."""
+"""The smaller parts of a judge: which question comes next, and the lanes in which answers are scored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.rollout import QuestionId
 from shoal.tasks import Tasks
-from shoal_host.judge.address_limits import AddressLimits, Rates
 from shoal_host.judge.fair_thread import FairThread
 from shoal_host.judge.questions import Questions, read_secret
 from shoal_host.judge.scoring import Scoring
@@ -23,66 +22,9 @@ from shoal_host.judge.scoring import Scoring
 QUESTION = QuestionId("gcd", "1", "c", 5, 0)
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture(scope="module")
 def tasks() -> Tasks:
     return Tasks(TasksConfig(suite="pond"))
-
-
-def test_who_asks_too_much_is_shut_out_longer_each_time() -> None:
-    clock = Clock()
-    addresses = AddressLimits(Rates(requests=10, shut=5), clock)
-    assert sum(addresses.request("a") for _ in range(50)) == 40
-    assert not addresses.may_enter("a")
-    assert addresses.may_enter("b")
-    assert addresses.request("b")
-    clock.now = 5.1
-    assert addresses.may_enter("a")
-    assert sum(addresses.request("a") for _ in range(100)) == 40
-    clock.now = 5.1 + 9
-    assert not addresses.request("a")
-    assert not addresses.may_enter("a")
-    clock.now = 5.1 + 10.1
-    assert addresses.request("a")
-
-
-def test_an_offence_costs_as_much_as_ten_requests() -> None:
-    addresses = AddressLimits(Rates(requests=10), Clock())
-    for _ in range(4):
-        assert addresses.request("a")
-        addresses.offend("a")
-    assert not addresses.request("a")
-
-
-def test_behind_a_proxy_there_are_no_bounds() -> None:
-    addresses = AddressLimits(Rates(connections=0, requests=1, newcomers=1), Clock())
-    assert all(addresses.request("a") and addresses.newcomer("a") for _ in range(1000))
-
-
-def test_new_keys_of_one_address() -> None:
-    clock = Clock()
-    addresses = AddressLimits(Rates(newcomers=6), clock)
-    assert sum(addresses.newcomer("a") for _ in range(20)) == 6
-    assert addresses.newcomer("b")
-    addresses.accept("a")
-    assert (addresses.is_known("a"), addresses.is_known("b")) == (True, False)
-    clock.now = 10.0
-    assert [addresses.newcomer("a") for _ in range(2)] == [True, False]
-
-
-def test_memory_of_addresses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal_host.judge.address_limits.ADDRESSES", 100)
-    addresses = AddressLimits(Rates(), Clock())
-    for number in range(1000):
-        if addresses.may_enter(str(number)):
-            addresses.request(str(number))
-    assert len(addresses._visitors) == 100
 
 
 @pytest.mark.parametrize(

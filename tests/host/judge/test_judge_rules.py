@@ -171,7 +171,7 @@ def test_rounds_only_rise(round: int) -> None:
 
 
 def test_the_screen() -> None:
-    trial = Trial(work=10, window=100.0)
+    trial = Trial(work=10, clock_error=100.0)
     now, work = trial.clock.now, work_of(JUDGE, A, 10)
     with refused(Reason.judge):
         trial.rules.screen(trial.statement(A, 1, judge=b"k" * 32, work=work))
@@ -210,17 +210,34 @@ def test_quotas() -> None:
 def test_who_makes_many_keys_keeps_out_nobody_s_first() -> None:
     trial = Trial(newcomers=4.0)
 
-    def opened(key: bytes, first: bool) -> Session:
-        return trial.rules.open(trial.statement(key, 1), key, first)
+    def opened(key: int, address: str) -> Session:
+        return trial.rules.open(trial.statement(bytes([key]) * 32, 1), bytes([key]), address)
 
-    for number in range(2):
-        opened(bytes([number]) * 32, first=False)
+    for number in range(3):
+        opened(number, "many")
     with refused(Reason.newcomers):
-        opened(bytes([2]) * 32, first=False)
-    for number in range(3, 5):
-        opened(bytes([number]) * 32, first=True)
+        opened(3, "many")
+    opened(4, "other")
     with refused(Reason.newcomers):
-        opened(bytes([5]) * 32, first=True)
+        opened(5, "third")
+
+
+def test_new_keys_of_one_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal_host.judge.rules.ADDRESSES", 2)
+    trial = Trial(address_newcomers=2.0)
+
+    def opened(key: int, address: str) -> Session:
+        return trial.rules.open(trial.statement(bytes([key]) * 32, 1), bytes([key]), address)
+
+    opened(0, "a")
+    opened(1, "a")
+    with refused(Reason.newcomers) as caught:
+        opened(2, "a")
+    opened(3, "b")
+    trial.clock.now += caught.value.retry_after + 1e-6
+    opened(2, "a")
+    opened(4, "c")
+    assert len(trial.rules._addresses) == 2
 
 
 def test_a_question_that_could_not_be_kept_was_never_asked() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import threading
 import time
@@ -24,7 +23,7 @@ TASKS = TasksConfig(suite="pond", only=["chain_sum", "spell_backward"])
 
 @pytest.fixture(scope="module")
 def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    rates = ("--address-requests", "1000000", "--address-newcomers", "1000000", "--newcomers", "1000000")
+    rates = ("--address-newcomers", "1000000", "--newcomers", "1000000")
     with served(tmp_path_factory.mktemp("judge"), *rates) as judge:
         yield judge
 
@@ -203,68 +202,30 @@ def ended(line: socket.socket) -> float:
 
 
 @pytest.mark.slow
-def test_slow_clients_are_cut_off_and_others_served(tmp_path: Path) -> None:
-    """Nothing at all, headers by the byte, a body by the byte, a byte after a response; each is over in time."""
-    with served(tmp_path, "--address-connections", "20", "--address-requests", "1000") as judge:
+def test_clients_that_hold_on_hold_up_nobody(tmp_path: Path) -> None:
+    """Nothing at all, half of the headers, a body that does not come, which is over in time."""
+    with served(tmp_path) as judge:
         post = b"POST /ask HTTP/1.1\r\nhost: j\r\ncontent-length: 100\r\n\r\n"
-        lines = [connected(judge, data) for data in (b"", b"POST /ask HT", post, b"GET / HTTP/1.1\r\nhost: j\r\n\r\nG")]
-        times: dict[int, float] = {}
-
-        def watch(place: int) -> None:
-            times[place] = ended(lines[place])
-
-        threads = [threading.Thread(target=watch, args=(place,)) for place in range(4)]
-        for thread in threads:
-            thread.start()
-        for _ in range(60):
-            for line in lines[1:3]:
-                with contextlib.suppress(OSError):
-                    line.send(b"x")
-            if not any(thread.is_alive() for thread in threads):
-                break
-            began = time.monotonic()
-            assert judge.get("/health").status_code == 200
-            assert time.monotonic() - began < 5
-            time.sleep(0.5)
-        for thread in threads:
-            thread.join(20)
-        assert all(times[place] < 18 for place in range(4)), times
-        assert judge.get("/health").json()["connections"] == 1
+        lines = [connected(judge, data) for data in (b"", b"POST /ask HT", b"x") for _ in range(100)]
+        began = time.monotonic()
+        with connected(judge, post) as line:
+            assert b" 408 " in line.recv(65536)
+        assert time.monotonic() - began < 10
+        assert judge.get("/health").status_code == 200
+        for line in lines:
+            line.close()
 
 
 @pytest.mark.slow
-def test_one_address_has_so_many_connections(tmp_path: Path) -> None:
-    with served(tmp_path, "--address-connections", "5") as judge:
+def test_connections_are_bounded(tmp_path: Path) -> None:
+    with served(tmp_path, "--connections", "5") as judge:
         lines = [connected(judge, b"") for _ in range(6)]
-        assert ended(lines[0]) < 5  # the oldest makes room
-        health = judge.get("/health").json()
-        assert health["connections"] == 5
-        assert health["cut"] == 2
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [
-        b"POST /ask HTTP/1.1\r\nhost: j\r\ncontent-length: 1\r\n\r\nx",
-        b"GET /nothing HTTP/1.1\r\nhost: j\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\r\n\r\n",
-    ],
-    ids=["malformed", "missing", "no HTTP"],
-)
-def test_who_floods_is_shut_out(tmp_path: Path, request_: bytes) -> None:
-    with served(tmp_path, "--address-requests", "10") as judge:
-        line = connected(judge, b"")
-        seen = b""
-        try:
-            for _ in range(100):
-                line.sendall(request_)
-                seen += line.recv(65536)
-                line = connected(judge, b"")
-        except OSError:
-            pass
-        assert seen.count(b"HTTP/1.1 40") <= 4
-        with pytest.raises(Exception):  # noqa: B017, PT011 (cut at once, however that shows)
-            judge.get("/health").raise_for_status()
+        time.sleep(0.5)
+        assert judge.get("/health").status_code == 503
+        for line in lines:
+            line.close()
+        time.sleep(0.5)
+        assert judge.get("/health").status_code == 200
 
 
 @pytest.mark.slow

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_judge_source import KEYS, Book
+from test_judge_source import fill as fill_book
 from test_network import until
-from test_watch_judge import KEYS, Book
-from test_watch_judge import fill as fill_book
 from test_watch_swarm import ADA, BOB, said
 from watched import (
     HOSTILE,
@@ -43,8 +43,8 @@ from shoal.identity.keys import name_of
 from shoal.runs.folder import RunFolder
 from shoal.transports.zenoh.session import TransportOptions
 from shoal.wire.notices import Lesson
+from shoal_host.judge.source import JudgeSource
 from shoal_web.serving.guard import Access
-from shoal_web.watch.judge import JudgeSource
 from shoal_web.watch.server import make_app
 from shoal_web.watch.sources import Sources
 from shoal_web.watch.swarm import SwarmSource

@@ -27,10 +27,10 @@ from shoal_host.judge.messages import Ask, Malformed, open_envelope
 from shoal_host.judge.messages import encode as encode_judged
 from shoal_host.judge.messages import seal as seal_ask
 from shoal_host.judge.records import FILE, Records, ask_rows, outcome_row
+from shoal_host.judge.remote import Row, _shown
 from shoal_host.judge.sessions import Session, Stage
 from shoal_web.watch.heard import Heard
 from shoal_web.watch.nodes import swarm_state
-from shoal_web.watch.remote import Row, _shown
 
 EVE, JUDGE = Identity.generate(), Identity.generate()
 NAMES = [

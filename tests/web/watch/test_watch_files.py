@@ -6,7 +6,6 @@ import json
 import os
 import re
 import socket
-import sqlite3
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -24,11 +23,9 @@ pytest.importorskip("duckdb")
 
 from shoal.errors import UserError
 from shoal.runs.tables import ROLLOUTS
-from shoal_host.judge.records import SCHEMA
 from shoal_web.serving.guard import Access
-from shoal_web.watch import judge, metrics, sources, tables, tally
+from shoal_web.watch import metrics, sources, tables
 from shoal_web.watch.folder import FolderSource
-from shoal_web.watch.judge import JudgeSource
 from shoal_web.watch.reader import Answer
 from shoal_web.watch.run_reader import READERS, Reader
 from shoal_web.watch.server import make_app
@@ -312,34 +309,3 @@ def test_searches_go_on_after_a_new_reader(tmp_path: Path) -> None:
         source._tables.close()
         assert first["next"]
         assert source.rollouts(RolloutQuery(text="says", after=first["next"]))["rollouts"]
-
-
-@pytest.mark.timeout(60)
-def test_records_that_are_no_judge_s_are_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pipe(tmp_path / "records.sqlite")
-    with pytest.raises(UserError, match="no records"):
-        JudgeSource(tmp_path)
-    (tmp_path / "records.sqlite").unlink()
-    with sqlite3.connect(tmp_path / "records.sqlite") as records:
-        records.executescript(SCHEMA)
-    source = JudgeSource(tmp_path)
-    assert source.summary()["board"] == []
-    with sqlite3.connect(tmp_path / "records.sqlite") as records:
-        records.executescript("DROP TABLE asks; DROP TABLE nodes; CREATE TABLE nodes (id, key);")
-        records.executescript(
-            "CREATE VIEW asks AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "
-            "SELECT i AS id, 1 AS node, i AS round, 'm' AS model, 1 AS in_swarm, 'l' AS label, 1.0 AS asked FROM n"
-        )
-    monkeypatch.setattr(judge, "PATIENCE", 0.2)
-    monkeypatch.setattr(tally, "PATIENCE", 0.2)
-    source._kept.clear()
-    with pytest.raises(BusyError):
-        source.summary()
-    with sqlite3.connect(tmp_path / "records.sqlite") as records:
-        records.executescript("DROP VIEW asks; CREATE TABLE asks (id, node, round, model, in_swarm, label, asked);")
-        records.execute("INSERT INTO nodes VALUES (1, 'no bytes')")
-        records.execute("INSERT INTO asks VALUES (1, 1, 'x', x'ff', 'y', 1, 'z')")
-        records.execute("INSERT INTO outcomes VALUES (1, 1.0, 1.0, '', 'scored')")
-    source._kept.clear()
-    with pytest.raises(BusyError):
-        source.summary()

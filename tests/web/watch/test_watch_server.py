@@ -28,7 +28,7 @@ from starlette.types import ASGIApp
 
 from shoal.cli.main import main
 from shoal.errors import UserError
-from shoal_web.serving import host
+from shoal_web.serving import server
 from shoal_web.serving.guard import LOOPBACK, Access
 from shoal_web.serving.server import address_of, listening
 from shoal_web.watch.server import STATIC, make_app
@@ -310,15 +310,15 @@ def test_where_it_listens(tmp_path: Path) -> None:
     for wrong in ("", ":1", "x", "x:y", "x:70000"):
         with pytest.raises(UserError, match="HOST:PORT"):
             address_of(wrong, "127.0.0.1:8401")
-    assert all(map(host.is_loopback, ("127.0.0.1", "127.9.9.9", "::1", "localhost")))
-    assert not any(map(host.is_loopback, ("0.0.0.0", "::", "192.168.1.1", "localhost.evil.example")))
+    assert all(map(server.is_loopback, ("127.0.0.1", "127.9.9.9", "::1", "localhost")))
+    assert not any(map(server.is_loopback, ("0.0.0.0", "::", "192.168.1.1", "localhost.evil.example")))
     file = tmp_path / "token"
     for text in ("short", "x" * 20 + "\ny", "é" * 20, ""):
         file.write_text(text)
         with pytest.raises(UserError, match="token"):
-            host.read_token(file)
+            server.read_token(file)
     file.write_text("0123456789abcdef\n")
-    assert host.read_token(file) == "0123456789abcdef"
+    assert server.read_token(file) == "0123456789abcdef"
     with listening("127.0.0.1", 0, other=False) as taken:
         taken.listen()
         port = taken.getsockname()[1]

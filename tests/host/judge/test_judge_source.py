@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -24,15 +25,17 @@ from starlette.types import ASGIApp
 
 from shoal.errors import UserError
 from shoal.identity.keys import name_of
-from shoal_host.judge.records import FILE, Records
+from shoal_host.judge import source as judge_source
+from shoal_host.judge import tally
+from shoal_host.judge.records import FILE, SCHEMA, Records
+from shoal_host.judge.remote import RemoteJudge
 from shoal_host.judge.reports import curve, leaderboard_of
+from shoal_host.judge.source import JudgeSource
+from shoal_host.judge.tally import POINTS, Tally
 from shoal_web.serving.guard import Access
-from shoal_web.watch.judge import JudgeSource
-from shoal_web.watch.remote import RemoteJudge
 from shoal_web.watch.server import make_app
-from shoal_web.watch.source import CurveQuery, Source, TaskQuery
+from shoal_web.watch.source import BusyError, CurveQuery, Source, TaskQuery
 from shoal_web.watch.sources import Sources
-from shoal_web.watch.tally import WINDOWS, Tally
 
 KEYS = [bytes([at]) * 32 for at in range(8)]
 
@@ -141,9 +144,9 @@ def test_an_absent_round_presses_nothing_into_a_corner(book: Book) -> None:
     for far in range(3):
         book.add(KEYS[7], 2**53 - far, 1.0)
     span = Tally(book.path).span(25)
-    assert (span.last, span.window, span.beyond) == (59, 25, 3)
+    assert (span.last, span.rounds, span.beyond) == (59, 25, 3)
     book.add(KEYS[6], 500, 1.0)
-    assert Tally(book.path).span(1).window == -(-501 // WINDOWS)
+    assert Tally(book.path).span(1).rounds == -(-501 // POINTS)
 
 
 def test_an_empty_judge(book: Book) -> None:
@@ -181,6 +184,37 @@ def test_what_is_no_judge_s_folder_is_said_in_a_line(tmp_path: Path, content: by
         JudgeSource(tmp_path)
     assert str(tmp_path) in str(told.value)
     assert "\n" not in str(told.value)
+
+
+@pytest.mark.timeout(60)
+def test_records_that_are_no_judge_s_are_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "records.sqlite")
+    with pytest.raises(UserError, match="no records"):
+        JudgeSource(tmp_path)
+    (tmp_path / "records.sqlite").unlink()
+    with sqlite3.connect(tmp_path / "records.sqlite") as records:
+        records.executescript(SCHEMA)
+    source = JudgeSource(tmp_path)
+    assert source.summary()["board"] == []
+    with sqlite3.connect(tmp_path / "records.sqlite") as records:
+        records.executescript("DROP TABLE asks; DROP TABLE nodes; CREATE TABLE nodes (id, key);")
+        records.executescript(
+            "CREATE VIEW asks AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "
+            "SELECT i AS id, 1 AS node, i AS round, 'm' AS model, 1 AS in_swarm, 'l' AS label, 1.0 AS asked FROM n"
+        )
+    monkeypatch.setattr(judge_source, "PATIENCE", 0.2)
+    monkeypatch.setattr(tally, "PATIENCE", 0.2)
+    source._kept.clear()
+    with pytest.raises(BusyError):
+        source.summary()
+    with sqlite3.connect(tmp_path / "records.sqlite") as records:
+        records.executescript("DROP VIEW asks; CREATE TABLE asks (id, node, round, model, in_swarm, label, asked);")
+        records.execute("INSERT INTO nodes VALUES (1, 'no bytes')")
+        records.execute("INSERT INTO asks VALUES (1, 1, 'x', x'ff', 'y', 1, 'z')")
+        records.execute("INSERT INTO outcomes VALUES (1, 1.0, 1.0, '', 'scored')")
+    source._kept.clear()
+    with pytest.raises(BusyError):
+        source.summary()
 
 
 # A judge at an address.

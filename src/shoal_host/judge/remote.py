@@ -1,4 +1,4 @@
-"""A judge at an address as a source: its leaderboard, fetched now and then while a page is open.
+"""What `shoal watch` shows of a judge at an address: its leaderboard, fetched now and then while a page is open.
 
 A judge is a stranger: its answers are bounded in size and time, and count only if all of them has the right form.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
@@ -17,7 +18,7 @@ from shoal.config.display_name import harmless
 from shoal.identity.keys import name_of
 from shoal.untrusted import UNDECODABLE
 from shoal_host.judge.client import BoundedHttp, JudgeUnavailable, parse_judge_address
-from shoal_web.watch.judge import ROWS, JudgeSource, judge_id, judge_summary
+from shoal_host.judge.source import ROWS, JudgeSource, judge_id, judge_summary
 from shoal_web.watch.source import NAME, Data, Source
 
 EVERY: Final = 15.0
@@ -136,3 +137,8 @@ def _shown(rank: int, row: Row) -> Data:
         "model": row.model[:NAME],
         "display_name": harmless(row.display_name),
     }
+
+
+def open_judge(at: str) -> Source:
+    """The judge of `shoal watch --judge`: its data folder, or its address. Raises `UserError`."""
+    return RemoteJudge(at) if "://" in at else JudgeSource(Path(at))

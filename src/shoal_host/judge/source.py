@@ -1,4 +1,4 @@
-"""A judge as a source: its data folder, also while it serves."""
+"""What `shoal watch` shows of a judge: its data folder, also while it serves (`remote`: a judge at an address)."""
 
 from __future__ import annotations
 
@@ -13,18 +13,15 @@ from typing import Any, Final, TypeVar
 
 from shoal.errors import UserError
 from shoal_host.judge.records import FILE
-from shoal_host.judge.reports import leaderboard_of
+from shoal_host.judge.reports import POINT, leaderboard_of
+from shoal_host.judge.tally import CURVES, PATIENCE, Span, Tally
 from shoal_web.watch.files import changed
-from shoal_web.watch.reader import PATIENCE
 from shoal_web.watch.source import NAME, BusyError, CurveQuery, Data, MissingError, Source, TaskQuery
-from shoal_web.watch.tally import CURVES, Span, Tally
 
 ROWS: Final = 500
 """Of the leaderboard."""
 KEPT: Final = 64
 """Answers that are kept until the records have changed."""
-WINDOW: Final = 25
-"""Rounds of a window, where none is asked for."""
 T = TypeVar("T")
 
 
@@ -69,7 +66,7 @@ class JudgeSource(Source):
         return {**self.brief(), **judge_summary(self._board(), totals), "curves": True, "failures": failures}
 
     def curve(self, query: CurveQuery) -> Data:
-        """`pass@1` by windows of `smooth` rounds, of each model inside and outside of swarms, or (`by` node) of the
+        """`pass@1`, `smooth` rounds to a point, of each model inside and outside of swarms, or (`by` node) of the
         nodes at the top of the leaderboard; or `outcomes`, counted."""
         span = self._span(query.smooth)
         if query.metric == "outcomes":
@@ -81,7 +78,7 @@ class JudgeSource(Source):
             series = self._once(("sides", span), lambda: self._tally.passed(span, "side"))
         else:
             raise MissingError("a judge has the curves pass@1 and outcomes")
-        return {"rounds_per_point": span.window, "beyond": span.beyond, "series": series}
+        return {"rounds_per_point": span.rounds, "beyond": span.beyond, "series": series}
 
     def tasks(self, query: TaskQuery) -> Data:
         """pass@1 of each task, of all nodes or of the one whose key is `node`."""
@@ -93,9 +90,9 @@ class JudgeSource(Source):
     def _board(self) -> list[Data]:
         return self._once("board", lambda: leaderboard_of(self._path, ROWS, PATIENCE))
 
-    def _span(self, window: int) -> Span:
-        window = window or WINDOW
-        return self._once(("span", window), lambda: self._tally.span(window))
+    def _span(self, rounds: int) -> Span:
+        rounds = rounds or POINT
+        return self._once(("span", rounds), lambda: self._tally.span(rounds))
 
     def _once(self, what: Any, make: Callable[[], T]) -> T:
         """What `make` gives, kept until there is something new; one at a time."""

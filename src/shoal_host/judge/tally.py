@@ -1,7 +1,7 @@
-"""A judge's records by windows of rounds: SQLite, read-only, also while the judge writes.
+"""Curves of a judge's records, so many rounds to a point: SQLite, read-only, also while the judge writes.
 
 A node's round is a stranger's word. Rounds far beyond the others' are left out, so that one node cannot squeeze all
-curves into a corner, and windows are widened until there are few enough.
+curves into a corner, and a point has more rounds where there would be too many points.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from typing import Any, Final
 from shoal.evaluation.pass_at_k import wilson
 from shoal.identity.keys import name_of
 from shoal_host.judge.reports import FROM, read
-from shoal_web.watch.reader import PATIENCE
 from shoal_web.watch.source import NAME, BusyError, Data
 
-WINDOWS: Final = 400
+POINTS: Final = 400
 """Of a curve, at most."""
+PATIENCE: Final = 10.0
+"""Seconds for a query."""
 CURVES: Final = 12
 """Models and nodes that have one."""
 FAR: Final = 10
@@ -34,7 +35,7 @@ WHAT: Final = {
 }
 COUNTED: Final = """
 WITH kept AS (
-  SELECT a.round / $window AS place, {what} AS what, {right} AS good {joined}
+  SELECT a.round / $rounds AS place, {what} AS what, {right} AS good {joined}
   WHERE a.round <= $last AND {chosen}),
 often AS (SELECT what FROM kept GROUP BY what ORDER BY count(*) DESC, what LIMIT $most)
 SELECT what, place, sum(good), count(*) FROM kept WHERE what IN (SELECT what FROM often) GROUP BY 1, 2 ORDER BY 1, 2
@@ -51,10 +52,10 @@ FAILURES: Final = "SELECT failure, count(*) FROM outcomes WHERE failure != '' GR
 
 @dataclass(frozen=True)
 class Span:
-    """The rounds of a curve: the last one, how many to a window, and how many questions lie beyond."""
+    """The rounds of a curve: the last one, how many to a point, and how many questions lie beyond."""
 
     last: int
-    window: int
+    rounds: int
     beyond: int
 
 
@@ -80,14 +81,14 @@ class Tally:
         """The errors of scorers, the most frequent first."""
         return [{"failure": failure[:NAME], "times": count} for failure, count in self.rows(FAILURES)]
 
-    def span(self, window: int) -> Span:
-        """Windows of `window` rounds, or wider ones if there would be too many."""
+    def span(self, rounds: int) -> Span:
+        """`rounds` to a point, or more if there would be too many points."""
         found = self.rows(REACH)
         [(last, beyond)] = self.rows(
             "SELECT max(round) FILTER (WHERE round <= $reach), count(*) FILTER (WHERE round > $reach) FROM asks",
-            {"reach": FAR * max(window, found[0][0] if found else 0)},
+            {"reach": FAR * max(rounds, found[0][0] if found else 0)},
         )
-        return Span(last or 0, max(window, math.ceil(((last or 0) + 1) / WINDOWS)), beyond)
+        return Span(last or 0, max(rounds, math.ceil(((last or 0) + 1) / POINTS)), beyond)
 
     def passed(self, span: Span, by: str, keys: list[str] | None = None) -> list[Data]:
         """A curve for each `side` (model, inside or outside of swarms), `node` or `task` with most questions: points
@@ -100,7 +101,7 @@ class Tally:
         series: dict[str, list[list[float]]] = {}
         for what, place, right, n in self._counted(span, by, chosen, values):
             shares = (right / n, *wilson(right / n, n))
-            middle = (place + 0.5) * span.window - 0.5
+            middle = (place + 0.5) * span.rounds - 0.5
             series.setdefault(_name(by, what), []).append([middle, *(round(share, 5) for share in shares), n])
         return [{"name": name, "points": points} for name, points in series.items()]
 
@@ -108,12 +109,12 @@ class Tally:
         """Questions of each outcome: points [middle round, questions]."""
         series: dict[str, list[list[float]]] = {what: [] for what in ("right", "wrong", "lapsed", "void")}
         for what, place, _, n in self._counted(span, "outcome", "true", {}):
-            series[what].append([(place + 0.5) * span.window - 0.5, n])
+            series[what].append([(place + 0.5) * span.rounds - 0.5, n])
         return [{"name": name, "points": points} for name, points in series.items()]
 
     def _counted(self, span: Span, by: str, chosen: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         sql = COUNTED.format(what=WHAT[by], right=RIGHT, joined=FROM, chosen=chosen)
-        bounds = {"window": span.window, "last": span.last, "most": 200 if by == "task" else CURVES}
+        bounds = {"rounds": span.rounds, "last": span.last, "most": 200 if by == "task" else CURVES}
         return self.rows(sql, {**values, **bounds})
 
 
