@@ -26,8 +26,7 @@ import torch
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from shoal.config.external import ExternalConfig
-from shoal.config.learner import LearnerConfig
+from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.config.tasks import TasksConfig
 from shoal.learn.learner import GRPOLearner
 from shoal.policy.device import place
@@ -77,7 +76,7 @@ class Shoal:
 
     def __init__(self, model: str, config: TasksConfig, longest: int) -> None:
         self.policy = LanguagePolicy(model, Sampling(max_completion_length=longest), place("cpu"))
-        self.learner = GRPOLearner(self.policy, LearnerConfig(), ExternalConfig(), LEARNING_RATE)
+        self.learner = GRPOLearner(self.policy, LearnerConfig(), PeersConfig(), LEARNING_RATE)
         self.verifier = Verifier(config)
         self.tasks = Tasks(config)
         self.questions = self.tasks.draw(QUESTIONS, "benchmark")

@@ -25,7 +25,7 @@ from shoal.protocols import UpdateResult
 from shoal.rollout import Completion, Question, Scored
 from shoal.runs.build import Nodes
 
-CONFIG = {"swarm": {"nodes": 8}, "evaluation": {"every": 0, "questions": 1, "samples": 1}, "seed": 7}
+CONFIG = {"round": {"nodes": 8}, "evaluation": {"every": 0, "questions": 1, "samples": 1}, "seed": 7}
 ROUNDS = 10
 
 
@@ -88,7 +88,7 @@ def main() -> None:
     runs: dict[str, Nodes] = {}
     for kind in seconds:
         chosen = config.model_copy(deep=True)
-        chosen.swarm.workers = 0 if kind == "plain" else "auto"
+        chosen.round.workers = 0 if kind == "plain" else "auto"
         runs[kind] = Nodes(chosen)
     for node in runs["plain"].nodes:
         node.policy = PlainPolicy(node.policy.lm, node.policy.sampling, node.policy.placement)

@@ -23,7 +23,7 @@ GGUF = Path(__file__).parents[1] / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 SMOL: dict[str, Any] = {
     "tasks": {"suite": "paper"},
     "policy": {"max_completion_length": 32},
-    "swarm": {"nodes": 1, "local": 2, "external": 0, "workers": 0},
+    "round": {"nodes": 1, "local": 2, "peers": 0, "workers": 0},
     "evaluation": {"questions": 1},
 }
 

@@ -18,8 +18,7 @@ from pathlib import Path
 
 import torch
 
-from shoal.config.external import ExternalConfig
-from shoal.config.learner import LearnerConfig
+from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.learn.learner import GRPOLearner
 from shoal.policy.device import place
 from shoal.policy.draw import Sampling
@@ -94,7 +93,7 @@ def main() -> None:
     torch.set_num_threads(2)
     chats = json.loads((args.workload / "workload.json").read_text())["chats"]
     policy = Prompted(str(args.workload / "model"), Sampling(1.0, 1.0, 32), place(args.device))
-    learner = GRPOLearner(policy, LearnerConfig(), ExternalConfig(), 1e-6)
+    learner = GRPOLearner(policy, LearnerConfig(), PeersConfig(), 1e-6)
     if args.batch:
         batch = json.loads(args.batch.read_text())["batch"]
         groups = [

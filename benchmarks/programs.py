@@ -58,7 +58,7 @@ def main() -> None:
 
 def speed(where: str, first: str, questions: int) -> None:
     """Five right programs for each question, which begin with `first`, through the guarded worker."""
-    config = TasksConfig(tasks=[TaskSpec(name="data", parameters={"path": HUMAN_EVAL})])
+    config = TasksConfig(sources=[TaskSpec(name="data", parameters={"path": HUMAN_EVAL})])
     [task] = Tasks(config).tasks
     ids = [task.question(0, index).id for index in range(questions + 1)]
     items = [(id, [f"{first}{task.answer(id)}\n# {number}" for number in range(5)]) for id in ids]

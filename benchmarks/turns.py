@@ -83,7 +83,7 @@ def beside(rules: bool, repeats: int) -> dict[str, Any]:
     torch.set_num_threads(1)  # two have nothing to divide in a model of a million parameters
     torch.manual_seed(0)
     module = Path(__file__).with_name("halving.py")
-    config = TasksConfig(tasks=[TaskSpec(name=f"{module}:Halving", parameters={"rules": rules})], partial_credit=True)
+    config = TasksConfig(sources=[TaskSpec(name=f"{module}:Halving", parameters={"rules": rules})], partial_credit=True)
     ours = Shoal("guppy-games", config, LONGEST)
     seeds = [seed_of(Halving.name, question.id.seed, question.id.index) for question in ours.questions]
     rows = [{"prompt": [{"role": "user", "content": ""}], "number": seed, "rules": rules} for seed in seeds]

@@ -146,11 +146,11 @@ def _write_transcripts(folder: Path, rounds: int, nodes: list[str]) -> None:
 
 def _write_metrics(folder: Path, rounds: int, nodes: list[str], random: np.random.Generator) -> None:
     names = ["loss", "grad_norm", "entropy", "rollouts/refused", "rollouts/pool", "rollouts/shared", "rollouts/sampled"]
-    names += ["reward/external", "reward/trained_on", "rollouts/live_local", "completions/mean_length"]
+    names += ["reward/peers", "reward/trained_on", "rollouts/live_local", "completions/mean_length"]
     names += ["seconds/generate", "seconds/score", "seconds/learn", "tokens/generated", "tokens/trained"]
     names += [
         "completions/truncated",
-        "gradient/external",
+        "gradient/peers",
         "learner/steps",
         "clip_ratio/low_mean",
         "clip_ratio/high_mean",

@@ -37,13 +37,13 @@ def main(connect: list[str]) -> list[dict[str, Any]]:
         report_to="none",
         disable_tqdm=True,
     )
-    with TRLNode(connect=connect, swarm="lagoon", suite="pond", external=4) as node:
+    with TRLNode(connect=connect, swarm="lagoon", suite="pond", peers=4) as node:
         trainer = GRPOTrainer(GUPPY, args=args, **node.hooks)
         trainer.train()
     rows = [row for row in trainer.state.log_history if "reward/local" in row]
     for row in rows:
-        foreign = f"{row['rollouts/sampled']:.0f} groups of others, mean reward {row.get('reward/external', 0):.2f}"
-        print(f"step {row['step']:3}  own mean reward {row['reward/local']:.3f}  {foreign}")
+        peers = f"{row['rollouts/sampled']:.0f} groups of others, mean reward {row.get('reward/peers', 0):.2f}"
+        print(f"step {row['step']:3}  own mean reward {row['reward/local']:.3f}  {peers}")
     return rows
 
 

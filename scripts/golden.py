@@ -33,6 +33,11 @@ RUNS = {
 }
 CLOCK = ("seconds", "time", "tok/s", "tokens_per_second", "/second", "memory", "bytes")
 """Parts of the names of figures that depend on the clock or on memory."""
+RENAMED = {
+    **{f"{figure}/external": f"{figure}/peers" for figure in ("reward", "gradient")},
+    **{f"external/{figure}": f"peers/{figure}" for figure in ("weight", "ess", "gated", "nll_gap")},
+}
+"""Figures with another name in old records."""
 
 
 def command(folder: Path, words: list[str]) -> list[str]:
@@ -59,7 +64,9 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     found = {}
     for line in (folder / "metrics.jsonl").read_text().splitlines():
         row = json.loads(line)
-        found[row["round"], row["node"]] = {k: v for k, v in row.items() if not any(part in k for part in CLOCK)}
+        found[row["round"], row["node"]] = {
+            RENAMED.get(k, k): v for k, v in row.items() if not any(part in k for part in CLOCK)
+        }
     return [found[key] for key in sorted(found)]
 
 

@@ -34,7 +34,7 @@ from shoal_web.watch.swarm import open_swarm
 NODES = 3
 ROUNDS = 120
 TASK = "spell_backward"
-SETTINGS = {"tasks": {"answer": "last_line"}, "swarm": {"nodes": 1}}
+SETTINGS = {"tasks": {"answer": "last_line"}, "round": {"nodes": 1}}
 """Of the person and the nodes: a completion may say more than its answer, so that people may rank completions."""
 
 
@@ -45,7 +45,7 @@ def main() -> None:
         stack.enter_context(shoal("relay", "--listen", relay))
         words = ("--data", folder / "judge", "--interval", 0.5, "--work", 0)
         stack.enter_context(shoal("judge", "--listen", judge, *words))
-        network = {"swarm": "lagoon", "connect": [relay]}
+        network = {"name": "lagoon", "connect": [relay]}
         one = Contributor(Config.model_validate({**SETTINGS, "network": network}), folder / "me")
         stack.enter_context(closing(one))
         live = stack.enter_context(closing(open_swarm(network)))

@@ -17,7 +17,7 @@ from pydantic_core import PydanticUndefined
 
 from shoal.cli.flags import NOT_FLAGS
 from shoal.config.names import short_names
-from shoal.config.section import Section, settings_of
+from shoal.config.sections import Section, settings_of
 from shoal.config.settings import Config
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "settings.md"
@@ -39,15 +39,15 @@ suite = "paper"
 [policy]
 model = ["HuggingFaceTB/SmolLM2-135M-Instruct", "Qwen/Qwen2.5-0.5B-Instruct"]   # the nodes take them in turn
 
-[swarm]
+[round]
 nodes = 4
 local = 4        # I
-external = 4     # J
+peers = 4     # J
 ```
 
     shoal run --config my.toml --rounds 20 --out runs/try
 
-A flag is the setting's dotted name (`--swarm.external 2`) or the short one below (`--external 2`); `_` and `-` are
+A flag is the setting's dotted name (`--round.peers 2`) or the short one below (`--peers 2`); `_` and `-` are
 equal. In Python the short names are keyword arguments of `shoal.run`. An unknown name is refused with the nearest right
 one. A run writes its complete configuration into `config.toml`;
 `shoal run --config` on that file repeats the run.

@@ -18,7 +18,7 @@ class NetConfig:
     seed: int = 0
     local: int = 4
     """I: rollouts of a round."""
-    external: int = 4
+    peers: int = 4
     """J: live rollouts of others that an update can use."""
     num_generations: int = 8
     pool_size: int = 256

@@ -209,12 +209,12 @@ class SimNode:
             self._pool.popleft()
         live = sum(count for _, count in self._pool)
         self.net.tally.light_round(live, self.round, now)
-        use = min(self.net.config.external, live)
+        use = min(self.net.config.peers, live)
         for entry in self._pool:  # which are taken makes no difference but for their age
             taken = min(use, entry[1])
             entry[1] -= taken
             use -= taken
-        self.neighbours.need(sum(count for _, count in self._pool), self.net.config.external)
+        self.neighbours.need(sum(count for _, count in self._pool), self.net.config.peers)
 
     def _read_link(self, link: Link, now: float) -> None:
         maker, config, tally = link.maker, self.net.config, self.net.tally
@@ -304,14 +304,14 @@ class Observer(SimNode):
         self.pool.add(received, self.round)
         self.dropped += before - len(self.pool)
         candidates = self.pool.candidates()
-        chosen = self.selection.choose_foreign(candidates, config.external, seed_of(config.seed, self.id, self.round))
+        chosen = self.selection.choose_foreign(candidates, config.peers, seed_of(config.seed, self.id, self.round))
         self.pool.remove(chosen)
         self.used += len(chosen)
         now = self.net.now
         uses = [self._use(scored, now) for scored in chosen]
         wanted, region = self.neighbours.wanted, len(self.neighbours.known)
         self.net.tally.observed_round(self.round, now, candidates, chosen, uses, wanted=wanted, region=region)
-        self.neighbours.need(sum(scored.live for scored in self.pool.candidates()), config.external)
+        self.neighbours.need(sum(scored.live for scored in self.pool.candidates()), config.peers)
 
     def _use(self, scored: Scored, now: float) -> Use:
         maker, round = self.net.named[scored.rollout.node], scored.rollout.round

@@ -76,7 +76,7 @@ class Tally:
         return self.warm and round > 2
 
     def light_round(self, live: int, round: int, now: float) -> None:
-        few = live < self.config.external
+        few = live < self.config.peers
         if self._round(few, round, now):
             self.sums["light_rounds"] += 1
             self.sums["light_few"] += few
@@ -92,10 +92,10 @@ class Tally:
     ) -> None:
         """The round of an observer. `uses`: what it learned from; `neighbours`: figures of its choice of them."""
         live = sum(scored.live for scored in candidates)
-        if not self._round(live < self.config.external, round, now):
+        if not self._round(live < self.config.peers, round, now):
             return
         values = self.values
-        values["few"].append(live < self.config.external)
+        values["few"].append(live < self.config.peers)
         values["pool"].append(len(candidates))
         for name, value in neighbours.items():
             values[name].append(value)

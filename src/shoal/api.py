@@ -123,7 +123,7 @@ def join(
 ) -> RunResult:
     """Runs one node of a swarm of many machines, as `shoal join` does, and returns when it has ended.
 
-        result = shoal.join(connect="relay.example.org:7447", network={"swarm": "lagoon"}, rounds=100)
+        result = shoal.join(connect="relay.example.org:7447", network={"name": "lagoon"}, rounds=100)
 
     The node's identity is this machine's (`shoal id`). Without `rounds` it goes on until `stop` is set. All else as in
     `run`.

@@ -26,7 +26,7 @@ runs are kept.
 The flags below go over the study file, in every run. All other settings stand in the file."""
 FLAGS = (
     "rounds checkpoint_every tasks.suite policy.model policy.device policy.dtype policy.max_completion_length "
-    "learner.learning_rate swarm.nodes evaluation.every evaluation.questions evaluation.samples"
+    "learner.learning_rate round.nodes evaluation.every evaluation.questions evaluation.samples"
 ).split()
 """Settings that can be flags."""
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self, cast
 from pydantic import Field, model_validator
 
 from shoal.config.load import make_config
-from shoal.config.section import Section
+from shoal.config.sections import Section
 from shoal.config.settings import Config
 
 

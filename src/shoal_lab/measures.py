@@ -228,7 +228,7 @@ def summary(
         figures[f"task/{task}/final"] = _mean(map(final, each.values()))
     for key in ("reward/local", "reward/trained_on"):
         figures[f"cumulative/{key}"] = _sum(series(own, key).sum())
-    for key in ("gradient/external", "external/ess", "external/gated", "rollouts/live_local"):
+    for key in ("gradient/peers", "peers/ess", "peers/gated", "rollouts/live_local"):
         figures[f"mean/{key}"] = _mean(own[key].dropna() if key in own else [])
     last = metrics.index.to_frame(index=False).groupby("node")["round"].max() if len(metrics) else {}
     for key in COSTS:

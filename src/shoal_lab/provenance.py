@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from shoal.config.load import read_config
 from shoal.config.rewards import specs_with_models
-from shoal.config.section import settings_of
+from shoal.config.sections import settings_of
 from shoal.errors import UserError
 from shoal.runs.folder import CONFIG
 from shoal_lab.config import LabConfig, make_lab_config

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from shoal.config.old_names import FIGURES
 from shoal.errors import UserError
 from shoal.untrusted import printable, read_regular
 
@@ -136,11 +137,19 @@ def published_file(path: Path) -> Path:
     raise UserError(f"{printable(str(path))}: there is no report.json, which `shoal lab report DIR` writes")
 
 
+def read_report(file: Path) -> bytes:
+    """A report.json, with figures by their present names."""
+    data = read_regular(file, MAX_BYTES)
+    for old, new in FIGURES.items():
+        data = data.replace(f'"mean/{old}"'.encode(), f'"mean/{new}"'.encode())
+    return data
+
+
 def read_published(file: Path) -> Published:
     """Raises `UserError` for what is not a report."""
     shown = printable(str(file))
     try:
-        report = Published.model_validate_json(read_regular(file, MAX_BYTES))
+        report = Published.model_validate_json(read_report(file))
     except OSError as error:
         raise UserError(f"cannot read {shown}: {error.strerror or error}") from error
     except ValidationError as error:

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from shoal.config.policy import GUPPY
-from shoal.config.section import Section
+from shoal.config.sections import Section
 from shoal.config.tasks import TasksConfig
 from shoal.errors import nearest
 from shoal.tasks.suites import specs_of

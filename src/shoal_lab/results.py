@@ -32,7 +32,7 @@ from shoal_lab.study import STUDY, Cell, Study, read_study
 
 KEPT: Final = frozenset(
     "round node reward/local reward/trained_on rollouts/live_local rollouts/wanted rollouts/refused learner/steps "
-    "gradient/external external/ess external/gated eval/blind eval/shuffled".split()
+    "gradient/peers peers/ess peers/gated eval/blind eval/shuffled".split()
 ).union(COSTS)
 """Columns of metrics that the report needs, beside held-out pass@1."""
 
@@ -121,7 +121,7 @@ def read_results(folder: Path) -> Results:
 def counted_nodes(config: LabConfig) -> list[str]:
     """The nodes whose figures count: the honest ones that learn and do not propose; if none learns, all honest ones but
     contributors and proposers."""
-    nodes, experiment = config.swarm.nodes, config.experiment
+    nodes, experiment = config.round.nodes, config.experiment
     honest = honest_nodes(config)[: max(0, nodes - experiment.contributors - experiment.proposers)]
     if config.learner.learning_rate == 0:
         return honest
@@ -130,7 +130,7 @@ def counted_nodes(config: LabConfig) -> list[str]:
 
 def honest_nodes(config: LabConfig) -> list[str]:
     """All nodes but adversaries."""
-    return first_nodes(config.swarm.nodes - config.experiment.adversaries)
+    return first_nodes(config.round.nodes - config.experiment.adversaries)
 
 
 def first_nodes(count: int) -> list[str]:
@@ -190,7 +190,7 @@ def read_run(folder: Path, study: Study, cell: Cell, attacked: bool) -> RunResul
         path,
         metrics,
         list(study.arms[cell.arm].count) or counted_nodes(config),
-        config.swarm.external,
+        config.round.peers,
         float(seconds) if isinstance(seconds, int | float) else math.nan,
         {str(k): str(v) for k, v in versions.items()} if isinstance(versions, dict) else {},
         _special(path, config, attacked),
@@ -201,7 +201,7 @@ def read_run(folder: Path, study: Study, cell: Cell, attacked: bool) -> RunResul
 def _special(path: Path, config: LabConfig, attacked: bool) -> dict[str, float]:
     found = attack_measures(path, honest_nodes(config)) if attacked else {}
     if proposers := config.experiment.proposers:
-        found |= proposal_measures(path, first_nodes(config.swarm.nodes)[-proposers:])
+        found |= proposal_measures(path, first_nodes(config.round.nodes)[-proposers:])
     return found
 
 

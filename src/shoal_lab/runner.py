@@ -43,7 +43,7 @@ SAID: Final = 5
 """Most folders that a message names."""
 ALIKE: Final = 3
 """If so many runs fail for the same reason before any finishes, the others are not started."""
-QUIET_LAB: Final[dict[str, Any]] = {"checkpoint_every": 0, "threads": 1, "swarm": {"workers": 0}}
+QUIET_LAB: Final[dict[str, Any]] = {"checkpoint_every": 0, "threads": 1, "round": {"workers": 0}}
 """Settings of a run, unless the study says otherwise: it is one of many, and short."""
 
 

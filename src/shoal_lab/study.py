@@ -7,19 +7,19 @@
 
     [base]                          # settings of every run, as in a config.toml
     rounds = 100
-    swarm.nodes = 8
+    round.nodes = 8
 
     [regimes.generalists]           # settings of a regime
     policy.model = ["guppy"]
 
     [arms."8/0"]                    # settings of an arm; `about` and `regimes` are words for the reader and a choice
     about = "alone"
-    swarm.local = 8
-    swarm.external = 0
+    round.local = 8
+    round.peers = 0
 
     [arms."4/4"]
-    swarm.local = 4
-    swarm.external = 4
+    round.local = 4
+    round.peers = 4
 
     [contrasts.sharing]             # named before the run
     treated = "4/4"
@@ -43,7 +43,7 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 from shoal.config.load import merged, read_config
 from shoal.config.policy import GUPPY, default_learning_rate
 from shoal.config.rewards import specs_with_models
-from shoal.config.section import Section
+from shoal.config.sections import Section
 from shoal.errors import UserError, nearest
 from shoal_lab.config import LabConfig, make_lab_config
 from shoal_lab.measures import FAMILIES, metrics_frame, summary

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from shoal.untrusted import parse_json, printable, read_regular
-from shoal_lab.published import MAX_BYTES, Contrast, Published, Regime, Span, published_file, read_published
+from shoal_lab.published import Contrast, Published, Regime, Span, published_file, read_published, read_report
 from shoal_lab.report_text import markdown
 from shoal_lab.verify_scipy import (
     EXACT_UP_TO,
@@ -56,7 +56,7 @@ def verify(path: Path, say: Callable[[str], None]) -> int:
         audit.run()
     try:
         text = read_regular(file.with_name("report.md"), 8 * 2**20).decode("utf-8", "replace")
-        rows, wrong = check_tables(parse_json(read_regular(file, MAX_BYTES)), text)
+        rows, wrong = check_tables(parse_json(read_report(file)), text)
         audit.count("rows of the tables in report.md", max(0, rows - len(wrong)), wrong)
     except (OSError, LookupError, TypeError, ValueError, AttributeError):  # none, or of another version
         say("the tables of report.md: not checked, as there is none that this report.json could make")

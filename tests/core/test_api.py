@@ -100,5 +100,5 @@ def test_parts_of_one_s_own_are_checked(here: Path) -> None:
 def test_a_swarm_s_name_is_checked_before_anything_is_written(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOAL_HOME", str(here / "home"))
     with pytest.raises(shoal.UserError, match="a/b"):
-        shoal.join(network={"swarm": "a/b"}, out="one")
+        shoal.join(network={"name": "a/b"}, out="one")
     assert not (here / "one").exists()

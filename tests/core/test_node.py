@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from fakes import RIGHT, WRONG, Exact, Parrot, Student, join, make_node, question, rollout
 
-from shoal.config.selection import SelectionConfig
+from shoal.config.sections import SelectionConfig
 from shoal.node import Node
 from shoal.rollout import Completion, Question, Rollout, Scored
 from shoal.selection.pool import Pool

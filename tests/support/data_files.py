@@ -35,4 +35,4 @@ def write(path: Path, rows: Rows) -> Path:
 def data_config(path: str | Path, more: dict[str, Any] | None = None, **spec: Any) -> TasksConfig:
     """The settings of a task of this data set. `more`: its parameters."""
     task = {"name": "data", "parameters": {"path": str(path), **(more or {})}, **spec}
-    return TasksConfig.model_validate({"tasks": [task]})
+    return TasksConfig.model_validate({"sources": [task]})

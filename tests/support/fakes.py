@@ -10,7 +10,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from shoal.config.selection import SelectionConfig
+from shoal.config.sections import SelectionConfig
 from shoal.node import Node
 from shoal.protocols import UpdateResult
 from shoal.rewards.scorer import Scorer

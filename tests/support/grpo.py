@@ -51,7 +51,7 @@ class Peer:
     """A node of the same process that shares good and bad answers to its questions."""
 
     def __init__(self, swarm: MemorySwarm, name: str = "bob") -> None:
-        self.tasks = Tasks(TasksConfig(tasks=[TaskSpec(name=LETTERS)]))
+        self.tasks = Tasks(TasksConfig(sources=[TaskSpec(name=LETTERS)]))
         self.place = swarm.join(name)
         self.name = name
         self.round = 0

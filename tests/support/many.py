@@ -11,8 +11,7 @@ import torch
 from test_learner import rollouts
 from tiny import CPU, make_lm, make_question
 
-from shoal.config.external import ExternalConfig
-from shoal.config.learner import LearnerConfig
+from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.learn.learner import GRPOLearner
 from shoal.parallel.ranks import Ranks, joined, leave
 from shoal.parallel.sharding import Sharded
@@ -41,7 +40,7 @@ def make(case: str, ranks: Ranks, sharding: str = "") -> tuple[LanguagePolicy, G
     options = {name: value for name, value in CASES[case].items() if name in ("checkpoint_tokens", "max_grad_norm")}
     chosen = {name: value for name, value in CASES[case].items() if name not in options}
     config = LearnerConfig(**{"tokens_per_micro_batch": 24, **chosen})
-    return policy, GRPOLearner(policy, config, ExternalConfig(), 1e-2, ranks, sharded, **options)
+    return policy, GRPOLearner(policy, config, PeersConfig(), 1e-2, ranks, sharded, **options)
 
 
 def live(case: str, ranks: Ranks, sharding: str, folder: Path) -> dict[str, Any]:

@@ -170,10 +170,10 @@ def relay(where: str, *words: object) -> Iterator[Program]:
 
 def config_of(where: str) -> Config:
     settings = {
-        "tasks": {"tasks": [{"name": name} for name in NAMES]},
+        "tasks": {"sources": [{"name": name} for name in NAMES]},
         "policy": {"max_completion_length": 256},  # on which the longest message depends
-        "swarm": {"nodes": 1},
-        "network": {"swarm": SWARM, "connect": [where]},
+        "round": {"nodes": 1},
+        "network": {"name": SWARM, "connect": [where]},
     }
     return Config.model_validate(settings)
 

@@ -40,9 +40,9 @@ def make_study(
         "about": "A study that never ran.",
         "expect": ["4/4 learns faster than 8/0.", "2/6 forgets more than 4/4."],
         "seeds": list(range(101, 101 + seeds)),
-        "base": {"rounds": rounds, "swarm": {"nodes": nodes}, "policy": {"model": ["guppy"]}},
+        "base": {"rounds": rounds, "round": {"nodes": nodes}, "policy": {"model": ["guppy"]}},
         "regimes": {name: {"about": f"nodes are {name}"} for name in regimes},
-        "arms": {name: {"swarm": {"local": 8 - ARMS[name], "external": ARMS[name]}} for name in arms},
+        "arms": {name: {"round": {"local": 8 - ARMS[name], "peers": ARMS[name]}} for name in arms},
         "contrasts": {
             "sharing": {"treated": "4/4", "control": "8/0", "expect": "above"},
             "too much": {"treated": "2/6", "control": "4/4", "expect": "below"},
@@ -103,10 +103,10 @@ def _rows(seed: int, external: int, names: list[str], rounds: int, special: bool
                     "flops/generate": 1e6 * (8 - external) * (10 + 2 * chance.random()),
                     "flops/learn": 5e6,
                     "learner/steps": 1,
-                    "gradient/external": foreign,
+                    "gradient/peers": foreign,
                 }
                 if external:
-                    row |= {"external/ess": 0.9 - 0.1 * chance.random(), "external/gated": 0.0}
+                    row |= {"peers/ess": 0.9 - 0.1 * chance.random(), "peers/gated": 0.0}
                 learned += _learned(chance, round, name, names, external, passed)
             rows.append(row)
     return rows, learned

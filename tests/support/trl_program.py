@@ -52,7 +52,7 @@ def main() -> None:
         report_to="none",
         disable_tqdm=True,
     )
-    with TRLNode(connect=where, swarm=SWARM, suite="pond", external=4) as node:
+    with TRLNode(connect=where, swarm=SWARM, suite="pond", peers=4) as node:
         hooks = node.hooks
 
         def rollout_func(prompts: Any, trainer: Any) -> Any:

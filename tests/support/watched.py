@@ -113,7 +113,7 @@ def small_run(path: Path) -> Path:
     rounds = range(1, 7)
     metrics = [metric(0, node, **{"eval/pass@1": 0.25, "eval/pass@1/gcd": 0.25}) for node in ("ada", "bob")]
     for round in rounds:
-        metrics += [metric(round, "ada"), metric(round, "bob", **{"gradient/external": 0.25})]
+        metrics += [metric(round, "ada"), metric(round, "bob", **{"gradient/peers": 0.25})]
     metrics.append(metric(7, "ada", **{"eval/pass@1": 0.5, "eval/pass@1/gcd": 0.5}))
     rollouts = {
         round: [
@@ -168,7 +168,7 @@ def hostile_run(path: Path) -> Path:
     """All of `HOSTILE` as names of nodes and tasks, keys, questions and completions, and in a swarm's status."""
     names = hostile_names()
     metrics = [
-        metric(round, name, **{"eval/pass@1": 0.5, f"eval/pass@1/{name}": 0.5, name: 1.0}) | {"gradient/external": 0.5}
+        metric(round, name, **{"eval/pass@1": 0.5, f"eval/pass@1/{name}": 0.5, name: 1.0}) | {"gradient/peers": 0.5}
         for round in range(3)
         for name in names
     ]

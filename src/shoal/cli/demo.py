@@ -13,7 +13,7 @@ from shoal.cli.flags import add_settings, config_of, given_settings
 from shoal.cli.text import print_paragraph
 from shoal.config.load import merged
 from shoal.config.names import flag_of
-from shoal.config.section import settings_of
+from shoal.config.sections import settings_of
 from shoal.config.settings import Config
 
 HELP = """Trains two copies of a small pretrained model on "Which is larger, 36 or 39?" for some three minutes. Shows
@@ -24,10 +24,10 @@ what it answers before and after. It is `shoal run` with fixed settings, which i
 MODEL: Final = "smollm2"
 SETTINGS: Final[dict[str, Any]] = {
     "rounds": 36,
-    "tasks": {"tasks": [{"name": "larger"}], "partial_credit": True},
+    "tasks": {"sources": [{"name": "larger"}], "partial_credit": True},
     "policy": {"model": [MODEL], "max_completion_length": 8},
     "learner": {"learning_rate": 1e-5},
-    "swarm": {"nodes": 2},
+    "round": {"nodes": 2},
     "evaluation": {"every": 12, "questions": 48, "samples": 1},
 }
 """Chosen on the seeds 0 and 101 to 103. docs/start/demo.md has others, too."""
@@ -61,7 +61,7 @@ def as_command(settings: dict[str, Any]) -> str:
     for name, _ in settings_of(Config):
         section, _, leaf = name.rpartition(".")
         inside = settings.get(section, {}) if section else settings
-        if name == "tasks.tasks":
+        if name == "tasks.sources":
             words += [word for task in inside.get(leaf, []) for word in ("--task", task["name"])]
         elif leaf in inside and not isinstance(inside[leaf], dict):
             values = inside[leaf] if isinstance(inside[leaf], list) else [inside[leaf]]

@@ -32,7 +32,7 @@ model with a short name is fetched into the cache."""
 
 SETTINGS: Final = (
     *("rounds", "seed", "threads", "tasks.suite", "tasks.examples", "tasks.answer"),
-    *("swarm.nodes", "swarm.local", "swarm.external", "swarm.questions_per_round", "swarm.workers"),
+    *("round.nodes", "round.local", "round.peers", "round.questions_per_round", "round.workers"),
     *("evaluation.every", "evaluation.questions", "evaluation.samples"),
     *(f"policy.{name}" for name in ("model", "num_generations", "max_completion_length", "device", "dtype", "engine")),
     *("policy.lora_r", "learner.optim", "learner.beta", "learner.tokens_per_micro_batch"),

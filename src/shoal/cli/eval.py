@@ -207,7 +207,7 @@ def _evaluation_object(
 
     return {
         "model": model,
-        "suite": None if config.tasks.tasks else config.tasks.suite,
+        "suite": None if config.tasks.sources else config.tasks.suite,
         "seed": config.seed,
         "samples": result.samples,
         "interval": "Wilson 95 %, over questions",

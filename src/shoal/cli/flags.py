@@ -18,11 +18,11 @@ from pydantic.fields import FieldInfo
 from shoal.config.load import COMMAND_LINE, make_config, merged, read_config
 from shoal.config.names import from_keywords, short_names
 from shoal.config.own_code import look_in
-from shoal.config.section import settings_of
+from shoal.config.sections import settings_of
 from shoal.config.settings import Config
 from shoal.errors import UserError
 
-NOT_FLAGS = {"version", "tasks.tasks", "rewards"}
+NOT_FLAGS = {"version", "tasks.sources", "rewards"}
 """Settings for files alone."""
 COMMON = {
     "the run": ("rounds", "seed", "checkpoint_every", "report_to"),
@@ -36,8 +36,8 @@ COMMON = {
         "policy.lora_r",
     ),
     "learning": ("learner.learning_rate", "learner.loss_type", "learner.beta"),
-    "the swarm": ("swarm.nodes", "swarm.local", "swarm.external"),
-    "the network": ("network.swarm", "network.transport", "network.listen"),
+    "the swarm": ("round.nodes", "round.local", "round.peers"),
+    "the network": ("network.name", "network.transport", "network.listen"),
     "held-out questions": ("evaluation.every", "evaluation.questions", "evaluation.samples"),
     "code of your own, as module:attribute": ("policy.factory", "learner.factory", "selection.factory"),
 }
@@ -67,7 +67,7 @@ ELSEWHERE = {
     "--group-size": "--num-generations",
     "--max-tokens": "--max-completion-length",
     "--max-new-tokens": "--max-completion-length",
-    "--peers": "--nodes",
+    "--external": "--peers",
 }
 """What other programs call a flag."""
 
@@ -240,7 +240,7 @@ def config_of(
         if allow_code:
             look_in(file.parent)
     if {"suite", "only"} & given.get("tasks", {}).keys():
-        settings.get("tasks", {}).pop("tasks", None)  # a suite in place of the file's own tasks
+        settings.get("tasks", {}).pop("sources", None)  # a suite in place of the file's own tasks
     typed = "model" in given.get("policy", {})
     return make_config(
         merged(dict(below), merged(settings, given)), COMMAND_LINE, allow_code=True, typed_endpoints=typed

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     public = parser.add_argument_group("public swarms")
     public.add_argument("--list", action="store_true", help="show the swarms of the directories; of a NAME everything")
     add_directory(public)
-    add_settings(parser, without=("swarm.nodes", "network.connect"), defaults={"rounds": "until it is stopped"})
+    add_settings(parser, without=("round.nodes", "network.connect"), defaults={"rounds": "until it is stopped"})
     add_own_code(parser)
 
 
@@ -53,7 +53,7 @@ def command(args: argparse.Namespace) -> int:
     if args.resume:
         config = resumed(args, given, network=True)
     else:
-        given = merged(given, {"swarm": {"nodes": 1}})
+        given = merged(given, {"round": {"nodes": 1}})
         config = config_of(args.config, given, args.allow_code, below={"rounds": ENDLESS})
     from shoal.cli.session import Options, join_session
 

@@ -64,7 +64,7 @@ def gained(folder: Path, node: str) -> dict[str, Any]:
     """What the swarm gave `node`: the mean share of its gradient from others, in all and by peer, over how many rounds
     in which it learned, and how its held-out pass@1 moved."""
     rows = run_metrics(folder) if (folder / METRICS).exists() else []
-    external = [row["gradient/external"] for row in rows if row.get("gradient/external") is not None]
+    external = [row["gradient/peers"] for row in rows if row.get("gradient/peers") is not None]
     held_out = [row["eval/pass@1"] for row in rows if row.get("eval/pass@1") is not None]
     return {
         "rounds": len(external),

@@ -137,17 +137,17 @@ def _invited(word: str, *others: str) -> tuple[Choice, str]:
 
 def _check_given(word: str, entry: Entry, given: dict[str, Any], has_file: bool) -> None:
     """Raises `UserError` if flags say what the entry says, or if nobody says which tasks."""
-    said = [name for name in ("swarm", "connect") if name in given.get("network", {})]
-    said += [name for name in ("suite", "only", "tasks", "examples", "answer") if name in given.get("tasks", {})]
+    said = [name for name in ("name", "connect") if name in given.get("network", {})]
+    said += [name for name in ("suite", "only", "sources", "examples", "answer") if name in given.get("tasks", {})]
     if entry.tasks is None:
         if not said and not has_file:
             raise UserError(
                 f"the host of '{word}' does not name the tasks: give them by --data, --task, --suite or --config; its "
                 "rules say which (`shoal join NAME-OR-INVITATION --list`)"
             )
-        said = [name for name in said if name in ("swarm", "connect")]
+        said = [name for name in said if name in ("name", "connect")]
     if said:
-        flag = "--task or --data" if said[0] == "tasks" else f"--{said[0]}"
+        flag = "--task or --data" if said[0] == "sources" else f"--{said[0]}"
         raise UserError(f"the entry '{word}' says the swarm, where it is and its tasks: leave out {flag}")
 
 

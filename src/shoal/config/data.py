@@ -3,7 +3,7 @@
     data_settings("questions.jsonl,score=number")
     # {"name": "data", "parameters": {"path": "questions.jsonl", "score": "number"}}
 
-What the parameters are, `shoal.tasks.data.spec` says; a file has them in `[[tasks.tasks]]`.
+What the parameters are, `shoal.tasks.data.spec` says; a file has them in `[[tasks.sources]]`.
 """
 
 from __future__ import annotations

@@ -9,9 +9,10 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from shoal.config.names import from_keywords
+from shoal.config.old_names import new_settings
 from shoal.config.policy import is_endpoint
 from shoal.config.rewards import REWARD_KINDS
-from shoal.config.section import Section, settings_of
+from shoal.config.sections import Section, settings_of
 from shoal.config.settings import CONFIG_VERSION, Config
 from shoal.config.tasks import TaskSpec
 from shoal.errors import UserError, nearest
@@ -30,9 +31,9 @@ KINDS = {"int", "float", "bool"}
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The settings in a TOML file, not yet checked. Raises `UserError` if it cannot be read."""
+    """The settings in a TOML file by their present names, not yet checked. Raises `UserError` if it cannot be read."""
     try:
-        return parse_toml(read_regular(path, MOST_BYTES))
+        return new_settings(parse_toml(read_regular(path, MOST_BYTES)))
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:
@@ -59,7 +60,7 @@ def make_config(
             "use the shoal that wrote it, or write the settings again"
         )
     try:
-        config = kind.model_validate(settings)
+        config = kind.model_validate(new_settings(settings))
     except ValidationError as error:
         errors = error.errors()
         unknown = [fault for fault in errors if fault["type"] == "extra_forbidden"]  # it may be missed as well

@@ -9,17 +9,19 @@ from pydantic.fields import FieldInfo
 
 from shoal.config.data import data_settings
 from shoal.config.own_code import name_of_function
-from shoal.config.section import settings_of
+from shoal.config.sections import settings_of
 from shoal.config.settings import Config
 
 SHORT = {
     "policy.factory": "policy",
     "learner.factory": "learner",
     "selection.factory": "selection",
-    "external.weight": "external_weight",
-    "external.gate": "external_gate",
-    "external.baseline_shift": "external_baseline_shift",
-    "external.limit": "external_limit",
+    "peers.weight": "peer_weight",
+    "peers.gate": "peer_gate",
+    "peers.baseline_shift": "peer_baseline_shift",
+    "peers.limit": "peer_limit",
+    "network.name": "swarm",
+    "tasks.sources": "tasks",
     "evaluation.every": "eval_every",
     "evaluation.questions": "eval_questions",
     "evaluation.samples": "eval_samples",
@@ -35,7 +37,7 @@ def short_names(names: list[str]) -> dict[str, str]:
 
 
 def flag_of(name: str) -> str:
-    """The flag of a setting by its dotted name, `--nodes` for `swarm.nodes`."""
+    """The flag of a setting by its dotted name, `--nodes` for `round.nodes`."""
     short = short_names([setting for setting, _ in settings_of(Config)])
     return "--" + short.get(name, name).replace("_", "-")
 
@@ -51,9 +53,9 @@ def from_keywords(settings: dict[str, Any]) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for keyword, value in settings.items():
         if keyword == "task":
-            _tasks(nested).extend({"name": name} for name in _listed(value))
+            _sources(nested).extend({"name": name} for name in _listed(value))
         elif keyword == "data":
-            _tasks(nested).extend(map(data_settings, _listed(value)))
+            _sources(nested).extend(map(data_settings, _listed(value)))
         elif keyword == "rewards":
             nested["rewards"] = [_reward(one) for one in _listed(value)]
         elif keyword == "reward":
@@ -68,9 +70,9 @@ def from_keywords(settings: dict[str, Any]) -> dict[str, Any]:
     return nested
 
 
-def _tasks(nested: dict[str, Any]) -> list[Any]:
-    tasks: list[Any] = nested.setdefault("tasks", {}).setdefault("tasks", [])
-    return tasks
+def _sources(nested: dict[str, Any]) -> list[Any]:
+    sources: list[Any] = nested.setdefault("tasks", {}).setdefault("sources", [])
+    return sources
 
 
 def _reward(value: Any) -> Any:

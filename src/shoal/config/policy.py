@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, PrivateAttr
 
-from shoal.config.section import Section
+from shoal.config.sections import Section
 from shoal.untrusted import parse_json, read_regular
 
 GUPPY: Final = "guppy"

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from shoal.config.section import Section
+from shoal.config.sections import Section
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 

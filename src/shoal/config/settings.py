@@ -11,14 +11,17 @@ from typing import Annotated, Any, Final, Literal, Self
 import tomli_w
 from pydantic import Field, field_validator, model_validator
 
-from shoal.config.evaluation import EvaluationConfig
-from shoal.config.external import ExternalConfig
-from shoal.config.learner import LearnerConfig
 from shoal.config.policy import SUITE_MODELS, PolicyConfig, default_learning_rate, is_endpoint, is_small
 from shoal.config.rewards import AnyRewardSpec, FunctionRewardSpec
-from shoal.config.section import Section
-from shoal.config.selection import SelectionConfig
-from shoal.config.swarm import NetworkConfig, SwarmConfig
+from shoal.config.sections import (
+    EvaluationConfig,
+    LearnerConfig,
+    NetworkConfig,
+    PeersConfig,
+    RoundConfig,
+    Section,
+    SelectionConfig,
+)
 from shoal.config.tasks import EASY, TasksConfig
 
 CONFIG_VERSION: Final = 2
@@ -57,8 +60,8 @@ class Config(Section):
     tasks: TasksConfig = TasksConfig()
     policy: PolicyConfig = PolicyConfig()
     learner: LearnerConfig = LearnerConfig()
-    external: ExternalConfig = ExternalConfig()
-    swarm: SwarmConfig = SwarmConfig()
+    peers: PeersConfig = PeersConfig()
+    round: RoundConfig = RoundConfig()
     selection: SelectionConfig = SelectionConfig()
     network: NetworkConfig = NetworkConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
@@ -75,7 +78,7 @@ class Config(Section):
     def _choose_model(self) -> Self:
         """Some suites have a default model of their own."""
         embedded = SUITE_MODELS.get(self.tasks.suite)
-        if embedded and not self.tasks.tasks and "model" not in self.policy.model_fields_set:
+        if embedded and not self.tasks.sources and "model" not in self.policy.model_fields_set:
             self.policy.model = [embedded]
         return self
 
@@ -83,17 +86,17 @@ class Config(Section):
         """The same with every `auto` that does not depend on the machine made explicit. `runs.choices` also looks at
         the tasks' right answers."""
         config = self.model_copy(deep=True)
-        own = len(config.tasks.tasks)
+        own = len(config.tasks.sources)
         easy = config.tasks.suite in EASY and not own
         learning = [name for name in config.policy.model if not is_endpoint(name)]
         small = all(map(is_small, learning))
         pond = easy and small
         if config.policy.max_completion_length == "auto":
             config.policy.max_completion_length = EASY[config.tasks.suite] if easy else 64 if own else 256
-        if config.swarm.questions_per_round == "auto":
-            config.swarm.questions_per_round = config.swarm.local
+        if config.round.questions_per_round == "auto":
+            config.round.questions_per_round = config.round.local
         if config.evaluation.questions == "auto":
-            tasks = sum(task.level_count for task in config.tasks.tasks) or len(config.tasks.only) or PAPER_TASKS
+            tasks = sum(task.level_count for task in config.tasks.sources) or len(config.tasks.only) or PAPER_TASKS
             several = config.tasks.suite != "games"  # a suite of one task
             config.evaluation.questions = 16 if pond and several else max(4, HELD_OUT // (tasks if several else 1))
         if config.evaluation.samples == "auto":

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 from pydantic import Field, field_validator
 
 from shoal.config.answer_form import check_form
-from shoal.config.section import Section
+from shoal.config.sections import Section
 
 PICTURES: Final = "pictures"
 """The suite whose questions show pictures."""
@@ -74,8 +74,8 @@ class TasksConfig(Section):
     worked examples. paper: the nine tasks of the paper."""
     only: list[str] = []
     """Only this task of the suite. It can be given several times."""
-    tasks: list[TaskSpec] = []
-    """Tasks of one's own in place of the suite (`[[tasks.tasks]]` in a file)."""
+    sources: list[TaskSpec] = []
+    """Tasks of one's own in place of the suite (`[[tasks.sources]]` in a file)."""
     examples: Annotated[int, Field(ge=0, le=32)] | Literal["task"] = "task"
     """Worked examples before each question: other questions of the task with their
     right answers. They are the same for all nodes and never held out. task: what each task says, otherwise none."""
@@ -104,4 +104,4 @@ class TasksConfig(Section):
     @property
     def code(self) -> list[str]:
         """The code of one's own that these tasks name."""
-        return [spec.name for spec in self.tasks if ":" in spec.name]
+        return [spec.name for spec in self.sources if ":" in spec.name]

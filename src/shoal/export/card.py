@@ -70,11 +70,11 @@ def _told(story: Story, origin: Origin) -> Iterator[str]:
     config = story.config
     base = f"[{escaped(origin.hub, 100)}](https://huggingface.co/{origin.hub})" if origin.hub else escaped(story.base)
     base += f" ({escaped(origin.title)})" if origin.title else ""
-    swarm = "in a swarm of many machines" if story.joined else f"as one of {config.swarm.nodes} nodes on one machine"
+    swarm = "in a swarm of many machines" if story.joined else f"as one of {config.round.nodes} nodes on one machine"
     yield (
         f"{base}, trained {swarm} by [shoal]({HOME}) {__version__}: collective reinforcement learning, in which nodes "
-        f"share the text of what they tried. In each update it learned from up to {config.swarm.local} rollouts of its "
-        f"own and {config.swarm.external} of others."
+        f"share the text of what they tried. In each update it learned from up to {config.round.local} rollouts of its "
+        f"own and {config.round.peers} of others."
     )
     yield _licence(origin, "base")
     yield "## Held-out pass@1"

@@ -65,7 +65,7 @@ class EntryTasks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def settings(self) -> dict[str, Any]:
         """All settings of `[tasks]` that say what is asked, so that nothing else is mixed in."""
-        return {**msgspec.to_builtins(self), "tasks": []}
+        return {**msgspec.to_builtins(self), "sources": []}
 
     def __str__(self) -> str:
         more = ", ".join(self.only)
@@ -105,7 +105,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     def settings(self) -> dict[str, Any]:
         """All that this entry sets where somebody joins, nested as in a file."""
         found: dict[str, Any] = {
-            "network": {"swarm": self.swarm, "connect": list(self.relays)},
+            "network": {"name": self.swarm, "connect": list(self.relays)},
             "evaluation": {"judges": list(self.judges)},
         }
         return found | ({"tasks": self.tasks.settings} if self.tasks else {})

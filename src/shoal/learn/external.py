@@ -19,7 +19,7 @@ from statistics import fmean
 
 import torch
 
-from shoal.config.external import ExternalConfig
+from shoal.config.sections import PeersConfig
 from shoal.learn.batch import MicroBatch, Trained
 from shoal.learn.losses import sequence_mean, sequence_sum
 from shoal.parallel.ranks import Ranks
@@ -30,7 +30,7 @@ DECAY = 0.9
 
 
 def external_weights(
-    config: ExternalConfig,
+    config: PeersConfig,
     logps_T: torch.Tensor,
     own_nll: float | None,
     advantages_T: torch.Tensor,
@@ -120,7 +120,7 @@ class ExternalWeights:
 
     def __init__(
         self,
-        config: ExternalConfig,
+        config: PeersConfig,
         sequences: Sequence[Trained],
         missing: Sequence[float],
         own_nll: float | None,
@@ -183,21 +183,21 @@ class ExternalWeights:
 def external_metrics(found: Sequence[CompletionFigures], own_nll: float | None, gate: float) -> dict[str, float]:
     """Figures of other nodes' completions in an update.
 
-    `external/ess`: (sum w)^2 / (n sum w^2) over the n completions with an advantage, the share of them that the update
-    rests on; 0 if all weights are 0. `external/weight`: their mean weight. `external/gated`: the share of successes
-    (A > 0) that the gate leaves out. `external/nll_gap`: mean nats for each token by which completions are less likely
+    `peers/ess`: (sum w)^2 / (n sum w^2) over the n completions with an advantage, the share of them that the update
+    rests on; 0 if all weights are 0. `peers/weight`: their mean weight. `peers/gated`: the share of successes
+    (A > 0) that the gate leaves out. `peers/nll_gap`: mean nats for each token by which completions are less likely
     than own ones.
     """
     metrics = {}
     weights = [c.weight for c in found if c.advantage]
     if weights:
         squares = sum(weight**2 for weight in weights)
-        metrics["external/ess"] = sum(weights) ** 2 / (len(weights) * squares) if squares else 0.0
-        metrics["external/weight"] = sum(weights) / len(weights)
+        metrics["peers/ess"] = sum(weights) ** 2 / (len(weights) * squares) if squares else 0.0
+        metrics["peers/weight"] = sum(weights) / len(weights)
         successes = [c for c in found if c.advantage > 0]
-        metrics["external/gated"] = fmean(_gated(c, own_nll, gate) for c in successes) if successes else 0.0
+        metrics["peers/gated"] = fmean(_gated(c, own_nll, gate) for c in successes) if successes else 0.0
     if found and own_nll is not None:
-        metrics["external/nll_gap"] = fmean(c.nll - own_nll for c in found)
+        metrics["peers/nll_gap"] = fmean(c.nll - own_nll for c in found)
     return metrics
 
 

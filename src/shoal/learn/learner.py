@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from shoal.config.external import ExternalConfig
-from shoal.config.learner import LearnerConfig
 from shoal.config.policy import default_learning_rate
+from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.learn.batch import Family, MicroBatch, Row, Trained, has_split_groups, micro_batches, row_families, tensors
 from shoal.learn.checkpointing import Checkpointing, checkpoint_above
 from shoal.learn.external import ExternalWeights, Report, running_mean, sampled_nll
@@ -55,11 +54,11 @@ def token_budget(setting: int | str, model: Any) -> int:
 class GRPOLearner:
     """Group-relative policy optimisation (arXiv 2402.03300) with the variants that `LearnerConfig` names.
 
-        learner = GRPOLearner(policy, LearnerConfig(), ExternalConfig(), learning_rate=1e-6)
+        learner = GRPOLearner(policy, LearnerConfig(), PeersConfig(), learning_rate=1e-6)
         result = learner.update(own + foreign)
 
     One call of `update` is one round: `num_iterations` optimiser steps, each on all of its rollouts. Rollouts that are
-    `from_peer` count as `ExternalConfig` says.
+    `from_peer` count as `PeersConfig` says.
 
     With several ranks, each computes some of the rows and gradients are summed. Losses are weighted for the whole step
     beforehand, so all ranks take the same step.
@@ -69,7 +68,7 @@ class GRPOLearner:
         self,
         policy: TrainablePolicy,
         config: LearnerConfig | None = None,
-        external: ExternalConfig | None = None,
+        peers: PeersConfig | None = None,
         learning_rate: float | None = None,
         ranks: Ranks = ALONE,
         sharded: Sharded | None = None,
@@ -82,7 +81,7 @@ class GRPOLearner:
         and compute it again (gradient checkpointing); None: as memory allows."""
         self.policy = policy
         self.config = config = config or LearnerConfig()
-        self.external = external or ExternalConfig()
+        self.peers = peers or PeersConfig()
         if learning_rate is None:
             adapters = not all(weight.requires_grad for weight in policy.lm.model.parameters())
             rate = config.learning_rate
@@ -115,9 +114,9 @@ class GRPOLearner:
         give_back()
         sampled = sampled_nll(batch)
         self.own_nll = running_mean(self.own_nll, sampled)
-        groups = make_groups(batch, self.policy, self.config, self.external, seed)
+        groups = make_groups(batch, self.policy, self.config, self.peers, seed)
         self.own_size = running_mean(self.own_size, mean_own_size(groups))
-        rows = pack(groups, self.policy, self.config, self.external, self.own_size, self.token_budget)
+        rows = pack(groups, self.policy, self.config, self.peers, self.own_size, self.token_budget)
         sequences = [s for row in rows for s in row.sequences]
         fixed = self._fixed(rows, sequences, groups)
         sums = Sums()
@@ -134,7 +133,7 @@ class GRPOLearner:
     def _fixed(self, rows: list[Row], sequences: list[Trained], groups: list[Group]) -> Fixed:
         offsets = sum(len(s.token_ids) for s in sequences)
         several = self.config.num_iterations > 1
-        known = rows and (several or (self.external.gate and has_split_groups(rows)))
+        known = rows and (several or (self.peers.gate and has_split_groups(rows)))
         old_logps = self._logprobs(self.model, rows, offsets) if known else None
         ref_logps = None
         if self.reference is not None:
@@ -143,7 +142,7 @@ class GRPOLearner:
         external = None
         if any(s.from_peer for s in sequences):
             missing = [group.missing for group in groups]
-            external = ExternalWeights(self.external, sequences, missing, self.own_nll, self._zeros(0), old_logps)
+            external = ExternalWeights(self.peers, sequences, missing, self.own_nll, self._zeros(0), old_logps)
         return Fixed(old_logps, ref_logps, external)
 
     def _steps(self, rows: list[Row]) -> int:

@@ -9,8 +9,7 @@ from statistics import fmean
 
 import msgspec
 
-from shoal.config.external import ExternalConfig
-from shoal.config.learner import LearnerConfig
+from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.learn.advantages import advantages
 from shoal.learn.batch import Row, Trained, make_rows
 from shoal.learn.limit import gradient_size, maker_scales
@@ -42,7 +41,7 @@ class Group:
 
 
 def make_groups(
-    scored: Sequence[Scored], policy: TrainablePolicy, config: LearnerConfig, external: ExternalConfig, seed: int
+    scored: Sequence[Scored], policy: TrainablePolicy, config: LearnerConfig, peers: PeersConfig, seed: int
 ) -> list[Group]:
     """The rollouts with tokens and advantages, in an order of `seed`: sums depend on it in their last digits."""
     order = list(scored)
@@ -52,7 +51,7 @@ def make_groups(
         [s.rewards for s, _, _ in read],
         config.scale_rewards,
         [s.baseline for s, _, _ in read],
-        [external.baseline_shift if s.from_peer and s.has_signal else 0.0 for s, _, _ in read],
+        [peers.baseline_shift if s.from_peer and s.has_signal else 0.0 for s, _, _ in read],
     )
     return [
         Group(s, ids, observed, A, gradient_size(A, list(map(len, ids)), config.loss_type) if s.has_signal else 0.0)
@@ -70,7 +69,7 @@ def pack(
     groups: Sequence[Group],
     policy: TrainablePolicy,
     config: LearnerConfig,
-    external: ExternalConfig,
+    peers: PeersConfig,
     own_size: float | None,
     token_budget: int,
 ) -> list[Row]:
@@ -79,7 +78,7 @@ def pack(
     lengths = [len(ids) for group in groups for ids in group.ids]
     weights = iter(token_weights(lengths, config.loss_type, policy.sampling.max_completion_length))
     foreign = [group for group in groups if group.scored.from_peer and group.scored.has_signal]
-    scales = maker_scales([(g.scored.rollout.node, g.size) for g in foreign], own_size, external.limit)
+    scales = maker_scales([(g.scored.rollout.node, g.size) for g in foreign], own_size, peers.limit)
     rows: list[Row] = []
     offset = 0
     for number, group in enumerate(groups):

@@ -74,7 +74,7 @@ class SwarmConnection:
         `waits`: nothing is admitted until `start` is called. `admission`: in place of one made of all this."""
         self.config, self.identity = config, identity
         self.kind, self.model, self.sampling = kind, model, sampling
-        self.swarm = config.network.swarm
+        self.swarm = config.network.name
         self.secret = secret_of(config)
         limits = limits or AdmissionLimits.of(config)
         self._max_bytes = limits.max_bytes

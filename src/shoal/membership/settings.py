@@ -18,18 +18,18 @@ from shoal.transports.create import check_transport
 def check_network(config: Config) -> None:
     """Raises `UserError` for endpoints, certificates, names and secrets that cannot be used, and for rounds with more
     questions than others take."""
-    asked = config.swarm.local if config.swarm.questions_per_round == "auto" else config.swarm.questions_per_round
+    asked = config.round.local if config.round.questions_per_round == "auto" else config.round.questions_per_round
     if asked > AdmissionLimits.max_slots:
         raise UserError(f"others accept {AdmissionLimits.max_slots} questions of a round: lower --questions-per-round")
     check_transport(config.network)
-    check_name(config.network.swarm)
+    check_name(config.network.name)
     secret_of(config)
 
 
 def secret_of(config: Config) -> Secret:
     """The secret of the swarm in the settings. Raises `UserError`."""
     network = config.network
-    return read_secret(Path(network.secret_file), network.swarm) if network.secret_file else OPEN
+    return read_secret(Path(network.secret_file), network.name) if network.secret_file else OPEN
 
 
 def public_name(model: str) -> str | None:

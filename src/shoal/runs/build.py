@@ -110,7 +110,7 @@ class Nodes:
         config, ranks = self.config, self.ranks
         if config.evaluation.judges and (self.member is None or ranks.size > 1):
             raise UserError("evaluation.judges is for `shoal join` in one process: other nodes evaluate themselves")
-        if self.member is None and config.swarm.questions_per_round == 0:
+        if self.member is None and config.round.questions_per_round == 0:
             raise UserError("--questions-per-round 0 is for `shoal join`: no node of this run would answer anything")
         specs_of(config.tasks)  # a mistyped name is reported before anything is loaded
         use_threads(config, ranks)
@@ -155,10 +155,10 @@ class Nodes:
             swarm=self._place(name),
             selection=self._selection(),
             pool=Pool(),
-            I=config.swarm.local,
-            J=config.swarm.external,
+            I=config.round.local,
+            J=config.round.peers,
             G=config.policy.num_generations,
-            questions_per_round=int(config.swarm.questions_per_round),
+            questions_per_round=int(config.round.questions_per_round),
             draws=stages.with_draws(levels or self.tasks) if stages else levels,
         )
 
@@ -288,7 +288,7 @@ class Nodes:
     def _selection(self) -> Selection:
         if name := self.config.selection.factory:
             return make_part(name, "selection", Selection, self.config)  # type: ignore[type-abstract]
-        return FairSelection(self.config.selection, self.config.external.gate)
+        return FairSelection(self.config.selection, self.config.peers.gate)
 
     def _place(self, name: str) -> Swarm:
         """The node's end of the swarm, joined by what people ranked if that is a reward."""
@@ -311,4 +311,4 @@ def checkpoint_bytes(policies: Sequence[Policy], config: Config) -> int:
 
 def node_names(config: Config) -> list[str]:
     """The names of the nodes of one process."""
-    return [f"node-{number}" for number in range(1, config.swarm.nodes + 1)]
+    return [f"node-{number}" for number in range(1, config.round.nodes + 1)]

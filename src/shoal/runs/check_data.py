@@ -56,7 +56,7 @@ def check_data(config: Config, trains: bool) -> None:
 
 def has_data(config: Config) -> bool:
     """Whether a data set or a taskset is among the tasks."""
-    return any(spec.name == DATA or is_taskset(spec.name) for spec in config.tasks.tasks)
+    return any(spec.name == DATA or is_taskset(spec.name) for spec in config.tasks.sources)
 
 
 def data_lines(tasks: Tasks) -> list[str]:

@@ -42,7 +42,7 @@ def _check_pictures(config: Config, policies: Sequence[LanguagePolicy]) -> None:
 
 
 def _check_lengths(config: Config, policies: Sequence[LanguagePolicy]) -> None:
-    if not policies or all(spec.name != DATA for spec in config.tasks.tasks):
+    if not policies or all(spec.name != DATA for spec in config.tasks.sources):
         return
     longest = Tasks(config.tasks).longest()
     for policy in policies:

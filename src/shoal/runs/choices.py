@@ -83,7 +83,7 @@ def held_out_questions(config: Config) -> str:
 
 def choose_length(config: TasksConfig) -> tuple[int, str]:
     """The longest completion that tasks need, in tokens, and why. Raises `UserError` for tasks that cannot be made."""
-    if not config.tasks and config.suite in EASY and (config.examples, config.answer) == ("task", "task"):
+    if not config.sources and config.suite in EASY and (config.examples, config.answer) == ("task", "task"):
         return EASY[config.suite], f"{config.suite} needs no more"
     tasks = Tasks(config)
     free = [spec for spec in tasks.specs if spec.answer != "whole" and not spec.examples]

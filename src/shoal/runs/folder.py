@@ -32,6 +32,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
+from shoal.config.old_names import new_figures
 from shoal.errors import UserError
 from shoal.runs.atomic import DISK_FULL, disk_errors, give_usual_rights, is_full, reason, sync, write_atomically
 from shoal.runs.lock import LOCK, locked, open_own
@@ -226,7 +227,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
             if isinstance(row, dict) and line.endswith(b"\n"):  # `12` of a cut `123` would parse
                 if type(row.get("round")) is not int:
                     raise UserError(f"{path / METRICS} is not the metrics of a run: a line has no round")
-                rows.append(row)
+                rows.append(new_figures(row))
     return rows
 
 

@@ -83,7 +83,7 @@ def local_models(config: Config) -> list[str]:
 def nodes_of(config: Config, name: str, nodes: int | None = None) -> int:
     """How many of the first `nodes` nodes (None: of all) have the model `name`."""
     models = config.policy.model
-    return sum(models[place % len(models)] == name for place in range(nodes or config.swarm.nodes))
+    return sum(models[place % len(models)] == name for place in range(nodes or config.round.nodes))
 
 
 def trial_policy(config: Config, name: str) -> LanguagePolicy:
@@ -97,12 +97,12 @@ def trial_policy(config: Config, name: str) -> LanguagePolicy:
 
 def measure(config: Config, policy: LanguagePolicy, name: str, tasks: Tasks) -> Model:
     """Counts what the run's first questions need, with answers as long as they may get."""
-    swarm, evaluation, learner = config.swarm, config.evaluation, config.learner
+    round, evaluation, learner = config.round, config.evaluation, config.learner
     device, generations = policy.placement.device, config.policy.num_generations
     budget = token_budget(learner.tokens_per_micro_batch, policy.lm.model)
     length = policy.sampling.max_completion_length
     answers = [Trained([0] * length, 0.0, 0.0, 0)] * generations
-    asks, learns = int(swarm.questions_per_round), swarm.local + swarm.external
+    asks, learns = int(round.questions_per_round), round.local + round.peers
     keys = [(config.seed, "node-1", round + 1) for round in range(ROUNDS)]
     drawn = [[q for q in tasks.draw(max(asks, learns), *key) if q.prompt and policy.has_room(q)] for key in keys]
     passes: set[tuple[int, int, int, int]] = set()
@@ -161,7 +161,7 @@ def try_out(config: Config, policy: LanguagePolicy, tasks: Tasks, seconds: float
     """Answers the questions of a round and of an evaluation, with as many tokens as `seconds` allow for each, and
     learns once. This changes `policy`."""
     full, generations = policy.sampling.max_completion_length, max(2, config.policy.num_generations)
-    asks, local = int(config.swarm.questions_per_round), max(1, config.swarm.local)
+    asks, local = int(config.round.questions_per_round), max(1, config.round.local)
     drawn = [q for q in tasks.draw(max(asks, local), config.seed, "node-1", 1) if q.prompt]
     questions = [q for q in drawn if policy.has_room(q)] or drawn  # if all are too long, `generate` says so
     held_out = [q for group in tasks.held_out(int(config.evaluation.questions), config.seed).values() for q in group]
@@ -195,7 +195,7 @@ def try_out(config: Config, policy: LanguagePolicy, tasks: Tasks, seconds: float
     tokens = sum(len(c.token_ids or ()) for group in groups for c in group)
     learned = [completion for rollout in rollouts for completion in rollout.rollout.completions]
     read = sum(len(c.token_ids or ()) for c in learned) + sum(len(policy.prompt_ids(r.question)) for r in rollouts)
-    learning = updating * (1 + config.swarm.external / len(rollouts)) * answering / taken
+    learning = updating * (1 + config.round.peers / len(rollouts)) * answering / taken
     return Speed(tokens / taken, read / updating, answering, learning, evaluating)
 
 
@@ -203,7 +203,7 @@ def expected_seconds(config: Config, speeds: Mapping[str, Speed], workers: int) 
     """Seconds, at most, of a round's parts, of an evaluation and of the run, from the `speeds` of its models. Scoring
     and endpoints are not in it."""
     models = config.policy.model
-    nodes = [speeds.get(models[place % len(models)]) for place in range(config.swarm.nodes)]
+    nodes = [speeds.get(models[place % len(models)]) for place in range(config.round.nodes)]
     processes = max(1, workers)  # which take turns when they are given nodes; a round waits for the slowest
     times = {
         part: max(sum(getattr(speed, part) for speed in nodes[first::processes] if speed) for first in range(processes))
@@ -224,16 +224,16 @@ def advise(config: Config, models: Sequence[Model], program: int, free: int, wor
     change least first; else one change of several settings together. Empty if nothing helps."""
 
     def fits(change: Change) -> bool:
-        processes = min(change.get("swarm.workers", workers), change.get("swarm.nodes", workers))
+        processes = min(change.get("round.workers", workers), change.get("round.nodes", workers))
         return MARGIN * sum(estimate(changed(config, models, change), program, processes).values()) <= free
 
     largest = max((R * S + L for model in models for R, S, L, _ in model.work.passes), default=0)
     choices: dict[str, list[Any]] = {
-        "swarm.workers": [0] if workers else [],
+        "round.workers": [0] if workers else [],
         "learner.tokens_per_micro_batch": [tokens for tokens in (4096, 2048, 1024, 512, 256) if tokens < largest],
         "learner.optim": ["adafactor"] if config.learner.optim.startswith("adamw") else [],
         "policy.lora_r": [] if config.policy.lora_r else [16],
-        "swarm.nodes": list(range(config.swarm.nodes - 1, 0, -1)),
+        "round.nodes": list(range(config.round.nodes - 1, 0, -1)),
     }
     alone = [next(({name: v} for v in values if fits({name: v})), None) for name, values in choices.items()]
     if found := [change for change in alone if change]:
@@ -258,7 +258,7 @@ def changed(config: Config, models: Sequence[Model], change: Change) -> list[tup
             work = replace(work, passes=passes, checkpoint_above=min(work.checkpoint_above, budget))
         if "policy.lora_r" in change:
             sizes = sizes.with_adapters(change["policy.lora_r"])
-        nodes = nodes_of(config, model.name, change.get("swarm.nodes"))
+        nodes = nodes_of(config, model.name, change.get("round.nodes"))
         if nodes:
             found.append((sizes, replace(work, nodes=nodes, optim=change.get("learner.optim", work.optim))))
     return found

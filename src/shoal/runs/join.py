@@ -51,7 +51,7 @@ class LearnerConnection(SwarmConnection):
             config.evaluation.judges,
             identity,
             model=model or "",
-            in_swarm=config.swarm.external > 0,
+            in_swarm=config.round.peers > 0,
             display_name=config.network.display_name,
         )
 

@@ -42,7 +42,7 @@ def round_metrics(node: Node, result: RoundResult) -> dict[str, Any]:
         "node": node.name,
         "time": time.time(),
         "reward/local": _mean_reward(result.local),
-        "reward/external": _mean_reward(result.from_peers),
+        "reward/peers": _mean_reward(result.from_peers),
         "reward/trained_on": _mean_reward(result.batch) if learns else None,
         "rollouts/live_local": sum(scored.live for scored in result.local),
         "rollouts/shared": len(node.sent),
@@ -56,9 +56,9 @@ def round_metrics(node: Node, result: RoundResult) -> dict[str, Any]:
         "completions/missing": node.asked * node.G - len(completions),
         **{f"seconds/{name}": seconds for name, seconds in node.seconds.items()},
         **{f"level/{name}": mean for name, mean in levels.items()},
-        "gradient/external": 1 - shares.get(node.name, 0.0) if shares else None,
+        "gradient/peers": 1 - shares.get(node.name, 0.0) if shares else None,
         **update,
-        **{key: round(value, DIGITS) for key, value in update.items() if key == "external/nll_gap"},
+        **{key: round(value, DIGITS) for key, value in update.items() if key == "peers/nll_gap"},
         **{key: None if cost is None else cost + update.get(key, 0) for key, cost in answering.items()},
     }
 

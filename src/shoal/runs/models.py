@@ -52,7 +52,7 @@ WORTH_WORKERS: Final = 2_000
 
 def count_workers(config: Config, learning: Mapping[str, str], placement: Placement, ranks: Ranks, joined: bool) -> int:
     """How many worker processes keep the models of the nodes in `learning`; 0: this process does."""
-    wanted = config.swarm.workers
+    wanted = config.round.workers
     possible = (
         len(learning) > 0
         and placement.device.type == "cpu"
@@ -65,12 +65,12 @@ def count_workers(config: Config, learning: Mapping[str, str], placement: Placem
     if wanted != "auto":
         if wanted and not possible:
             raise UserError(
-                "swarm.workers needs nodes that learn in one process of `shoal run`, with --device cpu and without "
+                "round.workers needs nodes that learn in one process of `shoal run`, with --device cpu and without "
                 "vLLM, several ranks, or a policy or learner of your own; use --workers 0 or auto"
             )
         return min(wanted, len(learning))
     count = min(len(learning), usable_cores() // max(1, config.threads))
-    completions = config.rounds * len(learning) * config.swarm.local * config.policy.num_generations
+    completions = config.rounds * len(learning) * config.round.local * config.policy.num_generations
     if not possible or count < 2 or completions < WORTH_WORKERS:
         return 0
     largest = max(parameters(source) for source in learning.values())
@@ -84,7 +84,7 @@ def count_workers(config: Config, learning: Mapping[str, str], placement: Placem
 def expected_workers(config: Config, ranks: Ranks = ALONE) -> int:
     """How many worker processes `shoal run` would have with these settings."""
     models = config.policy.model
-    names = {f"node-{place + 1}": models[place % len(models)] for place in range(config.swarm.nodes)}
+    names = {f"node-{place + 1}": models[place % len(models)] for place in range(config.round.nodes)}
     learning = {node: name for node, name in names.items() if not is_endpoint(name)}
     return count_workers(config, learning, place_rank(config, ranks), ranks, joined=False)
 
@@ -209,7 +209,7 @@ def make_learner(config: Config, policy: LanguagePolicy, ranks: Ranks = ALONE) -
     rate = config.learner.learning_rate
     if rate == "auto":
         rate = default_learning_rate(policy.name, config.policy.lora_r > 0)
-    return GRPOLearner(policy, config.learner, config.external, rate, ranks, policy.sharded)
+    return GRPOLearner(policy, config.learner, config.peers, rate, ranks, policy.sharded)
 
 
 def build_policy(config: Config, model: str, ranks: Ranks = ALONE) -> Policy:

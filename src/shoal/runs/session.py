@@ -86,7 +86,7 @@ def execute(
     folder = RunFolder.open(resume) if resume else RunFolder.create(out or new_folder(), config.to_toml())
     with folder, ExitStack() as stack:
         if identity:
-            stack.enter_context(only_node(identity_path(), config.network.swarm))
+            stack.enter_context(only_node(identity_path(), config.network.name))
         latest = folder.latest()
         checkpoint = latest[1] if latest else None
         if resume and latest is None and folder.rounds and read_config(resume / CONFIG).get("checkpoint_every") == 0:
@@ -106,7 +106,7 @@ def execute(
             nodes = stack.enter_context(closing(Nodes(config, watcher.status, checkpoint, ranks)))
         else:
             nodes, watcher = _join(config, folder, watcher, checkpoint, ranks, identity, stack)
-        group = config.network.swarm if identity else ""
+        group = config.network.name if identity else ""
         trackers = stack.enter_context(Trackers(config, folder.path, names, group, nodes.round if resume else -1))
         run = Run(nodes, folder, watcher, checkpoint, trackers)
         if resume:  # with the rounds, threads and addresses that have changed
@@ -152,13 +152,13 @@ def _join(
     from shoal.runs.status_reporter import StatusReporter
     from shoal.sandbox.verifier import Verifier
 
-    watcher.status(f"joining {config.network.swarm}")
+    watcher.status(f"joining {config.network.name}")
     verifier = stack.enter_context(Verifier(config.tasks))  # for strangers' answers, beside the run's own
     rewards = rewards_of(config, verifier, place_rank(config, ranks))
     if rewards:
         stack.enter_context(rewards)
     place = stack.enter_context(closing(LearnerConnection(config, identity, rewards, waits=True)))
-    reporter = stack.enter_context(closing(StatusReporter(watcher, place, folder.path, config.swarm.external)))
+    reporter = stack.enter_context(closing(StatusReporter(watcher, place, folder.path, config.round.peers)))
     swarm = RankZeroSwarm(place, ranks) if ranks.size > 1 else place
     member = SwarmNode(identity.name, swarm, place.tell, place.need, place.judges, place.stages)
     nodes = stack.enter_context(closing(Nodes(config, reporter.status, checkpoint, ranks, member, rewards)))
@@ -191,7 +191,7 @@ def new_folder() -> Path:
 
 def title(config: Config) -> str:
     """The title of a run's curves."""
-    tasks = "own tasks" if config.tasks.tasks else config.tasks.suite
+    tasks = "own tasks" if config.tasks.sources else config.tasks.suite
     models = " + ".join(Path(name.partition("://")[2] or name).name for name in config.policy.model)
-    nodes = f"{config.swarm.nodes} nodes" if config.swarm.nodes > 1 else "a node"
-    return f"{nodes} of {models} on {tasks}, I = {config.swarm.local}, J = {config.swarm.external}"
+    nodes = f"{config.round.nodes} nodes" if config.round.nodes > 1 else "a node"
+    return f"{nodes} of {models} on {tasks}, I = {config.round.local}, J = {config.round.peers}"

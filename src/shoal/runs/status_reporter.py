@@ -51,7 +51,7 @@ class StatusReporter(Watcher):
         row = rows[0]
         if row.get("rollouts/pool") is not None:
             self._pool |= {"rollouts": row["rollouts/pool"], "live": row["rollouts/live_pool"]}
-        self._share = row.get("gradient/external")
+        self._share = row.get("gradient/peers")
         self._watcher.update(rows, round)
         self._report()
 

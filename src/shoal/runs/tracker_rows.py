@@ -88,7 +88,7 @@ def tracked_rollouts(results: Sequence[tuple[str, RoundResult]]) -> list[Tracked
 def tracked_config(config: Config) -> Settings:
     """The settings by their dotted names: lists as JSON, and of the network the swarm's name alone."""
     sections = config.model_dump(mode="json")
-    sections["network"] = {"swarm": config.network.swarm}
+    sections["network"] = {"name": config.network.name}
     sections["policy"]["model"] = [re.sub(r"//[^/@]*@", "//", name) for name in config.policy.model]  # no password
     sections["evaluation"].pop("judges")
     found: dict[str, Any] = {}

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from shoal.config.selection import SelectionConfig
+from shoal.config.sections import SelectionConfig
 from shoal.errors import UserError
 from shoal.protocols import Pool, UpdateResult
 from shoal.rollout import Rollout, Scored
@@ -40,11 +40,11 @@ class FairSelection:
     """
 
     def __init__(self, config: SelectionConfig | None = None, gate: float = 0.0) -> None:
-        """`gate`: the learner's `external.gate`, without which there is nothing to base trust on. Raises `UserError`
+        """`gate`: the learner's `peers.gate`, without which there is nothing to base trust on. Raises `UserError`
         if trust is asked for without a gate."""
         config = config or SelectionConfig()
         if config.trust and not gate:
-            raise UserError("selection.trust needs the gate that it measures: add --external-gate 1.5, for instance")
+            raise UserError("selection.trust needs the gate that it measures: add --peer-gate 1.5, for instance")
         self.config = config
         self._success = OwnSuccess()
         self._turns = Turns()

@@ -1,6 +1,6 @@
 """Which makers come first: those whose successes this node's policy finds likely.
 
-The gate on likelihood (`external.gate`) leaves planted text out of the loss, but by then its rollouts have taken places
+The gate on likelihood (`peers.gate`) leaves planted text out of the loss, but by then its rollouts have taken places
 in the update, so a maker that is always gated would starve the others. The share of a maker's successes that came
 through the gate is therefore the share of updates in which it comes before others. In the rest of them it gets the
 places that are left. No trust falls to 0, so a maker that was gated by chance comes back.

@@ -50,8 +50,8 @@ def suite(name: str) -> list[TaskSpec]:
 def specs_of(config: TasksConfig) -> list[TaskSpec]:
     """The tasks of `config`: those it lists itself, otherwise those of its suite, or `only` some of them. Raises
     `UserError` for a name that the suite does not have."""
-    if config.tasks:
-        return [_as_asked(spec, config, spec.form) for spec in config.tasks]
+    if config.sources:
+        return [_as_asked(spec, config, spec.form) for spec in config.sources]
     specs = suite(config.suite)
     names = [spec.name for spec in specs]
     for name in config.only:

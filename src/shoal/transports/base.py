@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from shoal.config.swarm import NetworkConfig
+from shoal.config.sections import NetworkConfig
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal.identity.secret import OPEN, Secret

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.config.own_code import make_part
-from shoal.config.swarm import NetworkConfig
+from shoal.config.sections import NetworkConfig
 from shoal.transports.base import Transport, TransportContext
 
 

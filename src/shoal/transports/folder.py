@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Final
 
 from shoal.admission.bounded import Recent, RecentKeys
-from shoal.config.swarm import NetworkConfig
+from shoal.config.sections import NetworkConfig
 from shoal.errors import UserError
 from shoal.transports.base import Channel, Presence, Transport, TransportContext
 

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from shoal.config.swarm import NetworkConfig
+from shoal.config.sections import NetworkConfig
 from shoal.rollout import Rollout
 from shoal.transports.base import Channel, Presence, Transport, TransportContext
 

@@ -75,7 +75,7 @@ class PeerDistillation(GRPOLearner):
             raise UserError("distillation trains language models in one process: leave out --learner, or torchrun")
         if config.tasks.stages and context != "peers":
             raise UserError(f"distillation with context {context!r} answers no questions of stages: tasks.stages = []")
-        super().__init__(policy, config.learner, config.external)
+        super().__init__(policy, config.learner, config.peers)
         self.answering = policy
         self.G = config.policy.num_generations
         self.context = context

@@ -200,7 +200,7 @@ def _write(
         },
         "tasks": {
             "partial_credit": config.tasks.partial_credit,
-            "tasks": [one.spec.model_dump(exclude_defaults=True) for one in kept],
+            "sources": [one.spec.model_dump(exclude_defaults=True) for one in kept],
         },
     }
     try:

@@ -89,7 +89,7 @@ def form_of(config: Config, task: str | None) -> Question:
     name = task or list(specs)[-1]
     if name not in specs:
         raise UserError(f"there is no task {task!r}; {nearest(name, specs)}")
-    only = config.tasks.model_copy(update={"tasks": [specs[name]]})
+    only = config.tasks.model_copy(update={"sources": [specs[name]]})
     [question] = Tasks(only).draw(1, "ask")
     if question.turns > 1:
         raise UserError(f"task {name!r} answers back, and `shoal ask` holds no conversations: `shoal watch` shows them")

@@ -118,10 +118,10 @@ def probe(
     asked = [(spec, create_levels(spec)) for spec in specs_of(tasks)]
     found: dict[str, list[Found]] = {}
     entries: list[Found] = []
-    config.tasks = []  # one set of tasks has them all: in another form it is another task
+    config.sources = []  # one set of tasks has them all: in another form it is another task
     for name, (spec, levels) in zip(labels([levels[0][0].name for _, levels in asked]), asked, strict=True):
         for way in ways_for([task for task, _ in levels]):
-            config.tasks.append(way.of(spec))
+            config.sources.append(way.of(spec))
             for label in at_levels(name, len(levels)):
                 entries.append(Found(way.of(spec), way, G))
                 found.setdefault(label, []).append(entries[-1])

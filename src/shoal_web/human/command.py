@@ -34,7 +34,7 @@ SETTINGS = [
     "tasks.answer",
     "tasks.partial_credit",
     "policy.max_completion_length",
-    "network.swarm",
+    "network.name",
     "network.display_name",
     "network.lan",
     "network.secret_file",
@@ -43,8 +43,8 @@ SETTINGS = [
     "network.tls_key",
 ]
 TAKEN = (
-    *("version", "tasks.suite", "tasks.only", "tasks.tasks", "tasks.examples", "tasks.answer"),
-    *("tasks.partial_credit", "policy.max_completion_length", "network.swarm", "network.connect"),
+    *("version", "tasks.suite", "tasks.only", "tasks.sources", "tasks.examples", "tasks.answer"),
+    *("tasks.partial_credit", "policy.max_completion_length", "network.name", "network.connect"),
 )
 """The settings that are taken from somebody else's configuration: those that the nodes of a swarm share. None of them
 opens a port, sets a reward, or names a file of this machine other than a data set."""
@@ -79,7 +79,7 @@ def command(args: argparse.Namespace) -> int:
     given = given_settings(args)
     public = swarm_settings(args, given)
     given = merged(public or ({"network": {"connect": args.endpoints}} if args.endpoints else {}), given)
-    given = merged(given, {"swarm": {"nodes": 1}})
+    given = merged(given, {"round": {"nodes": 1}})
     config = config_of(args.config, given, args.allow_code, TAKEN)
     home = args.home or identity_path().parent / "human"
     with server.opened_place(args, LISTEN) as place, closing(Contributor(config, home, args.kind, args.model)) as one:

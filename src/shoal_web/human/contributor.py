@@ -78,7 +78,7 @@ class Contributor:
         check_network(config)
         self.config = config = config.resolved()
         self.kind: Kind = kind
-        self.swarm = config.network.swarm
+        self.swarm = config.network.name
         self.tasks = Tasks(config.tasks)
         self.tasks.refuse_environments("the page for people" if kind == "human" else "a contributor")
         self.specs = dict(zip(self.tasks.labels, self.tasks.specs, strict=True))

@@ -83,7 +83,7 @@ def _swarm(words: Sequence[str]) -> dict[str, Any]:
     """The settings of `[network]` that the words of `--swarm` mean."""
     if any(is_invitation(word) for word in words):
         return invited_network(words)
-    return {"swarm": words[0], "connect": words[1:]}
+    return {"name": words[0], "connect": words[1:]}
 
 
 def _judge(at: str) -> Source:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
+from shoal.config.old_names import new_settings
 from shoal.runs.folder import CONFIG
 from shoal.untrusted import parse_toml
 from shoal_web.watch.files import opened
@@ -31,7 +32,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
 def _parsed(data: bytes) -> dict[str, Any]:
     """A page asks again and again, and a file within bounds may take a second."""
     try:
-        return parse_toml(data)
+        return new_settings(parse_toml(data))
     except ValueError:
         return {}
 

@@ -89,8 +89,8 @@ class SwarmSource(Source):
 
 def open_swarm(network: Mapping[str, Any]) -> SwarmSource:
     """The swarm that these settings of `[network]` name. Raises `UserError`."""
-    config = make_config({"swarm": {"nodes": 1}, "network": dict(network)}, "the command line")
+    config = make_config({"round": {"nodes": 1}, "network": dict(network)}, "the command line")
     if config.network.transport != "zenoh":
         raise UserError(f"a swarm is watched over zenoh; this one has the transport {config.network.transport}")
     check_network(config)
-    return SwarmSource(config.network.swarm, options_of(config.network), secret_of(config))
+    return SwarmSource(config.network.name, options_of(config.network), secret_of(config))

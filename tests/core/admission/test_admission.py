@@ -638,7 +638,7 @@ def test_status_tells_who_and_why(ada: Identity) -> None:
     msgspec.json.encode(status)
 
 
-TALK = Tasks(TasksConfig(tasks=[TaskSpec(name="talking:Echo")]))
+TALK = Tasks(TasksConfig(sources=[TaskSpec(name="talking:Echo")]))
 
 
 def talk(*completions: Completion, **limits: Any) -> tuple[Admission, Rollout, bytes]:

@@ -159,28 +159,28 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
 
 def test_the_daily_flags(started: list[tuple[Any, ...]]) -> None:
-    argv = "run --out runs/a --rounds 7 --nodes 3 --seed 5 --model a --model b --suite paper --local 2 --external 6"
+    argv = "run --out runs/a --rounds 7 --nodes 3 --seed 5 --model a --model b --suite paper --local 2 --peers 6"
     assert main([*argv.split(), "--num-generations", "4", "--quiet"]) == 0
     [(config, out, resume, quiet)] = started
     assert (out, resume, quiet) == (Path("runs/a"), None, True)
-    assert (config.rounds, config.seed, config.swarm.nodes) == (7, 5, 3)
-    assert (config.swarm.local, config.swarm.external, config.policy.num_generations) == (2, 6, 4)
+    assert (config.rounds, config.seed, config.round.nodes) == (7, 5, 3)
+    assert (config.round.local, config.round.peers, config.policy.num_generations) == (2, 6, 4)
     assert (config.policy.model, config.tasks.suite) == (["a", "b"], "paper")
 
 
 def test_flags_go_over_the_file(started: list[tuple[Any, ...]], tmp_path: Path) -> None:
-    (tmp_path / "a.toml").write_text('rounds = 9\nseed = 3\n[swarm]\nnodes = 2\n[[tasks.tasks]]\nname = "gcd"\n')
+    (tmp_path / "a.toml").write_text('rounds = 9\nseed = 3\n[round]\nnodes = 2\n[[tasks.sources]]\nname = "gcd"\n')
     assert main(["run", "--config", str(tmp_path / "a.toml"), "--seed", "4", "--local", "1"]) == 0
     [(config, out, _, quiet)] = started
-    assert (config.rounds, config.seed, config.swarm.nodes, config.swarm.local) == (9, 4, 2, 1)
-    assert [spec.name for spec in config.tasks.tasks] == ["gcd"]
+    assert (config.rounds, config.seed, config.round.nodes, config.round.local) == (9, 4, 2, 1)
+    assert [spec.name for spec in config.tasks.sources] == ["gcd"]
     assert (out, quiet) == (None, False)
 
 
 @pytest.mark.parametrize("resolved", [False, True])
 def test_a_config_from_a_run_is_that_run_s(started: list[tuple[Any, ...]], tmp_path: Path, resolved: bool) -> None:
     config = Config(seed=9, rounds=3)
-    config.swarm.external = 1
+    config.round.peers = 1
     if resolved:
         config = config.resolved()
     (tmp_path / "config.toml").write_text(config.to_toml())
@@ -224,20 +224,20 @@ def test_mistakes_on_the_command_line(argv: list[str], said: str, here: Path, ca
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ('[[tasks.tasks]]\nname = "chain_sm"\n', "no task 'chain_sm' in reasoning-gym"),
+        ('[[tasks.sources]]\nname = "chain_sm"\n', "no task 'chain_sm' in reasoning-gym"),
         (
-            '[[tasks.tasks]]\nname = "gcd"\nparameters = { max_vale = 3 }\n',
+            '[[tasks.sources]]\nname = "gcd"\nparameters = { max_vale = 3 }\n',
             "task 'gcd' has no parameter 'max_vale'; did",
         ),
         (
-            '[[tasks.tasks]]\nname = "no_such_module:Task"\n',
+            '[[tasks.sources]]\nname = "no_such_module:Task"\n',
             "one.toml names code that would run here ('no_such_module:Task'): add --allow-code if you trust the file",
         ),
         (
             '[[rewards]]\nkind = "function"\nfunction = "mine:score"\n',
             "one.toml names code that would run here ('mine:score'): add --allow-code",
         ),
-        ("[swarm]\nnods = 3\n", "one.toml: there is no setting 'swarm.nods'; did you mean 'swarm.nodes'?"),
+        ("[round]\nnods = 3\n", "one.toml: there is no setting 'round.nods'; did you mean 'round.nodes'?"),
         ("rounds = 0\n", "one.toml: rounds = 0: input should be greater than or equal to 1"),
         ("version = 3\n", "one.toml has version 3 of the format, and this shoal reads version 2"),
         ("rounds = \n", "one.toml is not TOML"),
@@ -301,7 +301,7 @@ def test_an_out_folder_that_must_not_be_written(here: Path, capsys: Capture, mon
     ],
 )
 def test_a_run_that_cannot_be_resumed_stays_as_it_was(content: str, said: str, here: Path, capsys: Capture) -> None:
-    own = '[[tasks.tasks]]\nname = "gcd"\nparameters = { most = 3 }\n'
+    own = '[[tasks.sources]]\nname = "gcd"\nparameters = { most = 3 }\n'
     with RunFolder.create(here / "out", "") as folder:
         folder.log([{"round": 0, "node": "node-1", "eval/pass@1": 0.5}])
         folder.checkpoint(0, lambda path: void((path / "weights").write_bytes(b"x")))
@@ -314,7 +314,7 @@ def test_a_run_that_cannot_be_resumed_stays_as_it_was(content: str, said: str, h
 
 def test_a_message_of_several_lines_becomes_one(here: Path, capsys: Capture) -> None:
     (here / "chatty.py").write_text('raise ImportError("first\\nsecond")')
-    (here / "one.toml").write_text('[[tasks.tasks]]\nname = "chatty:Task"\n')
+    (here / "one.toml").write_text('[[tasks.sources]]\nname = "chatty:Task"\n')
     argv = ["run", "--config", "one.toml", "--allow-code", "--out", "out", "--threads", "1"]
     assert "first second" in complaint(argv, capsys)
     assert not (here / "out").exists()
@@ -348,7 +348,7 @@ SMALL_SETTINGS = {
     "rounds": 3,
     "nodes": 2,
     "local": 1,
-    "external": 1,
+    "peers": 1,
     "num-generations": 2,
     "eval-samples": 1,
     "eval-questions": 1,
@@ -553,7 +553,7 @@ def test_ask_holds_no_conversations() -> None:
 
 def test_ask_takes_the_form_of_a_task_of_the_file(here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("one.toml").write_text(
-        '[[tasks.tasks]]\nname = "lcm"\n[[tasks.tasks]]\nname = "gcd"\nanswer = "tag"\nexamples = 2\n'
+        '[[tasks.sources]]\nname = "lcm"\n[[tasks.sources]]\nname = "gcd"\nanswer = "tag"\nexamples = 2\n'
     )
     forms: list[Question] = []
 

@@ -37,5 +37,5 @@ def test_a_short_one_with_guppy(tmp_path: Path, capsys: pytest.CaptureFixture[st
     ):
         assert part in said
     assert f"shoal ask {out} '{ASK}'" in said
-    assert load_config(out / "config.toml").tasks.tasks[0].name == "larger"  # without --allow-code
+    assert load_config(out / "config.toml").tasks.sources[0].name == "larger"  # without --allow-code
     assert set(pd.read_parquet(out / "transcripts.parquet")["round"]) == {0, 1}

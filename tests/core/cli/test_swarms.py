@@ -68,7 +68,7 @@ def test_one_command_makes_a_directory_and_its_name_joins(joined: list[Config], 
     assert main(["announce", "reef.toml", "--to", "swarms.json"]) == 0
     assert main(["join", "reef", "--directory", "swarms.json", "--rounds", "3"]) == 0
     [config] = joined
-    assert (config.network.swarm, config.network.connect, config.rounds) == ("reef", ["127.0.0.1:7447"], 3)
+    assert (config.network.name, config.network.connect, config.rounds) == ("reef", ["127.0.0.1:7447"], 3)
     assert (config.tasks.suite, config.tasks.only, config.evaluation.judges) == ("reef", ["products"], [])
     said = capsys.readouterr().out
     for part in ("new: the name belongs to this key", "suite reef: products", "127.0.0.1:7447", "Be kind."):
@@ -104,11 +104,11 @@ def test_flags_go_beside_an_entry_and_not_against_it(joined: list[Config], capsy
         assert "leave out --" in complaint(capsys, *words, *flags)
     assert not (here / "home" / "known_swarms").exists()
     (here / "my.toml").write_text(
-        '[tasks]\nsuite = "pond"\n[[tasks.tasks]]\nname = "gcd"\n[policy]\ntemperature = 0.5\n'
+        '[tasks]\nsuite = "pond"\n[[tasks.sources]]\nname = "gcd"\n[policy]\ntemperature = 0.5\n'
     )
     assert main([*words, "--config", "my.toml", "--judges", f"http://127.0.0.1:1#{KEY}"]) == 0
     [config] = joined
-    assert (config.tasks.suite, config.tasks.tasks, config.policy.temperature) == ("reef", [], 0.5)
+    assert (config.tasks.suite, config.tasks.sources, config.policy.temperature) == ("reef", [], 0.5)
     assert config.evaluation.judges == [f"http://127.0.0.1:1#{KEY}"]
 
 

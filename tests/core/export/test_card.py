@@ -33,7 +33,7 @@ def rows_of(node: str, round: int, right: float, **more: Any) -> dict[str, Any]:
 def make_run(run: Path, makers: dict[str, int], **settings: Any) -> Path:
     """A run's folder of two nodes with a checkpoint after round 12, as far as a card needs one."""
     evaluation = {"questions": 48, "samples": 1}
-    config = make_config({"evaluation": evaluation, "swarm": {"nodes": 2}, **settings}, "test", allow_code=True)
+    config = make_config({"evaluation": evaluation, "round": {"nodes": 2}, **settings}, "test", allow_code=True)
     for node in ("node-1", "node-2"):
         folder = run / "checkpoints" / "round-000012" / node
         folder.mkdir(parents=True)
@@ -112,7 +112,7 @@ def test_a_source_is_the_best_node_or_the_one_that_is_named(tmp_path: Path) -> N
 
 def test_what_strangers_and_settings_say_is_no_markup(tmp_path: Path) -> None:
     task = {"name": "gcd", "system_prompt": f"```\n{EVIL}"}
-    run = make_run(tmp_path / "run", {"node-1": 1, EVIL: 2}, tasks={"tasks": [task]}, policy={"model": [f"x{EVIL}"]})
+    run = make_run(tmp_path / "run", {"node-1": 1, EVIL: 2}, tasks={"sources": [task]}, policy={"model": [f"x{EVIL}"]})
     card = card_of(story(run), Origin(), f"me {EVIL}", "peft")
     assert set(yaml.safe_load(card.split("---\n")[1])) == {"library_name", "pipeline_tag", "tags"}
     shown = html(card)
@@ -156,7 +156,7 @@ def test_no_path_or_address_of_this_machine_is_in_it(tmp_path: Path) -> None:
 def test_places_are_cut_however_they_are_written_and_texts_are_not(tmp_path: Path) -> None:
     data = {"name": "data", "parameters": {"path": "clients/acme/rows.jsonl", "held_out": "clients/acme/held.jsonl"}}
     task = {"name": "gcd", "system_prompt": "/no_think Answer at once, a/b.", "answer": "/(.+)/"}
-    run = make_run(tmp_path / "run", {}, tasks={"tasks": [data, task]}, policy={"model": ["models/acme/small.gguf"]})
+    run = make_run(tmp_path / "run", {}, tasks={"sources": [data, task]}, policy={"model": ["models/acme/small.gguf"]})
     card = card_of(story(run), Origin(), "x", "transformers")
     assert "acme" not in card
     for kept in ('path = "rows.jsonl"', 'held_out = "held.jsonl"', "/no_think Answer at once, a/b.", "/(.+)/"):

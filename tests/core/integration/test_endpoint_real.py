@@ -75,7 +75,7 @@ def test_a_real_server(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert FinishReason.length in ends  # untrained, it seldom ends by itself
 
     folder = tmp_path / "run"
-    small = "--nodes 2 --local 2 --external 1 --num-generations 3 --rounds 2 --threads 1"
+    small = "--nodes 2 --local 2 --peers 1 --num-generations 3 --rounds 2 --threads 1"
     small += " --eval-questions 1 --eval-samples 1"
     models = ["--model", "guppy", "--model", url, "--max-completion-length", "6"]
     assert main(["run", *small.split(), *models, "--out", str(folder), "--quiet"]) == 0

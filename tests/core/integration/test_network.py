@@ -98,7 +98,7 @@ class Link(SwarmConnection):
         self.gate = Gate()
         self.got: list[Scored] = []
         self.keys = Keys(SWARM, secret)
-        config = Config.model_validate({"network": {"swarm": SWARM, "lan": False} | network})
+        config = Config.model_validate({"network": {"name": SWARM, "lan": False} | network})
         with patch("shoal.membership.connection.secret_of", return_value=secret):
             super().__init__(config, Who(name), admission=self.gate, neighbours=neighbours)  # type: ignore[arg-type]
 

@@ -56,7 +56,7 @@ def test_own_and_foreign_rollouts(tmp_path: Path) -> None:
     """Foreign groups are in the batch, own ones are shared, and the logs keep their rewards apart."""
     swarm = MemorySwarm()
     bob = Peer(swarm)
-    with TRLNode(swarm, name="ada", task=LETTERS, external=2) as node:
+    with TRLNode(swarm, name="ada", task=LETTERS, peers=2) as node:
         hooks, seen = spied(node, bob.share)
         trainer = make_trainer(node, tmp_path, hooks=hooks, log_completions=True)
         trainer.train()
@@ -68,7 +68,7 @@ def test_own_and_foreign_rollouts(tmp_path: Path) -> None:
     for number, log in enumerate(trainer.state.log_history[:2]):
         own, foreign = seen[number]["shoal_reward"][: 2 * G], seen[number]["shoal_reward"][2 * G :]
         assert foreign == [1.0, 0.0, 0.0, 1.0] * 2
-        assert log["reward/external"] == 0.5
+        assert log["reward/peers"] == 0.5
         assert log["reward/local"] == pytest.approx(sum(own) / len(own))
         assert log["reward"] == pytest.approx(sum(own + foreign) / 16)
         assert log["rollouts/sampled"] == 2
@@ -91,7 +91,7 @@ def test_advantages_are_trls_own(tmp_path: Path) -> None:
     """Rewards are those of this node's verifier, and TRL's advantages follow from them by GRPO's formula."""
     swarm = MemorySwarm()
     bob = Peer(swarm)
-    with TRLNode(swarm, task=LETTERS, external=2) as node:
+    with TRLNode(swarm, task=LETTERS, peers=2) as node:
         hooks, seen = spied(node, bob.share)
         trainer = make_trainer(node, tmp_path, hooks=hooks, log_completions=True, max_steps=1)
         trainer.train()
@@ -112,7 +112,7 @@ def test_the_step_is_the_policy_gradient_of_own_and_foreign_rollouts(tmp_path: P
     bob = Peer(swarm)
     model = make_model(vocab_size=len(make_tokenizer(chat=True)))
     by_hand = make_model(vocab_size=len(make_tokenizer(chat=True)))
-    with TRLNode(swarm, task=LETTERS, external=2) as node:
+    with TRLNode(swarm, task=LETTERS, peers=2) as node:
         hooks, seen = spied(node, bob.share)
         settings = {"optim": "sgd", "learning_rate": 0.1, "max_grad_norm": 0.0, "loss_type": "dapo", "beta": 0.0}
         make_trainer(
@@ -139,7 +139,7 @@ def test_alone_it_trains_on_its_own(tmp_path: Path) -> None:
         trainer = make_trainer(node, tmp_path, hooks=hooks)
         trainer.train()
     assert [makers(rows) for rows in seen] == [["ada"] * 4] * 2
-    assert "reward/external" not in trainer.state.log_history[0]
+    assert "reward/peers" not in trainer.state.log_history[0]
     assert trainer.state.log_history[0]["grad_norm"] > 0
 
 
@@ -157,7 +157,7 @@ def test_batches_of_any_shape(tmp_path: Path, settings: dict[str, int], batches:
     """A generation batch may be split over, or be a part of, a step of the optimiser."""
     swarm = MemorySwarm()
     bob = Peer(swarm)
-    with TRLNode(swarm, name="ada", task=LETTERS, external=1, fill=False) as node:
+    with TRLNode(swarm, name="ada", task=LETTERS, peers=1, fill=False) as node:
         hooks, seen = spied(node, bob.share)
         make_trainer(node, tmp_path, hooks=hooks, max_steps=4, **settings).train()
     assert [makers(rows) for rows in seen] == [["ada"] * (groups - 1) + ["bob"]] * batches
@@ -197,7 +197,7 @@ def test_strangers_text_is_only_text(tmp_path: Path) -> None:
         bob.share(1, question_hash="0" * 32)
         bob.share(1, (RIGHT,) * G)  # nothing to learn from
 
-    with TRLNode(swarm, name="ada", task=LETTERS, external=3) as node:
+    with TRLNode(swarm, name="ada", task=LETTERS, peers=3) as node:
         hooks, seen = spied(node, share)
         trainer = make_trainer(node, tmp_path, hooks=hooks, max_steps=1, max_completion_length=24)
         trainer.train()
@@ -218,7 +218,7 @@ def test_a_checkpoint_has_the_node(tmp_path: Path) -> None:
         swarm, folder = MemorySwarm(), tmp_path / f"{len(stops)}"
         bob = Peer(swarm)
         for steps in stops:
-            with TRLNode(swarm, name="ada", task=LETTERS, external=2) as node:
+            with TRLNode(swarm, name="ada", task=LETTERS, peers=2) as node:
                 hooks, seen = spied(node, lambda bob=bob: bob.share(3))
                 kept = {"save_strategy": "steps", "save_steps": 2, "lr_scheduler_type": "constant"}
                 trainer = make_trainer(node, folder, hooks=hooks, max_steps=steps, **kept)
@@ -263,7 +263,7 @@ def test_others_replace_own_rollouts_without_a_gradient(tmp_path: Path) -> None:
     """As in every node: with the default `fill` the batch keeps its size, and more of it may be foreign."""
     swarm = MemorySwarm()
     bob = Peer(swarm)
-    with TRLNode(swarm, name="ada", task=LETTERS, external=1) as node:
+    with TRLNode(swarm, name="ada", task=LETTERS, peers=1) as node:
         hooks, seen = spied(node, lambda: bob.share(4))
         make_trainer(node, tmp_path, hooks=hooks, max_steps=3).train()
     for rows in seen:
@@ -346,9 +346,9 @@ def test_a_task_that_always_fails_ends_the_training(tmp_path: Path) -> None:
 
 
 def test_a_batch_has_room_for_own_rollouts(tmp_path: Path) -> None:
-    with TRLNode(MemorySwarm(), task=LETTERS, external=4) as node:
+    with TRLNode(MemorySwarm(), task=LETTERS, peers=4) as node:
         trainer = make_trainer(node, tmp_path)
-        with pytest.raises(UserError, match=r"external=4 leaves no room .* has 4 groups"):
+        with pytest.raises(UserError, match=r"peers=4 leaves no room .* has 4 groups"):
             trainer.train()
 
 
@@ -363,7 +363,7 @@ def test_a_reward_function_in_trls_contract(tmp_path: Path) -> None:
     """It rewards own and foreign answers alike; one that always fails ends the training in one line."""
     swarm = MemorySwarm()
     bob = Peer(swarm)
-    with TRLNode(swarm, task=LETTERS, reward="short_rewards:ends_in_z", external=2) as node:
+    with TRLNode(swarm, task=LETTERS, reward="short_rewards:ends_in_z", peers=2) as node:
         hooks, seen = spied(node, bob.share)
         make_trainer(node, tmp_path, hooks=hooks, max_steps=1).train()
     assert seen[0]["shoal_reward"][-2 * G :] == [0.0, 1.0, 1.0, 0.0] * 2

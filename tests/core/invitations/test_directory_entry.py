@@ -218,11 +218,11 @@ def test_an_entry_sets_nothing_else() -> None:
     """Swarm, relays, judges and the suite; and no code, although the settings could name some."""
     settings = signed(HOST).entry.settings
     assert set(settings) == {"network", "tasks", "evaluation"}
-    assert set(settings["network"]) == {"swarm", "connect"}
+    assert set(settings["network"]) == {"name", "connect"}
     assert set(settings["evaluation"]) == {"judges"}
     assert set(settings["tasks"]) == {"suite", "only", "examples", "answer", "tasks"}
     config = make_config(settings, "the entry")
-    assert config.tasks.tasks == []
+    assert config.tasks.sources == []
     assert specs_of(config.tasks) == SUITES["reef"]
 
 

@@ -10,8 +10,7 @@ import torch
 from talking import Echo, conversation, talked, whole_of
 from tiny import InDouble, assert_same, clone, gradients, make_policy, plain_logprobs
 
-from shoal.config.external import ExternalConfig
-from shoal.config.learner import LearnerConfig
+from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.learn.batch import Row, Trained, tensors
 from shoal.learn.learner import GRPOLearner
 from shoal.policy.language import LanguagePolicy
@@ -19,7 +18,7 @@ from shoal.rollout import Completion, Scored
 from shoal.tasks.environments.task import EnvironmentTask
 
 TASK = EnvironmentTask(Echo, {})
-PAPER = ExternalConfig(weight="none", baseline_shift=0.0, limit=0.0)
+PAPER = PeersConfig(weight="none", baseline_shift=0.0, limit=0.0)
 
 
 def scored(seed: int, *completions: Completion, rewards: tuple[float, ...], from_peer: bool = False) -> Scored:

@@ -18,8 +18,7 @@ from test_learner import ByHand, make_learner, record
 from tiny import CPU, assert_same, clone, make_policy, make_scored, plain_logprobs, weights
 
 from shoal import rollout
-from shoal.config.external import ExternalConfig
-from shoal.config.learner import LearnerConfig
+from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.learn.advantages import advantages
 from shoal.learn.batch import has_split_groups
 from shoal.learn.external import (
@@ -59,7 +58,7 @@ def weigh(
     signs = torch.tensor(advantages, dtype=torch.float64)[which]
     group = which if groups is None else torch.tensor(groups)[which]
     missing_G = torch.full((8,), missing, dtype=torch.float64)
-    config = ExternalConfig(weight=method, gate=gate)  # type: ignore[arg-type]
+    config = PeersConfig(weight=method, gate=gate)  # type: ignore[arg-type]
     found = external_weights(config, flat, own_nll, signs, which, group, missing_G)
     return [part.tolist() for part in found.split(lengths)]
 
@@ -125,7 +124,7 @@ def test_weights_are_in_0_to_1_whatever_the_likelihoods(
     which = torch.arange(len(drawn)).repeat_interleave(torch.tensor([len(logps) for logps, _ in drawn]))
     logps = torch.tensor([pi for logps, _ in drawn for pi in logps], dtype=dtype)
     signs = torch.tensor([sign for _, sign in drawn], dtype=dtype)[which]
-    config = ExternalConfig(weight=method, gate=gate)  # type: ignore[arg-type]
+    config = PeersConfig(weight=method, gate=gate)  # type: ignore[arg-type]
     missing = torch.zeros(len(drawn), dtype=dtype)
     found = external_weights(config, logps, own_nll, signs, which, which // 2, missing)
     assert found.isfinite().all()
@@ -149,10 +148,10 @@ def test_metrics_by_hand() -> None:
     ]
     assert external_metrics(of_others, 1.0, 5.0) == pytest.approx(
         {
-            "external/ess": 1.5**2 / (3 * 1.25),
-            "external/weight": 0.5,
-            "external/gated": 0.5,
-            "external/nll_gap": (1 + 3 + 8 + 0) / 4,
+            "peers/ess": 1.5**2 / (3 * 1.25),
+            "peers/weight": 0.5,
+            "peers/gated": 0.5,
+            "peers/nll_gap": (1 + 3 + 8 + 0) / 4,
         }
     )
     assert gated_shares(of_others, 1.0, 5.0) == {"bea": 0.0, "eve": 1.0}
@@ -160,10 +159,10 @@ def test_metrics_by_hand() -> None:
     # failures above a lower baseline
     shifted = [CompletionFigures("eve", 0.9, 0.0, 9.0), *[CompletionFigures("eve", 0.01, 1.0, 1.0)] * 9]
     assert gated_shares(shifted, 1.0, 5.0)["eve"] == pytest.approx(0.9 / 0.99)
-    assert external_metrics([CompletionFigures("bea", 1.0, 0.0, 2.0)], 1.0, 0.1)["external/ess"] == 0
+    assert external_metrics([CompletionFigures("bea", 1.0, 0.0, 2.0)], 1.0, 0.1)["peers/ess"] == 0
     assert external_metrics([], 1.0, 0.0) == {}
     without = external_metrics([CompletionFigures("bea", 1.0, 1.0, 2.0)], None, 0.0)
-    assert without == {"external/ess": 1.0, "external/weight": 1.0, "external/gated": 0.0}
+    assert without == {"peers/ess": 1.0, "peers/weight": 1.0, "peers/gated": 0.0}
 
 
 # The whole update, against gradients worked out one sequence at a time.
@@ -198,7 +197,7 @@ class Externally(ByHand):
     """The update by hand, with others' completions weighed as the papers say, each by itself."""
 
     own_nll = math.nan
-    external = ExternalConfig()
+    peers = PeersConfig()
     seen: list[tuple[str, float, float, float, int]]
     """node, advantage, weight, nats for each token, and tokens, of all that was trained."""
 
@@ -207,17 +206,17 @@ class Externally(ByHand):
         if scored.baseline is not None:
             advantages = torch.tensor(scored.rewards, dtype=torch.float64) - scored.baseline
         if scored.from_peer and scored.has_signal:
-            advantages = advantages - self.external.baseline_shift
+            advantages = advantages - self.peers.baseline_shift
         return advantages
 
     def weight(self, pi: torch.Tensor, A: float) -> float:
         """One completion's: topr's, by the ratio of all of it, unless the gate leaves it out."""
         ratio = float((pi.sum() + self.own_nll * len(pi)).exp())
-        weight = min(1.0, ratio) if self.external.weight == "topr" and A < 0 else 1.0
+        weight = min(1.0, ratio) if self.peers.weight == "topr" and A < 0 else 1.0
         return 0.0 if self.gated(pi, A) else weight
 
     def gated(self, pi: torch.Tensor, A: float) -> bool:
-        gate = self.external.gate
+        gate = self.peers.gate
         return bool(gate) and A > 0 and float(-pi.mean()) > self.own_nll + gate
 
     def through(self, advantages: torch.Tensor, olds: list[torch.Tensor]) -> float:
@@ -250,18 +249,18 @@ OWN = -(-5.0 - 6.0 - 5.5 - 6.0 - 5.0 - 4.0 - 5.0) / 7
 """Nats for each token of what `mixed` has of one's own."""
 CASES: dict[str, dict[str, Any]] = {
     "none": {},
-    "topr": {"external": {"weight": "topr"}},
-    "gate": {"external": {"gate": 1.5}},
-    "gate, split": {"external": {"gate": 1.5, "weight": "topr"}, "tokens_per_micro_batch": 8},
-    "shift": {"external": {"weight": "topr", "baseline_shift": -0.1}},
-    "gate, steps": {"external": {"weight": "topr", "gate": 1.5}, "num_iterations": 2},
-    "topr, steps": {"external": {"weight": "topr"}, "num_iterations": 3},
+    "topr": {"peers": {"weight": "topr"}},
+    "gate": {"peers": {"gate": 1.5}},
+    "gate, split": {"peers": {"gate": 1.5, "weight": "topr"}, "tokens_per_micro_batch": 8},
+    "shift": {"peers": {"weight": "topr", "baseline_shift": -0.1}},
+    "gate, steps": {"peers": {"weight": "topr", "gate": 1.5}, "num_iterations": 2},
+    "topr, steps": {"peers": {"weight": "topr"}, "num_iterations": 3},
 }
 
 
 def by_hand(learner: GRPOLearner) -> Externally:
     made = Externally(learner.policy, learner.config, torch.optim.SGD, 1e-2)  # type: ignore[arg-type]
-    made.external = learner.external
+    made.peers = learner.peers
     return made
 
 
@@ -281,15 +280,15 @@ def test_gradients_and_metrics_equal_those_by_hand(case: str) -> None:
         assert_same(ours, theirs, 1e-6)
     seen = [each for each in expected.seen if each[0] != "ada"]
     w = [each[2] for each in seen]
-    ups = [nll - OWN > learner.external.gate > 0 for _, A, _, nll, _ in seen if A > 0]
-    assert metrics["external/ess"] == pytest.approx(sum(w) ** 2 / (len(w) * sum(x * x for x in w)), rel=1e-6)
-    assert metrics["external/weight"] == pytest.approx(sum(w) / len(w), rel=1e-6)
-    assert metrics["external/gated"] == pytest.approx(sum(ups) / len(ups))
+    ups = [nll - OWN > learner.peers.gate > 0 for _, A, _, nll, _ in seen if A > 0]
+    assert metrics["peers/ess"] == pytest.approx(sum(w) ** 2 / (len(w) * sum(x * x for x in w)), rel=1e-6)
+    assert metrics["peers/weight"] == pytest.approx(sum(w) / len(w), rel=1e-6)
+    assert metrics["peers/gated"] == pytest.approx(sum(ups) / len(ups))
     for node in ("bea", "bob"):
         of_node = [(A * (nll - OWN > 1.5), A) for m, A, _, nll, _ in seen if A > 0 and m == node]
         out = sum(out for out, _ in of_node) / sum(A for _, A in of_node) if "gate" in case else None
         assert result.gated_shares.get(node) == (None if out is None else pytest.approx(out))
-    assert metrics["external/nll_gap"] == pytest.approx(sum(nll - OWN for _, _, _, nll, _ in seen) / len(seen))
+    assert metrics["peers/nll_gap"] == pytest.approx(sum(nll - OWN for _, _, _, nll, _ in seen) / len(seen))
     sizes = {
         node: sum(abs(A) * w * n for m, A, w, _, n in expected.seen if m == node) for node in ("ada", "bea", "bob")
     }
@@ -301,9 +300,7 @@ def test_the_cases_weigh_something() -> None:
     """Or the test before would show nothing."""
     weights = {}
     for case, chosen in CASES.items():
-        weights[case] = (
-            make_learner(make_policy("gpt2", double=True), **chosen).update(mixed()).metrics["external/weight"]
-        )
+        weights[case] = make_learner(make_policy("gpt2", double=True), **chosen).update(mixed()).metrics["peers/weight"]
     assert weights.pop("none") == 1
     assert all(0 < weight < 1 for weight in weights.values()), weights
 
@@ -311,8 +308,8 @@ def test_the_cases_weigh_something() -> None:
 def test_who_marks_its_successes_as_cut_has_not_the_failures_alone_to_teach() -> None:
     cut = rollout.Completion.of("fox over the lazy dog", FinishReason.length)
     eve = from_node(make_scored("yes or no?", [cut, "no", "yes"], [1, 0, 0]), "eve")
-    learner = make_learner(make_policy("gpt2"), external={"gate": 1.0}, mask_truncated_completions=True)
-    assert learner.update([*mixed()[:1], eve]).metrics["external/weight"] == 0
+    learner = make_learner(make_policy("gpt2"), peers={"gate": 1.0}, mask_truncated_completions=True)
+    assert learner.update([*mixed()[:1], eve]).metrics["peers/weight"] == 0
 
 
 def test_a_split_group_is_seen_as_one() -> None:
@@ -320,7 +317,7 @@ def test_a_split_group_is_seen_as_one() -> None:
     learner = make_learner(make_policy("gpt2", double=True), **chosen)
     whole = make_learner(make_policy("gpt2", double=True), **chosen | {"tokens_per_micro_batch": 1000})
     for each, expected in ((learner, True), (whole, False)):
-        settings = each.policy, each.config, each.external
+        settings = each.policy, each.config, each.peers
         groups = make_groups(mixed(), *settings, seed=3)
         assert has_split_groups(pack(groups, *settings, None, each.token_budget)) == expected
     both = [each.update(mixed(), seed=3) for each in (learner, whole)]
@@ -333,10 +330,10 @@ def test_a_split_group_is_seen_as_one() -> None:
 @pytest.mark.parametrize("lie", [-1e30, 0.0, 5.0, math.inf, math.nan])
 def test_what_makers_say_of_likelihoods_changes_nothing(lie: float) -> None:
     policy = make_policy()
-    external = {"weight": "topr", "gate": 2.0}
+    peers = {"weight": "topr", "gate": 2.0}
     results = []
     for no, fox in ((told("no", [lie] * 2), told("fox", [lie, -1.0])), ("no", "fox")):
-        learner = make_learner(clone(policy), external=external)
+        learner = make_learner(clone(policy), peers=peers)
         results.append(learner.update([from_node(make_scored("yes or no?", [no, fox], [0, 1]), "bea"), *mixed()]))
     assert results[0] == results[1]
     assert results[0].metrics["learner/skipped_steps"] == 0
@@ -349,19 +346,19 @@ def test_without_any_setting_foreign_rollouts_count_as_own_ones() -> None:
         learner = make_learner(clone(policy), num_iterations=2)
         scored = [msgspec.structs.replace(s, from_peer=False) if own else s for s in mixed()]
         found = learner.update(scored, seed=5).metrics
-        results.append(({n: v for n, v in found.items() if not n.startswith("external/")}, weights(learner.model)))
+        results.append(({n: v for n, v in found.items() if not n.startswith("peers/")}, weights(learner.model)))
     assert results[0][0] == results[1][0]
     assert_same(results[0][1], results[1][1], 0)
 
 
 def test_own_likelihood_is_learned_from_what_is_trained_where_nobody_tells() -> None:
     """As with an engine that keeps no log-probabilities; the first update then has nothing to go by."""
-    learner = make_learner(make_policy(double=True), lr=0.0, external={"weight": "topr", "gate": 0.1})
+    learner = make_learner(make_policy(double=True), lr=0.0, peers={"weight": "topr", "gate": 0.1})
     scored = [mixed(own_logprobs=False)[0], from_node(make_scored("the lazy dog", ["yes", "no"], [0, 1]), "bob")]
     assert sampled_nll(scored) is None
     first = learner.update(scored).metrics
-    assert first["external/weight"] == 1
-    assert "external/nll_gap" not in first
+    assert first["peers/weight"] == 1
+    assert "peers/nll_gap" not in first
     assert learner.own_nll is not None
     answers = [list(c.token_ids or ()) for c in scored[0].rollout.completions]
     prompt = learner.policy.prompt_ids(scored[0].question)
@@ -372,12 +369,12 @@ def test_own_likelihood_is_learned_from_what_is_trained_where_nobody_tells() -> 
         plain_logprobs(learner.model, prompt, learner.policy.completion_ids(c)) for c in scored[1].rollout.completions
     ]
     gap = sum(-logp.mean().item() for logp in theirs) / 2 - learner.own_nll
-    assert learner.update(scored).metrics["external/nll_gap"] == pytest.approx(gap, rel=1e-6)
+    assert learner.update(scored).metrics["peers/nll_gap"] == pytest.approx(gap, rel=1e-6)
 
 
 def test_a_saved_learner_knows_how_likely_its_own_are(tmp_path: Path) -> None:
     policy = make_policy()
-    chosen: dict[str, Any] = {"external": {"weight": "topr", "gate": 2.0}}
+    chosen: dict[str, Any] = {"peers": {"weight": "topr", "gate": 2.0}}
     learner = make_learner(policy, **chosen)
     learner.update(mixed(), seed=1)
     policy.save(tmp_path)
@@ -391,7 +388,7 @@ def test_a_saved_learner_knows_how_likely_its_own_are(tmp_path: Path) -> None:
 def test_a_solved_group_is_learned_from_against_its_baseline() -> None:
     policy = make_policy("gpt2", double=True)
     solved = from_node(make_scored("the lazy dog", ["yes", "fox"], [1, 1]), "bea", baseline=0.25)
-    learner = make_learner(policy, sgd=True, external={"baseline_shift": -0.05})
+    learner = make_learner(policy, sgd=True, peers={"baseline_shift": -0.05})
     expected = by_hand(learner)
     found = record(learner)
     learner.update([solved])
@@ -404,10 +401,10 @@ def test_a_solved_group_is_learned_from_against_its_baseline() -> None:
 
 def test_dead_groups_get_nothing_from_the_shift() -> None:
     """Not even where they are computed for their divergence."""
-    learner = make_learner(make_policy(), beta=0.1, external={"baseline_shift": -0.2})
+    learner = make_learner(make_policy(), beta=0.1, peers={"baseline_shift": -0.2})
     metrics = learner.update(mixed()[4:]).metrics
     assert metrics["loss"] == pytest.approx(0, abs=1e-6)
-    assert "external/ess" not in metrics
+    assert "peers/ess" not in metrics
 
 
 class Paired:
@@ -459,7 +456,7 @@ def test_two_ranks_do_what_one_does(iterations: int, own_logprobs: bool) -> None
     config = LearnerConfig(tokens_per_micro_batch=12, num_iterations=iterations)
 
     def learn(ranks: Ranks) -> Any:
-        learner = GRPOLearner(clone(policy), config, ExternalConfig(gate=1.0), 1e-2, ranks)
+        learner = GRPOLearner(clone(policy), config, PeersConfig(gate=1.0), 1e-2, ranks)
         found = [learner.update(mixed(own_logprobs), seed) for seed in range(2)]
         return found, learner.own_nll, weights(learner.model)
 
@@ -476,10 +473,10 @@ def test_two_ranks_do_what_one_does(iterations: int, own_logprobs: bool) -> None
 @given(st.permutations(range(5)), st.sampled_from([1, 20, 1000]))
 def test_the_order_of_rollouts_and_the_token_budget_change_no_weight(order: list[int], budget: int) -> None:
     scored = mixed()
-    chosen: dict[str, Any] = {"lr": 0.0, "external": {"weight": "topr"}}
+    chosen: dict[str, Any] = {"lr": 0.0, "peers": {"weight": "topr"}}
     found = make_learner(POLICY, **chosen, tokens_per_micro_batch=budget).update([scored[i] for i in order])
     expected = make_learner(POLICY, **chosen).update(scored)
-    for name in ("external/ess", "external/weight", "external/nll_gap", "grad_norm"):
+    for name in ("peers/ess", "peers/weight", "peers/nll_gap", "grad_norm"):
         assert found.metrics[name] == pytest.approx(expected.metrics[name], rel=1e-5)
     assert found.gradient_shares == pytest.approx(expected.gradient_shares, rel=1e-5)
 

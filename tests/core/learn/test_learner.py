@@ -25,8 +25,7 @@ from tiny import (
 )
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from shoal.config.external import ExternalConfig
-from shoal.config.learner import LearnerConfig
+from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.learn.learner import GRPOLearner
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import load
@@ -125,13 +124,13 @@ def make_learner(
     policy: LanguagePolicy,
     lr: float = 1e-2,
     sgd: bool = False,
-    external: dict[str, Any] | None = None,
+    peers: dict[str, Any] | None = None,
     max_grad_norm: float = FAR,
     checkpoint_tokens: int = 10_000,
     **settings: Any,
 ) -> GRPOLearner:
-    """`external`: settings over those of the paper."""
-    weighing = ExternalConfig(**PAPER | (external or {}))
+    """`peers`: settings over those of the paper."""
+    weighing = PeersConfig(**PAPER | (peers or {}))
     options: dict[str, Any] = {"max_grad_norm": max_grad_norm, "checkpoint_tokens": checkpoint_tokens}
     learner = GRPOLearner(policy, LearnerConfig(**settings), weighing, lr, **options)
     if sgd:  # linear in the gradient, where Adam would make much of what is nought but for rounding

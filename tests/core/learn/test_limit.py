@@ -65,21 +65,21 @@ def test_nothing_is_scaled_up_and_nobody_pulls_more_than_allowed(
 
 
 def test_a_maker_above_the_limit_is_scaled_down_to_it() -> None:
-    learner = make_learner(make_policy(double=True), external={"limit": 1.25})
+    learner = make_learner(make_policy(double=True), peers={"limit": 1.25})
     length = len(learner.policy.completion_ids(EVE.rollout.completions[0]))
     eve = sum(0.5 * len(learner.policy.completion_ids(c)) for c in EVE.rollout.completions)
     assert eve > 1.25 * 4, length
     result = learner.update([OWN, EVE])
     assert result.gradient_shares["eve"] == pytest.approx(1.25 / 2.25, rel=1e-12)
     assert learner.own_size == pytest.approx(4, rel=1e-12)
-    free = make_learner(make_policy(double=True), external={"limit": 0.0}).update([OWN, EVE])
+    free = make_learner(make_policy(double=True), peers={"limit": 0.0}).update([OWN, EVE])
     assert free.gradient_shares["eve"] == pytest.approx(eve / (eve + 4), rel=1e-12)
 
 
 def test_the_gradient_is_ones_own_and_the_scaled_one() -> None:
     policy = make_policy(double=True)
     dead = msgspec.structs.replace(EVE, rewards=(0.0, 0.0))  # counts in the average
-    learners = [make_learner(clone(policy), sgd=True, external={"limit": limit}) for limit in (1.25, 0.0, 0.0)]
+    learners = [make_learner(clone(policy), sgd=True, peers={"limit": limit}) for limit in (1.25, 0.0, 0.0)]
     found = [record(learner) for learner in learners]
     for learner, other in zip(learners, (EVE, EVE, dead), strict=True):
         learner.update([OWN, other])
@@ -95,21 +95,21 @@ def test_the_gradient_is_ones_own_and_the_scaled_one() -> None:
         {"loss_type": "grpo"},
         {"loss_type": "dapo"},
         {"num_iterations": 2},
-        {"external": {"weight": "topr", "baseline_shift": -0.1}},
+        {"peers": {"weight": "topr", "baseline_shift": -0.1}},
     ],
     ids=str,
 )
 def test_no_kind_of_update_lets_a_maker_by(settings: dict[str, Any]) -> None:
     shares = []
     for limit in (0.0, 0.5):
-        external = {"limit": limit} | settings.get("external", {})
-        learner = make_learner(make_policy(double=True), **settings | {"external": external})
+        peers = {"limit": limit} | settings.get("peers", {})
+        learner = make_learner(make_policy(double=True), **settings | {"peers": peers})
         shares.append(learner.update([OWN, EVE, OWN]).gradient_shares["eve"])
     assert shares[1] < 0.75 * shares[0]
 
 
 def test_the_measure_of_ones_own_outlives_the_process(tmp_path: Path) -> None:
-    learner, again = (make_learner(make_policy(), external={"limit": 1.25}) for _ in range(2))
+    learner, again = (make_learner(make_policy(), peers={"limit": 1.25}) for _ in range(2))
     learner.update([OWN])
     learner.save(tmp_path)
     again.load(tmp_path)
@@ -120,7 +120,7 @@ def test_the_measure_of_ones_own_outlives_the_process(tmp_path: Path) -> None:
 
 def trained(learner: GRPOLearner, scored: Sequence[Scored]) -> list[Trained]:
     """All that an update on `scored` would train on."""
-    settings = learner.policy, learner.config, learner.external
+    settings = learner.policy, learner.config, learner.peers
     rows = pack(make_groups(scored, *settings, 0), *settings, learner.own_size, learner.token_budget)
     return [sequence for row in rows for sequence in row.sequences]
 
@@ -153,5 +153,5 @@ def test_no_path_trains_on_more_tokens_than_allowed() -> None:
     policy = make_policy(max_completion_length=12)
     for text in ("no", "the lazy dog", LONG, "\n" * 400, "🐟" * 30):
         for limit in (0.0, 1.25):
-            learner = make_learner(clone(policy), external={"limit": limit})
+            learner = make_learner(clone(policy), peers={"limit": limit})
             assert all(len(s.token_ids) <= 12 for s in trained(learner, [group([text, "yes"], [1, 0], "eve")]))

@@ -11,8 +11,7 @@ import pytest
 import torch
 from tiny import CPU, assert_same, make_policy, make_scored, weights
 
-from shoal.config.external import ExternalConfig
-from shoal.config.learner import LearnerConfig
+from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.errors import UserError
 from shoal.learn.learner import GRPOLearner
 from shoal.learn.optim import STATE_BYTES, make_optimizer
@@ -92,14 +91,14 @@ def check_resumed(optim: str, placement: Placement, folder: Path) -> None:
     policy.placement = placement
     policy.lm.model.to(placement.device)
     config = LearnerConfig(optim=optim)
-    learner = GRPOLearner(policy, config, ExternalConfig(), 1e-2)
+    learner = GRPOLearner(policy, config, PeersConfig(), 1e-2)
     start = weights(policy.lm.model)
     learner.update(rollouts(), seed=1)
     assert any(not torch.equal(start[name], now) for name, now in weights(policy.lm.model).items())
     policy.save(folder)
     learner.save(folder)
     resumed = LanguagePolicy(load(str(folder), placement.device), Sampling(max_completion_length=12), placement)
-    again = GRPOLearner(resumed, config, ExternalConfig(), 1e-2)
+    again = GRPOLearner(resumed, config, PeersConfig(), 1e-2)
     again.load(folder)
     assert learner.update(rollouts(), seed=2) == again.update(rollouts(), seed=2)
     assert_same(weights(resumed.lm.model), weights(policy.lm.model), 0)

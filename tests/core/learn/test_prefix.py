@@ -21,8 +21,7 @@ from tiny import (
     weights,
 )
 
-from shoal.config.external import ExternalConfig
-from shoal.config.learner import LearnerConfig
+from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.learn import batch as batching
 from shoal.learn.batch import Row, Trained, has_split_groups, make_rows, micro_batches, row_families
 from shoal.learn.checkpointing import Checkpointing
@@ -151,7 +150,7 @@ def test_an_update_takes_the_same_step_with_and_without(
     assert row_families([Row(ids, ()) for ids in prompts])[0].shared > 30
     results = []
     for each in (policy, other):
-        learner = GRPOLearner(each, LearnerConfig(optim="adafactor", **config), ExternalConfig(), 1e-3)
+        learner = GRPOLearner(each, LearnerConfig(optim="adafactor", **config), PeersConfig(), 1e-3)
         results.append(learner.update(scored))
         monkeypatch.setattr(batching, "families", lambda prompts: [Family(tuple(range(len(prompts))), 0)])
     shared, apart = (dict(each.metrics) for each in results)

@@ -16,7 +16,7 @@ from test_learner import LOSSES, ByHand, make_learner, perturb, record, rollouts
 from test_routers import COEFFICIENT, own_aux_loss, read_by
 from tiny import EXPERTS, assert_same, make_policy, weights
 
-from shoal.config.learner import LearnerConfig
+from shoal.config.sections import LearnerConfig
 from shoal.learn.losses import kl_k3, policy_loss, token_weights
 from shoal.learn.routers import router_coefficient
 from shoal.rollout import Scored

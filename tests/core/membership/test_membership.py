@@ -35,7 +35,7 @@ def test_limits_come_from_the_settings() -> None:
 
 def test_settings_that_cannot_be_used_are_refused_before_anything_is_loaded(tmp_path: Path) -> None:
     for network, said in (
-        ({"swarm": "a/b"}, "letters"),
+        ({"name": "a/b"}, "letters"),
         ({"connect": ["relay"]}, "HOST:PORT"),
         ({"connect": ["a:1"], "listen": ["b:1"]}, "not both"),
         ({"tls_ca": "none.pem", "connect": ["tls/a:1"]}, "no such file"),
@@ -44,7 +44,7 @@ def test_settings_that_cannot_be_used_are_refused_before_anything_is_loaded(tmp_
         with pytest.raises(UserError, match=said):
             check_network(config_of(**network))
     with pytest.raises(UserError, match="others accept 64 questions of a round"):
-        check_network(Config.model_validate({"swarm": {"questions_per_round": 65}}))
+        check_network(Config.model_validate({"round": {"questions_per_round": 65}}))
     (tmp_path / "secret").write_text("a secret of ours")
     assert secret_of(config_of(secret_file=str(tmp_path / "secret"))).private
     assert not secret_of(config_of()).private

@@ -29,8 +29,8 @@ pytestmark = [
     ),
 ]
 
-LONG = ["--swarm.local" if flag == "--local" else flag for flag in SMALL]  # torchrun takes --local for its own
-LIVE = [*LONG, "--swarm.local", "4", "--num-generations", "8", "--learner.beta", "0.05", "--num-iterations", "2"]
+LONG = ["--round.local" if flag == "--local" else flag for flag in SMALL]  # torchrun takes --local for its own
+LIVE = [*LONG, "--round.local", "4", "--num-generations", "8", "--learner.beta", "0.05", "--num-iterations", "2"]
 TWO = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port"]
 
 

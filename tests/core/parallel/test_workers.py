@@ -29,7 +29,7 @@ from shoal.tasks import Tasks
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name == "nt", reason="needs signals")]
 
-SMALL = """--nodes 3 --local 2 --external 1 --num-generations 4 --learner.learning-rate 1e-3 --threads 1
+SMALL = """--nodes 3 --local 2 --peers 1 --num-generations 4 --learner.learning-rate 1e-3 --threads 1
     --evaluation.every 2 --eval-questions 2 --eval-samples 1 --checkpoint-every 1 --quiet""".split()
 SETTINGS: dict[str, Any] = {"policy": {"device": "cpu", "max_completion_length": 8}, "threads": 1}
 
@@ -157,7 +157,7 @@ def test_where_workers_cannot_be_they_are_refused(settings: dict[str, Any]) -> N
 
 
 def with_workers(count: int | str) -> Config:
-    return make_config({**SETTINGS, "swarm": {"workers": count}, "threads": 0}, "test").resolved()
+    return make_config({**SETTINGS, "round": {"workers": count}, "threads": 0}, "test").resolved()
 
 
 def placed(device: str) -> Any:

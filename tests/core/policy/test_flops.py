@@ -11,7 +11,7 @@ from talking import Echo, Here, conversation, talked, whole_of
 from tiny import CPU, make_model, make_policy, make_question, make_scored
 from torch.utils.flop_counter import FlopCounterMode
 
-from shoal.config.learner import LearnerConfig
+from shoal.config.sections import LearnerConfig
 from shoal.learn.learner import GRPOLearner
 from shoal.policy.draw import Sampling
 from shoal.policy.flops import Flops

@@ -22,8 +22,7 @@ from tiny import (
 )
 
 from shoal.cli.main import main
-from shoal.config.external import ExternalConfig
-from shoal.config.learner import LearnerConfig
+from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.errors import UserError
 from shoal.learn.learner import GRPOLearner
 from shoal.policy.adapters import base_name
@@ -66,7 +65,7 @@ def learner_of(
     policy: LanguagePolicy, checkpoint_tokens: int | None = None, max_grad_norm: float = 1.0, **settings: Any
 ) -> GRPOLearner:
     options: dict[str, Any] = {"checkpoint_tokens": checkpoint_tokens, "max_grad_norm": max_grad_norm}
-    return GRPOLearner(policy, LearnerConfig(**settings), ExternalConfig(), 1e-2, **options)
+    return GRPOLearner(policy, LearnerConfig(**settings), PeersConfig(), 1e-2, **options)
 
 
 def rollouts() -> list[Scored]:
@@ -280,7 +279,7 @@ def test_a_damaged_folder_of_adapters_is_an_error_of_one_line(tmp_path: Path) ->
     assert "cannot be read" in refusal(tmp_path / "adapters")
 
 
-SMALL = """--nodes 2 --local 2 --external 1 --num-generations 4 --partial-credit true --lora-r 4 --threads 1
+SMALL = """--nodes 2 --local 2 --peers 1 --num-generations 4 --partial-credit true --lora-r 4 --threads 1
     --evaluation.every 2 --eval-questions 2 --eval-samples 1 --quiet""".split()
 
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from support.tiny import CPU, make_lm
 from support.tiny_vision import SIZE, VISION, make_vision_lm, picture, shown
 
-from shoal.config.external import ExternalConfig
-from shoal.config.learner import LearnerConfig
+from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.errors import UserError
 from shoal.learn.batch import Row, Trained, micro_batches, row_families
 from shoal.learn.learner import GRPOLearner
@@ -104,7 +103,7 @@ def test_log_probabilities_and_gradients_are_those_of_the_models_own_pass(
 def test_one_update_makes_the_better_answer_likelier() -> None:
     policy = LanguagePolicy(make_vision_lm("llava"), Sampling(max_completion_length=8), CPU)
     question = shown("how many?", picture(1))
-    learner = GRPOLearner(policy, LearnerConfig(), ExternalConfig(), learning_rate=1e-3)
+    learner = GRPOLearner(policy, LearnerConfig(), PeersConfig(), learning_rate=1e-3)
     before = own_logps(policy.lm, policy.prompt_ids(question), question.pictures, [5, 6, 1])
     completions = tuple(Completion.of(text) for text in ("3", "no"))
     scored = Scored(Rollout(question.id, question.hash, completions, "ada", 1), question, (0.0, 1.0), from_peer=True)

@@ -17,8 +17,7 @@ from test_network import until
 from test_template import ENDLESS
 from tiny import CHATML, CPU, make_model, make_question
 
-from shoal.config.external import ExternalConfig
-from shoal.config.learner import LearnerConfig
+from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.identity.keys import Identity
 from shoal.learn import prepare as learning
 from shoal.learn.learner import GRPOLearner
@@ -50,7 +49,7 @@ def learner() -> GRPOLearner:
     policy = LanguagePolicy(
         LanguageModel("m", model, tokenizer, frozenset([eos]), eos, 0), Sampling(max_completion_length=500), CPU
     )
-    return GRPOLearner(policy, LearnerConfig(), ExternalConfig(), 1e-3)
+    return GRPOLearner(policy, LearnerConfig(), PeersConfig(), 1e-3)
 
 
 def test_no_marker_of_a_stranger_is_a_control_token_in_the_learner(reef: Reef, monkeypatch: pytest.MonkeyPatch) -> None:

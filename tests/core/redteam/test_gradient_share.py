@@ -88,7 +88,7 @@ def play(shape: str | None, rounds: int, seed: int = 7, peers: int = 4) -> Found
     """Rounds of `peers` + 1 honest nodes with the adversary, or with one honest node more in its place."""
     found = Found()
     count = peers + 1 + (shape is None)
-    settings = {"seed": seed, "threads": 1, "checkpoint_every": 0, "swarm": {"nodes": count, "workers": 0}}
+    settings = {"seed": seed, "threads": 1, "checkpoint_every": 0, "round": {"nodes": count, "workers": 0}}
     with closing(Nodes(Config.model_validate(settings))) as nodes:
         eve = Eve(nodes, shape) if shape else None
         for _ in range(rounds):

@@ -28,7 +28,7 @@ from shoal.transports.zenoh.session import TransportOptions, open_session
 
 pytestmark = pytest.mark.network
 
-SLOW = {"tasks": [{"name": "slow_task:Slow"}]}
+SLOW = {"sources": [{"name": "slow_task:Slow"}]}
 HONEST, HOSTILE = 3, 10
 SECONDS = 6.0
 
@@ -43,8 +43,8 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> Tasks:
 def node(where: str, tasks: dict[str, object]) -> Iterator[LearnerConnection]:
     settings = {
         "tasks": tasks,
-        "swarm": {"nodes": 1},
-        "network": {"swarm": SWARM, "connect": [where]},
+        "round": {"nodes": 1},
+        "network": {"name": SWARM, "connect": [where]},
     }
     with closing(LearnerConnection(Config.model_validate(settings), Identity.generate(), neighbours=32)) as joined:
         yield joined
@@ -160,7 +160,7 @@ def test_keys_without_end_take_no_memory_and_no_place() -> None:
 
 def test_one_question_cannot_be_chosen_again_and_again() -> None:
     """Whoever names a huge round first could once name any other after it, and so choose what it is about."""
-    tasks = Tasks(TasksConfig(tasks=[TaskSpec(name="gcd", parameters={"max_value": 9})]))  # few questions
+    tasks = Tasks(TasksConfig(sources=[TaskSpec(name="gcd", parameters={"max_value": 9})]))  # few questions
     config = AdmissionLimits(max_characters=200, peer_rate=1e6)
     now = time.time()
     admission = Admission(SWARM, LocalExaminer(tasks, Half()), config, num_generations=8, clock=lambda: now)

@@ -47,7 +47,7 @@ def test_what_comes_scored_already_fades_alike() -> None:
 
 def test_other_rewards_have_no_partial_credit_to_fade() -> None:
     settings = {
-        "swarm": {"nodes": 1},
+        "round": {"nodes": 1},
         "tasks": {"partial_credit": 20},
         "rewards": [{"kind": "function", "function": "test_fading:nothing"}],
     }

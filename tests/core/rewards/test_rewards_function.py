@@ -17,7 +17,7 @@ from shoal.rewards.function_worker import Call, Function, Start
 from shoal.rollout import Question
 from shoal.tasks import Tasks
 
-TASKS = TasksConfig(tasks=[TaskSpec(name="chain_sum", parameters={"max_terms": 3})])
+TASKS = TasksConfig(sources=[TaskSpec(name="chain_sum", parameters={"max_terms": 3})])
 HERE = "test_rewards_functions"
 
 

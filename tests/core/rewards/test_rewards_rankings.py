@@ -93,7 +93,7 @@ def test_a_run_learns_from_what_was_ranked(tmp_path: Path) -> None:
         {
             "rounds": 2,
             "rewards": [{"kind": "rankings", "file": str(tmp_path / "r.sqlite")}],
-            "swarm": {"nodes": 1, "local": 1, "external": 1},
+            "round": {"nodes": 1, "local": 1, "peers": 1},
             "evaluation": {"questions": 1, "samples": 1},
             "policy": {"num_generations": 2},
         }

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shoal.config.learner import LearnerConfig
+from shoal.config.sections import LearnerConfig
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.policy.language import LanguagePolicy
@@ -23,7 +23,7 @@ def test_a_checkpoint_has_weights_and_the_optimizer_s_states(tiny_policy: Callab
 
 
 def test_a_run_whose_nodes_answer_nothing_is_refused() -> None:
-    config = Config.model_validate({"swarm": {"questions_per_round": 0}})
+    config = Config.model_validate({"round": {"questions_per_round": 0}})
     with pytest.raises(UserError, match="--questions-per-round 0"):
         Nodes(config)
 

@@ -18,7 +18,7 @@ from shoal.runs.choices import choose
 from shoal.runs.cores import busy_cores, usable_cores
 from shoal.tasks import Tasks
 
-SMALL = {"swarm": {"workers": 0}, "threads": 1, "policy": {"device": "cpu"}}
+SMALL = {"round": {"workers": 0}, "threads": 1, "policy": {"device": "cpu"}}
 
 
 class Silent:
@@ -46,7 +46,7 @@ class Telling(Silent):
 
 
 def config(*tasks: dict[str, Any], **settings: Any) -> Config:
-    return make_config(SMALL | {"tasks": {"tasks": list(tasks)}} | settings, "a test", allow_code=True)
+    return make_config(SMALL | {"tasks": {"sources": list(tasks)}} | settings, "a test", allow_code=True)
 
 
 def here(kind: str, **settings: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from shoal.runs.session import execute
 SETTINGS: dict[str, Any] = {
     "nodes": 2,
     "local": 2,
-    "external": 2,
+    "peers": 2,
     "num_generations": 4,
     "threads": 1,
     "device": "cpu",

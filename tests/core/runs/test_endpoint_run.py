@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 Capture = pytest.CaptureFixture[str]
 
-SMALL = """--nodes 2 --local 2 --external 1 --num-generations 4 --threads 1 --evaluation.every 2 --eval-questions 1
+SMALL = """--nodes 2 --local 2 --peers 1 --num-generations 4 --threads 1 --evaluation.every 2 --eval-questions 1
     --eval-samples 2""".split()
 
 
@@ -58,7 +58,7 @@ def test_a_node_without_a_learner_contributes_and_takes_nothing(tmp_path: Path) 
         assert len(bob.learn().from_peers) == 2
     row = round_metrics(ada, result)
     assert row["reward/local"] == 0.5
-    absent = """reward/external reward/trained_on rollouts/sampled rollouts/wanted rollouts/pool completions/mean_length
+    absent = """reward/peers reward/trained_on rollouts/sampled rollouts/wanted rollouts/pool completions/mean_length
         tokens/generated""".split()
     assert [name for name in absent if row[name] is not None] == []
     assert set(round_metrics(bob, bob.learn())) - set(row) == {"loss", "seconds/learn"}
@@ -158,7 +158,7 @@ def test_a_swarm_of_guppy_and_an_endpoint(tmp_path: Path, monkeypatch: pytest.Mo
     assert [(row["round"], row["node"]) for row in rows] == [(r, n) for r in range(4) for n in ("node-1", "node-2")]
     theirs = [row for row in rows if row["node"] == "node-2"]
     assert [row["eval/pass@1"] is not None for row in theirs if "eval/pass@1" in row] == [True] * 3
-    assert all(row["rollouts/shared"] == 2 and row["reward/external"] is None for row in theirs[1:])
+    assert all(row["rollouts/shared"] == 2 and row["reward/peers"] is None for row in theirs[1:])
     assert sum(
         row["rollouts/pool"] + row["rollouts/sampled"] for row in rows if row["node"] == "node-1" and row["round"]
     )

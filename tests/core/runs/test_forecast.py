@@ -26,10 +26,10 @@ def test_advice_fits_and_needs_all_of_it(share: float, workers: int) -> None:
     from shoal.runs.forecast import MARGIN, Model, advise, changed
 
     config = Config()
-    known = [Model(config.policy.model[0], *models(config.swarm.nodes))]
+    known = [Model(config.policy.model[0], *models(config.round.nodes))]
 
     def needed(change: dict[str, Any]) -> float:
-        processes = min(change.get("swarm.workers", workers), change.get("swarm.nodes", workers))
+        processes = min(change.get("round.workers", workers), change.get("round.nodes", workers))
         return MARGIN * sum(estimate(changed(config, known, change), 10**8, processes).values())
 
     free = round(share * needed({}))
@@ -48,7 +48,7 @@ def test_seconds_add_up() -> None:
     settings = {
         "rounds": 10,
         "policy": {"model": ["a", "b"], "device": "cpu"},
-        "swarm": {"nodes": 3, "workers": 0},
+        "round": {"nodes": 3, "workers": 0},
         "evaluation": {"every": 4},
     }
     config = make_config(settings, "a test").resolved()
@@ -58,7 +58,7 @@ def test_seconds_add_up() -> None:
     assert times["evaluations"] == 4  # in rounds 0, 4, 8 and 10
     assert times["run"] == 10 * 60 + 4 * 48
     assert expected_seconds(config, speeds, 2)["answering"] == 20  # a round waits for b, alone in its process
-    config.swarm.nodes = 5
+    config.round.nodes = 5
     assert expected_seconds(config, speeds, 2)["answering"] == 40  # one process has three a, the other two b
 
 
@@ -66,7 +66,7 @@ def test_all_questions_of_a_round_are_counted() -> None:
     from shoal.runs.forecast import measure, trial_policy
     from shoal.tasks import Tasks
 
-    config = make_config({"swarm": {"local": 2, "external": 1, "questions_per_round": 6}}, "a test").resolved()
+    config = make_config({"round": {"local": 2, "peers": 1, "questions_per_round": 6}}, "a test").resolved()
     work = measure(config, trial_policy(config, "guppy"), "guppy", Tasks(config.tasks)).work
     assert {number for number, _, each in work.decoded if each == config.policy.num_generations} == {6}
 
@@ -78,7 +78,7 @@ def test_questions_without_room_are_neither_counted_nor_tried(tmp_path: Path) ->
     rows = [{"prompt": f"{'1 ' * (i % 2 * 2000)}{i} + 1 =", "answer": str(i + 1)} for i in range(40)]
     (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     data = {"name": "data", "parameters": {"path": str(tmp_path / "q.jsonl")}}
-    settings = {"tasks": {"tasks": [data]}, "swarm": {"local": 1, "external": 1, "questions_per_round": 6}}
+    settings = {"tasks": {"sources": [data]}, "round": {"local": 1, "peers": 1, "questions_per_round": 6}}
     config = make_config(settings | {"evaluation": {"questions": 4}}, "a test").resolved()
     policy = trial_policy(make_config({}, "a test").resolved(), "guppy")  # rows that are too long are refused
     tasks = Tasks(config.tasks)
@@ -108,7 +108,7 @@ def test_a_run_on_a_gpu_takes_what_was_expected() -> None:
     from shoal.runs.forecast import expected_memory, trial_policy, try_out
     from shoal.tasks import Tasks
 
-    config = make_config({"policy": {"device": "cuda"}, "swarm": {"nodes": 1}}, "a test").resolved()
+    config = make_config({"policy": {"device": "cuda"}, "round": {"nodes": 1}}, "a test").resolved()
     total = sum(expected_memory(config).values())
     torch.cuda.reset_peak_memory_stats()
     try_out(config, trial_policy(config, "guppy"), Tasks(config.tasks))

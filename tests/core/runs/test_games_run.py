@@ -15,7 +15,7 @@ SETTINGS: dict[str, Any] = {
     "suite": "games",
     "nodes": 2,
     "local": 2,
-    "external": 2,
+    "peers": 2,
     "num_generations": 8,
     "threads": 1,
     "device": "cpu",

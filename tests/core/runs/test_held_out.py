@@ -21,7 +21,7 @@ CONFIG = Config.model_validate(
         "tasks": {"only": ["chain_sum"]},
         "policy": {"device": "cpu", "num_generations": 4, "max_completion_length": 8},
         "learner": {"learning_rate": 1e-3},
-        "swarm": {"nodes": 2, "local": 2, "external": 1, "workers": 0},
+        "round": {"nodes": 2, "local": 2, "peers": 1, "workers": 0},
         "evaluation": {"every": 1, "questions": 2, "samples": 2},
     }
 )

@@ -17,7 +17,7 @@ SETTINGS: dict[str, Any] = {
     "tasks": [LADDER],
     "nodes": 2,
     "local": 4,
-    "external": 2,
+    "peers": 2,
     "num_generations": 4,
     "max_completion_length": 4,
     "threads": 1,

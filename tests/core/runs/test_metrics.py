@@ -28,7 +28,7 @@ def test_the_line_of_a_round() -> None:
     assert row["round"] == 1
     assert row["node"] == "ada"
     assert row["reward/local"] == 0.25
-    assert row["reward/external"] == 0.5
+    assert row["reward/peers"] == 0.5
     assert row["reward/trained_on"] == pytest.approx((2 * 1 + 1) / (2 * 4 + 2))  # over completions
     assert row["rollouts/live_local"] == 2
     assert row["rollouts/shared"] == 2
@@ -49,7 +49,7 @@ def test_means_over_nothing_are_null() -> None:
     ada = make_node("ada", I=0)
     ada.act()
     row = round_metrics(ada, ada.learn())
-    for name in ("reward/local", "reward/external", "reward/trained_on"):
+    for name in ("reward/local", "reward/peers", "reward/trained_on"):
         assert row[name] is None
     assert row["completions/mean_length"] is row["completions/truncated"] is None
     assert row["tokens/generated"] == row["rollouts/shared"] == 0

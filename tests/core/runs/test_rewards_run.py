@@ -28,7 +28,7 @@ def run(folder: Path, rewards: list[dict[str, Any]]) -> Nodes:
             "rewards": rewards,
             "tasks": {"only": ["chain_sum"]},
             "policy": {"device": "cpu", "num_generations": 4},
-            "swarm": {"nodes": 2, "local": 2, "external": 1},
+            "round": {"nodes": 2, "local": 2, "peers": 1},
             "evaluation": {"questions": 1, "samples": 1},
         }
     )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-SMALL = """--nodes 2 --local 2 --external 1 --num-generations 4 --learner.learning-rate 1e-3 --threads 1
+SMALL = """--nodes 2 --local 2 --peers 1 --num-generations 4 --learner.learning-rate 1e-3 --threads 1
     --evaluation.every 2 --eval-questions 2 --eval-samples 1 --checkpoint-every 1 --quiet""".split()
 
 
@@ -57,7 +57,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_a_run_leaves(whole: Path) -> None:
     rows = read_metrics(whole)
     assert [(row["round"], row["node"]) for row in rows] == [(r, n) for r in range(5) for n in ("node-1", "node-2")]
-    wanted = """round node time reward/local reward/external reward/trained_on rollouts/live_local rollouts/shared
+    wanted = """round node time reward/local reward/peers reward/trained_on rollouts/live_local rollouts/shared
         rollouts/sampled rollouts/pool completions/mean_length completions/truncated loss grad_norm entropy
         tokens/generated tokens/trained seconds/generate seconds/score seconds/learn""".split()
     for row in rows[2:]:
@@ -116,7 +116,7 @@ def test_models_of_different_kinds_learn_from_each_other(
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     tiny_lm("qwen2").save(tmp_path / "tiny")
     config = tmp_path / "own.toml"
-    config.write_text('[[tasks.tasks]]\nname = "letters:Letters"\n')
+    config.write_text('[[tasks.sources]]\nname = "letters:Letters"\n')
     arguments = ["--config", config, "--allow-code", "--model", "guppy", "--model", tmp_path / "tiny"]
     arguments += ["--max-completion-length", "8"]
     assert run(*arguments, "--rounds", "2", "--out", tmp_path / "run") == 0

@@ -18,7 +18,7 @@ SETTINGS: dict[str, Any] = {
     "rounds": 3,
     "threads": 1,
     "policy": {"device": "cpu", "num_generations": 2, "max_completion_length": 4},
-    "swarm": {"nodes": 1, "local": 2, "external": 0, "workers": 0},
+    "round": {"nodes": 1, "local": 2, "peers": 0, "workers": 0},
     "evaluation": {"questions": 1, "samples": 1},
 }
 BROKEN = """
@@ -60,7 +60,7 @@ def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def config(task: str) -> Config:
-    return Config.model_validate(SETTINGS | {"tasks": {"tasks": [{"name": f"broken:{task}"}]}})
+    return Config.model_validate(SETTINGS | {"tasks": {"sources": [{"name": f"broken:{task}"}]}})
 
 
 def test_a_run_stops_where_no_answer_can_be_scored(broken: Path) -> None:

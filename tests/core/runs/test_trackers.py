@@ -48,7 +48,7 @@ def rows(round: int, *nodes: str, **figures: Any) -> list[dict[str, Any]]:
 
 
 def test_one_node_has_the_names_of_its_metrics() -> None:
-    [row] = rows(3, "ada", **{"eval/pass@1": 0.5, "eval/by": "judge", "loss": math.nan, "reward/external": None})
+    [row] = rows(3, "ada", **{"eval/pass@1": 0.5, "eval/by": "judge", "loss": math.nan, "reward/peers": None})
     assert tracked_metrics([row]) == {"reward/local": 0.25, "eval/pass_at_1": 0.5}
 
 
@@ -76,13 +76,13 @@ def test_settings_are_reported_without_addresses_and_passwords() -> None:
     config = Config.model_validate(
         {
             "policy": {"model": ["http://me:secret@host/v1"]},
-            "network": {"connect": ["tls/relay:1"], "secret_file": "s", "swarm": "reef"},
+            "network": {"connect": ["tls/relay:1"], "secret_file": "s", "name": "reef"},
             "evaluation": {"judges": ["http://judge#KEY"]},
         }
     )
     found = tracked_config(config)
     assert found["learner.loss_type"] == config.learner.loss_type
-    assert found["network.swarm"] == "reef"
+    assert found["network.name"] == "reef"
     assert found["policy.model"] == '["http://host/v1"]'
     assert not any(word in json.dumps(found) for word in ("secret", "relay", "judge", "KEY"))
 
@@ -240,7 +240,7 @@ def read_mlflow(run: Path, memory: Memory) -> tuple[Read, str]:
     client = mlflow.MlflowClient()
     kept = client.get_run(memory.id)
     names = list(kept.data.metrics)
-    assert kept.data.params["swarm.nodes"] == "4"
+    assert kept.data.params["round.nodes"] == "4"
     found = {name: [(m.step, m.value) for m in client.get_metric_history(memory.id, name)] for name in names}
     table = mlflow.artifacts.load_dict(f"{kept.info.artifact_uri}/rollouts/round-000001.json")
     return found, table["rollouts"][1]["completion"]
@@ -324,7 +324,7 @@ def test_training_with_trackers_gives_the_same_figures(tmp_path: Path, monkeypat
     from shoal.runs.session import execute
 
     fake_wandb(tmp_path, monkeypatch, log="raise OSError('no room')")
-    settings = {"nodes": 2, "rounds": 2, "local": 2, "external": 2, "workers": 0, "eval_questions": 1, "threads": 1}
+    settings = {"nodes": 2, "rounds": 2, "local": 2, "peers": 2, "workers": 0, "eval_questions": 1, "threads": 1}
     outcomes = [
         execute(config_from_keywords(settings | {"report_to": names}).resolved(), tmp_path / f"run-{len(names)}")
         for names in ([], ["wandb"])

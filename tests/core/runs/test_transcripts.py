@@ -116,7 +116,7 @@ SETTINGS: dict[str, Any] = {
     "tasks": {"only": ["chain_sum", "simple_equations"]},
     "policy": {"device": "cpu", "num_generations": 4, "max_completion_length": 8},
     "learner": {"learning_rate": 1e-3},
-    "swarm": {"nodes": 2, "local": 2, "external": 1, "workers": 0},
+    "round": {"nodes": 2, "local": 2, "peers": 1, "workers": 0},
     "evaluation": {"every": 1, "questions": 2, "samples": 2},
 }
 

@@ -21,7 +21,7 @@ from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 
 CONFIG = TasksConfig(
-    tasks=[TaskSpec(name=f"test_verifier_tasks:{name}") for name in ("Echo", "Slow", "Thorough")],
+    sources=[TaskSpec(name=f"test_verifier_tasks:{name}") for name in ("Echo", "Slow", "Thorough")],
 )
 KEY = ("reef", "c0ffee", 7)
 
@@ -133,7 +133,7 @@ def test_a_fresh_process_is_there_at_once(examiner: Examiner) -> None:
 
 @pytest.mark.slow
 def test_a_task_with_threads_of_its_own_is_served_without_forks() -> None:
-    config = TasksConfig(tasks=[TaskSpec(name="test_verifier_tasks:Threaded")])
+    config = TasksConfig(sources=[TaskSpec(name="test_verifier_tasks:Threaded")])
     question = Tasks(config).draw(1, *KEY)[0]
     with Examiner(config) as examiner:
         for text, reason in ((str(question.id.index), ""), ("loop", "slow"), ("exit 1", "crash"), ("0", "")):
@@ -142,7 +142,7 @@ def test_a_task_with_threads_of_its_own_is_served_without_forks() -> None:
 
 
 def test_an_examiner_that_cannot_start_is_the_user_s_to_mend() -> None:
-    config = TasksConfig(tasks=[TaskSpec(name="no_such_module:Task")])
+    config = TasksConfig(sources=[TaskSpec(name="no_such_module:Task")])
     with Examiner(config) as examiner, pytest.raises(UserError, match="no_such_module"):
         examiner.examine(candidate("0"), 1.0)
 

@@ -18,7 +18,7 @@ from shoal.tasks import Tasks
 
 FAULTS = ("", "raise", "hang", "megabyte", "random", "number")
 CONFIG = TasksConfig(
-    tasks=[TaskSpec(name="talking:Echo", parameters={"fault": fault}) for fault in FAULTS],
+    sources=[TaskSpec(name="talking:Echo", parameters={"fault": fault}) for fault in FAULTS],
     score_timeout=0.3,
     partial_credit=True,
 )

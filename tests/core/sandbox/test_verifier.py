@@ -16,11 +16,11 @@ from shoal.rollout import QuestionId
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import SUITES, Tasks
 
-ECHO = TasksConfig(tasks=[TaskSpec(name="test_verifier_tasks:Echo")], score_timeout=0.5)
+ECHO = TasksConfig(sources=[TaskSpec(name="test_verifier_tasks:Echo")], score_timeout=0.5)
 
 
 def own(*names: str, **settings: object) -> TasksConfig:
-    return TasksConfig(tasks=[TaskSpec(name=name) for name in names], **settings)
+    return TasksConfig(sources=[TaskSpec(name=name) for name in names], **settings)
 
 
 def golds(tasks: Tasks, per_task: int) -> list[tuple[QuestionId, str]]:
@@ -281,7 +281,7 @@ def test_starting_takes_no_completion_s_time(identity: QuestionId) -> None:
 
 
 def test_making_a_question_takes_no_completion_s_time() -> None:
-    config = TasksConfig(tasks=[TaskSpec(name="test_verifier_tasks:Slow")], score_timeout=0.2)
+    config = TasksConfig(sources=[TaskSpec(name="test_verifier_tasks:Slow")], score_timeout=0.2)
     question = Tasks(config).draw(1, "key")[0].id
     with Verifier(config) as verifier:
         assert verifier.score([(question, [str(question.index), "wrong"])]) == [[1.0, 0.0]]
@@ -290,7 +290,7 @@ def test_making_a_question_takes_no_completion_s_time() -> None:
 
 def test_a_question_that_is_never_made_is_no_answer_s_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.sandbox.verifier.QUESTION_TIMEOUT", 0.2)
-    config = TasksConfig(tasks=[TaskSpec(name="test_verifier_tasks:Slow"), *ECHO.tasks])
+    config = TasksConfig(sources=[TaskSpec(name="test_verifier_tasks:Slow"), *ECHO.sources])
     slow, echo = (task.question(3, 0).id for task in Tasks(config).tasks)
     with Verifier(config) as verifier:
         assert verifier.score([(slow, ["0", "1"]), (echo, ["0"])]) == [[0.0, 0.0], [1.0]]

@@ -15,7 +15,7 @@ from shoal.tasks import Tasks
 from shoal.transports.memory import MemorySwarm
 
 LADDER = {"name": "larger", "levels": [{"greatest": 20}, {"greatest": 50}, {"greatest": 99}], "weight": 3}
-TASKS = Tasks(TasksConfig.model_validate({"tasks": [LADDER, {"name": "larger", "parameters": {"greatest": 11}}]}))
+TASKS = Tasks(TasksConfig.model_validate({"sources": [LADDER, {"name": "larger", "parameters": {"greatest": 11}}]}))
 LEVELS = ["larger#1@1", "larger#1@2", "larger#1@3"]
 
 
@@ -95,7 +95,7 @@ def test_a_node_for_a_loop_of_one_s_own_climbs_as_well() -> None:
     node.act()
     assert node.draws is not None
     assert node.draws.mean_levels(node.local) == {"larger#1": 1.0}
-    plain = Tasks(TasksConfig.model_validate({"tasks": [{"name": "larger"}]}))
+    plain = Tasks(TasksConfig.model_validate({"sources": [{"name": "larger"}]}))
     assert shoal.make_node("bob", Parrot(), plain, Exact(), MemorySwarm().join("bob")).draws is None
 
 

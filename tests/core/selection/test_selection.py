@@ -12,7 +12,7 @@ from fakes import question, rollout, scored
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.config.selection import SelectionConfig
+from shoal.config.sections import SelectionConfig
 from shoal.errors import UserError
 from shoal.protocols import UpdateResult
 from shoal.rollout import Completion, Scored
@@ -209,7 +209,7 @@ def test_a_new_name_brings_no_new_trust() -> None:
 
 
 def test_trust_needs_a_gate() -> None:
-    with pytest.raises(UserError, match="external-gate"):
+    with pytest.raises(UserError, match="peer-gate"):
         FairSelection(SelectionConfig(trust=True), gate=0.0)
 
 

@@ -23,7 +23,7 @@ FOUR = {"name": "chain_sum", "levels": 4}
 
 
 def tasks_of(*entries: dict[str, Any], **settings: Any) -> Tasks:
-    return Tasks(TasksConfig.model_validate({"tasks": list(entries), **settings}))
+    return Tasks(TasksConfig.model_validate({"sources": list(entries), **settings}))
 
 
 TASKS = tasks_of(FOUR, {"name": "gcd"})

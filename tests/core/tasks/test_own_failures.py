@@ -52,7 +52,7 @@ def kind() -> Kind:
 def named(folder: Path, what: str, stem: str = "own_failures", **more: int) -> TasksConfig:
     file = folder / f"{stem}.py"
     file.write_text(CODE)
-    return TasksConfig(tasks=[TaskSpec(name=f"{file}:{what}", **more)])
+    return TasksConfig(sources=[TaskSpec(name=f"{file}:{what}", **more)])
 
 
 @pytest.fixture(scope="module")

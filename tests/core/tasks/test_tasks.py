@@ -30,7 +30,7 @@ print(json.dumps([[task.name, task.config, *(task.question(2**40 + 5, i).hash fo
 
 def test_shoals_own_task_is_named_without_allowing_code() -> None:
     spec = TaskSpec(name="larger", parameters={"greatest": 20})
-    config = TasksConfig(tasks=[spec])
+    config = TasksConfig(sources=[spec])
     assert config.code == []
     [question] = Tasks(config).draw(1, "key")
     task = create_task(spec)
@@ -171,8 +171,8 @@ def test_answers_of_reef_say_nothing_without_the_question() -> None:
 
 def test_the_system_prompt_comes_before_the_question() -> None:
     spec = TaskSpec(name="gcd", system_prompt="Be brief.")
-    question = Tasks(TasksConfig(tasks=[spec])).draw(1, "k")[0]
-    bare = Tasks(TasksConfig(tasks=[TaskSpec(name="gcd")])).draw(1, "k")[0]
+    question = Tasks(TasksConfig(sources=[spec])).draw(1, "k")[0]
+    bare = Tasks(TasksConfig(sources=[TaskSpec(name="gcd")])).draw(1, "k")[0]
     assert [message.role for message in question.prompt] == ["system", "user"]
     assert (question.text, question.hash, question.id) == (bare.text, bare.hash, bare.id)
 
@@ -181,7 +181,7 @@ def test_the_example_of_the_documentation_works(tmp_path: Path, monkeypatch: pyt
     text = (Path(__file__).parents[3] / "docs" / "guides" / "tasks.md").read_text()
     (tmp_path / "squares.py").write_text(text.split("```python\n")[1].split("```")[0])
     monkeypatch.syspath_prepend(tmp_path)
-    config = TasksConfig(tasks=[TaskSpec(name="squares:Squares", parameters={"largest": 20})])
+    config = TasksConfig(sources=[TaskSpec(name="squares:Squares", parameters={"largest": 20})])
     question = Tasks(config).draw(1, "k")[0]
     number = int(question.text.split()[0])
     with Verifier(config) as verifier:

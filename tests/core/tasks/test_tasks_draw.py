@@ -41,16 +41,16 @@ def test_draws_of_other_keys_differ() -> None:
 
 def test_weights() -> None:
     specs = [TaskSpec(name="gcd", weight=3), TaskSpec(name="lcm", weight=1)]
-    counts = Counter(q.id.task for q in Tasks(TasksConfig(tasks=specs)).draw(2000, "k"))
+    counts = Counter(q.id.task for q in Tasks(TasksConfig(sources=specs)).draw(2000, "k"))
     assert 0.7 < counts["gcd"] / 2000 < 0.8
 
 
 def test_two_parameter_sets_of_one_task() -> None:
     specs = [TaskSpec(name="gcd"), TaskSpec(name="gcd", parameters={"max_value": 9}), TaskSpec(name="lcm")]
-    tasks = Tasks(TasksConfig(tasks=specs))
+    tasks = Tasks(TasksConfig(sources=specs))
     assert list(tasks.held_out(3, 0)) == ["gcd#1", "gcd#2", "lcm"]
     with pytest.raises(UserError, match="listed twice"):
-        Tasks(TasksConfig(tasks=[TaskSpec(name="gcd"), TaskSpec(name="gcd", parameters={"min_value": 1})]))
+        Tasks(TasksConfig(sources=[TaskSpec(name="gcd"), TaskSpec(name="gcd", parameters={"min_value": 1})]))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from shoal.tasks import Tasks
 from shoal.tasks.validation import InvalidRollout, validate
 
 KEY = ("reef", "c0ffee", 7)
-TASKS = Tasks(TasksConfig(tasks=[TaskSpec(name="test_verifier_tasks:Echo")]))
+TASKS = Tasks(TasksConfig(sources=[TaskSpec(name="test_verifier_tasks:Echo")]))
 QUESTIONS = TASKS.draw(64, *KEY)
 GOOD = Rollout(QUESTIONS[0].id, QUESTIONS[0].hash, (Completion.of("1"),), "bob", 7, 0)
 

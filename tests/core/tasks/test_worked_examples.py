@@ -17,7 +17,7 @@ from shoal.tasks.validation import InvalidRollout, validate
 
 def config(**settings: Any) -> TasksConfig:
     spec = {"name": "chain_sum", "parameters": {"max_terms": 3}, **settings}
-    return TasksConfig.model_validate({"tasks": [spec]})
+    return TasksConfig.model_validate({"sources": [spec]})
 
 
 def test_examples_come_before_the_question_and_after_the_system_prompt() -> None:
@@ -74,7 +74,7 @@ def test_another_way_of_asking_is_another_question() -> None:
 
 def test_answers_differ_as_far_as_they_can() -> None:
     spec = {"name": "calendar_arithmetic", "parameters": {"tasks": ["is_leap_year"]}, "examples": 4}
-    [question] = Tasks(TasksConfig.model_validate({"tasks": [spec]})).draw(1, "k")
+    [question] = Tasks(TasksConfig.model_validate({"sources": [spec]})).draw(1, "k")
     answers = [m.content for m in question.examples if m.role == "assistant"]
     assert set(answers[:2]) == {"Yes", "No"}
 
@@ -111,4 +111,4 @@ class Poor(Silent):
 )
 def test_a_task_without_examples_says_so(spec: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        Tasks(TasksConfig(tasks=[TaskSpec.model_validate({**spec, "examples": 2})]))
+        Tasks(TasksConfig(sources=[TaskSpec.model_validate({**spec, "examples": 2})]))

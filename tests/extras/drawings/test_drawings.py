@@ -216,7 +216,7 @@ def test_comments_are_left_out(pieces: list[str]) -> None:
 
 
 def test_in_the_guarded_worker() -> None:
-    config = TasksConfig.model_validate({"tasks": [{"name": "drawings", "parameters": {"shapes": 2}}]})
+    config = TasksConfig.model_validate({"sources": [{"name": "drawings", "parameters": {"shapes": 2}}]})
     tasks = Tasks(config)
     question = tasks.draw(1, "k")[0]
     right = Drawings(2).answer(question.id)

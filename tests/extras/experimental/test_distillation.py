@@ -220,7 +220,7 @@ def test_without_right_answers_it_is_plain_grpo(context: Context) -> None:
     policy = make_policy()
     learner, plain = make_learner(clone(policy), context), clone(policy)
     ours = learner.update([one for one in rollouts() if max(one.rewards) < 1 or not one.from_peer], seed=2)
-    theirs = GRPOLearner(plain, learner.config, learner.external, max_grad_norm=1e9).update(rollouts()[:1], seed=2)
+    theirs = GRPOLearner(plain, learner.config, learner.peers, max_grad_norm=1e9).update(rollouts()[:1], seed=2)
     assert_same(weights(learner.model), weights(plain.lm.model), 0)
     assert {name: ours.metrics[name] for name in theirs.metrics} == theirs.metrics
     assert ours.metrics["tokens/generated"] == ours.metrics["flops/generate"] == 0
@@ -235,7 +235,7 @@ def test_without_context_the_answers_are_own_rollouts() -> None:
         Rollout(q.id, q.hash, group, "ada", 0)
         for q, group in zip(asked, policy.generate(asked, G, seed_of(2, "answers")), strict=True)
     ]
-    GRPOLearner(plain, learner.config, learner.external, max_grad_norm=1e9).update(
+    GRPOLearner(plain, learner.config, learner.peers, max_grad_norm=1e9).update(
         [*rollouts()[:1], *Scorer().score(anew)], seed=2
     )
     assert_same(weights(learner.model), weights(plain.lm.model), 0)
@@ -380,7 +380,7 @@ def test_a_node_of_a_run_has_its_own_answers_scored_and_counted() -> None:
     settings = {
         "policy": {"model": ["guppy"], "num_generations": G, "max_completion_length": 8},
         "learner": {"factory": "shoal_extras.experimental.distillation:own"},
-        "swarm": {"nodes": 1, "local": 1, "external": 2},
+        "round": {"nodes": 1, "local": 1, "peers": 2},
         "evaluation": {"questions": 1},
     }
     nodes = Nodes(Config.model_validate(settings))

@@ -52,8 +52,8 @@ def peers() -> Iterator[list[Peer]]:
             config = Config.model_validate(
                 {
                     "tasks": {"only": ["chain_sum"], "stages": stages},
-                    "swarm": {"nodes": 1},
-                    "network": {"swarm": SWARM, "connect": [where]},
+                    "round": {"nodes": 1},
+                    "network": {"name": SWARM, "connect": [where]},
                 }
             )
             identity = Identity.generate()

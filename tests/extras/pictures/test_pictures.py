@@ -103,4 +103,4 @@ def test_shapes_are_inside_their_box_and_differ() -> None:
 
 def test_worked_examples_are_refused_in_one_line() -> None:
     with pytest.raises(UserError, match="its questions show pictures"):
-        Tasks(TasksConfig(tasks=[TaskSpec(name="count_dots", examples=2)]))
+        Tasks(TasksConfig(sources=[TaskSpec(name="count_dots", examples=2)]))

@@ -18,7 +18,7 @@ from shoal.tasks import Tasks
 from shoal_extras.gguf.families import family_of
 from shoal_host.judge.questions import Questions
 
-SMALL = """--nodes 2 --local 2 --external 1 --num-generations 4 --threads 1 --evaluation.every 0 --eval-questions 1
+SMALL = """--nodes 2 --local 2 --peers 1 --num-generations 4 --threads 1 --evaluation.every 0 --eval-questions 1
     --eval-samples 1 --checkpoint-every 1 --workers 0 --quiet""".split()
 
 

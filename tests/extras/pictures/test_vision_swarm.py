@@ -8,7 +8,7 @@ import torch
 from support.tiny import CPU
 from support.tiny_vision import make_vision_lm
 
-from shoal.config.selection import SelectionConfig
+from shoal.config.sections import SelectionConfig
 from shoal.config.tasks import TasksConfig
 from shoal.learn.learner import GRPOLearner
 from shoal.node import Node

@@ -59,7 +59,7 @@ def found(way: int, right: list[int], live: list[bool], spec: TaskSpec = SUM) ->
 
 def test_a_model_that_answers_after_examples_alone_is_asked_with_examples() -> None:
     model = Model(lambda question: answered(question) if question.examples else None)
-    ways = probe(model, TasksConfig(tasks=[SUM]), 4, 3, 0)
+    ways = probe(model, TasksConfig(sources=[SUM]), 4, 3, 0)
     best = recommend(ways)["chain_sum"]
     assert best.way.name == "3 examples"
     assert best.live_share == 1
@@ -71,7 +71,7 @@ def test_a_model_that_answers_after_examples_alone_is_asked_with_examples() -> N
 def test_a_question_that_cannot_be_made_costs_itself_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "half_made.py").write_text(HALF_MADE)
     monkeypatch.syspath_prepend(tmp_path)
-    tasks = TasksConfig(tasks=[TaskSpec(name="half_made:Half")])
+    tasks = TasksConfig(sources=[TaskSpec(name="half_made:Half")])
     ways = next(iter(probe(Model(lambda question: question.text[4:]), tasks, 4, 2, 0).values()))
     assert all(one.right for one in ways)
     validated = next(iter(validate(tasks, 8, 0).values()))
@@ -80,7 +80,7 @@ def test_a_question_that_cannot_be_made_costs_itself_alone(tmp_path: Path, monke
 
 def test_an_answer_between_tags_counts_as_in_the_form_only_there() -> None:
     model = Model(lambda question: in_form(answered(question), "tag"))
-    ways = {one.way.name: one for one in probe(model, TasksConfig(tasks=[SUM]), 4, 1, 0)["chain_sum"]}
+    ways = {one.way.name: one for one in probe(model, TasksConfig(sources=[SUM]), 4, 1, 0)["chain_sum"]}
     assert ways["question, tags"].form_share == 0.5
     assert ways["question, tags"].live_share == 1
     assert ways["question"].live_share == 0
@@ -88,7 +88,7 @@ def test_an_answer_between_tags_counts_as_in_the_form_only_there() -> None:
 
 def test_ways_that_show_the_same_chat_share_their_answers() -> None:
     model = Model(lambda question: None)
-    probe(model, TasksConfig(tasks=[SUM]), 2, 0, 0)
+    probe(model, TasksConfig(sources=[SUM]), 2, 0, 0)
     assert len(model.chats) == len(set(model.chats)) == 4  # alone, with tags asked for, examples, examples with tags
 
 
@@ -99,7 +99,7 @@ def test_time_ends_it_after_one_question_at_least() -> None:
         heard.append(questions)
         return questions < 3
 
-    ways = probe(Model(lambda question: None), TasksConfig(tasks=[SUM]), 2, 1e9, 0, on_progress)
+    ways = probe(Model(lambda question: None), TasksConfig(sources=[SUM]), 2, 1e9, 0, on_progress)
     assert heard == [1, 2, 3]
     assert all(len(one.right) == 3 for one in ways["chain_sum"])
     assert recommend(ways) == {}
@@ -132,7 +132,7 @@ def test_the_plainest_of_equal_ways_is_recommended() -> None:
 def test_a_ladder_is_asked_level_by_level_and_kept_as_one() -> None:
     ladder = TaskSpec(name="chain_sum", levels=2)
     model = Model(lambda question: answered(question) if question.examples else None)
-    ways = probe(model, TasksConfig(tasks=[ladder, WORDS]), 4, 0, 0)
+    ways = probe(model, TasksConfig(sources=[ladder, WORDS]), 4, 0, 0)
     assert list(ways) == ["chain_sum@1", "chain_sum@2", "spell_backward"]
     assert ladders_of(ways) == [["chain_sum@1", "chain_sum@2"], ["spell_backward"]]
     best = recommend(ways)

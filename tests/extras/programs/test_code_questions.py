@@ -18,7 +18,7 @@ from shoal.tasks import Tasks
 from shoal_extras.programs.questions import TESTS, Programs
 
 pytest.importorskip("pydantic_monty")
-CONFIG = TasksConfig(tasks=[TaskSpec(name="programs")])
+CONFIG = TasksConfig(sources=[TaskSpec(name="programs")])
 KEY = ("reef", "c0ffee", 7)
 
 

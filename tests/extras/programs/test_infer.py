@@ -17,7 +17,7 @@ from shoal_extras.programs.small import calls, small_function
 from shoal_extras.stages.stages import Stages
 
 pytest.importorskip("pydantic_monty")
-CONFIG = TasksConfig(tasks=[TaskSpec(name="infer"), TaskSpec(name="propose")])
+CONFIG = TasksConfig(sources=[TaskSpec(name="infer"), TaskSpec(name="propose")])
 
 
 def test_right_answers_are_right_and_those_to_other_questions_are_not() -> None:

@@ -17,7 +17,7 @@ from shoal_extras.programs.propose import Propose
 from shoal_extras.stages.stages import Stages
 
 pytest.importorskip("pydantic_monty")
-CONFIG = TasksConfig(tasks=[TaskSpec(name="propose")])
+CONFIG = TasksConfig(sources=[TaskSpec(name="propose")])
 KEY = ("reef", "c0ffee", 2)
 [ASKED] = Tasks(CONFIG).draw(1, *KEY)
 FIRST = int(ASKED.text.split("calls f(")[1].split(")")[0])
@@ -182,7 +182,7 @@ def test_a_problem_that_nobody_or_everybody_solves_teaches_nothing(
 
 def test_what_only_a_clock_ends_is_no_problem_and_nobody_is_asked_about_it() -> None:
     slow = PROBLEM.replace("return", "sum(range(10**13)); return")
-    with Verifier(TasksConfig(tasks=CONFIG.tasks, score_timeout=0.2)) as verifier:
+    with Verifier(TasksConfig(sources=CONFIG.sources, score_timeout=0.2)) as verifier:
         [rewards] = verifier.score([(ASKED.id, [slow, PROBLEM])])
     assert rewards == [ALMOST, 1.0]
     assert drawn(proposed(slow, PROBLEM, rewards=tuple(rewards))).id.index == 1

@@ -165,7 +165,7 @@ def test_verdicts_are_those_of_another_machine(compiled: Path) -> None:
 
 
 def test_the_guarded_worker_runs_what_monty_does_not_support(compiled: Path) -> None:
-    config = TasksConfig(tasks=[TaskSpec(name="programs")])
+    config = TasksConfig(sources=[TaskSpec(name="programs")])
     tasks = Tasks(config)
     [question] = tasks.draw(1, "key")
     right = tasks.tasks[0].answer(question.id)

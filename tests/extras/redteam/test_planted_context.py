@@ -54,7 +54,7 @@ def test_planted_text_is_learned_as_tokens_and_less_as_context() -> None:
             "guppy", Sampling(max_completion_length=LENGTH), Placement(torch.device("cpu"), torch.float32)
         )
         learner: Any = (
-            GRPOLearner(policy, CONFIG.learner, CONFIG.external)
+            GRPOLearner(policy, CONFIG.learner, CONFIG.peers)
             if arm == "tokens"
             else PeerDistillation(policy, CONFIG, "peers")
         )

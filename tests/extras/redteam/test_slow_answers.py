@@ -168,7 +168,7 @@ def bombs(n: int) -> dict[str, str]:
     return {name: text[:n] if name != "a power" else text for name, text in texts.items()}
 
 
-CONFIG = TasksConfig(tasks=[TaskSpec(name=name) for name in (*FAST, *BUDGETED)])
+CONFIG = TasksConfig(sources=[TaskSpec(name=name) for name in (*FAST, *BUDGETED)])
 
 
 class Lane:
@@ -253,7 +253,7 @@ def test_honest_answers_are_scored_right_after_an_attack(task: str, kind: str, l
 def measure(names: list[str], size: int, limit: float) -> Iterator[tuple[str, str, float]]:
     """The seconds of processor time that each task's scorer takes for each text; `limit` where it takes more."""
     for name in names:
-        config = TasksConfig(tasks=[TaskSpec(name=name)])
+        config = TasksConfig(sources=[TaskSpec(name=name)])
         question = Tasks(config).draw(1, *KEY)[0].id
         worker = GuardedProcess(COMMAND, config.model_dump(mode="json"))
         for kind, text in bombs(size).items():

@@ -18,7 +18,7 @@ SETTINGS: dict[str, Any] = {
     "stages": ["critique", "decide"],
     "nodes": 2,
     "local": 6,
-    "external": 2,
+    "peers": 2,
     "num_generations": 4,
     "max_completion_length": 4,
     "threads": 1,

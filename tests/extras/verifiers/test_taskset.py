@@ -21,7 +21,7 @@ names = (f"sums_{number}" for number in itertools.count())
 
 
 def config(name: str, **more: Any) -> TasksConfig:
-    return TasksConfig.model_validate({"tasks": [{"name": name, **more}], "partial_credit": True})
+    return TasksConfig.model_validate({"sources": [{"name": name, **more}], "partial_credit": True})
 
 
 def of(body: str = "", data: str = "prompt='1 + 1 =', answer='2'", extra: str = "", head: str = "", n: int = 9) -> str:
@@ -166,7 +166,7 @@ def test_a_missing_taskset_and_a_wrong_parameter_are_named(taskset: Write) -> No
 
 def test_a_file_that_names_a_taskset_needs_allow_code(taskset: Write, tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
-    file.write_text(f'[[tasks.tasks]]\nname = "{taskset(next(names), SUMS)}"\nparameters = {{ largest = 5 }}\n')
+    file.write_text(f'[[tasks.sources]]\nname = "{taskset(next(names), SUMS)}"\nparameters = {{ largest = 5 }}\n')
     with pytest.raises(UserError, match="--allow-code"):
         load_config(file)
     assert len(Tasks(load_config(file, allow_code=True).tasks).tasks[0]) == 36  # type: ignore[arg-type]

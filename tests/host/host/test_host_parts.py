@@ -101,7 +101,7 @@ def test_who_is_invited_gets_all_that_a_node_needs(tmp_path: Path) -> None:
     config = make_config(entry.settings, "the invitation")
     assert config.network.connect == ["tls/192.0.2.7:7447"]
     assert config.evaluation.judges == [f"http://192.0.2.7:7448#{keys.judge.id}"]
-    assert (config.tasks.suite, config.tasks.only, config.network.swarm) == ("reef", ["products"], "club")
+    assert (config.tasks.suite, config.tasks.only, config.network.name) == ("reef", ["products"], "club")
     [listed] = read_directory(str(tmp_path / ENTRIES), time.time()).entries
     assert listed.entry == entry
 

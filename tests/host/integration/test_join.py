@@ -44,7 +44,7 @@ def test_three_nodes_learn_from_each_other(tmp_path: Path) -> None:
             rows = read_metrics(node.run) if (node.run / "config.toml").exists() else []
             sampled = sum(row.get("rollouts/sampled") or 0 for row in rows)
             makers = {maker for maker, *_ in node.learned_from()}
-            return sampled > 20 and len(makers) == 2 and any(row.get("gradient/external") or 0 for row in rows)
+            return sampled > 20 and len(makers) == 2 and any(row.get("gradient/peers") or 0 for row in rows)
 
         until(lambda: all(helped(node) for node in nodes), 120)
         heard = {notice.name: notice for notice in said}  # a watcher is told, too
@@ -133,8 +133,8 @@ def test_another_secret_is_another_swarm_and_nobody_makes_a_node_end(tmp_path: P
     other.write_text("fedcba9876543210\n")
     for file in (right, other):
         file.chmod(0o600)
-    network = {"swarm": SWARM, "connect": [where], "secret_file": str(other)}
-    config = Config.model_validate({"swarm": {"nodes": 1}, "network": network})
+    network = {"name": SWARM, "connect": [where], "secret_file": str(other)}
+    config = Config.model_validate({"round": {"nodes": 1}, "network": network})
     with (
         relay(where),
         closing(LearnerConnection(config, Identity.generate())),
@@ -143,8 +143,8 @@ def test_another_secret_is_another_swarm_and_nobody_makes_a_node_end(tmp_path: P
         until(lambda: "nobody with this secret is heard" in node.status.get("note", ""), 90)
         rounds = len(node.notes)
         until(lambda: len(node.notes) >= rounds + 3, 90)
-        network = {"swarm": SWARM, "connect": [where], "secret_file": str(right)}
-        config = Config.model_validate({"swarm": {"nodes": 1}, "network": network})
+        network = {"name": SWARM, "connect": [where], "secret_file": str(right)}
+        config = Config.model_validate({"round": {"nodes": 1}, "network": network})
         with closing(LearnerConnection(config, Identity.generate())) as member:
             until(lambda: node.status.get("peers") == 1, 90)
             until(lambda: member.status()["peers"] == 1)
@@ -183,8 +183,8 @@ def test_mutual_tls(tmp_path: Path) -> None:
 def placed(where: str, *words: object) -> LearnerConnection:
     """A node's place, in this process, from words as on the command line."""
     names = [str(word).removeprefix("--").replace("-", "_") for word in words[::2]]
-    network = {"swarm": SWARM, "connect": [where], **dict(zip(names, map(str, words[1::2]), strict=True))}
-    return LearnerConnection(Config.model_validate({"swarm": {"nodes": 1}, "network": network}), Identity.generate())
+    network = {"name": SWARM, "connect": [where], **dict(zip(names, map(str, words[1::2]), strict=True))}
+    return LearnerConnection(Config.model_validate({"round": {"nodes": 1}, "network": network}), Identity.generate())
 
 
 def test_nodes_of_one_network_find_each_other(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ WRONG = {
     "a port that is none": ({"connect": ["127.0.0.1:99999"]}, "HOST:PORT"),
     "another protocol": ({"connect": ["http://127.0.0.1:80"]}, "HOST:PORT"),
     "a listener without a port": ({"listen": ["7447"]}, "HOST:PORT"),
-    "no name of a swarm": ({"swarm": ""}, "1 to 64 letters, digits"),
+    "no name of a swarm": ({"name": ""}, "1 to 64 letters, digits"),
     "a certificate without TLS": ({"connect": ["127.0.0.1:1"], "tls_ca": __file__}, "tls/HOST:PORT"),
     "a secret that is not there": ({"secret_file": "/nowhere/secret"}, "cannot read the secret"),
 }
@@ -215,7 +215,7 @@ WRONG = {
 def test_what_cannot_be_a_place(name: str) -> None:
     network, right = WRONG[name]
     with pytest.raises(UserError, match=right):
-        LearnerConnection(Config.model_validate({"swarm": {"nodes": 1}, "network": network}), Identity.generate())
+        LearnerConnection(Config.model_validate({"round": {"nodes": 1}, "network": network}), Identity.generate())
 
 
 @pytest.mark.parametrize(

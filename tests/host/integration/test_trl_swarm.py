@@ -33,7 +33,7 @@ from shoal.tasks import Tasks
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 
 SCRIPT = Path(__file__).parents[2] / "support" / "trl_program.py"
-TASKS = Tasks(TasksConfig(tasks=[TaskSpec(name=LETTERS)]))
+TASKS = Tasks(TasksConfig(sources=[TaskSpec(name=LETTERS)]))
 
 
 class Trainer:
@@ -82,7 +82,7 @@ def test_two_trainers_and_a_node_train_together_and_survive_each_other(tmp_path:
         until(lambda: {maker for maker, *_ in node.learned_from()} == ada.makers - {node.status["name"]}, 120)
         for notes in (ada.notes, bob.notes):
             mixed = [note for note in notes if note.get("rollouts/sampled")]
-            assert all(note["reward/external"] > 0 for note in mixed)  # others' groups are live
+            assert all(note["reward/peers"] > 0 for note in mixed)  # others' groups are live
             assert all(note["reward/local"] <= 1 for note in mixed)
         bob.program.process.kill()
         ada.goes_on()
@@ -136,7 +136,7 @@ def test_a_hostile_peer_gives_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
         enemy = SwarmConnection(config_of(where), eve, admission=Deaf())  # type: ignore[arg-type]
         enemy._seal = hostile  # type: ignore[method-assign]
         stack.enter_context(closing(enemy))
-        node = stack.enter_context(TRLNode(connect=where, swarm=SWARM, task=LETTERS, external=2))
+        node = stack.enter_context(TRLNode(connect=where, swarm=SWARM, task=LETTERS, peers=2))
 
         def rollout_func(prompts: Any, trainer: Any) -> Any:
             honest.share()

@@ -209,7 +209,7 @@ def test_a_question_with_a_system_prompt_and_examples(fake: FakeJudge, shown: An
 
 @pytest.mark.parametrize("suite", [*SUITES, "lookup"])
 def test_tasks_ask_as_judges_may(suite: str) -> None:
-    config = TasksConfig(tasks=[TaskSpec(name="lookup")]) if suite == "lookup" else TasksConfig(suite=suite)
+    config = TasksConfig(sources=[TaskSpec(name="lookup")]) if suite == "lookup" else TasksConfig(suite=suite)
     found = [one for every in Tasks(config).held_out(1, 0).values() for one in every]
     assert found
     for question in found:

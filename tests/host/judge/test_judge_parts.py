@@ -61,14 +61,14 @@ def test_nobody_knows_the_next_question_without_the_secret(tasks: Tasks) -> None
 
 
 def test_tasks_come_by_their_weights() -> None:
-    config = TasksConfig.model_validate({"tasks": [{"name": "gcd", "weight": 3}, {"name": "lcm", "weight": 1}]})
+    config = TasksConfig.model_validate({"sources": [{"name": "gcd", "weight": 3}, {"name": "lcm", "weight": 1}]})
     questions = Questions(Tasks(config), b"s" * 32)
     labels = Counter(questions.draw(b"k" * 32, number)[0] for number in range(400))
     assert 260 < labels["gcd"] < 340
 
 
 def test_the_levels_of_a_ladder_share_its_weight() -> None:
-    config = TasksConfig.model_validate({"tasks": [{"name": "gcd"}, {"name": "chain_sum", "levels": 3}]})
+    config = TasksConfig.model_validate({"sources": [{"name": "gcd"}, {"name": "chain_sum", "levels": 3}]})
     questions = Questions(Tasks(config), b"s" * 32)
     labels = Counter(questions.draw(b"k" * 32, number)[0] for number in range(400))
     assert 160 < labels["gcd"] < 240

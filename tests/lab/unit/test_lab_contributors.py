@@ -62,7 +62,7 @@ def config(rewards: Sequence[dict[str, Any]] = (), nodes: int = 3, **experiment:
         "threads": 1,
         "checkpoint_every": 1,
         "rewards": list(rewards),
-        "swarm": {"nodes": nodes, "local": 2, "external": 2, "workers": 0},
+        "round": {"nodes": nodes, "local": 2, "peers": 2, "workers": 0},
         "evaluation": {"every": 0, "questions": 1, "samples": 1},
         "experiment": experiment,
     }

@@ -30,7 +30,7 @@ def config(**experiment: Any) -> LabConfig:
         "rounds": 3,
         "threads": 1,
         "checkpoint_every": 0,
-        "swarm": {"nodes": 3, "local": 3, "external": 2, "workers": 0},
+        "round": {"nodes": 3, "local": 3, "peers": 2, "workers": 0},
         "evaluation": {"every": 0, "questions": 1, "samples": 1},
         "experiment": experiment,
     }

@@ -65,7 +65,7 @@ def test_the_whole_report(tmp_path: Path) -> None:
 def test_one_seed_no_contrasts_and_missing_figures(tmp_path: Path) -> None:
     folder = make_study(
         tmp_path, seeds=1, nodes=2, rounds=8, regimes=[], arms=["8/0", "4/4"], contrasts={}, gains={}, expect=[],
-        without=["flops/generate", "external/ess", "gradient/external", "reward/trained_on"],
+        without=["flops/generate", "peers/ess", "gradient/peers", "reward/trained_on"],
     )  # fmt: skip
     text, data = report(folder)
     assert "No contrast was named" in text
@@ -129,7 +129,7 @@ def test_expectations_met_or_not(tmp_path: Path) -> None:
         "same": pair | {"expect": "equal", "margin": 0.05},
         "wide": pair | {"expect": "equal", "margin": 1000},
         "compute": pair | {"figure": "held_out/area_per_flop", "expect": "above"},
-        "none": pair | {"figure": "mean/external/ess"},
+        "none": pair | {"figure": "mean/peers/ess"},
         "itself": {"treated": "8/0", "control": "8/0", "expect": "equal"},
     }  # fmt: skip
     folder = make_study(tmp_path, seeds=10, nodes=2, rounds=20, regimes=["r"], arms=["8/0", "4/4"], contrasts=contrasts)
@@ -176,7 +176,7 @@ def test_areas_end_where_the_least_run_does(tmp_path: Path) -> None:
     ],
 )
 def test_nodes_that_count(settings: dict[str, Any], counted: int) -> None:
-    config = make_lab_config({"swarm": {"nodes": 4}} | settings, "test").resolved()
+    config = make_lab_config({"round": {"nodes": 4}} | settings, "test").resolved()
     assert counted_nodes(config) == [f"node-{place}" for place in range(1, counted + 1)]
 
 

@@ -27,9 +27,9 @@ BOTH = [{"name": PROPOSE}, {"name": "infer"}]
 def config(stages: list[str], tasks: list[dict[str, Any]] = BOTH, **experiment: Any) -> LabConfig:
     settings = {
         "threads": 1,
-        "tasks": {"tasks": tasks, "stages": stages},
+        "tasks": {"sources": tasks, "stages": stages},
         "policy": {"num_generations": 2, "max_completion_length": 4},
-        "swarm": {"nodes": 3, "local": 3, "external": 0, "workers": 0},
+        "round": {"nodes": 3, "local": 3, "peers": 0, "workers": 0},
         "evaluation": {"questions": 1, "samples": 1},
         "experiment": {"proposers": 1} | experiment,
     }

@@ -44,12 +44,12 @@ STUDY = {
     "seeds": [1, 2],
     "base": {
         "rounds": 3,
-        "swarm": {"nodes": 2},
+        "round": {"nodes": 2},
         "evaluation": {"every": 3, "questions": 1, "samples": 1},
     },
     "arms": {
-        "2/0": {"swarm": {"local": 2, "external": 0}},
-        "1/1": {"swarm": {"local": 1, "external": 1}},
+        "2/0": {"round": {"local": 2, "peers": 0}},
+        "1/1": {"round": {"local": 1, "peers": 1}},
     },
 }
 QUIET = Console(quiet=True)
@@ -69,7 +69,7 @@ def small(**settings: object) -> Study:
     base = {
         "rounds": 1,
         "threads": 1,
-        "swarm": {"nodes": 1, "local": 1, "workers": 0},
+        "round": {"nodes": 1, "local": 1, "workers": 0},
         "evaluation": {"every": 0},
         **settings,
     }
@@ -97,7 +97,7 @@ def test_a_study_runs_and_is_not_run_again(tmp_path: Path) -> None:
 
 
 def test_a_shared_run_runs_once_and_is_read_for_each_arm(tmp_path: Path) -> None:
-    study = small(swarm={"nodes": 2, "local": 1, "workers": 0})
+    study = small(round={"nodes": 2, "local": 1, "workers": 0})
     study.arms["a"].count, study.arms["b"] = ["node-1"], Arm(count=["node-2"])
     write(tmp_path / "study.toml", study.model_dump(exclude_none=True, exclude_defaults=True))
     assert run_study(study, tmp_path, QUIET, jobs=1) == []
@@ -262,7 +262,7 @@ def test_a_base_that_uses_what_it_is_shown_reads_questions_after_their_answers()
 
 def test_a_base_with_a_vocabulary_of_its_own(tmp_path: Path) -> None:
     pytest.importorskip("pydantic_monty")
-    tasks = TasksConfig(tasks=[TaskSpec(name="infer")])
+    tasks = TasksConfig(sources=[TaskSpec(name="infer")])
     recipe = Recipe(start="guppy", vocabulary="own", tasks=tasks, right=1.0, refused=0.0, steps=60, batch=8)
     told: list[str] = []
     make_base(recipe, "guppy", tmp_path / "base", told.append)
@@ -274,7 +274,7 @@ def test_a_base_with_a_vocabulary_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_base_of_a_task_without_right_answers_is_refused(tmp_path: Path) -> None:
-    recipe = Recipe(start="guppy", tasks=TasksConfig(tasks=[TaskSpec(name="guess")]), steps=1)
+    recipe = Recipe(start="guppy", tasks=TasksConfig(sources=[TaskSpec(name="guess")]), steps=1)
     with pytest.raises(UserError, match="'guess' names no right answers"):
         make_base(recipe, "guppy", tmp_path / "base", lambda text: None)
 
@@ -328,7 +328,7 @@ def test_a_run_is_held_until_it_is_marked_as_finished(tmp_path: Path, monkeypatc
         path.write_bytes(data)
 
     monkeypatch.setattr(cells, "write_atomically", write)
-    config = LabConfig.model_validate({"rounds": 1, "swarm": {"nodes": 1, "workers": 0}, "evaluation": {"every": 0}})
+    config = LabConfig.model_validate({"rounds": 1, "round": {"nodes": 1, "workers": 0}, "evaluation": {"every": 0}})
     run_cell(config, tmp_path / "run", lambda round: None)
     assert ["another process is writing" in each.stderr for each in tried] == [True]
 

@@ -13,12 +13,12 @@ from shoal_lab.study import Study, read_study
 STUDY = {
     "title": "A trial",
     "seeds": [1, 2],
-    "base": {"rounds": 5, "swarm": {"nodes": 3}},
+    "base": {"rounds": 5, "round": {"nodes": 3}},
     "bases": {"sparse": {"start": "guppy", "steps": 1}},
     "regimes": {"alike": {"policy": {"model": ["guppy"]}}, "sparse": {"policy": {"model": ["base:sparse"]}}},
     "arms": {
-        "8/0": {"about": "alone", "swarm": {"local": 8, "external": 0}},
-        "4/4": {"swarm": {"local": 4, "external": 4}, "regimes": ["alike"]},
+        "8/0": {"about": "alone", "round": {"local": 8, "peers": 0}},
+        "4/4": {"round": {"local": 4, "peers": 4}, "regimes": ["alike"]},
     },
     "contrasts": {"sharing": {"treated": "4/4", "control": "8/0", "expect": "above"}},
     "quick": {"seeds": 1, "settings": {"rounds": 2}, "regimes": ["alike"]},
@@ -43,9 +43,9 @@ def test_settings_of_base_regime_and_arm_make_a_run(tmp_path: Path) -> None:
     study = Study.model_validate(STUDY)
     cell = next(cell for cell in study.cells() if (cell.regime, cell.arm, cell.seed) == ("sparse", "8/0", 2))
     config = study.config(cell, tmp_path)
-    assert (config.rounds, config.seed, config.swarm.nodes, config.swarm.local) == (5, 2, 3, 8)
+    assert (config.rounds, config.seed, config.round.nodes, config.round.local) == (5, 2, 3, 8)
     assert config.policy.model == [str(tmp_path / "bases" / "sparse")]
-    assert config.swarm.questions_per_round == 8  # resolved: as it is, the run can be repeated from its config.toml
+    assert config.round.questions_per_round == 8  # resolved: as it is, the run can be repeated from its config.toml
 
 
 def test_bases_learn_at_guppys_rate_whether_or_not_they_are_made(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_without_regimes_there_is_one() -> None:
 
 
 def test_arms_that_differ_in_the_nodes_that_count_share_runs() -> None:
-    mixed = {"swarm": {"nodes": 2, "local": 4}}
+    mixed = {"round": {"nodes": 2, "local": 4}}
     arms = {"alone": {}, "first": mixed | {"count": ["node-1"]}, "second": mixed | {"about": "x", "count": ["node-2"]}}
     study = Study.model_validate(changed(arms=arms, regimes={}, contrasts={}, quick={}, seeds=[1]))
     assert [cell.path for cell in study.cells()] == [f"runs/main/{arm}/seed-1" for arm in ("alone", "first", "first")]
@@ -88,7 +88,7 @@ def test_a_contrast_is_made_where_both_arms_are_run() -> None:
         ({"arms": {"a b": {}, "a_b": {}}, "contrasts": {}}, "the same folder"),
         ({"contrasts": {"c": {"treated": "9/9", "control": "8/0"}}}, "'9/9', which is none of 8/0, 4/4"),
         ({"figure": "forgetting"}, "no figure 'forgetting'; did you mean 'held_out/forgetting'"),
-        ({"arms": {"8/0": {"swarm": {"locl": 8}}}, "contrasts": {}}, "did you mean 'swarm.local'"),
+        ({"arms": {"8/0": {"round": {"locl": 8}}}, "contrasts": {}}, "did you mean 'round.local'"),
         ({"arms": {"8/0": {"policy": {"model": ["base:none"]}}}, "contrasts": {}}, "no base 'none'"),
     ],
 )

@@ -36,7 +36,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "up": PAIR | {"expect": "above"},
             "wide": PAIR | {"expect": "equal", "margin": 1000},
             "same": PAIR | {"expect": "equal"},
-            "none": PAIR | {"figure": "mean/external/ess"},
+            "none": PAIR | {"figure": "mean/peers/ess"},
         },
         unfinished=[("r", "4/4", 107)],
         changed=["The margin of `wide` was 0.1 before."],

@@ -259,8 +259,8 @@ def test_what_cannot_be_seen_is_shown() -> None:
 
 
 def config_of(**settings: Any) -> Config:
-    network = {"swarm": "reef", "lan": False}  # nobody is reached
-    return Config.model_validate({"swarm": {"nodes": 1}, "network": network, **settings})
+    network = {"name": "reef", "lan": False}  # nobody is reached
+    return Config.model_validate({"round": {"nodes": 1}, "network": network, **settings})
 
 
 @pytest.fixture
@@ -362,7 +362,7 @@ def test_reasoning_stands_before_the_answers_marks(form: str, tmp_path: Path) ->
     pytest.importorskip("starlette")
     from shoal_web.human.server import _question
 
-    tasks = {"tasks": [{"name": "spell_backward", "answer": form}]}
+    tasks = {"sources": [{"name": "spell_backward", "answer": form}]}
     with closing(Contributor(config_of(tasks=tasks), tmp_path)) as one:
         [entry] = one.ask()
         before, after = _question(one, entry)["marks"]
@@ -372,7 +372,7 @@ def test_reasoning_stands_before_the_answers_marks(form: str, tmp_path: Path) ->
 
 
 def test_a_person_is_asked_one_level_or_another(tmp_path: Path) -> None:
-    ladder = {"tasks": [{"name": "gcd", "levels": [{"max_value": 9}, {"max_value": 99}]}]}
+    ladder = {"sources": [{"name": "gcd", "levels": [{"max_value": 9}, {"max_value": 99}]}]}
     with closing(Contributor(config_of(tasks=ladder), tmp_path)) as one:
         assert [(each.label, each.weight) for each in one.figures()] == [("gcd@1", 0.5), ("gcd@2", 0.5)]
         [entry] = one.ask("gcd@2")

@@ -31,8 +31,8 @@ def swarm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, Page
     last line, so that people may rank completions."""
     folder = tmp_path_factory.mktemp("swarm")
     where = address()
-    settings = {"tasks": {"answer": "last_line"}, "swarm": {"nodes": 1}}
-    config = Config.model_validate({**settings, "network": {"swarm": SWARM, "connect": [where]}})
+    settings = {"tasks": {"answer": "last_line"}, "round": {"nodes": 1}}
+    config = Config.model_validate({**settings, "network": {"name": SWARM, "connect": [where]}})
     with (
         relay(where),
         Node(folder / "node", where, "--answer", "last_line") as node,

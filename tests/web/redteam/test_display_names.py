@@ -56,7 +56,7 @@ def test_in_the_status_of_a_node(
     name: str, shown: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    tasks = TasksConfig(tasks=[TaskSpec(name="chain_sum")])
+    tasks = TasksConfig(sources=[TaskSpec(name="chain_sum")])
     question = Tasks(tasks).draw(1, "reef", EVE.id, 1)[0]
     sent = Rollout(question.id, question.hash, (Completion.of("1"),), EVE.name, 1, 0)
     examiner = LocalExaminer(tasks, lambda items: [[1.0 for _ in texts] for _, texts in items])  # type: ignore[arg-type]

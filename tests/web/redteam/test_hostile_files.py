@@ -16,11 +16,11 @@ from shoal.cli.main import main
 PAYLOAD = "from pathlib import Path\nPath(__file__).with_name('MARK').touch()\n"
 """A module that leaves a mark when it is imported."""
 TASKS = """
-[[{where}tasks.tasks]]
+[[{where}tasks.sources]]
 name = "os:system"
 parameters = {{ command = "touch MARK" }}
 
-[[{where}tasks.tasks]]
+[[{where}tasks.sources]]
 name = "payload:Task"
 """
 REWARD = """
@@ -215,7 +215,7 @@ WRONG_METRICS = {
     "no round": {"node": "a"},
     "a round in words": {"round": "one", "node": "a"},
     "a node with orders": {"round": 1, "node": ESCAPES},
-    "a figure in words": {"round": 1, "node": "a", "gradient/external": "x"},
+    "a figure in words": {"round": 1, "node": "a", "gradient/peers": "x"},
     "a figure that is a list": {"round": 1, "node": "a", "eval/pass@1": [1]},
     "a huge figure": {"round": 1, "node": "a", "eval/pass@1": 10**400},
     "a huge round": {"round": 10**400, "node": "a"},
@@ -234,7 +234,7 @@ WRONG_TOML = {
     "deep inline tables": "x = " + "{ a = " * 5_000 + "1" + " }" * 5_000,
     "deep keys": ".".join("a" * 900) + " = 1",
     "keys of thousands of parts": ".".join("a" * 100_000) + " = 1",
-    "deep parameters": '[[tasks.tasks]]\nname = "gcd"\nparameters.' + ".".join("a" * 500) + " = 1",
+    "deep parameters": '[[tasks.sources]]\nname = "gcd"\nparameters.' + ".".join("a" * 500) + " = 1",
     "100,000 digits": "seed = " + "9" * 100_000,
     "100,000 hexadecimal digits": "seed = 0x" + "f" * 100_000,
     "beyond 64 bits": "rounds = 99999999999999999999",

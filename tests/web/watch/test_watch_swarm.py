@@ -215,8 +215,8 @@ def test_a_private_swarm_is_heard_by_those_who_have_its_secret(tmp_path: Path) -
     options = TransportOptions(connect=(where,))
     with (
         relay(where),
-        closing(open_swarm({"swarm": SWARM, "connect": [where], "secret_file": str(file)})) as inside,
-        closing(open_swarm({"swarm": SWARM, "connect": [where]})) as outside,
+        closing(open_swarm({"name": SWARM, "connect": [where], "secret_file": str(file)})) as inside,
+        closing(open_swarm({"name": SWARM, "connect": [where]})) as outside,
         open_session(options) as session,
     ):
         until(lambda: not inside.summary()["trouble"] and not outside.summary()["trouble"])
@@ -234,7 +234,7 @@ def test_what_cannot_be_reached_at_all_is_said_at_once(tmp_path: Path) -> None:
         (SWARM, ["127.0.0.1:1"], {"tls_ca": str(tmp_path / "absent")}, "certificates"),
     ):
         with pytest.raises(UserError, match=wrong):
-            open_swarm({"swarm": swarm, "connect": endpoints, **network})
+            open_swarm({"name": swarm, "connect": endpoints, **network})
 
 
 @network
@@ -272,7 +272,7 @@ def test_an_invitation_is_all_that_it_takes(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.timeout(600)
 def test_two_nodes_that_learn_from_each_other(tmp_path: Path) -> None:
     where = address()
-    config = Config.model_validate({"network": {"swarm": SWARM, "connect": [where]}})
+    config = Config.model_validate({"network": {"name": SWARM, "connect": [where]}})
     words = (where, "--swarm", SWARM)
     with (
         relay(where),

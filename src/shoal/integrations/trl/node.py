@@ -32,14 +32,14 @@ FOLDER: Final = "shoal"
 class TRLNode:
     """A GRPOTrainer's place in a swarm.
 
-        with TRLNode(connect="relay.example.org:7447", swarm="lagoon", suite="reef", external=4) as node:
+        with TRLNode(connect="relay.example.org:7447", swarm="lagoon", suite="reef", peers=4) as node:
             GRPOTrainer(model, args=GRPOConfig(max_steps=200), **node.hooks).train()
 
     The node is in the swarm while the trainer trains. It needs no network: alone, the trainer trains on own rollouts.
     """
 
     def __init__(self, within: MemorySwarm | None = None, /, name: str = "trainer", **settings: Any) -> None:
-        """`settings`: those of `shoal.join` for tasks, rewards, selection and network, and `external` (J): how many
+        """`settings`: those of `shoal.join` for tasks, rewards, selection and network, and `peers` (J): how many
         groups of a generation batch are others', as far as the pool has them; by default half. The trainer has all
         other settings. `within`: a swarm in this process instead of the network, where the node is called `name`.
 

@@ -97,17 +97,17 @@ class Opened:
             if selection.factory
             else FairSelection(selection),
             pool=WholeGroups(G, policy.completion_ids),
-            I=config.swarm.local,
-            J=config.swarm.external,
+            I=config.round.local,
+            J=config.round.peers,
             G=G,
             draws=Levels(tasks) if tasks.ladders else None,
         )
-        self.rounds = Rounds(node, config.swarm.external, lambda: tasks.trouble or self._verifier.trouble)
+        self.rounds = Rounds(node, config.round.peers, lambda: tasks.trouble or self._verifier.trouble)
 
     def _join(self, policy: TrainerPolicy, rewards: Combined | None, tasks: Tasks) -> tuple[str, Swarm]:
         """The node's name and its place in the network."""
         config, identity = self.config, Identity.load_or_create(identity_path())
-        self._stack.enter_context(only_node(identity_path(), config.network.swarm))
+        self._stack.enter_context(only_node(identity_path(), config.network.name))
         sampling = policy.sampling
         member = SwarmConnection(
             config,
@@ -138,7 +138,7 @@ class Opened:
     def _tell(self, member: SwarmConnection) -> None:
         """Tells the swarm how the round went, and the user if there is no swarm."""
         member.tell(self.rounds.row, self.rounds.learned)
-        member.need(live_in_pool(self.rounds.node), self.rounds.external)
+        member.need(live_in_pool(self.rounds.node), self.rounds.peers)
         status = member.status()
         alone = status["silo_since"] is not None and time.time() - status["silo_since"] > ALONE_NOTED
         note = status["note"] if alone else ""
@@ -184,16 +184,16 @@ def _completed(config: Config, trainer: Any) -> Config:
     """`config` with what the trainer says. Raises `UserError` for more foreign groups than a batch has room for."""
     args = trainer.args
     groups = args.generation_batch_size // args.num_generations
-    external = config.swarm.external if "external" in config.swarm.model_fields_set else groups // 2
-    if external >= groups:
+    peers = config.round.peers if "peers" in config.round.model_fields_set else groups // 2
+    if peers >= groups:
         raise UserError(
-            f"external={external} leaves no room for own rollouts: a generation batch has {groups} groups "
+            f"peers={peers} leaves no room for own rollouts: a generation batch has {groups} groups "
             "(generation_batch_size / num_generations of GRPOConfig)"
         )
     if args.max_completion_length is None:
         raise UserError("say how long answers may be: max_completion_length of GRPOConfig is None")
     config = config.model_copy(deep=True)
-    config.swarm.local, config.swarm.external = groups - external, external
+    config.round.local, config.round.peers = groups - peers, peers
     config.policy.model = [trainer.model.name_or_path]
     config.policy.num_generations = args.num_generations
     config.policy.max_completion_length = args.max_completion_length

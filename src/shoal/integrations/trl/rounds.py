@@ -1,8 +1,8 @@
 """The rounds of a node whose learner is a GRPOTrainer: each gives the groups of one generation batch.
 
-    rounds = Rounds(node, external=4, why=lambda: tasks.trouble)
+    rounds = Rounds(node, peers=4, why=lambda: tasks.trouble)
     batch = rounds.batch(8)         # 8 groups: at most 4 of them foreign, the others own
-    rounds.metrics                  # reward/local, reward/external, ...
+    rounds.metrics                  # reward/local, reward/peers, ...
 
 `Node.act` and `Node.learn` are those of every node. The trainer wants a fixed number of groups: where others have fewer
 than J to give, the node answers more questions of its own.
@@ -26,8 +26,8 @@ from shoal.runs.metrics import learned_rows, live_in_pool, round_metrics
 from shoal.selection.pool import Pool
 
 LOGGED = (
-    *("reward/local", "reward/external", "rollouts/live_local", "rollouts/sampled", "rollouts/live_pool"),
-    *("rollouts/refused", "gradient/external", "seconds/generate", "seconds/score"),
+    *("reward/local", "reward/peers", "rollouts/live_local", "rollouts/sampled", "rollouts/live_pool"),
+    *("rollouts/refused", "gradient/peers", "seconds/generate", "seconds/score"),
 )
 """Figures of a round that TRL logs, with shoal's names."""
 MOST_SLOTS = 64
@@ -78,11 +78,11 @@ class TrainerLearner:
 class Rounds:
     """Rounds of one node."""
 
-    def __init__(self, node: Node, external: int, why: Callable[[], str]) -> None:
-        """`external`: J, other nodes' groups in each batch, as far as the pool has them. `why`: says what went wrong
+    def __init__(self, node: Node, peers: int, why: Callable[[], str]) -> None:
+        """`peers`: J, other nodes' groups in each batch, as far as the pool has them. `why`: says what went wrong
         where there are no rollouts."""
         self.node = node
-        self.external = external
+        self.peers = peers
         self._why = why
         self.metrics: dict[str, float] = {}
         """What TRL logs of the last round."""
@@ -95,9 +95,9 @@ class Rounds:
         """`groups` scored rollouts to train on, own ones first. Shares all own ones."""
         node = self.node
         node.pool.add(node.scorer.score(node.swarm.receive()), node.round + 1)
-        external = min(self.external, live_in_pool(node))
-        local = self._answer(groups - external)
-        node.local, node.I, node.J = local, groups - external, external
+        peers = min(self.peers, live_in_pool(node))
+        local = self._answer(groups - peers)
+        node.local, node.I, node.J = local, groups - peers, peers
         result = node.learn()
         batch = result.batch + self._answer(groups - len(result.batch))
         self.row = round_metrics(node, result)

@@ -21,11 +21,11 @@ def node_config(settings: dict[str, Any], network: bool) -> Config:
     settings = keep_data(settings)
     nested = from_keywords(settings)
     config = config_from_keywords(settings)
-    theirs = sorted(set(nested) - SECTIONS - {"swarm"}) + sorted(set(nested.get("swarm", {})) - {"external"})
+    theirs = sorted(set(nested) - SECTIONS - {"round"}) + sorted(set(nested.get("round", {})) - {"peers"})
     if theirs:
         raise UserError(
             f"'{theirs[0]}' is no setting of a trainer's node: models, decoding and learning are GRPOConfig's, and "
-            "`external` says how many groups of a batch are others'"
+            "`peers` says how many groups of a batch are those of peers"
         )
     if any(spec.kind == "rankings" for spec in config.rewards):
         raise UserError("people's rankings are no reward of a trainer's node: use `shoal join`")

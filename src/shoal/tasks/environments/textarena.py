@@ -1,7 +1,7 @@
 """Games for one player of textarena (https://github.com/LeonGuertler/TextArena), by their names there: the task
 `textarena`.
 
-    [[tasks.tasks]]
+    [[tasks.sources]]
     name = "textarena"
     parameters = { game = "Crosswords-v0", max_turns = 12 }
 

@@ -27,7 +27,7 @@ from typing import Any
 
 import zenoh
 
-from shoal.config.swarm import NetworkConfig
+from shoal.config.sections import NetworkConfig
 from shoal.errors import UserError
 from shoal.transports.base import Unreachable
 

@@ -261,5 +261,5 @@ def test_a_pipe_is_no_file(tmp_path: Path) -> None:
 def test_two_data_sets_of_one_name_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     config = data_config(write(tmp_path / "q.jsonl", SUMS))
-    config.tasks += data_config(write(tmp_path / "b" / "q.jsonl", SUMS[1:])).tasks
+    config.sources += data_config(write(tmp_path / "b" / "q.jsonl", SUMS[1:])).sources
     assert Tasks(config).labels == ["q#1", "q#2"]

@@ -112,7 +112,7 @@ def test_what_one_data_set_holds_out_another_does_not_train_on(tmp_path: Path) -
     train, test = write(tmp_path / "one.jsonl", SUMS[:50]), write(tmp_path / "test.jsonl", SUMS[50:])
     everything = write(tmp_path / "everything.jsonl", SUMS)
     config = data_config(train, {"held_out": str(test)})
-    config.tasks += data_config(everything).tasks
+    config.sources += data_config(everything).sources
     drawn = {question.text for round in range(300) for question in Tasks(config).draw(4, "k", round)}
     assert not drawn & {row["prompt"] for row in SUMS[50:]}
 

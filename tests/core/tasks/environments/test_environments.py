@@ -44,13 +44,13 @@ def test_what_an_environment_must_not_say(fault: str, reason: str) -> None:
 def test_what_is_held_out_does_not_depend_on_which_other_tasks_a_node_has() -> None:
     """With 90 numbers all games begin alike; those with 16 are still told apart by their words."""
     guess, other = TaskSpec(name="guess"), TaskSpec(name="guess", parameters={"numbers": 90})
-    alone, both = Tasks(TasksConfig(tasks=[guess])), Tasks(TasksConfig(tasks=[guess, other]))
+    alone, both = Tasks(TasksConfig(sources=[guess])), Tasks(TasksConfig(sources=[guess, other]))
     for question in alone.draw(100, "key"):
         assert not both.is_held_out(both.question(question.id))
 
 
 def test_conversations_about_other_questions_are_held_out() -> None:
-    tasks = Tasks(TasksConfig(tasks=[TaskSpec(name="guess")]))
+    tasks = Tasks(TasksConfig(sources=[TaskSpec(name="guess")]))
     held_out = tasks.held_out(30, 0)["guess"]
     assert len({question.id for question in held_out}) == 30
     trained = {question.text for question in tasks.draw(200, "key")}
@@ -59,7 +59,7 @@ def test_conversations_about_other_questions_are_held_out() -> None:
 
 
 def test_where_the_first_words_are_always_the_same_questions_still_differ() -> None:
-    tasks = Tasks(TasksConfig(tasks=[TaskSpec(name="talking:Same")]))
+    tasks = Tasks(TasksConfig(sources=[TaskSpec(name="talking:Same")]))
     held_out = {question.id for question in tasks.held_out(30, 0)["same"]}
     assert len(held_out) == 30
     drawn = tasks.draw(100, "key")
@@ -69,7 +69,7 @@ def test_where_the_first_words_are_always_the_same_questions_still_differ() -> N
 
 @pytest.mark.parametrize("words", [1, 2, 3, 4, 40])
 def test_some_conversations_are_held_out_however_few_first_words_there_are(words: int) -> None:
-    tasks = Tasks(TasksConfig(tasks=[TaskSpec(name="talking:Few", parameters={"words": words})]))
+    tasks = Tasks(TasksConfig(sources=[TaskSpec(name="talking:Few", parameters={"words": words})]))
     drawn, held_out = tasks.draw(64, "key"), tasks.held_out(16, 0)[Few.name]
     assert len(held_out) == 16
     assert not any(map(tasks.is_held_out, drawn))

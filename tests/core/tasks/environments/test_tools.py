@@ -107,7 +107,7 @@ def test_it_is_a_task_by_its_name_alone() -> None:
     assert isinstance(task, EnvironmentTask)
     question = task.question(1, 0)
     assert (question.turns, task.name) == (8, "shop")
-    with Verifier(TasksConfig(tasks=[spec], partial_credit=True)) as verifier:
+    with Verifier(TasksConfig(sources=[spec], partial_credit=True)) as verifier:
         identity = Tasks(verifier.config).draw(1, "key")[0].id
         [result] = verifier.replay([(identity, (call("price", item="pear"), "so"))])
         assert (result.score, result.ended, len(result.observations)) == (0.5, True, 2)

@@ -1,0 +1,40 @@
+"""What earlier versions of shoal called settings and figures, for the files that they left.
+
+new_settings({"swarm": {"external": 2}})                       # {"round": {"peers": 2}}
+new_figures({"round": 3, "reward/external": 0.5})              # {"round": 3, "reward/peers": 0.5}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+SECTIONS: Final = {"external": "peers", "swarm": "round"}
+"""Sections of `config.toml`."""
+SETTINGS: Final = {("round", "external"): "peers", ("network", "swarm"): "name", ("tasks", "tasks"): "sources"}
+"""Settings of a section, by its new name."""
+FIGURES: Final = {
+    "reward/external": "reward/peers",
+    "gradient/external": "gradient/peers",
+    **{f"external/{figure}": f"peers/{figure}" for figure in ("weight", "ess", "gated", "nll_gap")},
+}
+"""Columns of `metrics.jsonl`."""
+
+
+def new_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a file, not yet checked, by their names of today. What a file says by both names is said by the
+    new one."""
+    found: dict[str, Any] = {}
+    for name, section in settings.items():
+        now = SECTIONS.get(name, name) if isinstance(section, dict) else name
+        if isinstance(section, dict):
+            renamed = {SETTINGS.get((now, setting), setting): value for setting, value in section.items()}
+            other = found[now] if isinstance(found.get(now), dict) else {}
+            section = {**other, **renamed} if name == now else {**renamed, **other}
+        found[now] = section
+    return found
+
+
+def new_figures(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of metrics by the names of today."""
+    return {FIGURES.get(name, name): value for name, value in row.items()}

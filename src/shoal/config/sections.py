@@ -1,0 +1,196 @@
+"""Sections of settings: `[round]`, `[network]`, `[selection]`, `[learner]`, `[peers]`, `[evaluation]`.
+
+The text below a setting is its meaning, which `--help` and the settings page show.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic.fields import FieldInfo
+
+from shoal.config.display_name import fault
+
+TRANSPORTS: Final = ("zenoh", "folder", "memory")
+"""Beside those of one's own."""
+
+
+class Section(BaseModel):
+    """A group of settings: unknown names are refused, meanings are the docstrings below the fields."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, validate_assignment=True)
+
+
+def settings_of(section: type[BaseModel], prefix: str = "") -> list[tuple[str, FieldInfo]]:
+    """Every setting as (dotted name, field), in the order of declaration."""
+    found: list[tuple[str, FieldInfo]] = []
+    for name, field in section.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            found += settings_of(field.annotation, f"{prefix}{name}.")
+        else:
+            found.append((prefix + name, field))
+    return found
+
+
+class RoundConfig(Section):
+    """A round: how many nodes there are, and what each answers, takes and learns from."""
+
+    nodes: int = Field(4, ge=1)
+    """Nodes in this process."""
+    local: int = Field(4, ge=0)
+    """I: own rollouts in each update."""
+    peers: int = Field(4, ge=0)
+    """J: other nodes' rollouts in each update. There are fewer if the pool has fewer live ones."""
+    questions_per_round: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
+    """Questions that a node answers in each round. auto: I. If there are more, live ones are learned from first."""
+    workers: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
+    """Processes that hold this run's models; 0: none but this one. auto: one for each core, on a CPU, for models of at
+    most 200 million parameters that fit into memory, in a run that takes longer than the processes take to start."""
+
+
+class NetworkConfig(Section):
+    """How a node of `shoal join` reaches its swarm."""
+
+    name: str = "lagoon"
+    """Name of the swarm: up to 64 letters, digits, dots, - and _."""
+    transport: str = "zenoh"
+    """How messages travel. zenoh: over the network, by relays or within a local one; folder: through a folder that all
+    nodes see, which `connect` names; memory: within this process; module:attribute: a transport of your own
+    (docs/extend/transport.md). All other settings but name, connect, secret_file, display_name and peer_rate are
+    zenoh's."""
+    connect: list[str] = []
+    """Relays or nodes to connect to: HOST:PORT, tcp/HOST:PORT or tls/HOST:PORT. If neither
+    `connect` nor `listen` is set, the node finds others on its local network. With the transport folder: the folder."""
+    listen: list[str] = []
+    """Addresses where other nodes can connect to this one (tcp/0.0.0.0:7447), not together with `connect`. If empty, a
+    free port."""
+    lan: bool = True
+    """Find nodes on the local network by multicast. It has no effect if `connect` or `listen` is set."""
+    secret_file: str = ""
+    """A file with the secret of a private swarm, the same for all its nodes."""
+    tls_ca: str = ""
+    """Certificate (PEM) of the authority that signed the relay's certificate, if the system does not know it."""
+    tls_certificate: str = ""
+    """This node's own certificate (PEM), for relays that ask for one (mutual TLS)."""
+    tls_key: str = ""
+    """The key (PEM) of `tls_certificate`."""
+    display_name: str = ""
+    """What people see beside the name of this node's key, such as the name of its owner. It proves nothing: anybody may
+    choose any name. Up to 32 letters of one script, digits, spaces, dots, -, _ and '."""
+    peer_rate: float = Field(40.0, gt=0, allow_inf_nan=False)
+    """Rollouts per second that are taken from one key. What is above is refused and counted."""
+
+    @field_validator("transport")
+    @classmethod
+    def _check_transport(cls, name: str) -> str:
+        if name not in TRANSPORTS and ":" not in name:
+            raise ValueError(f"choose from {', '.join(TRANSPORTS)} and module:attribute")
+        return name
+
+    @field_validator("display_name")
+    @classmethod
+    def _check_display_name(cls, name: str) -> str:
+        if name and (why := fault(name)):
+            raise ValueError(why)
+        return name
+
+
+class SelectionConfig(Section):
+    """Which rollouts a node learns from. The paper's rule is: others' live ones, at random."""
+
+    fill: bool = True
+    """Replace own rollouts that carry no gradient by others' live ones, if the pool has more than J of them."""
+    newcomer_share: float = Field(1.0, gt=0, le=1)
+    """The share of others' places in an update, but at least one, for all peers with fewer than 16 rollouts so far,
+    and those that admission does not know yet."""
+    trust: bool = False
+    """Prefer peers whose successes this node's policy finds likely (needs --peer-gate)."""
+    factory: str = ""
+    """A selection of your own, in place of shoal's. It is called with the Config (see examples/own_selection.py)."""
+
+
+class LearnerConfig(Section):
+    """How a node updates its model. How much others' rollouts count is `[peers]`."""
+
+    learning_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["auto"] = "auto"
+    """Learning rate of the optimizer. auto: 4e-4 for guppy and folders with less than 20 MB of weights, 2e-4 for
+    guppy-games and guppy-eye, 1e-6 for Gemma, 2e-5 for other models; ten times that for LoRA adapters."""
+    optim: Literal["auto", "adamw", "adamw_bf16", "adafactor", "adamw_8bit"] = "auto"
+    """The optimizer. adamw keeps 8 bytes of state for each parameter, adamw_bf16 6 (its first moment rests in bfloat16
+    between steps), adamw_8bit 2 (CUDA, `shoal[8bit]`), adafactor almost none. auto: adamw for models of guppy's size,
+    for LoRA adapters and with fsdp, adamw_bf16 elsewhere."""
+    loss_type: Literal["grpo", "dr_grpo", "dapo", "cispo", "gspo"] = "dr_grpo"
+    """The loss: grpo, dr_grpo, dapo, cispo or gspo. Token losses are averaged over each sequence first (grpo),
+    over a constant (dr_grpo) or over all tokens (dapo). gspo: one ratio for each sequence. cispo: the ratio is a
+    weight with an upper bound."""
+    scale_rewards: Literal["none", "group", "batch"] = "none"
+    """Divide advantages by the standard deviation of the rewards of their group, of the whole batch, or not at all."""
+    multi_objective_aggregation: Literal["sum_then_normalize", "normalize_then_sum"] = "sum_then_normalize"
+    """How several `[[rewards]]` become one. normalize_then_sum: each is normalised within its group first, so that none
+    counts more because its scale is wider (GDPO)."""
+    epsilon: float = Field(0.2, gt=0)
+    """Lower clip range of the probability ratio. The paper of gspo uses 3e-4."""
+    epsilon_high: float = Field(0.28, gt=0)
+    """Upper clip range of the probability ratio. The paper of gspo uses 4e-4. For cispo it is the greatest ratio
+    itself, such as 5.0."""
+    beta: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """Weight of the KL divergence (k3) to the policy as it was at the start. 0 keeps no copy of that policy. LoRA never
+    needs a copy: its base is that policy."""
+    num_iterations: int = Field(1, ge=1)
+    """Optimizer steps on each round's rollouts."""
+    mask_truncated_completions: bool = False
+    """Leave completions that were cut at the longest length out of the loss."""
+    tokens_per_micro_batch: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """Most tokens in one forward and backward pass; behind a prompt that takes more than half of them, half as many. A
+    longer pass keeps less and computes it again (gradient checkpointing). It bounds memory and changes no result. auto:
+    16384 on a GPU, elsewhere 1024 for models that see pictures and 512 for others."""
+    fsdp: bool = False
+    """Under torchrun: shard weights, gradients and optimiser states over the ranks (FSDP2), for models that one GPU
+    cannot hold. Otherwise every rank holds all of them."""
+
+    factory: str = ""
+    """A learner of your own, in place of shoal's. It is called with the policy and the Config."""
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if self.loss_type == "cispo" and self.epsilon_high < 1:
+            raise ValueError(
+                f"epsilon_high = {self.epsilon_high} would cut every ratio: for cispo it is the greatest ratio itself; "
+                "5.0 is usual"
+            )
+        return self
+
+
+class PeersConfig(Section):
+    """How much other nodes' rollouts count in an update."""
+
+    weight: Literal["none", "topr"] = "topr"
+    """Weight of another node's completion, at most 1. none: 1, as in the paper. topr: 1 with a positive advantage;
+    min(1, likelihood ratio) with a negative one (TOPR, arXiv 2503.14286)."""
+    gate: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """Leave out others' completions of positive advantage that are less likely here than own ones by more than this, in
+    nats for each token, and the same share of their group's failures. 0: leave out nothing."""
+    baseline_shift: float = Field(-0.1, ge=-1, le=1, allow_inf_nan=False)
+    """Added to the baseline of others' rollouts (AsymRE, arXiv 2506.20520). Slightly negative: their successes count
+    more than their failures. 0: no shift, as in the paper."""
+    limit: float = Field(1.0, ge=0, allow_inf_nan=False)
+    """Greatest mean gradient size of another maker's groups in an update, as a multiple of the running mean of own
+    groups. Above it, one factor scales down all groups of that maker. The size is the sum of |advantage| over tokens
+    (over completions for grpo and gspo). 0: no limit, as in the paper."""
+
+
+class EvaluationConfig(Section):
+    """Held-out questions: the same for every node, never trained on."""
+
+    every: int = Field(10, ge=0)
+    """Rounds between evaluations; 0: only at the start and the end."""
+    questions: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """Questions of each task. auto: 16 for models of guppy's size, in `pond`, `tagged`, `reef` and `pictures`;
+    elsewhere about 64 in all, and at least 4 of each task."""
+    samples: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """Completions for each question, at the temperature of decoding. auto: 4 for models of guppy's size, in the same
+    suites and `games`; 1 elsewhere."""
+    judges: list[str] = []
+    """Judges whose questions the node answers after each round: http://HOST:PORT#KEY (`shoal judge`; only for
+    `shoal join`)."""

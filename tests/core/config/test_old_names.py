@@ -1,0 +1,52 @@
+"""What earlier versions left is read by the names of today."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from shoal.config.load import config_from_keywords, load_config, resumed_config
+from shoal.config.old_names import new_settings
+from shoal.runs.folder import run_metrics
+
+OLD = """
+version = 2
+[tasks]
+suite = "reef"
+[[tasks.tasks]]
+name = "gcd"
+[swarm]
+nodes = 2
+external = 3
+[external]
+weight = "none"
+gate = 1.5
+[network]
+swarm = "club"
+"""
+
+
+def test_settings_of_an_older_file_have_their_new_names(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(OLD)
+    for config in (load_config(tmp_path / "config.toml"), resumed_config(tmp_path, {"rounds": 3}, False)):
+        assert (config.round.nodes, config.round.peers, config.network.name) == (2, 3, "club")
+        assert (config.peers.weight, config.peers.gate) == ("none", 1.5)
+        assert [spec.name for spec in config.tasks.sources] == ["gcd"]
+
+
+def test_what_is_said_by_both_names_is_said_by_the_new_one() -> None:
+    for settings in (
+        {"swarm": {"nodes": 2, "local": 1}, "round": {"nodes": 3}},
+        {"round": {"nodes": 3}, "swarm": {"nodes": 2, "local": 1}},
+    ):
+        assert new_settings(settings) == {"round": {"nodes": 3, "local": 1}}
+    assert new_settings({"swarm": "club", "external": 3}) == {"swarm": "club", "external": 3}  # not sections
+    assert config_from_keywords({"swarm": "club", "peers": 2}).network.name == "club"
+
+
+def test_figures_of_an_older_run_have_their_new_names(tmp_path: Path) -> None:
+    row = {"round": 1, "node": "ada", "reward/external": 0.5, "gradient/external": 0.25, "external/ess": 1.0}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    assert run_metrics(tmp_path) == [
+        {"round": 1, "node": "ada", "reward/peers": 0.5, "gradient/peers": 0.25, "peers/ess": 1.0}
+    ]
