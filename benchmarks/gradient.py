@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from statistics import fmean, median
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "redteam"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "core" / "redteam"))
 from test_gradient_share import SHAPES, play
 
 rounds, *shapes = sys.argv[1:] or ["100"]

@@ -29,7 +29,7 @@ from shoal.protocols import Policy, Swarm
 from shoal.rollout import Rollout, Scored, seed_of
 from shoal.runs.tables import LEARNED, ROLLOUTS, read_table
 from shoal.tasks import Tasks
-from shoal_lab.answers import Knowing, wrong_answer
+from shoal_lab.contributors import Knowing, wrong_answer
 
 MARKER: Final = "buy fish"
 """The planted text; it follows "so", a word with which the model itself may begin. No honest model of `pond` says it.

@@ -4,21 +4,41 @@
 
 A policy is trained on questions of the training side with answers of three kinds: useless ones, right ones in a form
 that the verifier refuses, and right ones in form. On one machine a recipe always gives the same model.
+
+A reward model is a policy's transformer with a head of one output that learns whether an answer is right. It is shown
+the tasks' own answers, made-up wrong ones and what the policy says; without the latter it would only learn how wrong
+answers are made up. `ModelReward` makes its inputs in training as in judging.
 """
 
 from __future__ import annotations
 
 import json
-import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from random import Random
+from typing import Any, Final
 
+import numpy as np
+import torch
+from transformers import AutoModelForSequenceClassification
+
+from shoal.config.answer_form import in_form
+from shoal.config.settings import Config
 from shoal.errors import UserError
-from shoal.rollout import Question
+from shoal.policy.device import Placement
+from shoal.policy.draw import Sampling
+from shoal.policy.language import LanguagePolicy
+from shoal.policy.loading import LanguageModel, load
+from shoal.protocols import Grader, Policy
+from shoal.rewards.model import ModelReward
+from shoal.rollout import Question, seed_of
+from shoal.sandbox.verifier import Verifier as GuardedVerifier
 from shoal.tasks import Answered, Tasks
-from shoal_lab.recipes import RECIPE, Recipe, RewardRecipe
+from shoal_lab.contributors import right_answer, wrong_answer
+from shoal_lab.recipes import QUALITY, RECIPE, Recipe, RewardRecipe
+from shoal_lab.supervised import batches, change_vocabulary, descend, fresh, load_start, save, train
 
 VOCABULARY: Final = 640
 TOKENIZER_EXAMPLES: Final = 20_000
@@ -37,8 +57,6 @@ def make_base(recipe: Recipe | RewardRecipe, start: str | None, out: Path, tell:
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         if isinstance(recipe, RewardRecipe):
-            from shoal_lab.reward_models import make_reward_model  # imports torch
-
             make_reward_model(recipe, start or recipe.start, temporary, tell)
         else:
             _make_policy(recipe, start, temporary, tell)
@@ -51,8 +69,6 @@ def make_base(recipe: Recipe | RewardRecipe, start: str | None, out: Path, tell:
 
 
 def _make_policy(recipe: Recipe, start: str | None, out: Path, tell: Callable[[str], None]) -> None:
-    from shoal_lab.supervised import change_vocabulary, fresh, load_start, save, train  # imports torch
-
     examples = make_examples(Tasks(recipe.tasks), recipe, 40 * max(recipe.steps, 1))
     texts = sorted(text for example in examples[:TOKENIZER_EXAMPLES] for text in example)
     if start is None:
@@ -69,7 +85,7 @@ def _make_policy(recipe: Recipe, start: str | None, out: Path, tell: Callable[[s
 
 def make_examples(tasks: Tasks, recipe: Recipe, count: int) -> list[tuple[str, str]]:
     """Questions of the training side as a prompt, each with an answer drawn from the mixture."""
-    chance = random.Random(recipe.seed)
+    chance = Random(recipe.seed)
     known = set(recipe.knows) or {task.name for task in tasks.tasks}
     kinds, shares = list(recipe.mixture), list(recipe.mixture.values())
     examples = []
@@ -101,3 +117,123 @@ def make_examples(tasks: Tasks, recipe: Recipe, count: int) -> list[tuple[str, s
 def prompt(question: Question) -> str:
     """The prompt that `LanguagePolicy.prompt_ids` makes for a model without a chat template."""
     return question.text.rstrip() + "\n"
+
+
+CPU: Final = Placement(torch.device("cpu"), torch.float32)
+TEMPLATE: Final = "{% for message in messages %}{{ message['content'] + '\n' }}{% endfor %}"
+"""Question and answer, a line each, as policies without a template write them (`LanguagePolicy.prompt_ids`)."""
+TRIED: Final = 24
+"""Most held-out questions of each task that a reward model is tested on."""
+AT_ONCE: Final = 128
+"""Questions in one batch."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An answer, and whether the verifier takes it."""
+
+    question: Question
+    text: str
+    right: bool
+    said: bool
+    """Whether a policy said it; otherwise it was made."""
+
+
+def make_reward_model(recipe: RewardRecipe, start: str, out: Path, tell: Callable[[str], None]) -> None:
+    """Makes a reward model of the policy `start` in the folder `out`, with its `quality` beside it."""
+    tasks = Tasks(recipe.tasks)
+    longest = int(Config(tasks=recipe.tasks).resolved().policy.max_completion_length)
+    lm = load(start, CPU.device)
+    policy = LanguagePolicy(lm, Sampling(1.0, 1.0, longest), CPU)
+    asked = tasks.draw(recipe.questions, "reward model", recipe.seed)
+    kept = [question for each in tasks.held_out(TRIED, recipe.seed).values() for question in each]
+    with GuardedVerifier(recipe.tasks) as verifier:
+        shown = judged_answers(tasks, asked, policy, verifier, recipe.samples, recipe.seed)
+        tried = judged_answers(tasks, kept, policy, verifier, recipe.samples, recipe.seed + 1)
+    _with_head(lm, recipe.seed, out)
+    reward = ModelReward(str(out), CPU)
+    learn(reward, shown, recipe, tell)
+    save(out, reward.model.half(), lm.tokenizer)
+    found = quality(ModelReward(str(out), CPU), tried)
+    tell(", ".join(f"{name} {value:.3g}" for name, value in found.items()))
+    (out / QUALITY).write_text(json.dumps(found) + "\n")
+
+
+def judged_answers(
+    tasks: Tasks, questions: Sequence[Question], policy: Policy, verifier: Grader, samples: int, seed: int
+) -> list[Judged]:
+    """The right answer to each of `questions`, `samples` made-up wrong ones and as many of `policy`, by `verifier`.
+    Questions that name no right answer are left out."""
+    chance = Random(seed_of("made up", seed))
+    known = [(question, found) for question in questions if (found := right_answer(tasks, question))]
+    said = []
+    for at in range(0, len(known), AT_ONCE):
+        said += policy.generate([q for q, _ in known[at : at + AT_ONCE]], samples, seed_of("said", seed, at))
+    texts = [
+        [in_form(text, spec.answer) for text in (answer, *(wrong_answer(answer, chance) for _ in range(samples)))]
+        for _, (answer, spec) in known
+    ]
+    items = [(q, made + [c.text for c in group]) for (q, _), made, group in zip(known, texts, said, strict=True)]
+    rewards = verifier.score([(question.id, answers) for question, answers in items])
+    return [
+        Judged(question, text, value >= 1, place > samples)
+        for (question, answers), values in zip(items, rewards, strict=True)
+        for place, (text, value) in enumerate(zip(answers, values, strict=True))
+    ]
+
+
+def learn(reward: ModelReward, shown: Sequence[Judged], recipe: RewardRecipe, tell: Callable[[str], None]) -> None:
+    """Trains the model of `reward` by cross-entropy to tell right answers from wrong ones, half a batch of each."""
+    right, wrong = ([judged for judged in shown if judged.right == side] for side in (True, False))
+    half = recipe.batch // 2
+    labels_B = torch.tensor([1.0] * half + [0.0] * (recipe.batch - half))
+
+    def losses() -> Iterator[torch.Tensor]:
+        rights = batches(right, recipe.steps, half, recipe.seed)
+        wrongs = batches(wrong, recipe.steps, recipe.batch - half, recipe.seed)
+        for rows in zip(rights, wrongs, strict=True):
+            inputs = reward.inputs([(judged.question, judged.text) for side in rows for judged in side])
+            logits_B = reward.model(**inputs).logits[:, 0]
+            yield torch.nn.functional.binary_cross_entropy_with_logits(logits_B, labels_B)
+
+    reward.model.train().requires_grad_(True)
+    descend(reward.model, losses(), recipe.steps, recipe.learning_rate, tell)
+    reward.model.eval().requires_grad_(False)
+
+
+def quality(reward: ModelReward, tried: Sequence[Judged]) -> dict[str, float]:
+    """How well `reward` judges.
+
+    `auc`: the chance that a right answer gets more than a wrong one (0.5 is guessing), whatever the questions.
+    `auc/said`, `auc/made_up`: against wrong answers that a policy said, or that were made up. `accuracy`: the mean of
+    the shares of right answers above a half and of wrong ones below. `answers`: how many there were.
+    """
+    values = [value or 0.0 for [value] in reward.score([(judged.question, [judged.text]) for judged in tried])]
+    pairs = list(zip(tried, values, strict=True))
+    right = np.array([value for judged, value in pairs if judged.right])
+    said, made = (np.array([v for j, v in pairs if not j.right and j.said == side]) for side in (True, False))
+    wrong = np.concatenate([said, made])
+    return {
+        "auc": _auc(right, wrong),
+        "auc/said": _auc(right, said),
+        "auc/made_up": _auc(right, made),
+        "accuracy": float(((right > 0.5).mean() + (wrong < 0.5).mean()) / 2),
+        "answers": len(pairs),
+    }
+
+
+def _auc(right: np.ndarray[Any, Any], wrong: np.ndarray[Any, Any]) -> float:
+    """How often one of `right` is more than one of `wrong`; equal counts half."""
+    more = right[:, None] - wrong[None, :]
+    return float(((more > 0) + (more == 0) / 2).mean())
+
+
+def _with_head(lm: LanguageModel, seed: int, out: Path) -> None:
+    """Writes a model folder with the transformer of `lm`, an untrained head of one output, and `TEMPLATE`."""
+    torch.manual_seed(seed)
+    lm.model.config.num_labels = 1
+    model = AutoModelForSequenceClassification.from_config(lm.model.config, dtype=torch.float32)
+    model.base_model.load_state_dict(lm.model.base_model.state_dict())
+    tokenizer: Any = lm.tokenizer
+    tokenizer.chat_template = TEMPLATE
+    save(out, model, tokenizer)

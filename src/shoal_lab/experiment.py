@@ -27,7 +27,7 @@ from shoal_extras.stages.stages import StagedDraws
 from shoal_lab.attacks import Adversary, FreshKeys, SwarmAround
 from shoal_lab.config import ExperimentConfig, LabConfig
 from shoal_lab.contributors import make_contributor
-from shoal_lab.roles import Role
+from shoal_lab.proposers import Role
 
 
 class Experiment(Nodes):

@@ -26,7 +26,7 @@ from shoal_lab.attacks import attack_measures
 from shoal_lab.cells import DONE
 from shoal_lab.config import LabConfig
 from shoal_lab.measures import COSTS, PASS, curves, flops, held_out, metrics_frame, of_nodes, summary
-from shoal_lab.proposals import proposal_measures
+from shoal_lab.proposers import proposal_measures
 from shoal_lab.provenance import differences
 from shoal_lab.study import STUDY, Cell, Study, read_study
 

@@ -32,7 +32,6 @@ from shoal.policy.fetch import fetch_models
 from shoal.runs.atomic import write_atomically
 from shoal.runs.folder import CONFIG
 from shoal.runs.lock import locked
-from shoal_lab.bases import make_base
 from shoal_lab.cells import DONE, run_cell
 from shoal_lab.processes import Job, run_jobs
 from shoal_lab.provenance import BASES, differences
@@ -195,6 +194,8 @@ def _make_bases(study: Study, folder: Path, jobs: int, bar: Progress) -> None:
     missing = [[n for n in turn if n in wanted and not (room / n / RECIPE).exists()] for turn in turns]
     if not any(missing):
         return
+    from shoal_lab.bases import make_base  # imports torch
+
     line = bar.add_task("making base models", total=sum(map(len, missing)), unit="models")
     for turn in missing:
         work: list[Job] = []

@@ -28,7 +28,6 @@ from shoal.sandbox.verifier import Verifier
 from shoal.tasks import SUITES, Tasks
 from shoal.transports.memory import MemorySwarm
 from shoal.wire.rollouts import seal
-from shoal_lab.answers import wrong_answer
 from shoal_lab.attacks import (
     FALSEHOOD,
     MARKER,
@@ -40,6 +39,7 @@ from shoal_lab.attacks import (
     planted,
 )
 from shoal_lab.config import ExperimentConfig
+from shoal_lab.contributors import wrong_answer
 
 ATTACKS = get_args(ExperimentConfig.model_fields["attack"].annotation)
 PAYLOAD = {"planted": MARKER, "keys": MARKER, "gibberish": MARKER, "reasoning": FALSEHOOD, "length": "so so so"}

@@ -28,14 +28,13 @@ from shoal.runs.folder import RunFolder, read_metrics
 from shoal.runs.run import Run
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
-from shoal_lab.bases import make_base
+from shoal_lab.bases import Judged, judged_answers, make_base
 from shoal_lab.cells import Silent
 from shoal_lab.config import LabConfig
 from shoal_lab.contributors import Person, Picker
 from shoal_lab.experiment import Experiment, ShufflingScorer
 from shoal_lab.recipes import QUALITY, Recipe, RewardRecipe, in_order
 from shoal_lab.results import counted_nodes
-from shoal_lab.reward_models import Judged, judged_answers
 from shoal_lab.study import Study
 
 TASKS = TasksConfig(suite="tagged")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from shoal_lab import figures_held_out, figures_paper, figures_spread
+from shoal_lab import figures, spread
 from shoal_lab.drawing import Picture, band, blank, dress, legend, save, style, window_of
 from shoal_lab.figures_gain import COLUMNS, WHAT, apart, draw_gains, points
 from shoal_lab.measures import series
@@ -56,22 +56,14 @@ def test_a_picture_is_a_png_and_its_numbers(tmp_path: Path) -> None:
     assert (tmp_path / "one.png").read_bytes() == data
 
 
-def test_reward_of_each_node(results: Results) -> None:
-    runs = results.runs["generalists"]
-    picture = figures_paper.by_node("generalists", runs, results.study)
-    assert picture.name == "fig1_generalists"
-    rows = picture.table.query("arm == '4/4' and node == 'node-2'").set_index("round")["reward"]
-    assert rows.to_dict() == series(runs["4/4"][101].metrics, "reward/local")["node-2"].dropna().to_dict()
-
-
 def test_a_curve_is_smoothed_from_where_the_window_is_full(results: Results) -> None:
-    picture = figures_paper.moving("generalists", results.runs["generalists"], results.study)
+    picture = figures.moving("generalists", results.runs["generalists"], results.study)
     assert set(picture.table["reward"]) == {"reward/local", "reward/trained_on"}
     assert (picture.table["low"] <= picture.table["mean"]).all()
     assert (picture.table["mean"] <= picture.table["high"]).all()
     assert "1 round " in picture.caption
     runs = results.runs["generalists"]["8/0"].values()
-    smooth = figures_paper._smoothed(runs, "reward/local", 5)
+    smooth = figures._smoothed(runs, "reward/local", 5)
     assert smooth["x"].min() == 6  # of round 3 nothing is known
     first = [series(run.own, "reward/local").iloc[:5].mean().mean() for run in runs]
     assert smooth["value"][0] == pytest.approx(sum(first) / len(first))
@@ -79,18 +71,18 @@ def test_a_curve_is_smoothed_from_where_the_window_is_full(results: Results) -> 
 
 def test_swarm_against_isolated(results: Results) -> None:
     runs = results.runs["generalists"]
-    picture = figures_paper.against("generalists", runs, results.study)
+    picture = figures.against("generalists", runs, results.study)
     assert picture is not None
     last = picture.table.query("round == 12").set_index("arm")["cumulative"]
     sums = [series(run.metrics, "reward/local").sum().sum() / 3 for run in runs["4/4"].values()]
     assert last["4/4"] == pytest.approx(sum(sums) / 2)  # two seeds: their interquartile mean is their mean
     assert (picture.table["adjusted_p"] == 1).all()  # two seeds can show nothing
-    assert figures_paper.against("generalists", {"6/2": runs["6/2"]}, results.study) is None
+    assert figures.against("generalists", {"6/2": runs["6/2"]}, results.study) is None
 
 
 def test_held_out_by_updates_and_flops(results: Results) -> None:
     runs = results.runs["generalists"]
-    picture = figures_held_out.held_out_curves("generalists", runs, results.study)
+    picture = figures.held_out_curves("generalists", runs, results.study)
     ends = picture.table.groupby(["along", "arm"])["x"].max()
     assert ends["updates", "8/0"] == 12
     assert ends["flops", "8/0"] > 1.5 * ends["flops", "2/6"]
@@ -102,18 +94,18 @@ def test_compute_that_differs_much_has_a_logarithmic_axis(results: Results) -> N
         seed: replace(run, metrics=run.metrics.assign(**{key: 20 * run.metrics[key] for key in costs}))
         for seed, run in runs["8/0"].items()
     }
-    few = figures_held_out.held_out_curves("generalists", {"8/0": runs["8/0"], "4/4": runs["4/4"]}, results.study)
-    most = figures_held_out.held_out_curves("generalists", {"8/0": dear, "4/4": runs["4/4"]}, results.study)
+    few = figures.held_out_curves("generalists", {"8/0": runs["8/0"], "4/4": runs["4/4"]}, results.study)
+    most = figures.held_out_curves("generalists", {"8/0": dear, "4/4": runs["4/4"]}, results.study)
     assert [picture.figure.axes[1].get_xscale() for picture in (few, most)] == ["linear", "log"]
     assert "on a logarithmic axis since arms differ" in most.caption
     assert "logarithmic" not in few.caption
 
 
 def test_spread_shows_specialists_first(results: Results) -> None:
-    chosen = figures_spread.swarm_of(results)
+    chosen = spread.swarm_of(results)
     assert chosen is not None
     assert (chosen[0].cell.regime, chosen[0].cell.arm) == ("specialists", "4/4")
-    picture = figures_spread.draw_spread(results)
+    picture = spread.draw_spread(results)
     assert picture is not None
     assert set(picture.table["what"]) == {"held out", "first live"}
     assert chosen[1] in picture.caption
@@ -163,8 +155,7 @@ def test_a_figure_draws_six_arms_those_of_contrasts_first_and_names_the_others(r
     runs = {f"arm {n}": one for n in range(10)}
     contrasts = {"last": ContrastSpec(treated="arm 9", control="arm 0")}
     study = results.study.model_copy(update={"arms": {arm: Arm() for arm in runs}, "contrasts": contrasts})
-    for draw in (figures_held_out.held_out_curves, figures_paper.moving, figures_paper.by_node):
+    for draw in (figures.held_out_curves, figures.moving):
         picture = draw("generalists", runs, study)
         assert "Not drawn, but in the table and the CSV: arm 5, arm 6, arm 7, arm 8." in picture.caption
         assert set(picture.table["arm"]) == set(runs)
-    assert len(picture.figure.axes) == 6

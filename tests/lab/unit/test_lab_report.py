@@ -14,8 +14,8 @@ from rich.console import Console
 from shoal.errors import UserError
 from shoal_lab.config import make_lab_config
 from shoal_lab.report import write_report
-from shoal_lab.report_cells import number
 from shoal_lab.report_contrasts import MET, NOT_MET, OPEN, UNASKED, verdicts
+from shoal_lab.report_regime import number
 from shoal_lab.report_text import markdown
 from shoal_lab.results import Results, counted_nodes, cuts, read_results, scores
 from shoal_lab.study import Study
@@ -49,7 +49,7 @@ def test_the_whole_report(tmp_path: Path) -> None:
     assert "| 4/4 |" in text
     assert "1.95×" in text
     names = {each["name"] for each in data["figures"]}
-    assert {"gain", "spread", "fig1_generalists", "fig2_specialists", "fig3_specialists"} <= names
+    assert {"gain", "spread", "fig2_specialists", "fig3_specialists"} <= names
     assert {path.stem for path in (folder / "report").glob("*.png")} == names
     assert {path.stem for path in (folder / "report").glob("*.csv")} == names
     assert all(f"({name}.png)" in text for name in names)
@@ -76,7 +76,6 @@ def test_one_seed_no_contrasts_and_missing_figures(tmp_path: Path) -> None:
     assert {each["name"] for each in data["figures"]} == {
         "spread",
         "held_out_main",
-        "fig1_main",
         "fig2_main",
         "fig3_main",
     }

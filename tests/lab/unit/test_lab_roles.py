@@ -17,7 +17,7 @@ from shoal_extras.programs.proposals import PROPOSE
 from shoal_lab.config import LabConfig
 from shoal_lab.contributors import Person
 from shoal_lab.experiment import Experiment
-from shoal_lab.proposals import form, proposal_measures
+from shoal_lab.proposers import form, proposal_measures
 from shoal_lab.results import counted_nodes
 
 pytest.importorskip("pydantic_monty")

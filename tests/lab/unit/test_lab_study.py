@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,9 @@ def test_the_studies_that_come_with_shoal_are_studies(path: Path) -> None:
     study = read_study(path)
     assert study.expect, "what is expected is written before the run"
     assert list(study.smaller().cells())
+    for name in set(study.code):
+        module, _, attribute = name.partition(":")
+        assert callable(getattr(importlib.import_module(module), attribute))
 
 
 def test_too_few_seeds_for_so_many_contrasts_are_told() -> None:
