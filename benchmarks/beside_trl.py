@@ -29,8 +29,8 @@ from trl import GRPOConfig, GRPOTrainer
 from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.config.tasks import TasksConfig
 from shoal.learn.learner import GRPOLearner
+from shoal.policy.decoders.base import Sampling
 from shoal.policy.device import place
-from shoal.policy.draw import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.turns import by_turn
 from shoal.rollout import Completion, FinishReason, Part, Rollout, Scored

@@ -20,9 +20,9 @@ from typing import Any
 import torch
 from bandwidth import copy_bandwidth
 
-from shoal.policy.decode import cache_bytes_per_token, sample
+from shoal.policy.decoders.base import Sampling
+from shoal.policy.decoders.own import cache_bytes_per_token, sample
 from shoal.policy.device import place
-from shoal.policy.draw import Sampling
 from shoal.policy.loading import load
 from shoal.policy.products import use_fast_products
 

@@ -37,8 +37,8 @@ class Shoal:
         use_fast_products(self.model, self.placement.device)
 
     def generate(self, prompts: list[list[int]], generations: int, length: int, seed: int) -> int:
-        from shoal.policy.decode import sample
-        from shoal.policy.draw import Sampling
+        from shoal.policy.decoders.base import Sampling
+        from shoal.policy.decoders.own import sample
         from shoal.policy.precision import cast_once
 
         seeds = range(seed, seed + len(prompts))

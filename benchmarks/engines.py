@@ -17,10 +17,10 @@ from pathlib import Path
 
 import torch
 
+from shoal.policy.decoders.base import Sampling
+from shoal.policy.decoders.vllm import VLLMDecoder
 from shoal.policy.device import place
-from shoal.policy.draw import Sampling
 from shoal.policy.language import LanguagePolicy
-from shoal.policy.vllm import VLLMPolicy
 from shoal.rollout import Message, Question, QuestionId
 
 
@@ -33,7 +33,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     sampling = Sampling(max_completion_length=args.length)
-    vllm = VLLMPolicy(args.model, sampling, place(dtype="float32"))
+    vllm = LanguagePolicy(args.model, sampling, place(dtype="float32"), decoder=VLLMDecoder)
     own = LanguagePolicy(vllm.lm, sampling, vllm.placement)
     texts = [f"Write a long story about {number + 2} ships and a whale." for number in range(args.prompts)]
     questions = [
@@ -56,7 +56,7 @@ def main() -> None:
                 found[name].append(figures)
                 print(f"{name:5} {figures['clock']:7.0f} tokens/s {figures['processor']:7.0f} a processor's second")
     start = time.process_time()
-    vllm.hand_over()
+    vllm.decoder.update_weights()
     result: dict[str, object] = {
         "load": os.getloadavg()[0],
         "handing over (processor's seconds)": time.process_time() - start,

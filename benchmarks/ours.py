@@ -20,8 +20,8 @@ import torch
 
 from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.learn.learner import GRPOLearner
+from shoal.policy.decoders.base import Sampling
 from shoal.policy.device import place
-from shoal.policy.draw import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.products import FastLinear
 from shoal.rollout import Completion, FinishReason, Message, Part, Question, QuestionId, Rollout, Scored

@@ -25,7 +25,7 @@ import torch
 
 from shoal.learn import batch as batching
 from shoal.learn.learner import GRPOLearner
-from shoal.policy import decode
+from shoal.policy.decoders import own
 from shoal.policy.families import Family
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import load
@@ -71,7 +71,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     if args.baseline:
-        for module in (decode, batching):
+        for module in (own, batching):
             module.families = lambda prompts: [Family(tuple(range(len(prompts))), 0)]  # type: ignore[attr-defined]
     endless = replace(load(args.model, torch.device("cpu")), stop_ids=frozenset())  # all answers have the same length
     bench = Bench(LanguagePolicy(endless, max_completion_length=32), args.tasks)

@@ -24,7 +24,7 @@ from random import Random
 from statistics import fmean
 
 from shoal.config.settings import Config
-from shoal.policy.draw import Sampling
+from shoal.policy.decoders.base import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal.rollout import Completion, Question, QuestionId, Rollout, Scored, canonical, seed_of
 from shoal.sandbox.verifier import Verifier

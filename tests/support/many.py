@@ -15,7 +15,7 @@ from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.learn.learner import GRPOLearner
 from shoal.parallel.ranks import Ranks, joined, leave
 from shoal.parallel.sharding import Sharded
-from shoal.policy.draw import Sampling
+from shoal.policy.decoders.base import Sampling
 from shoal.policy.language import LanguagePolicy
 
 CASES: dict[str, dict[str, Any]] = {

@@ -22,8 +22,8 @@ from transformers import (
     Qwen3MoeConfig,
 )
 
+from shoal.policy.decoders.base import Sampling
 from shoal.policy.device import Placement
-from shoal.policy.draw import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import LanguageModel
 from shoal.rollout import Completion, FinishReason, Message, Part, Question, QuestionId, Rollout, Scored

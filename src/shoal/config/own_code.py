@@ -139,6 +139,19 @@ def call_offered(group: str, name: str, *arguments: Any, **named: Any) -> Any:
         raise UserError(f"{kind} {name!r} needs {missing}: pip install '{package}{extras}'") from error
 
 
+def find(name: str, what: str, known: Mapping[str, str], group: str) -> Any:
+    """What `name` stands for: `module:attribute` itself, a name in `known`, which says as much, or an entry point of
+    `group` in an installed package. `what`: engine, loss, transport. Raises `UserError`."""
+    if ":" in name or name in known:
+        return _imported(known.get(name, name), what)
+    if name not in offered(group):
+        raise UserError(f"there is no {what} '{name}'; {nearest(name, [*known, *offered(group)])}")
+    try:
+        return offered(group)[name].load()
+    except Exception as error:  # a package may raise anything while it is imported
+        raise UserError(f"{what} '{name}' cannot be imported: {in_brief(error)}") from error
+
+
 def look_in(folder: Path) -> None:
     """Modules are found in this folder, too."""
     if (found := str(folder.resolve())) not in sys.path:

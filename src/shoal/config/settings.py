@@ -112,8 +112,8 @@ class Config(Section):
     @property
     def code(self) -> list[str]:
         """The code of one's own that the settings name, as `module:attribute`."""
-        transports = [self.network.transport] if ":" in self.network.transport else []
-        factories = [self.policy.factory, self.learner.factory, self.selection.factory, *transports]
+        named = [name for name in (self.network.transport, self.policy.engine) if ":" in name]
+        factories = [self.policy.factory, self.learner.factory, self.selection.factory, *named]
         functions = [spec.function for spec in self.rewards if isinstance(spec, FunctionRewardSpec)]
         return self.tasks.code + functions + [name for name in factories if name]
 

@@ -15,7 +15,8 @@ from transformers import PreTrainedModel
 from shoal.errors import UserError, in_brief
 from shoal.learn.batch import MicroBatch, Row, Trained, micro_batches
 from shoal.policy.attention import attention
-from shoal.policy.decode import ordinary_tokens, output_logits
+from shoal.policy.decoders.base import ordinary_tokens
+from shoal.policy.decoders.own import output_logits
 from shoal.policy.device import Placement
 from shoal.policy.prefix import KeysValues, Reading, read_prefix
 from shoal.policy.vision import read

@@ -13,7 +13,7 @@ from shoal.learn.activations import Activations, count_activations
 from shoal.learn.logprobs import CHUNK_ELEMENTS
 from shoal.learn.optim import STATE_BYTES
 from shoal.learn.vocabulary import in_place_weights
-from shoal.policy.decode import PREFILL_TOKENS, cache_bytes_per_token
+from shoal.policy.decoders.own import PREFILL_TOKENS, cache_bytes_per_token
 from shoal.policy.device import Placement
 from shoal.policy.precision import LINEAR, cast_bytes
 
@@ -23,7 +23,7 @@ PASSING_COPIES: Final = 2
 """Of the gradient of the largest matrix, before it is added up: an output and an embedding may share the matrix. Those
 that are added up where they are (`vocabulary`) do not count."""
 DRAWN_COPIES: Final = 3
-"""Of the logits in `policy.draw`: logits, weights, and those padded to blocks."""
+"""Of the logits in `policy.decoders.draw`: logits, weights, and those padded to blocks."""
 ALLOCATOR_SHARE: Final = 0.1
 """What malloc holds beside what is in use: measured on Linux, 5 to 15 % after a second update."""
 KINDS: Final = tuple(

@@ -12,20 +12,24 @@ A server that fails stops nobody: `generate` then gives fewer completions, or no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from shoal.errors import UserError
 from shoal.policy.chat import ATTEMPTS, ChatClient, ChatError, Choice
-from shoal.policy.draw import Sampling
-from shoal.policy.progress import cancellable, finish
+from shoal.policy.decoders.base import Sampling
 from shoal.protocols import OnProgress
 from shoal.rollout import Completion, FinishReason, Question, seed_of
 from shoal.sandbox.replay import refuse_conversations
 from shoal.tasks.pictures import data_address
 
+T = TypeVar("T")
+
+PAUSE = 0.2
+"""Seconds between two looks at what a server has answered."""
 TRIAL = ({"role": "user", "content": "Say yes."},)
 """The question that shows whether the server answers."""
 TRIAL_TOKENS = 16
@@ -207,3 +211,24 @@ def _the_one(models: Sequence[str], base: str) -> str:
 def _some(models: Sequence[str]) -> str:
     names = [name[:80] for name in models if name.isprintable()]
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def finish(work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`, also where this thread runs an event loop already, as in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as other:
+        return other.submit(asyncio.run, work).result()
+
+
+async def cancellable(work: Coroutine[Any, Any, T], on_progress: OnProgress | None, answered: Callable[[], int]) -> T:
+    """The result of `work`. What `on_progress` raises cancels it."""
+    task = asyncio.ensure_future(work)
+    try:
+        while on_progress is not None and not (await asyncio.wait([task], timeout=PAUSE))[0]:
+            on_progress(answered())
+        return await task
+    finally:
+        task.cancel()

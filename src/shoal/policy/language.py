@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.errors import Stopped, UserError
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.control import control_strings
-from shoal.policy.decode import cache_bytes_per_token, check_decoding, sample
+from shoal.policy.decoders.base import Dialogue, MakeDecoder, Request, Sampled, Sampling, check_decoder
+from shoal.policy.decoders.own import OwnDecoder
 from shoal.policy.device import Placement, place
-from shoal.policy.draw import Sampling
-from shoal.policy.families import batches, kept_tokens
+from shoal.policy.families import kept_tokens
 from shoal.policy.flops import Flops
 from shoal.policy.loading import LanguageModel, load
 from shoal.policy.plain import PlainText
-from shoal.policy.precision import cast_once
 from shoal.policy.products import use_fast_products
-from shoal.policy.progress import reporting
 from shoal.policy.template import ChatFrame, Slot, chat_template
-from shoal.policy.turns import OBSERVED, Between, Conversations, Sampled, after_answer, by_turn
+from shoal.policy.turns import OBSERVED, Between, Observer, after_answer, by_turn
 from shoal.policy.vision_check import check_pictures
 from shoal.protocols import OnProgress
 from shoal.rollout import Completion, FinishReason, Part, Question, seed_of
@@ -32,9 +29,6 @@ from shoal.tasks.too_long import too_long
 
 if TYPE_CHECKING:
     from shoal.parallel.sharding import Sharded
-
-CACHE_BYTES = 2**30
-"""Keys and values of one decoding batch; more questions than fit are decoded in several batches."""
 
 
 class LanguagePolicy:
@@ -59,10 +53,12 @@ class LanguagePolicy:
         sharded: Sharded | None = None,
         *,
         max_completion_length: int = 256,
+        decoder: MakeDecoder | None = None,
     ) -> None:
         """`model`: a name on the Hub, a folder, a GGUF file or "guppy". `placement`: None: the best that this machine
         has. `max_completion_length`: if there is no `sampling`. `ranks`: among which questions are divided; `sharded`:
-        the shards of `model`, if no rank holds all of it."""
+        the shards of `model`, if no rank holds all of it. `decoder`: None: shoal's own, which alone decodes with
+        shards."""
         self.placement = placement or place()
         self.sampling = sampling or Sampling(max_completion_length=max_completion_length)
         self.lm = load(model, self.placement.device) if isinstance(model, str) else model
@@ -70,9 +66,9 @@ class LanguagePolicy:
         self.sharded = sharded
         self.lm.model.eval()
         use_fast_products(self.lm.model, self.placement.device)
-        with self._decoding():
-            check_decoding(self.lm.model, self.lm.name, self.placement)
-            check_pictures(self.lm.model, self.lm.name, self.placement)
+        self.decoder = (decoder or partial(OwnDecoder, sharded=sharded))(self.lm, self.placement)
+        check_decoder(self.decoder, self.lm, self.placement, sharded.decoding() if sharded else None)
+        check_pictures(self.lm.model, self.lm.name, self.placement)
         self._template = chat_template(self.lm.tokenizer, self.lm.name)
         vision = self.lm.vision
         of_pictures = frozenset() if vision is None else frozenset([vision.image_id])
@@ -85,7 +81,8 @@ class LanguagePolicy:
     @property
     def context(self) -> int:
         """The most tokens that the model reads, with its answer."""
-        return getattr(self.lm.model.config.get_text_config(), "max_position_embeddings", None) or sys.maxsize
+        reads = getattr(self.lm.model.config.get_text_config(), "max_position_embeddings", None) or sys.maxsize
+        return min(reads, self.decoder.context or sys.maxsize)
 
     def has_room(self, question: Question) -> bool:
         """Whether the model can read the question with its longest answer."""
@@ -113,6 +110,8 @@ class LanguagePolicy:
             return answered
         prompt_length, answer_length = max(map(len, prompts), default=0), self.sampling.max_completion_length
         turns = max((question.turns for question in questions), default=1)
+        if turns > 1 and not self.decoder.holds_conversations:
+            refuse_conversations(questions, type(self.decoder).__name__)
         if turns > 1 and (self.replayer is None or self.ranks.size > 1):
             refuse_conversations(questions, "several processes" if self.replayer else "a policy without `replayer`")
         longest = prompt_length + answer_length
@@ -121,41 +120,37 @@ class LanguagePolicy:
                 f"model '{self.name}' reads {self.context} tokens, but a question with its answer may take {longest}; "
                 "lower --max-completion-length or --examples, or choose other tasks"
             )
-        if turns > 1:
-            answer_length = min(self.context - prompt_length, self._room(turns))
+        observer = dialogue = None
+        if turns > 1 and self.replayer is not None:
+            observer = Observer(questions, self.replayer, self._texts, self._between)
+            longest = min(self.context - prompt_length, self._room(turns))
+            dialogue = Dialogue([question.turns for question in questions], longest, observer.answer)
         mine = self.ranks.mine(list(enumerate(prompts)))
-        mine_prompts = [prompt for _, prompt in mine]
-        room = CACHE_BYTES // cache_bytes_per_token(self.lm.model)
-        answers: list[tuple[Completion, ...]] = [() for _ in mine]
-        stopped, done = False, 0
-        on_progress = None if self.sharded else self.on_progress  # shards are gathered by all ranks at once
+        request = Request(
+            [prompt for _, prompt in mine],
+            num_generations,
+            [seed_of(seed, number) for number, _ in mine],
+            self.sampling,
+            self.lm.stop_ids,
+            self._of_all_ranks(self.on_progress),
+            dialogue,
+        )
+        answers: list[tuple[Completion, ...]] = []
         try:
-            with self._decoding(), reporting(self.lm.model, on_progress) as tell:
-                for batch in batches(mine_prompts, room, num_generations * answer_length):
-                    asked = [questions[mine[place][0]] for place in batch]
-                    talk = self._talk(asked, num_generations, answer_length) if turns > 1 else None
-                    sampled = sample(
-                        self.lm.model,
-                        [mine_prompts[place] for place in batch],
-                        num_generations,
-                        self.sampling,
-                        self.lm.stop_ids,
-                        self.placement,
-                        [seed_of(seed, mine[place][0]) for place in batch],
-                        lambda ended, done=done: tell(self.ranks.size * (done + ended)),  # type: ignore[misc]
-                        talk,
-                    )
-                    done += len(batch)
-                    for number, (place, group) in enumerate(zip(batch, sampled, strict=True)):
-                        answers[place] = tuple(
-                            self._completion(each, talk.observations[number * num_generations + g] if talk else ())
-                            for g, each in enumerate(group)
-                        )
+            self.decoder.update_weights()
+            for number, group in enumerate(self.decoder.decode(request)):
+                said = (observer.observations[number, g] if observer else () for g in range(len(group)))
+                answers.append(tuple(map(self._completion, group, said)))
+            stopped = False
         except Stopped:
             stopped = True
         if self.ranks.any(stopped):
             raise Stopped
         return self.ranks.gather(answers)
+
+    def _of_all_ranks(self, on_progress: OnProgress | None) -> OnProgress | None:
+        """Takes the number of questions answered here; the other ranks have answered about as many."""
+        return on_progress and (lambda answered: on_progress(self.ranks.size * answered))
 
     def prompt_ids(self, question: Question) -> list[int]:
         """The question in this model's own format: its chat template, or plain lines where it has none. Tokens of its
@@ -233,10 +228,6 @@ class LanguagePolicy:
             self.lm.model.save_pretrained(folder, state_dict=whole)
             self.lm.tokenizer.save_pretrained(folder)
 
-    def _decoding(self) -> AbstractContextManager[None]:
-        """A context for passes through the model."""
-        return cast_once(self.lm.model, self.placement) if self.sharded is None else self.sharded.decoding()
-
     def _turn_ids(self, completion: Completion) -> list[list[int]]:
         """The tokens of each turn; none if any is too long, or holds what ends an answer here: a base model says one
         line, and cannot learn two."""
@@ -259,7 +250,7 @@ class LanguagePolicy:
         parts = tuple(map(Part, self._texts(sampled.token_ids)))
         return Completion(parts, reason, tuple(sampled.token_ids), tuple(sampled.logps), tuple(observations))
 
-    def _texts(self, token_ids: list[int]) -> tuple[str, ...]:
+    def _texts(self, token_ids: Sequence[int]) -> tuple[str, ...]:
         """The text of each turn."""
         tokenizer: Any = self.lm.tokenizer
         bodies = [t[:-1] if t and t[-1] in self.lm.stop_ids else t for t in by_turn(token_ids, self.lm.stop_ids)]
@@ -270,10 +261,6 @@ class LanguagePolicy:
     def _room(self, turns: int) -> int:
         """The most tokens of a conversation of so many turns."""
         return turns * (self.sampling.max_completion_length + OBSERVED)
-
-    def _talk(self, questions: Sequence[Question], num_generations: int, room: int) -> Conversations:
-        assert self.replayer is not None
-        return Conversations(questions, num_generations, self.replayer, self._texts, self._between, room)
 
     @cached_property
     def _between(self) -> Between:

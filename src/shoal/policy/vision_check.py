@@ -8,7 +8,8 @@ import torch
 
 from shoal.errors import UserError, in_brief
 from shoal.policy.attention import attention
-from shoal.policy.decode import output_logits, tolerance
+from shoal.policy.decoders.base import tolerance
+from shoal.policy.decoders.own import output_logits
 from shoal.policy.device import Placement
 from shoal.policy.picture_ids import positions
 from shoal.policy.prefix import Reading

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from shoal.errors import UserError
-from shoal.policy.decode import length_batches, output_logits
+from shoal.policy.decoders.own import length_batches, output_logits
 from shoal.policy.device import Placement
 from shoal.policy.loading import LanguageModel, load
 from shoal.policy.plain import PlainText

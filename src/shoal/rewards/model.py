@@ -17,7 +17,7 @@ import transformers
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from shoal.errors import UserError, in_brief
-from shoal.policy.decode import length_batches
+from shoal.policy.decoders.own import length_batches
 from shoal.policy.device import Placement
 from shoal.policy.loading import source_of
 from shoal.policy.plain import PlainText

@@ -28,9 +28,10 @@ from shoal.learn.checkpointing import checkpoint_above
 from shoal.learn.learner import token_budget
 from shoal.learn.memory import Sizes, Work, estimate
 from shoal.parallel.ranks import ALONE
+from shoal.policy.decoders.own import CACHE_BYTES
 from shoal.policy.device import place
 from shoal.policy.families import kept_tokens
-from shoal.policy.language import CACHE_BYTES, LanguagePolicy
+from shoal.policy.language import LanguagePolicy
 from shoal.policy.products import uses_onednn
 from shoal.rollout import Completion, FinishReason, Question, Rollout, Scored
 from shoal.runs.curves import draw_curves

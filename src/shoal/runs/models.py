@@ -24,8 +24,8 @@ from shoal.learn.optim import STATE_BYTES
 from shoal.parallel.rank_zero import RankZeroPolicy
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.adapters import base_name
+from shoal.policy.decoders.base import OWN, Sampling, decoder_of
 from shoal.policy.device import Placement, place
-from shoal.policy.draw import Sampling
 from shoal.policy.endpoint import EndpointPolicy
 from shoal.policy.free_memory import free_ram
 from shoal.policy.language import LanguagePolicy
@@ -58,7 +58,7 @@ def count_workers(config: Config, learning: Mapping[str, str], placement: Placem
         and placement.device.type == "cpu"
         and ranks.size == 1
         and not joined
-        and config.policy.engine == "transformers"
+        and config.policy.engine == OWN
         and not config.learner.factory
         and not config.policy.factory
     )
@@ -66,7 +66,7 @@ def count_workers(config: Config, learning: Mapping[str, str], placement: Placem
         if wanted and not possible:
             raise UserError(
                 "round.workers needs nodes that learn in one process of `shoal run`, with --device cpu and without "
-                "vLLM, several ranks, or a policy or learner of your own; use --workers 0 or auto"
+                "another --engine, several ranks, or a policy or learner of your own; use --workers 0 or auto"
             )
         return min(wanted, len(learning))
     count = min(len(learning), usable_cores() // max(1, config.threads))
@@ -225,12 +225,13 @@ def language_policy(
     config: Config, model: str | LanguageModel, placement: Placement, ranks: Ranks = ALONE
 ) -> LanguagePolicy:
     """A policy with the engine that `config` names."""
-    if config.policy.engine == "vllm":
+    engine = config.policy.engine
+    if engine != OWN:
         if ranks.size > 1:
-            raise UserError("--engine vllm needs one process for each GPU: start it without torchrun, or leave it out")
-        from shoal.policy.vllm import VLLMPolicy  # heavy, and rarely installed
-
-        return VLLMPolicy(model, sampling_of(config), placement)
+            raise UserError(
+                f"--engine {engine} needs one process for each GPU: start it without torchrun, or leave it out"
+            )
+        return LanguagePolicy(model, sampling_of(config), placement, decoder=decoder_of(engine))
     sharded = None
     if shards(config, ranks):
         if config.policy.lora_r:

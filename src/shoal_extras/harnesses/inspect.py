@@ -14,7 +14,7 @@ from inspect_ai.log import EvalLog
 from inspect_ai.model import ChatMessage, GenerateConfig, ModelAPI, ModelOutput, get_model, modelapi
 
 from shoal.errors import UserError
-from shoal.policy.draw import Sampling
+from shoal.policy.decoders.base import Sampling
 from shoal.policy.endpoint import EndpointPolicy
 from shoal.policy.language import LanguagePolicy
 from shoal.protocols import Policy

@@ -54,7 +54,7 @@ def load_all(
     """The contenders' policies by their labels. `say`: hears of an optional one that cannot be loaded. Raises
     `UserError`."""
     from shoal.parallel.ranks import ALONE
-    from shoal.policy.draw import Sampling  # torch, only now
+    from shoal.policy.decoders.base import Sampling  # torch, only now
     from shoal.policy.fetch import resolve
     from shoal.runs.models import endpoint_policy, language_policy, place_rank, sampling_of, use_threads
 

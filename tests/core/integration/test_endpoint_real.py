@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shoal.cli.main import main
-from shoal.policy.draw import Sampling
+from shoal.policy.decoders.base import Sampling
 from shoal.policy.endpoint import EndpointPolicy
 from shoal.rollout import FinishReason, Message, Question, QuestionId
 from shoal.runs.folder import read_metrics

@@ -15,8 +15,8 @@ from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.errors import UserError
 from shoal.learn.learner import GRPOLearner
 from shoal.learn.optim import STATE_BYTES, make_optimizer
+from shoal.policy.decoders.base import Sampling
 from shoal.policy.device import Placement
-from shoal.policy.draw import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import load
 from shoal.rollout import Scored

@@ -18,7 +18,7 @@ from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerFast
 
 import shoal
 from shoal.policy.control import ControlText, control_ids, control_strings
-from shoal.policy.draw import Sampling
+from shoal.policy.decoders.base import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import LanguageModel
 from shoal.policy.plain import PlainText

@@ -9,13 +9,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import ARCHITECTURES, CPU, InDouble, in_double, make_model, plain_logits, plain_logprobs
+from tiny import ARCHITECTURES, CPU, InDouble, in_double, make_model, make_tokenizer, plain_logits, plain_logprobs
 
 from shoal.errors import UserError
-from shoal.policy import bucket, decode
-from shoal.policy.decode import Sampled, cache_bytes_per_token, check_decoding, ordinary_tokens, sample
-from shoal.policy.draw import Sampling, draw
+from shoal.policy.decoders import bucket, own
+from shoal.policy.decoders.base import Sampled, Sampling, check_decoder, ordinary_tokens
+from shoal.policy.decoders.draw import draw
+from shoal.policy.decoders.own import cache_bytes_per_token, sample
 from shoal.policy.families import Family
+from shoal.policy.loading import LanguageModel
 
 PROMPTS = [[5, 6, 7], [8], [9, 10, 11, 12, 13, 14, 15, 16, 17], [18, 19]]
 """Of unequal length: shorter and longer than the sliding window of gemma3."""
@@ -47,7 +49,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         sizes.append(B)
         return token_B, torch.zeros(B)
 
-    monkeypatch.setattr(decode, "draw", choose)
+    monkeypatch.setattr(own, "draw", choose)
     return sizes
 
 
@@ -96,7 +98,7 @@ def test_dropping_what_has_ended_changes_nothing_for_the_rest(architecture: str,
 def test_prompts_are_decoded_together_while_padding_is_no_more_than_they_are() -> None:
     lengths = [4, 4, 8, 9, 40]
     read: list[Any] = [([0, 1], []), ([2], []), ([3], []), ([4], [])]
-    assert [[rows for rows, _ in each] for each in decode.padded_together(read, lengths)] == [[[0, 1], [2], [3]], [[4]]]
+    assert [[rows for rows, _ in each] for each in own.padded_together(read, lengths)] == [[[0, 1], [2], [3]], [[4]]]
 
 
 def test_every_completion_ends_by_its_own_stop_token_or_at_the_longest_length() -> None:
@@ -143,7 +145,7 @@ FAMILIES = [
 
 
 def without_sharing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode, "families", lambda prompts: [Family(tuple(range(len(prompts))), 0)])
+    monkeypatch.setattr(own, "families", lambda prompts: [Family(tuple(range(len(prompts))), 0)])
 
 
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, "gemma2", "grouped"])
@@ -261,24 +263,29 @@ def test_the_size_of_the_cache_is_known_before(architecture: str) -> None:
     assert cache_bytes_per_token(model) * 4 == held
 
 
+def check(model: Any) -> None:
+    lm = LanguageModel("tiny", model, make_tokenizer(), frozenset([1]), 1, 0)
+    check_decoder(own.OwnDecoder(lm, CPU), lm, CPU)
+
+
 def test_a_model_whose_attention_cannot_be_replaced_is_refused() -> None:
     from transformers import MambaConfig, MambaForCausalLM
 
     config = MambaConfig(vocab_size=50, hidden_size=16, state_size=4, num_hidden_layers=1)
     with pytest.raises(UserError, match="'tiny' \\(mamba\\) cannot be decoded here"):
-        check_decoding(MambaForCausalLM(config), "tiny", CPU)
+        check(MambaForCausalLM(config))
 
 
 def test_a_model_that_does_something_unknown_to_its_scores_is_refused() -> None:
     from transformers import GraniteConfig, GraniteForCausalLM
 
-    check_decoding(make_model(), "tiny", CPU)
+    check(make_model())
     config = GraniteConfig(
         vocab_size=50, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
         logits_scaling=1e-3,
     )  # fmt: skip
     with pytest.raises(UserError, match="nats off"):
-        check_decoding(GraniteForCausalLM(config), "tiny", CPU)
+        check(GraniteForCausalLM(config))
 
 
 def test_no_control_token_decides_whether_a_model_can_be_decoded() -> None:

@@ -13,7 +13,7 @@ from servers import Reply, Server, chat, free_url, good, serving
 
 from shoal.errors import UserError
 from shoal.policy import chat as chat_module
-from shoal.policy.draw import Sampling
+from shoal.policy.decoders.base import Sampling
 from shoal.policy.endpoint import EndpointPolicy
 from shoal.rollout import FinishReason, Message, Question, QuestionId
 

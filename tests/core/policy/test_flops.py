@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from shoal.config.sections import LearnerConfig
 from shoal.learn.learner import GRPOLearner
-from shoal.policy.draw import Sampling
+from shoal.policy.decoders.base import Sampling
 from shoal.policy.flops import Flops
 from shoal.policy.language import LanguagePolicy
 from shoal.rollout import Completion, Part, Rollout, Scored

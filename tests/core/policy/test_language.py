@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from tiny import CHATML, CPU, add_marker, make_lm, make_model, make_policy, make_question, make_tokenizer
 
 from shoal.errors import UserError
-from shoal.policy import language
-from shoal.policy.decode import Sampled, Sampling, sample
+from shoal.policy.decoders import own
+from shoal.policy.decoders.base import Sampled, Sampling
+from shoal.policy.decoders.own import sample
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import LanguageModel, load
 from shoal.rollout import Completion, FinishReason, Message, Part, Rollout
@@ -189,8 +190,8 @@ def test_more_questions_than_fit_are_decoded_in_several_batches(monkeypatch: pyt
         batches.append(len(prompts))
         return sample(model, prompts, *rest)
 
-    monkeypatch.setattr(language, "CACHE_BYTES", 1)
-    monkeypatch.setattr(language, "sample", count)
+    monkeypatch.setattr(own, "CACHE_BYTES", 1)
+    monkeypatch.setattr(own, "sample", count)
     assert policy.generate(QUESTIONS, 2, seed=0) == whole
     assert batches == [1, 1, 1]
 

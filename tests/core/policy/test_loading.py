@@ -15,7 +15,7 @@ from tiny import ARCHITECTURES, CPU, make_question
 import shoal
 from shoal.errors import UserError
 from shoal.learn.logprobs import check_architecture
-from shoal.policy.draw import Sampling
+from shoal.policy.decoders.base import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import LanguageModel, display_name, load
 from shoal.policy.products import use_fast_products

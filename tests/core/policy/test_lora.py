@@ -26,8 +26,8 @@ from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.errors import UserError
 from shoal.learn.learner import GRPOLearner
 from shoal.policy.adapters import base_name
-from shoal.policy.decode import sample
-from shoal.policy.draw import Sampling
+from shoal.policy.decoders.base import Sampling
+from shoal.policy.decoders.own import sample
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import LanguageModel, load, load_base
 from shoal.policy.lora import AdaptedModel, add_adapters, restore_adapters

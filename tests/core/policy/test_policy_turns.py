@@ -8,8 +8,10 @@ from talking import Echo, Here, conversation, whole_of
 from tiny import make_policy, plain_logits
 
 from shoal.errors import UserError
-from shoal.policy import decode, language
-from shoal.policy.draw import Sampling, draw
+from shoal.policy import language
+from shoal.policy.decoders import own
+from shoal.policy.decoders.base import Sampling
+from shoal.policy.decoders.draw import draw
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.template import ChatFrame, Slot
 from shoal.policy.turns import after_answer, by_turn
@@ -29,8 +31,8 @@ def ends_often(monkeypatch: pytest.MonkeyPatch) -> None:
         logits_BV[:, 1:4] += BIAS
         return draw(logits_BV, sampling, chance_B)
 
-    monkeypatch.setattr(decode, "draw", biased)
-    monkeypatch.setattr(language, "check_decoding", lambda *_: None)  # it knows of no bias
+    monkeypatch.setattr(own, "draw", biased)
+    monkeypatch.setattr(language, "check_decoder", lambda *_: None)  # it knows of no bias
 
 
 def talker(architecture: str = "llama", chat: bool = False, length: int = 6, **options: object) -> LanguagePolicy:
@@ -74,19 +76,16 @@ def test_each_conversation_is_the_one_that_its_environment_has() -> None:
                 assert len(policy._turn_ids(completion)[-1]) == 6
 
 
-def test_what_stands_beside_a_conversation_changes_nothing() -> None:
+def test_what_stands_beside_a_conversation_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = talker()
     together = policy.generate(QUESTIONS, 3, seed=3)
     from shoal.rollout import seed_of
 
     alone = talker()
     for number, question in enumerate(QUESTIONS):
-        talk = alone._talk([question], 3, 50)
-        [found] = decode.sample(
-            alone.lm.model, [alone.prompt_ids(question)], 3, alone.sampling, alone.lm.stop_ids, alone.placement,
-            [seed_of(3, number)], talk=talk,
-        )  # fmt: skip
-        assert [tuple(each.token_ids) for each in found] == [c.token_ids for c in together[number]]
+        monkeypatch.setattr(language, "seed_of", lambda seed, _, number=number: seed_of(seed, number))
+        [found] = alone.generate([question], 3, seed=3)
+        assert [c.token_ids for c in found] == [c.token_ids for c in together[number]]
 
 
 def test_a_question_of_one_turn_beside_conversations() -> None:

@@ -6,9 +6,9 @@ import pytest
 import torch
 from tiny import ARCHITECTURES, CPU, make_model, weights
 
-from shoal.policy.decode import Sampled, sample
+from shoal.policy.decoders.base import Sampled, Sampling
+from shoal.policy.decoders.own import sample
 from shoal.policy.device import Placement
-from shoal.policy.draw import Sampling
 from shoal.policy.precision import cast_bytes, cast_once
 from shoal.policy.products import FastLinear
 

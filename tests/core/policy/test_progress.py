@@ -10,7 +10,7 @@ from fakes import question
 from tiny import make_policy
 
 from shoal.errors import Stopped
-from shoal.policy.progress import cancellable
+from shoal.policy.endpoint import cancellable
 from shoal.protocols import ReportsProgress, progress_to
 from shoal.rollout import Completion, Question
 

@@ -10,7 +10,7 @@ from tiny import CHATML, CPU, make_lm, make_question, make_tokenizer
 
 from shoal.errors import UserError
 from shoal.policy import template as module
-from shoal.policy.draw import Sampling
+from shoal.policy.decoders.base import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import load
 from shoal.policy.template import ChatTemplate, TemplateRefusal, chat_template

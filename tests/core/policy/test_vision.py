@@ -18,7 +18,7 @@ from shoal.learn.learner import GRPOLearner
 from shoal.learn.logprobs import token_logprobs
 from shoal.learn.prefix import Prefix
 from shoal.policy.attention import attention
-from shoal.policy.draw import Sampling
+from shoal.policy.decoders.base import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import load
 from shoal.policy.picture_ids import MOST, NUMBER_BITS, number_of, picture_ids, place_of, positions

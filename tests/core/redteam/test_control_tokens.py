@@ -22,7 +22,7 @@ from shoal.identity.keys import Identity
 from shoal.learn import prepare as learning
 from shoal.learn.learner import GRPOLearner
 from shoal.policy.control import control_ids
-from shoal.policy.draw import Sampling
+from shoal.policy.decoders.base import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import LanguageModel
 from shoal.rollout import Scored

@@ -7,8 +7,8 @@ import torch
 
 from shoal.config.settings import Config
 from shoal.learn.prepare import make_groups
+from shoal.policy.decoders.base import Sampling
 from shoal.policy.device import Placement
-from shoal.policy.draw import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal.rollout import Completion, Message, Question, QuestionId, Rollout, Scored
 from shoal_extras.stages.stages import Stages

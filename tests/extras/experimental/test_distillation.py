@@ -28,7 +28,7 @@ from shoal.errors import UserError
 from shoal.learn.batch import Row
 from shoal.learn.learner import GRPOLearner
 from shoal.policy.control import control_ids
-from shoal.policy.draw import Sampling
+from shoal.policy.decoders.base import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal.rollout import Completion, Question, Rollout, Scored, seed_of
 from shoal.runs.build import Nodes

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import UserError
-from shoal.policy.draw import Sampling
+from shoal.policy.decoders.base import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal_extras.harnesses.harness import Asked, Figure, measure
 

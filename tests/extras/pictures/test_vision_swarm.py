@@ -12,7 +12,7 @@ from shoal.config.sections import SelectionConfig
 from shoal.config.tasks import TasksConfig
 from shoal.learn.learner import GRPOLearner
 from shoal.node import Node
-from shoal.policy.draw import Sampling
+from shoal.policy.decoders.base import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import QuestionId, Rollout

@@ -11,8 +11,8 @@ import torch
 
 from shoal.config.settings import Config
 from shoal.learn.learner import GRPOLearner
+from shoal.policy.decoders.base import Sampling
 from shoal.policy.device import Placement
-from shoal.policy.draw import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal.rollout import Completion, Question, Rollout, Scored
 from shoal.tasks import Tasks

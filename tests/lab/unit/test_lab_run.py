@@ -18,7 +18,7 @@ from rich.console import Console
 
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
-from shoal.policy.draw import Sampling
+from shoal.policy.decoders.base import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal.rollout import Completion
 from shoal.runs.folder import read_metrics

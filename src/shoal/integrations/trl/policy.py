@@ -12,8 +12,8 @@ from transformers.utils.import_utils import is_peft_available
 
 from shoal.errors import UserError
 from shoal.parallel.ranks import Ranks
+from shoal.policy.decoders.base import Sampling
 from shoal.policy.device import Placement
-from shoal.policy.draw import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import language_model
 from shoal.policy.products import use_fast_products, use_usual_products

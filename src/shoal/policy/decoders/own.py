@@ -1,4 +1,4 @@
-"""Batched decoding: each prompt is read once, and its completions attend to that one copy (`bucket`). What several
+"""shoal's own decoder: each prompt is read once, and its completions attend to that one copy (`bucket`). What several
 prompts begin with is read once for all of them (`families`, `prefix`).
 
 The loop runs the model's own forward pass. Prompts are padded on the right, where causal attention does not see the
@@ -10,21 +10,33 @@ Shape suffixes: Q prompts, P positions in a prompt behind its prefix, B living c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
-from shoal.errors import UserError, in_brief
+from shoal.errors import UserError
 from shoal.policy.attention import attention
-from shoal.policy.bucket import Bucket, Step
+from shoal.policy.decoders.base import Request, Sampled, Sampling
+from shoal.policy.decoders.bucket import Bucket, Step
+from shoal.policy.decoders.draw import draw
+from shoal.policy.decoders.turns import Conversations
 from shoal.policy.device import Placement
-from shoal.policy.draw import Sampling, draw
-from shoal.policy.families import families
+from shoal.policy.families import batches, families
+from shoal.policy.loading import LanguageModel
 from shoal.policy.picture_ids import positions
+from shoal.policy.precision import cast_once
 from shoal.policy.prefix import KeysValues, Reading, read_prefix
-from shoal.policy.turns import Conversations, Sampled
 from shoal.policy.vision import read
+from shoal.protocols import OnProgress
+
+if TYPE_CHECKING:
+    from shoal.parallel.sharding import Sharded
+
+CACHE_BYTES = 2**30
+"""Keys and values of one decoding batch; more questions than fit are decoded in several batches."""
 
 BUCKET_RATIO = 1.3
 """Longest to shortest prompt among those that are read together, at most."""
@@ -33,6 +45,71 @@ PADDED_RATIO = 2.0
 own at every token; padding costs little, as it is once for all completions of a prompt."""
 PREFILL_TOKENS = 8192
 """Prompt tokens that are read in one pass."""
+
+
+class OwnDecoder:
+    """Decodes with the weights that are trained, where they are."""
+
+    context = None
+    holds_conversations = True
+
+    def __init__(self, lm: LanguageModel, placement: Placement, sharded: Sharded | None = None) -> None:
+        """`sharded`: the shards of the model, if no rank holds all of it."""
+        self.lm, self.placement, self.sharded = lm, placement, sharded
+
+    def update_weights(self) -> None:
+        """Nothing to do."""
+
+    def decode(self, request: Request) -> list[list[Sampled]]:
+        model, G, dialogue = self.lm.model, request.num_generations, request.dialogue
+        longest = dialogue.longest if dialogue else request.sampling.max_completion_length
+        room = CACHE_BYTES // cache_bytes_per_token(model)
+        found: list[list[Sampled]] = [[] for _ in request.prompts]
+        done = 0
+        on_progress = None if self.sharded else request.on_progress  # shards are gathered by all ranks at once
+        with self._passes(), reporting(model, on_progress) as tell:
+            for batch in batches(request.prompts, room, G * longest):
+                groups = sample(
+                    model,
+                    [request.prompts[number] for number in batch],
+                    G,
+                    request.sampling,
+                    request.stop_ids,
+                    self.placement,
+                    [request.seeds[number] for number in batch],
+                    lambda ended, done=done: tell(done + ended),  # type: ignore[misc]
+                    Conversations(dialogue, batch, G) if dialogue else None,
+                )
+                done += len(batch)
+                for number, group in zip(batch, groups, strict=True):
+                    found[number] = group
+        return found
+
+    def _passes(self) -> AbstractContextManager[None]:
+        return cast_once(self.lm.model, self.placement) if self.sharded is None else self.sharded.decoding()
+
+
+@contextmanager
+def reporting(model: Any, on_progress: OnProgress | None) -> Iterator[OnProgress]:
+    """Gives the function that takes the number of answered questions and passes it on to `on_progress`. It is called
+    before each layer, too, so that a long pass can be ended."""
+    if on_progress is None:
+        yield lambda answered: None
+        return
+    now = 0
+
+    def tell(answered: int) -> None:
+        nonlocal now
+        now = answered
+        on_progress(now)
+
+    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    hooks = [layer.register_forward_pre_hook(lambda *_: on_progress(now)) for layer in layers]
+    try:
+        yield tell
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @torch.inference_mode()
@@ -54,7 +131,7 @@ def sample(
     """
     G = num_generations
     results = [Sampled() for _ in range(len(prompts) * G)]
-    longest = sampling.max_completion_length if talk is None else talk.room
+    longest = sampling.max_completion_length if talk is None else talk.longest
     turns = [1] * len(prompts) if talk is None else talk.turns
     chance_RT = _chances(seeds, G, [sampling.max_completion_length * most for most in turns])
     buckets, living, first = [], [], []
@@ -185,56 +262,6 @@ def output_logits(model: Any, hidden: torch.Tensor) -> torch.Tensor:
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     softcap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
     return torch.tanh(logits / softcap) * softcap if softcap else logits
-
-
-def check_decoding(model: PreTrainedModel, name: str, placement: Placement) -> None:
-    """Raises `UserError` if tokens drawn here have other log-probabilities than in the model's own forward pass: its
-    attention cannot be replaced, or changes its scores in a way that is not known here."""
-    a, b, c, d, e, f, g, h = ordinary_tokens(model)
-    alike = [a, b, c] * 8  # enough for sharing to pay
-    prompts = [[*alike, d], [*alike, e], [*alike, f], [*alike, g, h], [d]]
-    try:
-        seeds = range(len(prompts))
-        groups = sample(model, prompts, 2, Sampling(max_completion_length=3), frozenset(), placement, seeds)
-        worst = max(
-            logprob_error(model, prompt, s.token_ids, s.logps, placement)
-            for prompt, group in zip(prompts, groups, strict=True)
-            for s in group
-        )
-    except Exception as error:  # architectures refuse in many ways
-        raise UserError(
-            f"model '{name}' ({model.config.model_type}) cannot be decoded here: {in_brief(error)}"
-        ) from error
-    if not worst < tolerance(placement):  # NaN is refused too
-        raise UserError(
-            f"model '{name}' ({model.config.model_type}) cannot be decoded here: its log-probabilities come out "
-            f"{worst:.2g} nats off when its answers share the keys and values of their question"
-        )
-
-
-def ordinary_tokens(model: Any) -> list[int]:
-    """Eight tokens from the middle of the vocabulary. The first tokens are often control tokens. After one of them a
-    model's log-probabilities may depend on rounding by more than `tolerance`."""
-    V = model.get_output_embeddings().weight.shape[0]
-    return [V // 2 + number % (V - V // 2) for number in range(8)]
-
-
-def tolerance(placement: Placement) -> float:
-    """How many nats log-probabilities may be off where they are right: rounding, which bfloat16 does more of."""
-    return 1e-2 if placement.dtype == torch.float32 else 0.5
-
-
-@torch.inference_mode()
-def logprob_error(
-    model: Any, prompt: list[int], token_ids: list[int], logps: Sequence[float], placement: Placement
-) -> float:
-    """The greatest difference in nats between `logps`, of `token_ids`, and those of a plain forward pass."""
-    ids = torch.tensor([prompt + token_ids], device=placement.device)
-    with placement.autocast():
-        logits_TV = model(ids, use_cache=False).logits[0, len(prompt) - 1 : -1]
-    logps_TV = logits_TV.float().log_softmax(-1).cpu()
-    theirs_T = logps_TV[range(len(token_ids)), token_ids]
-    return float((theirs_T - torch.tensor(logps)).abs().max())
 
 
 def cache_bytes_per_token(model: PreTrainedModel) -> int:

@@ -5,22 +5,12 @@ Shape suffixes: B rows, V vocabulary, N blocks of it, M tokens in a block.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
+
+from shoal.policy.decoders.base import Sampling
 
 BLOCK = 256
 """Tokens of the vocabulary whose weights are summed first."""
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How to draw tokens."""
-
-    temperature: float = 1.0
-    """0: always the most likely token."""
-    top_p: float = 1.0
-    max_completion_length: int = 256
 
 
 def draw(logits_BV: torch.Tensor, sampling: Sampling, chance_B: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
