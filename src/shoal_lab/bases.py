@@ -27,8 +27,8 @@ from transformers import AutoModelForSequenceClassification
 from shoal.config.answer_form import in_form
 from shoal.config.settings import Config
 from shoal.errors import UserError
+from shoal.policy.decoders.base import Sampling
 from shoal.policy.device import Placement
-from shoal.policy.draw import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import LanguageModel, load
 from shoal.protocols import Grader, Policy

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from shoal.errors import Stopped, UserError
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.control import control_strings
-from shoal.policy.decoders.base import Dialogue, MakeDecoder, Request, Sampled, Sampling, check_decoder
+from shoal.policy.decoders.base import Decoder, Dialogue, MakeDecoder, Request, Sampled, Sampling, check_decoder
 from shoal.policy.decoders.own import OwnDecoder
 from shoal.policy.device import Placement, place
 from shoal.policy.families import kept_tokens
@@ -66,7 +66,8 @@ class LanguagePolicy:
         self.sharded = sharded
         self.lm.model.eval()
         use_fast_products(self.lm.model, self.placement.device)
-        self.decoder = (decoder or partial(OwnDecoder, sharded=sharded))(self.lm, self.placement)
+        make = decoder or partial(OwnDecoder, sharded=sharded)
+        self.decoder: Decoder = make(self.lm, self.placement)
         check_decoder(self.decoder, self.lm, self.placement, sharded.decoding() if sharded else None)
         check_pictures(self.lm.model, self.lm.name, self.placement)
         self._template = chat_template(self.lm.tokenizer, self.lm.name)

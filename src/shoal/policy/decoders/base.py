@@ -89,10 +89,15 @@ class Request:
 class Decoder(Protocol):
     """Draws completions. `--engine` names what is called with a `LanguageModel` and a `Placement` and returns one."""
 
-    context: int | None
-    """The most tokens of a prompt with its completion, if they are fewer than the model reads."""
-    holds_conversations: bool
-    """Whether it takes a `Dialogue`."""
+    @property
+    def context(self) -> int | None:
+        """The most tokens of a prompt with its completion, if they are fewer than the model reads."""
+        ...
+
+    @property
+    def holds_conversations(self) -> bool:
+        """Whether it takes a `Dialogue`."""
+        ...
 
     def update_weights(self) -> None:
         """Takes the weights of the model as they are now. It is called before each `decode`."""
