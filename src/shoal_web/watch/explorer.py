@@ -10,15 +10,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from shoal.runs.conversation import turns_of
 from shoal.runs.tables import LEARNED, ROLLOUTS
-from shoal_web.watch.drawn import drawing_in, with_drawings
-from shoal_web.watch.filters import conditions_of
-from shoal_web.watch.pictures import shown_again
+from shoal_web.watch.pictures import drawing_in, shown_again, with_drawings
 from shoal_web.watch.source import NAME, PIECE, SHOWN, WHOLE, Data, MissingError, RolloutQuery, RowQuery, TextQuery
 from shoal_web.watch.tables import Row, Tables, parquet
 
+CONDITIONS = {
+    "node": "r.node = $node",
+    "task": "r.task = $task",
+    "least": "reward >= $least",
+    "most": "reward <= $most",
+    "first": "r.round >= $first",
+    "last": "r.round <= $last",
+    "live": "live = $live",
+    "finish": "finish_reason = $finish",
+}
+LEARNED_FROM = 'l.maker = r.node AND l.made = r.round AND l.task = r.task AND l.seed = r.seed AND l."index" = r."index"'
 SLICE = 0.2
 """Seconds after which a search that has not looked at everything answers."""
 STEPS = (1, 3, 6)
@@ -178,3 +188,19 @@ def _cut(name: str) -> str:
 
 def _names(names: tuple[str, ...]) -> str:
     return ", ".join(f'"{name}"' for name in names)
+
+
+def conditions_of(query: RolloutQuery, learned: str | None) -> tuple[list[str], dict[str, Any]]:
+    """SQL and values for `query`. `learned`: the rows of what was learned from, if there are any."""
+    values: dict[str, Any] = {name: getattr(query, name) for name in CONDITIONS if getattr(query, name) is not None}
+    conditions = [CONDITIONS[name] for name in values]
+    if query.text:
+        conditions.append("(contains(lower(completion), lower($text)) OR contains(lower(r.question), lower($text)))")
+        values["text"] = query.text
+    if query.learner is not None and learned is None:
+        conditions.append("false")
+    elif query.learner is not None:
+        whom = 'l."foreign"' if query.learner == "*" else "l.node = $learner"
+        conditions.append(f"EXISTS (FROM {learned} l WHERE {whom} AND {LEARNED_FROM})")
+        values |= {} if query.learner == "*" else {"learner": query.learner}
+    return conditions, values

@@ -1,27 +1,34 @@
-"""The folder of a run as a source; that of a joined node has the state of its swarm too."""
+"""The folder of a run as a source: its settings, metrics, tables, and the state of a joined node's swarm."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import time
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from shoal.config.old_names import new_settings
 from shoal.errors import UserError
 from shoal.runs.folder import CONFIG, METRICS, STATUS, WARNINGS
 from shoal.runs.run_warnings import read_warnings
 from shoal.runs.tables import LEARNED, ROLLOUTS, TRANSCRIPTS
-from shoal_web.watch.exchange import Exchange
+from shoal.untrusted import parse_toml
 from shoal_web.watch.explorer import Explorer
 from shoal_web.watch.files import changed, opened
+from shoal_web.watch.learned import Lessons
 from shoal_web.watch.metrics import Metrics
 from shoal_web.watch.nodes import live_seconds, node_lines, seconds_left, swarm_state
-from shoal_web.watch.settings import attack_of, listed, read_settings
-from shoal_web.watch.source import NAME, BusyError, CurveQuery, Data, Parameters, Source, TaskQuery
+from shoal_web.watch.source import NAME, SHOWN, BusyError, CurveQuery, Data, Parameters, Source, TaskQuery
 from shoal_web.watch.story import Story
 from shoal_web.watch.tables import Row, Tables, parquet
 
+MOST_CONFIG: Final = 1 << 18
+"""Bytes that are read of the settings."""
+MOST_SETTINGS: Final = 500
+"""That are shown."""
 MOST_STATUS = 1 << 22
 """Bytes that are read of the status of a node."""
 BY_TASK = "eval/pass@1/"
@@ -43,8 +50,8 @@ class FolderSource(Source):
         self._tables = Tables(path)
         explorer = Explorer(self._tables)
         self.rollouts, self.rollout, self.text = explorer.page, explorer.whole, explorer.text
-        self._exchange = Exchange(self._tables)
-        self.graph, self.story = self._exchange.graph, Story(self._tables).tell
+        self._lessons = Lessons(self._tables)
+        self.graph, self.story = self._lessons.graph, Story(self._tables).tell
         self._mark: Any = None
         self._counts: tuple[Any, Counts] | None = None
 
@@ -154,7 +161,7 @@ class FolderSource(Source):
         """What the tables say of all rounds, kept until they change. Raises `BusyError`."""
         mark = self._tables.mark(ROLLOUTS), self._tables.mark(LEARNED), names
         if self._counts is None or self._counts[0] != mark:
-            self._counts = mark, (self._count(), self._exchange.shares(), self._exchange.totals(names))
+            self._counts = mark, (self._count(), self._lessons.shares(), self._lessons.totals(names))
         return self._counts[1]
 
     def _count(self) -> list[Row]:
@@ -164,3 +171,46 @@ class FolderSource(Source):
             return []
         figures = f"left(task, {NAME}) AS task, left(node, {NAME}) AS node, count(*) AS completions"
         return self._tables.rows(f"SELECT {figures} FROM {parquet(parts.values())} GROUP BY 1, 2 LIMIT 5000")
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """The settings in `config.toml`, whatever they are; empty if there are none to read."""
+    try:
+        with opened(folder / CONFIG) as file:
+            return _parsed(file.read(MOST_CONFIG))
+    except OSError:
+        return {}
+
+
+@lru_cache(16)
+def _parsed(data: bytes) -> dict[str, Any]:
+    """A page asks again and again, and a file within bounds may take a second."""
+    try:
+        return new_settings(parse_toml(data))
+    except ValueError:
+        return {}
+
+
+def listed(settings: dict[str, Any]) -> list[Data]:
+    """Each setting by its dotted name, in the file's order, with its value as text."""
+    found: list[Data] = []
+
+    def add(name: str, value: Any) -> None:
+        if isinstance(value, dict) and value:
+            for key, each in value.items():
+                add(f"{name}.{key}" if name else key, each)
+        elif len(found) < MOST_SETTINGS:
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+            found.append({"name": name[:NAME], "value": text[:SHOWN]})
+
+    add("", settings)
+    return found
+
+
+def attack_of(settings: dict[str, Any]) -> Data | None:
+    """What the hostile nodes of an experiment do, and how many there are."""
+    experiment = settings.get("experiment")
+    nodes = experiment.get("adversaries") if isinstance(experiment, dict) else None
+    if not isinstance(experiment, dict) or not isinstance(nodes, int) or nodes <= 0:
+        return None
+    return {"kind": str(experiment.get("attack", "planted"))[:40], "nodes": nodes}

@@ -15,9 +15,8 @@ import numpy as np
 
 from shoal.runs.conversation import turns_of
 from shoal.runs.tables import ROLLOUTS, TRANSCRIPTS
-from shoal_web.watch.drawn import with_drawings
-from shoal_web.watch.lessons import Lessons, task_of
-from shoal_web.watch.pictures import identified
+from shoal_web.watch.learned import Lessons, task_of
+from shoal_web.watch.pictures import identified, with_drawings
 from shoal_web.watch.source import NAME, SHOWN, WHOLE, Data, StoryQuery
 from shoal_web.watch.tables import Row, Tables, parquet
 

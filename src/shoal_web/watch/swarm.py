@@ -1,13 +1,24 @@
-"""A live swarm as a source: what its nodes say of their rounds, heard without joining (`shoal.membership.listener`)."""
+"""A live swarm as a source: what its nodes say of their rounds, heard without joining (`shoal.membership.listener`).
+
+What is heard is kept while a page is open, bounded whoever speaks (`shoal_web.registry`). Curves go by time, not by
+rounds: this machine knows when a notice came, and the round is a stranger's word. Nothing that a node says decides
+whether it or another one is shown: those heard for longest come first.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import heapq
 import threading
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any, Final
 
+import numpy as np
+
+from shoal.config.display_name import harmless
 from shoal.config.load import make_config
 from shoal.errors import UserError
 from shoal.identity.secret import OPEN, Secret
@@ -15,14 +26,166 @@ from shoal.membership.listener import RetryingListener
 from shoal.membership.settings import check_network, secret_of
 from shoal.transports.zenoh.session import TransportOptions, options_of
 from shoal.wire.notices import Notice
-from shoal_web.watch.heard import METRICS, Heard, medians
-from shoal_web.watch.source import CurveQuery, Data, GraphQuery, Source, TaskQuery
+from shoal_web.registry import Registry
+from shoal_web.watch.metrics import Course, Curve, binned, points_of, trailing
+from shoal_web.watch.source import EDGES, CurveQuery, Data, GraphQuery, Source, TaskQuery
 
+POINTS: Final = 400
+"""Of a curve; with more, every other one is dropped."""
+MAKERS: Final = 64
+"""Makers that are kept of each node: those it learned from lately."""
+LETTERS: Final = 100
+"""Characters of a maker's name that are kept; a name that is made of a key has fewer."""
+DRAWN: Final = 50
+"""Nodes with a curve and with arrows of their own: those heard for longest."""
+ELDEST: Final = 12
+"""Nodes over which medians are taken: those heard for longest, so that whoever comes later does not move them."""
+METRICS: Final = {"reward/local": "reward", "eval/pass@1": "pass_at_1"}
+"""Figures of a notice, under the names that they have in runs."""
 ABOUT: Final = (
     "This is the nodes' own word: each reports its own figures and whom it learned from. Nothing proves it, and one "
     "person can run many nodes; a judge measures. The nodes heard for longest come first, and medians are theirs. "
     "Curves begin when shoal watch was started. Rollouts are not shown here: a node's folder has its own."
 )
+
+
+class ThinnedCourse(Course):
+    """A figure against minutes, of at most `POINTS` points."""
+
+    def add(self, at: float, value: float) -> None:
+        super().add(at, value)
+        if len(self.at) > POINTS:
+            self.at, self.values = self.at[::2], self.values[::2]
+
+
+class Speaker:
+    """A node that is heard."""
+
+    def __init__(self) -> None:
+        self.name = self.id = ""
+        self.display_name = ""
+        self.model: str | None = None
+        self.round = self.took = 0
+        self.first: float | None = None
+        self.time = 0.0
+        self.courses = {metric: ThinnedCourse() for metric in METRICS}
+        self.makers: dict[str, int] = {}
+        """How many rollouts of whom it says it learned from, the latest last."""
+
+    def add(self, notice: Notice, time: float, minute: float) -> None:
+        if self.first is None:
+            self.first, self.name, self.id = time, notice.name, notice.id
+        self.model, self.round, self.time = notice.model, notice.round, time
+        self.display_name = harmless(notice.display_name)
+        for metric, field in METRICS.items():
+            value = getattr(notice, field)
+            if value is not None:
+                self.courses[metric].add(minute, value)
+        for lesson in notice.learned:
+            if lesson.maker != self.name:
+                self.took += 1
+                maker = lesson.maker[:LETTERS]
+                self.makers[maker] = self.makers.pop(maker, 0) + 1
+                if len(self.makers) > MAKERS:
+                    del self.makers[next(iter(self.makers))]
+
+    def line(self, now: float, given: int) -> Data:
+        """A row of the leaderboard, with the keys that runs have for it."""
+        reward, held_out = (self.courses[metric].values for metric in METRICS)
+        return {
+            "name": self.name,
+            "display_name": self.display_name,
+            "id": self.id,
+            "model": self.model,
+            "round": self.round,
+            "held_out": held_out[-1] if held_out else None,
+            "held_out_first": held_out[0] if held_out else None,
+            "reward": sum(reward[-20:]) / len(reward[-20:]) if reward else None,
+            "taken": self.took,
+            "given": given,
+            "heard": self.time - (self.first or 0.0),
+            "ago": now - self.time,
+        }
+
+
+class Heard:
+    """All that was heard since `start` (seconds since 1970). Not thread-safe."""
+
+    def __init__(self, start: float) -> None:
+        self.start = start
+        self.notices = 0
+        self.last = 0.0
+        self._registry: Registry[Speaker] = Registry(Speaker)
+
+    def __len__(self) -> int:
+        return len(self._registry)
+
+    @property
+    def more(self) -> int:
+        """Nodes that spoke and are not shown, at least."""
+        return self._registry.more
+
+    def add(self, notice: Notice, time: float) -> bool:
+        """Whether it counts: not if it was said before, or its node speaks too fast."""
+        speaker = self._registry.hear(notice, time)
+        if speaker is None:
+            return False
+        speaker.add(notice, time, (time - self.start) / 60)
+        self.notices += 1
+        self.last = time
+        return True
+
+    def lines(self, now: float) -> list[Data]:
+        """All nodes by their own word, those heard for longest first."""
+        speakers = self._registry.all()
+        given = Counter[str]()
+        for speaker in speakers:
+            given.update(speaker.makers)
+        return [speaker.line(now, given[speaker.name]) for speaker in speakers]
+
+    def edges(self) -> Data:
+        """Arrows from makers to learners: the heaviest of each of those heard for longest. `share`: of all it took."""
+        eldest = self._registry.all()[:DRAWN]
+        most = EDGES // max(1, len(eldest))
+        edges = [
+            {"maker": maker, "node": each.name, "rollouts": count, "share": count / each.took}
+            for each in eldest
+            for maker, count in heapq.nlargest(most, each.makers.items(), key=lambda item: item[1])
+        ]
+        more = len(self) > len(eldest) or any(len(each.makers) > most for each in eldest)
+        return {"edges": edges, "more": more}
+
+    def curve(self, query: CurveQuery) -> Data:
+        """Against minutes since `start`: of each of those heard for longest, or their median."""
+        eldest = self._registry.all()[: DRAWN if query.by == "node" else ELDEST]
+        width = max((self.last - self.start) / 60 / query.points, 0.05)
+        shown = [
+            (each.name, binned(np.array(course.at), trailing(np.array(course.values), query.smooth), width))
+            for each in eldest
+            if (course := each.courses.get(query.metric)) is not None and course.at
+        ]
+        if query.by == "mean":
+            middle = binned(*_median([each for _, each in shown]), width)
+            shown = [(f"median of {len(shown)} of those heard for longest", middle)]
+        series = [{"name": name, "points": points_of(*each, 2)} for name, each in shown]
+        return {"against": "minutes", "series": series}
+
+
+def _median(courses: Sequence[Curve]) -> Curve:
+    """At each time that any node spoke, the median over the last word of each: who speaks often counts once too."""
+    places = np.unique(np.concatenate([at for at, _ in courses])) if courses else np.empty(0)
+    table = np.full((len(courses), len(places)), np.nan)
+    for row, (at, values) in zip(table, courses, strict=True):
+        last = np.searchsorted(at, places, "right") - 1
+        row[last >= 0] = values[last[last >= 0]]
+    return places, np.nanmedian(table, axis=0) if courses else np.empty(0)
+
+
+def medians(lines: Sequence[Data]) -> Data:
+    """Medians over those heard for longest of `Heard.lines`, and over how many nodes they are."""
+    eldest = lines[:ELDEST]
+    figures = {key: [line[key] for line in eldest if line[key] is not None] for key in ("held_out", "reward")}
+    return {"of": len(eldest), **{key: median(values) if values else None for key, values in figures.items()}}
 
 
 class SwarmSource(Source):

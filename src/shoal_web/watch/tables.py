@@ -22,8 +22,7 @@ from typing import Any, Final
 
 from shoal.runs.tables import FOOTER, GROUPS, LATER, ROWS, TABLES
 from shoal_web.watch.files import opened, state_of
-from shoal_web.watch.reader import Answer
-from shoal_web.watch.run_reader import RunReader
+from shoal_web.watch.reader import Answer, RunReader
 from shoal_web.watch.source import BusyError
 
 ENTRIES, PARTS = 20_000, 4096

@@ -33,7 +33,7 @@ sys.exit(main(sys.argv[1:]))
 HEAR = """
 import sys, psutil
 from shoal.wire.notices import Lesson, Notice
-from shoal_web.watch.heard import Heard
+from shoal_web.watch.swarm import Heard
 def notice(at):
     lessons = tuple(Lesson(f"{at}-{slot}".ljust(130), at, slot, f"{at}-{slot}".ljust(100)) for slot in range(64))
     return Notice(1, "lagoon", (at % keys).to_bytes(32, "big"), float(at), at, f"{at}".ljust(256), 1.0, 1.0, lessons)

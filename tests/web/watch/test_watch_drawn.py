@@ -10,8 +10,8 @@ from watched import HOSTILE, completion, write_run
 
 pytest.importorskip("duckdb")
 
-from shoal_web.watch.drawn import drawing_in, with_drawings
 from shoal_web.watch.folder import FolderSource
+from shoal_web.watch.pictures import drawing_in, with_drawings
 from shoal_web.watch.source import RowQuery
 
 CIRCLE = '<svg viewBox="0 0 32 32"><circle cx="6" cy="6" r="4" fill="red" onclick="hacked=1"/></svg>'

@@ -26,8 +26,7 @@ from shoal.runs.tables import ROLLOUTS
 from shoal_web.serving.guard import Access
 from shoal_web.watch import metrics, sources, tables
 from shoal_web.watch.folder import FolderSource
-from shoal_web.watch.reader import Answer
-from shoal_web.watch.run_reader import READERS, Reader
+from shoal_web.watch.reader import READERS, Answer, Reader
 from shoal_web.watch.server import make_app
 from shoal_web.watch.source import BusyError, MissingError, RolloutQuery, RowQuery
 from shoal_web.watch.sources import Sources

@@ -12,11 +12,9 @@ pytest.importorskip("duckdb")
 
 from shoal.runs.folder import RunFolder
 from shoal.runs.tables import TRANSCRIPTS
-from shoal_web.watch import settings
-from shoal_web.watch.folder import FolderSource
+from shoal_web.watch.folder import FolderSource, attack_of, listed, read_settings
 from shoal_web.watch.metrics import Metrics
 from shoal_web.watch.nodes import seconds_left
-from shoal_web.watch.settings import attack_of, listed, read_settings
 from shoal_web.watch.source import Data, StoryQuery
 
 
@@ -121,7 +119,7 @@ def test_settings_are_parsed_once_however_often_a_page_asks(tmp_path: Path, monk
             raise ValueError
         return {"seed": len(parsed)}
 
-    monkeypatch.setattr(settings, "parse_toml", parse)
+    monkeypatch.setattr("shoal_web.watch.folder.parse_toml", parse)
     for text, expected in ((f"seed = 1 # {tmp_path}", {"seed": 1}), (f"wrong {tmp_path}", {})):
         (tmp_path / "config.toml").write_text(text)
         assert [read_settings(tmp_path) for _ in range(3)] == [expected] * 3

@@ -31,12 +31,11 @@ from shoal.wire.notices import MAX_LESSONS, Lesson, Notice, seal_notice
 from shoal_host.host.keys import host_keys
 from shoal_web import registry
 from shoal_web.serving.guard import Access
-from shoal_web.watch import heard
-from shoal_web.watch.heard import Heard, medians
+from shoal_web.watch import swarm as heard
 from shoal_web.watch.server import make_app
 from shoal_web.watch.source import CurveQuery, GraphQuery
 from shoal_web.watch.sources import Sources
-from shoal_web.watch.swarm import SwarmSource, open_swarm
+from shoal_web.watch.swarm import Heard, SwarmSource, medians, open_swarm
 
 ADA, BOB = Identity.generate(), Identity.generate()
 
