@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from types import FunctionType
 from typing import Any, Final, TypeVar, get_type_hints
 
 from shoal.errors import UserError, in_brief, nearest
+from shoal.untrusted import parse_toml
 
 _importing = 0
 
@@ -107,9 +109,49 @@ def make_part(name: str, what: str, kind: type[Part], *arguments: Any) -> Part:
         part = make(*arguments)
     except TypeError as error:
         raise UserError(f"{what} {name!r} cannot be made: {error} (see examples/own_{what}.py)") from error
-    missing = sorted(member for member in dir(kind) if not member.startswith("_") and not hasattr(part, member))
+    return _checked(part, name, what, kind)
+
+
+CALL: Final = re.compile(r"([^()\s]+)(?:\((.*)\))?")
+"""A name, and in parentheses the parameters that it is called with."""
+
+
+def is_own(setting: str) -> bool:
+    """Whether a setting such as `learner.loss_type` names code of one's own, not one of shoal's."""
+    return ":" in setting.partition("(")[0]
+
+
+def make_named(setting: str, known: Mapping[str, Callable[..., Part]], kind: type[Part], what: str) -> Part:
+    """The part that `setting` names: one of `known`, or your own by `module:attribute`. Parameters may follow.
+
+        make_named("gspo(epsilon=1e-3)", LOSSES, Loss, "loss")
+
+    `what` and `kind` as in `make_part`. Raises `UserError`.
+    """
+    call = CALL.fullmatch(setting.strip())
+    if not call:
+        raise UserError(f"{what} {setting!r} is not a name, nor name(parameter=value, ...)")
+    name, written = call.groups()
+    if not is_own(name) and name not in known:
+        raise UserError(f"there is no {what} {name!r}; {nearest(name, known)}")
+    try:
+        parameters = parse_toml(f"parameters = {{ {written or ''} }}".encode())["parameters"]
+    except ValueError as error:
+        raise UserError(f"{what} {setting!r}: write its parameters as {name}(parameter=0.5, other=true)") from error
+    make = _imported(name, what) if is_own(name) else known[name]
+    try:
+        part = make(**parameters)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{what} {setting!r} cannot be made: {error}") from error
+    return _checked(part, name, what, kind)
+
+
+def _checked(part: Any, name: str, what: str, kind: type[Part]) -> Part:
+    """`part`, if it has all members of its protocol."""
+    members = {*dir(kind), *kind.__annotations__}
+    missing = sorted(member for member in members if not member.startswith("_") and not hasattr(part, member))
     if missing:
-        raise UserError(f"{what} {name!r} lacks {', '.join(missing)}: see shoal.protocols.{kind.__name__}")
+        raise UserError(f"{what} {name!r} lacks {', '.join(missing)}: see {kind.__module__}.{kind.__name__}")
     made: Part = part
     return made
 

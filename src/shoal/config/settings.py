@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal, Self
 import tomli_w
 from pydantic import Field, field_validator, model_validator
 
+from shoal.config.own_code import is_own
 from shoal.config.policy import SUITE_MODELS, PolicyConfig, default_learning_rate, is_endpoint, is_small
 from shoal.config.rewards import AnyRewardSpec, FunctionRewardSpec
 from shoal.config.sections import (
@@ -112,8 +113,8 @@ class Config(Section):
     @property
     def code(self) -> list[str]:
         """The code of one's own that the settings name, as `module:attribute`."""
-        named = [name for name in (self.network.transport, self.policy.engine) if ":" in name]
-        factories = [self.policy.factory, self.learner.factory, self.selection.factory, *named]
+        named = self.learner.loss_type, self.peers.weight, self.network.transport, self.policy.engine
+        factories = [self.policy.factory, self.learner.factory, self.selection.factory, *filter(is_own, named)]
         functions = [spec.function for spec in self.rewards if isinstance(spec, FunctionRewardSpec)]
         return self.tasks.code + functions + [name for name in factories if name]
 

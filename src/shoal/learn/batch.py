@@ -27,13 +27,13 @@ class Trained:
     token_ids: list[int]
     advantage: float
     weight: float
-    """The weight of each of its tokens in the loss (`losses.token_weights`)."""
+    """The weight of each of its tokens in the loss (`Average.weights`)."""
     offset: int
     """Where its tokens begin in the flat tensors of the whole update (old and reference log-probabilities)."""
     node: str = ""
     """Its maker."""
     from_peer: bool = False
-    """Whether another node made it (`external`)."""
+    """Whether a peer made it."""
     group: int = 0
     """The number of its rollout in the update."""
     observed: Mapping[int, Sequence[int]] = field(default_factory=dict)
@@ -142,7 +142,7 @@ def room_behind(tokens: int, token_budget: int) -> int:
 
 
 def has_split_groups(rows: Sequence[Row]) -> bool:
-    """Whether another node's group is spread over several of `rows`."""
+    """Whether a peer's group is spread over several of `rows`."""
     groups = [row.sequences[0].group for row in rows if row.sequences[0].from_peer]
     return len(set(groups)) < len(groups)
 

@@ -1,4 +1,4 @@
-"""The update: policy-gradient steps on groups of scored rollouts, own and foreign alike."""
+"""The update: policy-gradient steps on groups of scored rollouts, own ones and peers'."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ import torch
 
 from shoal.config.policy import default_learning_rate
 from shoal.config.sections import LearnerConfig, PeersConfig
+from shoal.errors import UserError
 from shoal.learn.batch import Family, MicroBatch, Row, Trained, has_split_groups, micro_batches, row_families, tensors
 from shoal.learn.checkpointing import Checkpointing, checkpoint_above
-from shoal.learn.external import ExternalWeights, Report, running_mean, sampled_nll
 from shoal.learn.logprobs import check_architecture, token_logprobs
-from shoal.learn.losses import kl_k3, policy_loss
+from shoal.learn.losses import make_loss
+from shoal.learn.losses.base import Tokens, kl_k3
 from shoal.learn.optim import make_optimizer, sum_gradients
+from shoal.learn.peers import PeerWeights, Report, running_mean, sampled_nll
 from shoal.learn.prefix import Prefix
-from shoal.learn.prepare import Group, make_groups, mean_own_size, pack
+from shoal.learn.prepare import make_groups, mean_own_size, pack
 from shoal.learn.reference import Reference
 from shoal.learn.routers import load_balancing, readers, router_coefficient
 from shoal.learn.sums import Sums
 from shoal.learn.vocabulary import gradients_in_place
+from shoal.learn.weights import make_weight
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.attention import attention
 from shoal.policy.flops import Flops
@@ -55,7 +58,7 @@ class GRPOLearner:
     """Group-relative policy optimisation (arXiv 2402.03300) with the variants that `LearnerConfig` names.
 
         learner = GRPOLearner(policy, LearnerConfig(), PeersConfig(), learning_rate=1e-6)
-        result = learner.update(own + foreign)
+        result = learner.update(own + peers)
 
     One call of `update` is one round: `num_iterations` optimiser steps, each on all of its rollouts. Rollouts that are
     `from_peer` count as `PeersConfig` says.
@@ -82,6 +85,8 @@ class GRPOLearner:
         self.policy = policy
         self.config = config = config or LearnerConfig()
         self.peers = peers or PeersConfig()
+        self.loss = make_loss(config.loss_type)
+        self.peer_weight = make_weight(self.peers.weight)
         if learning_rate is None:
             adapters = not all(weight.requires_grad for weight in policy.lm.model.parameters())
             rate = config.learning_rate
@@ -114,23 +119,24 @@ class GRPOLearner:
         give_back()
         sampled = sampled_nll(batch)
         self.own_nll = running_mean(self.own_nll, sampled)
-        groups = make_groups(batch, self.policy, self.config, self.peers, seed)
+        groups = make_groups(batch, self.policy, self.config, self.peers, self.loss.average, seed)
         self.own_size = running_mean(self.own_size, mean_own_size(groups))
-        rows = pack(groups, self.policy, self.config, self.peers, self.own_size, self.token_budget)
+        average, limit = self.loss.average, self.peers.limit
+        rows = pack(groups, self.policy, average, bool(self.config.beta), self.own_size, limit, self.token_budget)
         sequences = [s for row in rows for s in row.sequences]
-        fixed = self._fixed(rows, sequences, groups)
+        fixed = self._fixed(rows, sequences)
         sums = Sums()
         for _ in range(self._steps(rows)):
             self._step(rows, fixed, sums)
         sums.gather(self.ranks)
-        report = fixed.external.report(self.ranks) if fixed.external else Report()
+        report = fixed.peers.report(self.ranks) if fixed.peers else Report()
         if sampled is None:
             self.own_nll = running_mean(self.own_nll, report.trained_nll)
         metrics = sums.means(self.skipped_steps) | report.metrics | self._cost(rows, fixed)
         shares = gradient_shares(sequences, report.weights) if sums.steps else {}
         return UpdateResult(metrics, shares, report.gated_shares)
 
-    def _fixed(self, rows: list[Row], sequences: list[Trained], groups: list[Group]) -> Fixed:
+    def _fixed(self, rows: list[Row], sequences: list[Trained]) -> Fixed:
         offsets = sum(len(s.token_ids) for s in sequences)
         several = self.config.num_iterations > 1
         known = rows and (several or (self.peers.gate and has_split_groups(rows)))
@@ -139,11 +145,10 @@ class GRPOLearner:
         if self.reference is not None:
             with self.reference.restored() as model:
                 ref_logps = self._logprobs(model, rows, offsets)
-        external = None
+        peers = None
         if any(s.from_peer for s in sequences):
-            missing = [group.missing for group in groups]
-            external = ExternalWeights(self.peers, sequences, missing, self.own_nll, self._zeros(0), old_logps)
-        return Fixed(old_logps, ref_logps, external)
+            peers = PeerWeights(self.peer_weight, self.peers.gate, sequences, self.own_nll, self._zeros(0), old_logps)
+        return Fixed(old_logps, ref_logps, peers)
 
     def _steps(self, rows: list[Row]) -> int:
         """Optimiser steps of an update: none without anything to learn from."""
@@ -194,23 +199,18 @@ class GRPOLearner:
 
     def _loss(self, batch: MicroBatch, logps_T: torch.Tensor, fixed: Fixed, sums: Sums) -> torch.Tensor:
         """The loss of a micro-batch: its part of the step's."""
-        config = self.config
         old_T = logps_T.detach() if fixed.old_logps is None else fixed.old_logps[batch.offsets_T]
-        loss_T, low_T, high_T = policy_loss(
-            config.loss_type,
-            logps_T,
-            old_T,
-            batch.advantages_T,
-            batch.sequences_T,
-            config.epsilon,
-            config.epsilon_high,
-        )
-        sums.add(low=low_T.sum(), high=high_T.sum())
-        if fixed.external is not None:
-            loss_T = loss_T * fixed.external.of(batch, old_T)
+        found = self.loss.token_losses(Tokens(logps_T, old_T, batch.advantages_T, batch.sequences_T))
+        loss_T = found.loss_T
+        if loss_T.shape != logps_T.shape:
+            raise UserError(f"the loss gave {tuple(loss_T.shape)} numbers for {len(logps_T)} tokens: give one each")
+        clipped = {"low": found.low_T, "high": found.high_T}
+        sums.add(0, **{name: where_T.sum() for name, where_T in clipped.items() if where_T is not None})
+        if fixed.peers is not None:
+            loss_T = loss_T * fixed.peers.of(batch, old_T)
         if fixed.ref_logps is not None:
             kl_T = kl_k3(logps_T, fixed.ref_logps[batch.offsets_T])
-            loss_T = loss_T + config.beta * kl_T
+            loss_T = loss_T + self.config.beta * kl_T
             sums.add(kl=kl_T.sum())
         return (loss_T * batch.weights_T).sum()
 
@@ -346,13 +346,13 @@ class Fixed:
     """Log-probabilities when the round began, at the offsets of their tokens; None: the first pass gives them."""
     ref_logps: torch.Tensor | None
     """Those under the reference, with `beta`."""
-    external: ExternalWeights | None
-    """None if no other node's completion is trained on."""
+    peers: PeerWeights | None
+    """None if no peer's completion is trained on."""
 
 
 def gradient_shares(sequences: Sequence[Trained], weights: dict[int, float]) -> dict[str, float]:
-    """Each maker's share of an update's gradient (`UpdateResult.gradient_shares`). `weights`: mean external weights
-    by offset."""
+    """Each maker's share of an update's gradient (`UpdateResult.gradient_shares`). `weights`: the mean weight of
+    each peer's completion, by its offset."""
     sizes: dict[str, float] = defaultdict(float)
     for s in sorted(sequences, key=lambda s: s.offset):
         sizes[s.node] += abs(s.advantage) * s.weight * len(s.token_ids) * weights.get(s.offset, 1.0)

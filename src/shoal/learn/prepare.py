@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, median_low
 
 import msgspec
 
 from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.learn.advantages import advantages
 from shoal.learn.batch import Row, Trained, make_rows
-from shoal.learn.limit import gradient_size, maker_scales
-from shoal.learn.losses import token_weights
+from shoal.learn.losses.base import Average
 from shoal.protocols import TrainablePolicy
-from shoal.rollout import Completion, FinishReason, Scored
+from shoal.rollout import Completion, Scored
 
 Observed = Mapping[int, Sequence[int]]
 """`Trained.observed`"""
@@ -32,21 +32,21 @@ class Group:
     """What an environment says in each of them."""
     advantages: list[float]
     size: float
-    """`limit.gradient_size`; 0 if there is nothing to learn from it."""
-
-    @property
-    def missing(self) -> float:
-        """The sum of the positive advantages of completions that are not trained on."""
-        return sum(max(A, 0.0) for ids, A in zip(self.ids, self.advantages, strict=True) if not ids)
+    """`Average.gradient_size`; 0 if there is nothing to learn from it."""
 
 
 def make_groups(
-    scored: Sequence[Scored], policy: TrainablePolicy, config: LearnerConfig, peers: PeersConfig, seed: int
+    scored: Sequence[Scored],
+    policy: TrainablePolicy,
+    config: LearnerConfig,
+    peers: PeersConfig,
+    average: Average,
+    seed: int,
 ) -> list[Group]:
     """The rollouts with tokens and advantages, in an order of `seed`: sums depend on it in their last digits."""
     order = list(scored)
     random.Random(seed).shuffle(order)
-    read = [_read(s, policy, config) for s in order]
+    read = [_read(s, policy) for s in order]
     compared = advantages(
         [s.rewards for s, _, _ in read],
         config.scale_rewards,
@@ -54,7 +54,7 @@ def make_groups(
         [peers.baseline_shift if s.from_peer and s.has_signal else 0.0 for s, _, _ in read],
     )
     return [
-        Group(s, ids, observed, A, gradient_size(A, list(map(len, ids)), config.loss_type) if s.has_signal else 0.0)
+        Group(s, ids, observed, A, average.gradient_size(A, list(map(len, ids))) if s.has_signal else 0.0)
         for (s, ids, observed), A in zip(read, compared, strict=True)
     ]
 
@@ -68,48 +68,65 @@ def mean_own_size(groups: Sequence[Group]) -> float | None:
 def pack(
     groups: Sequence[Group],
     policy: TrainablePolicy,
-    config: LearnerConfig,
-    peers: PeersConfig,
+    average: Average,
+    everything: bool,
     own_size: float | None,
+    limit: float,
     token_budget: int,
 ) -> list[Row]:
     """All that is trained on, as rows. Groups without advantage count in the averages, as in TRL, but are not computed
-    (unless `beta` asks for their divergence). `own_size`: see `limit.maker_scales`."""
+    (unless `everything` is, for its divergence). `own_size` and `limit`: see `maker_scales`."""
     lengths = [len(ids) for group in groups for ids in group.ids]
-    weights = iter(token_weights(lengths, config.loss_type, policy.sampling.max_completion_length))
-    foreign = [group for group in groups if group.scored.from_peer and group.scored.has_signal]
-    scales = maker_scales([(g.scored.rollout.node, g.size) for g in foreign], own_size, peers.limit)
+    weights = iter(average.weights(lengths, policy.sampling.max_completion_length))
+    of_peers = [group for group in groups if group.scored.from_peer and group.scored.has_signal]
+    scales = maker_scales([(g.scored.rollout.node, g.size) for g in of_peers], own_size, limit)
     rows: list[Row] = []
     offset = 0
     for number, group in enumerate(groups):
-        maker, is_foreign = group.scored.rollout.node, group.scored.from_peer
-        scale = scales.get(maker, 1.0) if is_foreign else 1.0
+        maker, from_peer = group.scored.rollout.node, group.scored.from_peer
+        scale = scales.get(maker, 1.0) if from_peer else 1.0
         sequences = []
         for ids, observed, advantage in zip(group.ids, group.observed, group.advantages, strict=True):
             weight = scale * next(weights)
-            if ids and (group.scored.has_signal or config.beta):
-                sequences.append(Trained(ids, advantage, weight, offset, maker, is_foreign, number, observed))
+            if ids and (group.scored.has_signal or everything):
+                sequences.append(Trained(ids, advantage, weight, offset, maker, from_peer, number, observed))
                 offset += len(ids)
         if sequences:
             rows += make_rows(policy.prompt_ids(group.scored.question), sequences, token_budget)
     return rows
 
 
-def _read(
-    scored: Scored, policy: TrainablePolicy, config: LearnerConfig
-) -> tuple[Scored, list[list[int]], list[Observed]]:
-    """The rollout and the tokens of its completions, the policy's and an environment's. Another node's completion
+# The limit on what one maker contributes to an update: its groups count no more, on average, than own ones. A hostile
+# group can be half right and as long as allowed. Its gradient is then many times as large as an honest one's.
+
+
+def maker_scales(sizes: Sequence[tuple[str, float]], own: float | None, limit: float) -> dict[str, float]:
+    """A factor for the weights of each maker's tokens: min(1, limit * reference / mean size of its groups).
+
+    `sizes`: maker and gradient size of each group of a peer. The reference is `own`, the mean size of the node's own
+    groups, which nobody else can change; while it is None, the lower median of the makers' means. Nothing is scaled up,
+    and with a `limit` of 0 nothing is scaled.
+    """
+    groups: dict[str, list[float]] = defaultdict(list)
+    for maker, size in sizes:
+        groups[maker].append(size)
+    means = {maker: fmean(of_maker) for maker, of_maker in groups.items()}
+    if not means or not limit:
+        return dict.fromkeys(means, 1.0)
+    most = limit * (median_low(means.values()) if own is None else own)
+    return {maker: min(1.0, most / mean) if mean else 1.0 for maker, mean in means.items()}
+
+
+def _read(scored: Scored, policy: TrainablePolicy) -> tuple[Scored, list[list[int]], list[Observed]]:
+    """The rollout and the tokens of its completions, the policy's and an environment's. A peer's completion
     without tokens to train on, such as one longer than `max_completion_length`, leaves its group: others are not
     compared with what the policy can never say. A question that the policy cannot read teaches it nothing.
     """
 
-    def is_masked(completion: Completion) -> bool:
-        return config.mask_truncated_completions and completion.finish_reason == FinishReason.length
-
     too_long = scored.from_peer and not policy.has_room(scored.question)
 
     def tokens(completion: Completion) -> tuple[list[int], Observed]:
-        if is_masked(completion) or too_long:
+        if too_long:
             return [], {}
         if len(completion.parts) > 1 and completion.observations:
             return policy.conversation_ids(scored.question, completion)
@@ -118,7 +135,7 @@ def _read(
     completions = scored.rollout.completions
     read = [tokens(completion) for completion in completions]
     ids, observed = [each for each, _ in read], [each for _, each in read]
-    kept = [i for i, c in enumerate(completions) if ids[i] or is_masked(c)]
+    kept = [i for i, tokens_of in enumerate(ids) if tokens_of]
     if not scored.from_peer or len(kept) in (0, len(ids)):
         return scored, ids, observed
     rollout = msgspec.structs.replace(scored.rollout, completions=tuple(completions[i] for i in kept))

@@ -1,6 +1,6 @@
 """Rewards of answers besides the tasks' own verifier: models, functions, people's rankings, and weighted sums of them.
 
-    rewards = make_rewards(specs, "sum_then_normalize", config.tasks, verifier, place, config.seed)
+    rewards = make_rewards(specs, config.tasks, verifier, place, config.seed)
     rewards.score([(question, ["42", "43"])])       # [[0.9, 0.1]]
 
 See docs/guides/rewards.md.

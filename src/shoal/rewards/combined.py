@@ -3,8 +3,7 @@
     rewards = Combined([Entry("right", Verified(verifier), 1.0), Entry("style", style, 0.25)])
     rewards.score([(question, ["4", "5"])])             # [[0.9, 0.1]]
 
-Both ways to add them up keep rewards in [0, 1] and keep the mean of a group at the weighted mean of its rewards, so
-that `Scored.mean_reward` keeps its meaning. Gates multiply the sum.
+The sum is a weighted mean, so it stays in [0, 1]. Gates multiply it.
 """
 
 from __future__ import annotations
@@ -12,21 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, pstdev
-from typing import Literal
+from statistics import fmean
 
 from shoal.protocols import Grader, TaskSource
 from shoal.rewards.reward import Items, Reward, Verified
 from shoal.rollout import Answer, QuestionId
 from shoal.sandbox.messages import Candidate, Verdict
-
-Aggregation = Literal["sum_then_normalize", "normalize_then_sum"]
-"""TRL's words; there it is the learner that normalises a sum. normalize_then_sum: each reward is normalised within its
-group first, so that none counts more because its scale is wider (GDPO, arXiv 2601.05242)."""
-EPSILON = 1e-4
-"""Added to standard deviations, as in GDPO's and TRL's code: tiny differences are not blown up."""
-SPREAD = 0.5
-"""Standard deviation of normalised rewards, where [0, 1] has room for it: that of a group half right, half wrong."""
 
 Column = Sequence[float | None]
 """Values of one reward for the answers of a group."""
@@ -47,13 +37,12 @@ class Entry:
 class Combined:
     """Several rewards with weights. `close` closes all of them."""
 
-    def __init__(self, entries: Sequence[Entry], aggregation: Aggregation = "sum_then_normalize") -> None:
+    def __init__(self, entries: Sequence[Entry]) -> None:
         if not entries:
             raise ValueError("at least one reward is needed")
         if len({entry.name for entry in entries}) < len(entries):
             raise ValueError("two rewards have the same name")
         self.entries = list(entries)
-        self.aggregation = aggregation
 
     def score(self, items: Items) -> list[list[float]]:
         """One reward in [0, 1] for each answer. Where a reward does not apply to an answer, the others count. An answer
@@ -79,7 +68,7 @@ class Combined:
             replace(entry, reward=Verified(verifier)) if isinstance(entry.reward, Verified) else entry
             for entry in self.entries
         ]
-        return Combined(entries, self.aggregation)
+        return Combined(entries)
 
     @property
     def trouble(self) -> str:
@@ -103,8 +92,6 @@ class Combined:
         summed = [values for entry, values in pairs if not entry.gate]
         weights = [entry.weight for entry in self.entries if not entry.gate]
         raw = _means(summed, weights, size)
-        if self.aggregation == "normalize_then_sum" and (known := _known(raw)):
-            raw = _stretched(_means([_normalised(values) for values in summed], weights, size), fmean(known))
         for values in (values for entry, values in pairs if entry.gate):
             raw = [_gated(value, gate, alone=not summed) for value, gate in zip(raw, values, strict=True)]
         known = _known(raw)
@@ -179,21 +166,3 @@ def _gated(value: float | None, gate: float | None, alone: bool) -> float | None
     if value is None:
         return gate if alone or not gate else None
     return value * gate
-
-
-def _normalised(values: Column) -> list[float | None]:
-    """One reward's values in a group, minus their mean, divided by their standard deviation."""
-    if not (known := _known(values)):
-        return list(values)
-    mean, deviation = fmean(known), pstdev(known)
-    return [None if value is None else (value - mean) / (deviation + EPSILON) for value in values]
-
-
-def _stretched(sums: Column, mean: float) -> list[float | None]:
-    """`sums` moved to `mean` and multiplied by one factor for the group: SPREAD, or what [0, 1] has room for."""
-    if not (known := _known(sums)):
-        return list(sums)
-    middle = fmean(known)
-    room = [(1 - mean) / (v - middle) if v > middle else mean / (middle - v) for v in known if abs(v - middle) > 1e-9]
-    factor = min([SPREAD, *room])
-    return [None if v is None else min(1.0, max(0.0, mean + factor * (v - middle))) for v in sums]

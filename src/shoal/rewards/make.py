@@ -18,7 +18,7 @@ from shoal.config.settings import Config
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.protocols import Grader
-from shoal.rewards.combined import Aggregation, Combined, Entry
+from shoal.rewards.combined import Combined, Entry
 from shoal.rewards.function import FunctionReward
 from shoal.rewards.rankings import Rankings
 from shoal.rewards.reward import Reward, Verified
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 def make_rewards(
     specs: Sequence[RewardSpec],
-    aggregation: Aggregation,
     tasks: TasksConfig,
     verifier: Grader,
     placement: Callable[[], Placement],
@@ -56,13 +55,12 @@ def make_rewards(
         for entry in entries:
             entry.reward.close()
         raise
-    return Combined(entries, aggregation)
+    return Combined(entries)
 
 
 def rewards_of(config: Config, verifier: Grader, placement: Placement, key: bytes = b"") -> Combined | None:
     """The rewards of a run's settings, as `make_rewards` has them."""
-    aggregation = config.learner.multi_objective_aggregation
-    return make_rewards(config.rewards, aggregation, config.tasks, verifier, lambda: placement, config.seed, key)
+    return make_rewards(config.rewards, config.tasks, verifier, lambda: placement, config.seed, key)
 
 
 def _reward(

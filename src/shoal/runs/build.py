@@ -20,7 +20,9 @@ from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.errors import UserError, in_brief
 from shoal.evaluation.blind import Shares, constants
+from shoal.learn.losses import make_loss
 from shoal.learn.optim import STATE_BYTES
+from shoal.learn.weights import make_weight
 from shoal.node import Node
 from shoal.parallel.rank_zero import RankZeroPolicy, RankZeroVerifier
 from shoal.parallel.ranks import ALONE, Ranks
@@ -113,6 +115,8 @@ class Nodes:
         if self.member is None and config.round.questions_per_round == 0:
             raise UserError("--questions-per-round 0 is for `shoal join`: no node of this run would answer anything")
         specs_of(config.tasks)  # a mistyped name is reported before anything is loaded
+        make_loss(config.learner.loss_type)
+        make_weight(config.peers.weight)
         use_threads(config, ranks)
         self.placement = place_rank(config, ranks)
         if ranks.is_zero and not self.rewards:  # so is that of a reward function

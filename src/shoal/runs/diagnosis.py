@@ -41,8 +41,7 @@ class Diagnosis:
         """Takes the results of a round, of the nodes that learn."""
         groups = [scored for result in results for scored in result.local]
         batch = [scored for result in results for scored in result.batch]
-        masked = self.config.learner.mask_truncated_completions and not any(map(_trained, results))
-        if not groups or (not masked and any(scored.live or scored.has_signal for scored in (*groups, *batch))):
+        if not groups or any(scored.live or scored.has_signal for scored in (*groups, *batch)):
             self._dead.clear()
             self.cause = self.warning = ""
             return
@@ -80,11 +79,6 @@ class Diagnosis:
             return True
         form = self.tasks.lookup(scored.question.id)[1].answer
         return any(extract(completion.text, form) is not None for completion in scored.rollout.completions)
-
-
-def _trained(result: RoundResult) -> bool:
-    """Whether the update had any token to learn from, as far as the learner says."""
-    return result.update.metrics.get("tokens/trained", 1) > 0
 
 
 def _shown(scored: Scored) -> str:

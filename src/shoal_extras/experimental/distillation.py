@@ -23,11 +23,10 @@ from shoal.errors import UserError
 from shoal.learn.batch import Family, Row, Trained, make_rows
 from shoal.learn.learner import Fixed, GRPOLearner
 from shoal.learn.logprobs import trained_hidden
-from shoal.learn.losses import token_weights
 from shoal.learn.sums import Sums
 from shoal.policy.language import LanguagePolicy
 from shoal.protocols import Policy, Scorer, UpdateResult
-from shoal.rollout import Completion, FinishReason, Message, Question, Rollout, Scored, seed_of
+from shoal.rollout import Completion, Message, Question, Rollout, Scored, seed_of
 from shoal.sandbox.replay import refuse_conversations
 from shoal_extras.experimental.divergence import token_divergence
 
@@ -156,9 +155,9 @@ class PeerDistillation(GRPOLearner):
     def _pack(self, lessons: Sequence[Lesson]) -> None:
         """Rows of the same answers, after what the student reads and after what the teacher does."""
         self._students, self._teachers = [], []
-        ids = [[self._ids(answer) for answer in lesson.answers] for lesson in lessons]
+        ids = [[self.policy.completion_ids(answer) for answer in lesson.answers] for lesson in lessons]
         lengths = [len(one) for of_lesson in ids for one in of_lesson]
-        weights = iter(token_weights(lengths, self.config.loss_type, self._longest))
+        weights = iter(self.loss.average.weights(lengths, self._longest))
         offset = 0
         for lesson, of_lesson in zip(lessons, ids, strict=True):
             sequences = []
@@ -171,11 +170,6 @@ class PeerDistillation(GRPOLearner):
             shown = self.policy.prompt_ids(with_example(lesson.question, lesson.right))
             self._students += make_rows(seen, sequences, self.token_budget)
             self._teachers += make_rows(shown, sequences, self.token_budget)
-
-    def _ids(self, answer: Completion) -> list[int]:
-        """The tokens of an own answer; none if it is left out of losses."""
-        masked = self.config.mask_truncated_completions and answer.finish_reason == FinishReason.length
-        return [] if masked else self.policy.completion_ids(answer)
 
     def _steps(self, rows: list[Row]) -> int:
         return super()._steps(rows or self._students)

@@ -201,7 +201,7 @@ def test_what_other_programs_call_a_flag_is_known(theirs: str, ours: str, capsys
     [
         (["--suite", "pnd"], "no suite 'pnd'; did you mean 'pond'?"),
         (["--rounds", "none"], "the command line: --rounds none: input"),
-        (["--loss-type", "sapo"], "the command line: --learner.loss-type sapo: input"),
+        (["--loss-type", "sapo"], "there is no loss 'sapo'; did you mean 'gspo'?"),
         (["--device", "abacus"], "device 'abacus' is not available"),
         (["--model", "./nope"], "'./nope' is no model"),
         (["--model", "nope.gguf"], "there is no file 'nope.gguf'"),

@@ -219,8 +219,6 @@ def test_unknown_settings_without_a_likeness(name: str) -> None:
         ({"policy": {"model": "guppy"}}, "policy.model = 'guppy': input should be a valid list"),
         ({"policy": {"max_completion_length": 0}}, "policy.max_completion_length = 0"),
         ({"policy": {"max_completion_length": "long"}}, "policy.max_completion_length = 'long'"),
-        ({"learner": {"loss_type": "sapo"}}, "learner.loss_type = 'sapo': input should be 'grpo', 'dr_grpo', "),
-        ({"learner": {"loss_type": "cispo"}}, "learner: epsilon_high = 0.28 would cut every ratio: for cispo"),
         ({"learner": {"external_gate": 1.0}}, "there is no setting 'learner.external_gate'; "),
         ({"learner": {"learning_rate": -1.0}}, "learner.learning_rate = -1.0"),
         ({"learner": {"learning_rate": float("nan")}}, "learner.learning_rate = nan"),

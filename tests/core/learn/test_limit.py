@@ -15,8 +15,8 @@ from tiny import assert_same, clone, make_policy, make_scored
 
 from shoal.learn.batch import Trained
 from shoal.learn.learner import GRPOLearner
-from shoal.learn.limit import gradient_size, maker_scales
-from shoal.learn.prepare import make_groups, pack
+from shoal.learn.losses.base import Average
+from shoal.learn.prepare import make_groups, maker_scales, pack
 from shoal.rollout import Scored
 
 EOS = 1
@@ -35,8 +35,8 @@ EVE = group(["the lazy dog", "the lazy fox"], [1, 0], "eve", "yes or no?")
 
 
 def test_size_by_hand() -> None:
-    assert gradient_size([0.75, -0.25, -0.5], [4, 8, 2], "dr_grpo") == 0.75 * 4 + 0.25 * 8 + 0.5 * 2
-    assert gradient_size([0.75, -0.25, -0.5], [4, 8, 0], "gspo") == 1.0
+    assert Average.constant.gradient_size([0.75, -0.25, -0.5], [4, 8, 2]) == 0.75 * 4 + 0.25 * 8 + 0.5 * 2
+    assert Average.completion.gradient_size([0.75, -0.25, -0.5], [4, 8, 0]) == 1.0
 
 
 def test_scales_by_hand() -> None:
@@ -120,8 +120,9 @@ def test_the_measure_of_ones_own_outlives_the_process(tmp_path: Path) -> None:
 
 def trained(learner: GRPOLearner, scored: Sequence[Scored]) -> list[Trained]:
     """All that an update on `scored` would train on."""
-    settings = learner.policy, learner.config, learner.peers
-    rows = pack(make_groups(scored, *settings, 0), *settings, learner.own_size, learner.token_budget)
+    average = learner.loss.average
+    groups = make_groups(scored, learner.policy, learner.config, learner.peers, average, 0)
+    rows = pack(groups, learner.policy, average, False, learner.own_size, learner.peers.limit, learner.token_budget)
     return [sequence for row in rows for sequence in row.sequences]
 
 

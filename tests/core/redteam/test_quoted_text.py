@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from shoal.config.settings import Config
+from shoal.learn.losses.base import Average
 from shoal.learn.prepare import make_groups
 from shoal.policy.decoders.base import Sampling
 from shoal.policy.device import Placement
@@ -54,6 +55,6 @@ def test_a_question_too_long_for_a_model_costs_that_question_alone(policy: Langu
     rollout = Rollout(long.id, long.hash, (Completion.of("A"), Completion.of("B")), "eve", 1)
     foreign = Scored(rollout, long, (1.0, 0.0), from_peer=True)
     config = Config().resolved()
-    [group] = make_groups([foreign], policy, config.learner, config.peers, 0)
+    [group] = make_groups([foreign], policy, config.learner, config.peers, Average.constant, 0)
     assert group.ids == [[], []]
     assert policy.generate([critique("4", "5")], 1, seed=0)[0]

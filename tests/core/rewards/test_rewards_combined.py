@@ -5,7 +5,6 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean, pstdev
 from typing import Any
 
 import pytest
@@ -50,9 +49,9 @@ class Given:
         self.closed = True
 
 
-def combined(*values: Sequence[float | None], weights: Sequence[float] = (), normalise: bool = False) -> list[float]:
+def combined(*values: Sequence[float | None], weights: Sequence[float] = ()) -> list[float]:
     entries = [Entry(str(i), Given(*v), weights[i] if weights else 1.0) for i, v in enumerate(values)]
-    rewards = Combined(entries, "normalize_then_sum" if normalise else "sum_then_normalize")
+    rewards = Combined(entries)
     (group,) = rewards.score([(Q, [str(i) for i in range(len(values[0]))])])
     return group
 
@@ -81,39 +80,18 @@ def test_an_answer_without_any_gets_the_mean_and_nothing_is_learned_from_it() ->
     assert Combined([Entry("a", Given(None, None))]).score([(Q, ["a", "b"])]) == [[0.0, 0.0]]
 
 
-def test_normalised_each_counts_by_its_weight_and_not_by_its_scale() -> None:
-    """One reward is right or wrong, the other differs by hundredths; their ranks agree or not."""
-    coarse, fine = [1.0, 1.0, 0.0, 0.0], [0.52, 0.50, 0.52, 0.50]
-    by_sum = combined(coarse, fine)
-    assert by_sum[0] - by_sum[1] < 0.02 < by_sum[1] - by_sum[2]
-    both, first, second, neither = combined(coarse, fine, normalise=True)
-    assert first == pytest.approx(second, abs=0.02)  # as GDPO has it
-    assert both > first > neither
-
-
-def test_one_reward_alone_is_normalised_to_itself() -> None:
-    for values in ([1.0, 0.0, 0.0, 0.0], [1.0, 0.0], [0.0] * 4, [1.0] * 4):
-        assert combined(values, normalise=True) == pytest.approx(values, abs=1e-3)
-
-
-@given(st.lists(st.tuples(VALUE, VALUE, VALUE), min_size=1, max_size=9), st.booleans())
-def test_rewards_stay_in_bounds_and_the_mean_where_it_is(rows: list[tuple[float | None, ...]], normalise: bool) -> None:
-    columns = [[row[i] for row in rows] for i in range(3)]
-    group = combined(*columns, weights=[1, 2, 3], normalise=normalise)
+@given(st.lists(st.tuples(VALUE, VALUE, VALUE), min_size=1, max_size=9))
+def test_rewards_stay_in_bounds(rows: list[tuple[float | None, ...]]) -> None:
+    group = combined(*[[row[i] for row in rows] for i in range(3)], weights=[1, 2, 3])
     assert all(0 <= value <= 1 for value in group)
-    plain = combined(*columns, weights=[1, 2, 3])
-    assert fmean(group) == pytest.approx(fmean(plain), abs=1e-9)
-    if normalise and not any(len({v for v in column if v is not None}) > 1 for column in columns):
-        assert pstdev(group) == pytest.approx(0, abs=1e-9)
 
 
 def test_a_group_is_live_if_any_of_its_rewards_differs() -> None:
     r = rollout(Q, ["a", "b"])
-    for normalise in (False, True):
-        values = combined([0.0, 0.0], [0.5, 0.6], normalise=normalise)
-        assert Scored(r, Q, tuple(values)).live
-        assert Scored(r, Q, tuple(values)).mean_reward == pytest.approx(0.275)
-        assert not Scored(r, Q, tuple(combined([0.0, 0.0], [0.5, 0.5], normalise=normalise))).live
+    values = combined([0.0, 0.0], [0.5, 0.6])
+    assert Scored(r, Q, tuple(values)).live
+    assert Scored(r, Q, tuple(values)).mean_reward == pytest.approx(0.275)
+    assert not Scored(r, Q, tuple(combined([0.0, 0.0], [0.5, 0.5]))).live
 
 
 def test_trouble_is_named_and_all_are_closed() -> None:
@@ -158,9 +136,9 @@ def test_the_same_rewards_with_another_verifier_and_their_means() -> None:
     assert other.means([]) == {"right": None, "style": None}
 
 
-def gated(right: Sequence[float | None], *others: Sequence[float | None], normalise: bool = False) -> list[float]:
+def gated(right: Sequence[float | None], *others: Sequence[float | None]) -> list[float]:
     entries = [Entry("right", Given(*right), gate=True), *(Entry(str(i), Given(*o)) for i, o in enumerate(others))]
-    rewards = Combined(entries, "normalize_then_sum" if normalise else "sum_then_normalize")
+    rewards = Combined(entries)
     (group,) = rewards.score([(Q, [str(i) for i in range(len(right))])])
     return group
 
@@ -172,10 +150,10 @@ def test_a_gate_multiplies_the_sum() -> None:
     assert gated([0.0, 1.0, 1.0], [None, 0.5, None]) == [0.0, 0.5, 0.25]
 
 
-@given(st.lists(st.tuples(st.sampled_from([0.0, 1.0]), st.floats(0, 1)), min_size=1, max_size=9), st.booleans())
-def test_behind_a_gate_a_wrong_answer_has_nothing(rows: list[tuple[float, float]], normalise: bool) -> None:
+@given(st.lists(st.tuples(st.sampled_from([0.0, 1.0]), st.floats(0, 1)), min_size=1, max_size=9))
+def test_behind_a_gate_a_wrong_answer_has_nothing(rows: list[tuple[float, float]]) -> None:
     right, style = zip(*rows, strict=True)
-    for value, passed in zip(gated(right, style, normalise=normalise), right, strict=True):
+    for value, passed in zip(gated(right, style), right, strict=True):
         assert 0 <= value <= passed
 
 
@@ -202,7 +180,7 @@ def none() -> Any:
 
 
 def made(*specs: RewardSpec) -> Combined | None:
-    return make_rewards(specs, "sum_then_normalize", TasksConfig(), Exact(), none, 0)
+    return make_rewards(specs, TasksConfig(), Exact(), none, 0)
 
 
 def test_the_default_is_the_verifier_itself() -> None:

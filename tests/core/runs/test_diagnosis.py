@@ -81,18 +81,6 @@ def test_it_is_silent_as_long_as_something_is_learned() -> None:
     assert (diagnosis.cause, diagnosis.warning) == ("", "")
 
 
-def test_answers_that_are_left_out_for_their_length_are_nothing_to_learn_from() -> None:
-    settings = {"tasks": {"suite": "tagged", "only": ["chain_sum"]}, "learner": {"mask_truncated_completions": True}}
-    config = Config.model_validate(settings).resolved()
-    tasks = Tasks(config.tasks)
-    for trained, cause in ((0, "cut"), (9, "")):
-        diagnosis = Diagnosis(config, tasks)
-        for round in range(ROUNDS):
-            live = [group(question, ["<answer>1", "2"], [1.0, 0.0], "length") for question in tasks.draw(2, round)]
-            diagnosis.look([RoundResult(live, live, UpdateResult({"tokens/trained": trained}))])
-        assert diagnosis.cause == cause
-
-
 def test_what_is_quoted_of_answers_is_short_and_steers_nothing() -> None:
     shown = found(["\x1b[2J" + "<answer>" + "x" * 10**5, "\u202e"]).warning.splitlines()
     assert all(line.isprintable() and len(line) < 300 for line in shown)

@@ -269,15 +269,6 @@ def test_only_where_the_node_fails_itself_is_it_taught() -> None:
     assert_same(taught[0], expected[0])
 
 
-def test_answers_that_were_cut_are_left_out_where_that_is_asked_for() -> None:
-    policy = make_policy(max_completion_length=2)
-    batch = [one for one in rollouts() if one.from_peer][:2]
-    cut = make_learner(clone(policy), mask_truncated_completions=True).update(batch, seed=1).metrics
-    both = make_learner(clone(policy)).update(batch, seed=1).metrics
-    assert cut["tokens/generated"] == both["tokens/generated"]
-    assert cut["tokens/trained"] < both["tokens/trained"]
-
-
 def test_answers_to_peers_questions_are_the_nodes_own() -> None:
     """Also where no own rollout is in the batch."""
     learner = make_learner(make_policy(), "none")

@@ -18,7 +18,8 @@ from linear_swarm.swarm import LinearConfig, Optim, act, coefficients, gradient,
 from linear_swarm.world import CERTAIN, Groups, World
 
 from shoal.learn.advantages import group_advantages
-from shoal.learn.losses import clipped_surrogate, token_weights
+from shoal.learn.losses.base import Average, Tokens
+from shoal.learn.losses.dr_grpo import DrGRPO
 from shoal.node import Node
 from shoal.protocols import UpdateResult
 from shoal.rollout import Completion, Message, Part, Question, QuestionId, Rollout, Scored
@@ -68,7 +69,7 @@ def test_the_gradient_is_what_advantages_and_token_weights_imply(weight: str, sc
     def objective(weights_NFX: np.ndarray, node: int) -> float:
         logps_BG, total = logps_by_hand(world, weights_NFX, groups)[node], 0.0
         slots = np.flatnonzero(present_NB[node])
-        per_token = token_weights([1] * (len(slots) * 4), "dr_grpo", 1)[0]
+        per_token = Average.constant.weights([1] * (len(slots) * 4), 1)[0]
         for slot in slots:
             for k, advantage in enumerate(group_advantages(groups.rewards_NBG[node, slot].tolist(), scale)):
                 truncated = weight == "topr" and slot >= 2 and advantage < 0
@@ -237,7 +238,7 @@ class Stub:
         return local[:I] + [scored.as_peer() for scored in drawn]
 
     def update(self, scored: list[Scored], seed: int) -> UpdateResult:
-        weight = token_weights([1] * sum(len(s.rewards) for s in scored), "dr_grpo", 1)[0]
+        weight = Average.constant.weights([1] * sum(len(s.rewards) for s in scored), 1)[0]
         features = torch.tensor(self.world.features_CF)
         loss = torch.zeros((), dtype=torch.float64)
         for s in scored:
@@ -248,7 +249,8 @@ class Stub:
                 behind = np.exp(min(0.0, logp.item() - completion.logprobs[0]))
                 truncated = self.config.external_weight == "topr" and s.rollout.node != self.name and advantage < 0
                 advantages = torch.tensor([advantage * (behind if truncated else 1.0)])
-                loss = loss + weight * clipped_surrogate(logp, logp.detach(), advantages, 0.2, 0.28).sum()
+                tokens = Tokens(logp[None], logp[None].detach(), advantages, torch.zeros(1, dtype=torch.long))
+                loss = loss + weight * DrGRPO().token_losses(tokens).loss_T.sum()
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()

@@ -1,4 +1,4 @@
-"""How much other nodes' completions count in an update: at most as much as own ones, and less for
+"""How much peers' completions count in an update: at most as much as own ones, and less for
 text that this node's policy finds unlikely.
 
 Each token gets a weight in [0, 1], constant in the gradient, that multiplies its loss. It follows from the completion's
@@ -19,9 +19,10 @@ from statistics import fmean
 
 import torch
 
-from shoal.config.sections import PeersConfig
+from shoal.errors import UserError
 from shoal.learn.batch import MicroBatch, Trained
-from shoal.learn.losses import sequence_mean, sequence_sum
+from shoal.learn.losses.base import sequence_mean, sequence_sum
+from shoal.learn.weights.base import PeerTokens, Weight
 from shoal.parallel.ranks import Ranks
 from shoal.rollout import Scored
 
@@ -29,34 +30,33 @@ DECAY = 0.9
 """Of running means, for each update."""
 
 
-def external_weights(
-    config: PeersConfig,
+def peer_weights(
+    weight: Weight,
+    gate: float,
     logps_T: torch.Tensor,
     own_nll: float | None,
     advantages_T: torch.Tensor,
     sequences_T: torch.Tensor,
     groups_T: torch.Tensor,
-    missing_G: torch.Tensor,
 ) -> torch.Tensor:
-    """The weight of each token, in [0, 1], by `config.weight` and `config.gate`.
+    """The weight of each token, in [0, 1]: that of `weight`, and 0 where the gate leaves a completion out.
 
     `logps_T`: log pi (nats). `own_nll`: nats for each token of own completions; None if not known yet, so that
-    everything counts 1. `topr` is min(1, product of pi / mu) with a negative advantage, else 1 (arXiv 2503.14286).
-    The gate gives successes 0 that are more than `gate` nats a token less likely than own completions, and weighs the
-    failures of their group by the share of its successes that is left. All trained tokens of a group have to be here;
-    `missing_G` is the sum of the positive advantages of those of its completions that are not trained on.
+    everything counts 1. The gate gives successes 0 that are more than `gate` nats a token less likely than own
+    completions, and weighs the failures of their group by the share of its successes that is left. All tokens of a
+    group have to be here, its number in `groups_T`.
     """
-    weights_T = torch.ones_like(logps_T)
     if own_nll is None:
+        return torch.ones_like(logps_T)
+    gap_T = -sequence_mean(logps_T, sequences_T) - logps_T.new_tensor(own_nll)
+    weights_T = weight.weights(PeerTokens(logps_T, gap_T, advantages_T, sequences_T))
+    if weights_T.shape != logps_T.shape:
+        raise UserError(f"the weight gave {tuple(weights_T.shape)} numbers for {len(logps_T)} tokens: give one each")
+    weights_T = weights_T.clamp(0, 1)
+    if not gate:
         return weights_T
-    surprise_T = -sequence_mean(logps_T, sequences_T) - logps_T.new_tensor(own_nll)
-    if config.weight == "topr":
-        ratio_T = sequence_sum(-surprise_T, sequences_T).clamp(max=0).exp()
-        weights_T = torch.where(advantages_T < 0, ratio_T, weights_T)
-    if not config.gate:
-        return weights_T
-    gated_T = (surprise_T > config.gate) & (advantages_T > 0)
-    left_T = _left_share(gated_T, advantages_T, sequences_T, groups_T, missing_G)
+    gated_T = (gap_T > gate) & (advantages_T > 0)
+    left_T = _left_share(gated_T, advantages_T, sequences_T, groups_T)
     return torch.where(advantages_T < 0, left_T * weights_T, weights_T).masked_fill(gated_T, 0)
 
 
@@ -65,15 +65,12 @@ def _left_share(
     advantages_T: torch.Tensor,
     sequences_T: torch.Tensor,
     groups_T: torch.Tensor,
-    missing_G: torch.Tensor,
 ) -> torch.Tensor:
     """The share of the successes of each token's group, by their advantages, that the gate leaves in; 1 if it has none.
     Without its successes the failures of a group would push probabilities down, and nothing would push any up."""
     success_T = advantages_T.clamp(min=0) / sequence_sum(torch.ones_like(advantages_T), sequences_T)
-    all_G, left_G = (
-        torch.zeros_like(missing_G).index_add(0, groups_T, x_T) for x_T in (success_T, success_T * ~gated_T)
-    )
-    all_G = all_G + missing_G
+    zeros_G = success_T.new_zeros(int(groups_T.max()) + 1)
+    all_G, left_G = (zeros_G.index_add(0, groups_T, x_T) for x_T in (success_T, success_T * ~gated_T))
     return torch.where(all_G > 0, left_G / all_G, 1).clamp(max=1)[groups_T]
 
 
@@ -92,7 +89,7 @@ def running_mean(mean: float | None, value: float | None) -> float | None:
 
 @dataclass(frozen=True)
 class CompletionFigures:
-    """What an update found of another node's completion."""
+    """What an update found of a peer's completion."""
 
     node: str
     advantage: float
@@ -104,7 +101,7 @@ class CompletionFigures:
 
 @dataclass(frozen=True)
 class Report:
-    """What an update found of other nodes' completions."""
+    """What an update found of peers' completions."""
 
     weights: dict[int, float] = field(default_factory=dict)
     """Mean weight of a completion's tokens, by its offset."""
@@ -112,32 +109,31 @@ class Report:
     gated_shares: dict[str, float] = field(default_factory=dict)
     """See `protocols.UpdateResult`."""
     trained_nll: float | None = None
-    """Nats for each token of the own completions that were trained on beside others'."""
+    """Nats for each token of the own completions that were trained on beside peers'."""
 
 
-class ExternalWeights:
-    """The weights of all trained tokens of an update: 1 for own ones, `external_weights` for others'."""
+class PeerWeights:
+    """The weights of all trained tokens of an update: 1 for own ones, `peer_weights` for peers'."""
 
     def __init__(
         self,
-        config: PeersConfig,
+        weight: Weight,
+        gate: float,
         sequences: Sequence[Trained],
-        missing: Sequence[float],
         own_nll: float | None,
         like: torch.Tensor,
         logps_L: torch.Tensor | None = None,
     ) -> None:
-        """`sequences`: all that is trained on; their offsets cover the update. `missing`: see `external_weights`.
+        """`sequences`: all that is trained on; their offsets cover the update.
         `like`: a tensor with the type and device of log-probabilities. `logps_L`: of all tokens when the round began,
         if they are known; then all weights are found at once, and groups may be split over micro-batches."""
-        self.config, self.sequences, self.own_nll = config, sequences, own_nll
+        self.weight, self.gate, self.sequences, self.own_nll = weight, gate, sequences, own_nll
         in_order = sorted(sequences, key=lambda s: s.offset)
         lengths_N = torch.tensor([len(s.token_ids) for s in in_order])
         self._sequences_L = torch.arange(len(in_order)).repeat_interleave(lengths_N).to(like.device)
-        self._foreign_N = torch.tensor([s.from_peer for s in in_order], device=like.device)
+        self._of_peers_N = torch.tensor([s.from_peer for s in in_order], device=like.device)
         self._groups_N = torch.tensor([s.group for s in in_order], device=like.device)
         self._advantages_N = like.new_tensor([s.advantage for s in in_order])
-        self._missing_G = like.new_tensor(missing)
         self.weights_L = like.new_zeros(len(self._sequences_L))
         self.logps_L = like.new_zeros(len(self._sequences_L))
         self._complete = logps_L is not None
@@ -153,10 +149,8 @@ class ExternalWeights:
     def _weigh(self, where: torch.Tensor | slice, sequences_T: torch.Tensor, logps_T: torch.Tensor) -> None:
         whose_T = self._sequences_L[where]
         advantages_T, groups_T = self._advantages_N[whose_T], self._groups_N[whose_T]
-        weights_T = external_weights(
-            self.config, logps_T, self.own_nll, advantages_T, sequences_T, groups_T, self._missing_G
-        )
-        self.weights_L[where] = weights_T.masked_fill(~self._foreign_N[whose_T], 1)
+        weights_T = peer_weights(self.weight, self.gate, logps_T, self.own_nll, advantages_T, sequences_T, groups_T)
+        self.weights_L[where] = weights_T.masked_fill(~self._of_peers_N[whose_T], 1)
         self.logps_L[where] = logps_T
 
     def report(self, ranks: Ranks) -> Report:
@@ -175,13 +169,13 @@ class ExternalWeights:
                 found.append(CompletionFigures(s.node, s.advantage, weights[s.offset], nll_L[where].mean().item()))
             else:
                 own_tokens, own_nll = own_tokens + len(s.token_ids), own_nll + nll_L[where].sum().item()
-        metrics = external_metrics(found, self.own_nll, self.config.gate)
-        gated = gated_shares(found, self.own_nll, self.config.gate)
+        metrics = peer_metrics(found, self.own_nll, self.gate)
+        gated = gated_shares(found, self.own_nll, self.gate)
         return Report(weights, metrics, gated, own_nll / own_tokens if own_tokens else None)
 
 
-def external_metrics(found: Sequence[CompletionFigures], own_nll: float | None, gate: float) -> dict[str, float]:
-    """Figures of other nodes' completions in an update.
+def peer_metrics(found: Sequence[CompletionFigures], own_nll: float | None, gate: float) -> dict[str, float]:
+    """Figures of peers' completions in an update.
 
     `peers/ess`: (sum w)^2 / (n sum w^2) over the n completions with an advantage, the share of them that the update
     rests on; 0 if all weights are 0. `peers/weight`: their mean weight. `peers/gated`: the share of successes

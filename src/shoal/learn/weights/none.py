@@ -1,0 +1,14 @@
+"""No weight, as in the paper of swarm sampling (arXiv 2509.08721)."""
+
+from __future__ import annotations
+
+import torch
+
+from shoal.learn.weights.base import PeerTokens
+
+
+class NoWeight:
+    """A peer's completion counts as an own one."""
+
+    def weights(self, tokens: PeerTokens) -> torch.Tensor:
+        return torch.ones_like(tokens.logps_T)
