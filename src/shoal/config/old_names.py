@@ -13,6 +13,13 @@ SECTIONS: Final = {"external": "peers", "swarm": "round"}
 """Sections of `config.toml`."""
 SETTINGS: Final = {("round", "external"): "peers", ("network", "swarm"): "name", ("tasks", "tasks"): "sources"}
 """Settings of a section, by its new name."""
+GONE: Final[dict[tuple[str, str], Any]] = {
+    ("learner", "epsilon"): 0.2,
+    ("learner", "epsilon_high"): 0.28,
+    ("learner", "multi_objective_aggregation"): "sum_then_normalize",
+    ("learner", "mask_truncated_completions"): False,
+}
+"""Settings that there are no more, with what they do today. Files that say so are read."""
 FIGURES: Final = {
     "reward/external": "reward/peers",
     "gradient/external": "gradient/peers",
@@ -28,7 +35,11 @@ def new_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     for name, section in settings.items():
         now = SECTIONS.get(name, name) if isinstance(section, dict) else name
         if isinstance(section, dict):
-            renamed = {SETTINGS.get((now, setting), setting): value for setting, value in section.items()}
+            renamed = {
+                SETTINGS.get((now, setting), setting): value
+                for setting, value in section.items()
+                if (now, setting) not in GONE or value != GONE[now, setting]
+            }
             other = found[now] if isinstance(found.get(now), dict) else {}
             section = {**other, **renamed} if name == now else {**renamed, **other}
         found[now] = section
