@@ -1,5 +1,110 @@
-"""The command of this package (`shoal.cli.command`)."""
+"""`shoal lab`: controlled experiments, from a study file to a report."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
 
 from shoal.cli.command import Command
+from shoal.cli.flags import add_allow_code, add_settings, given_settings
+from shoal.errors import UserError
 
-LAB = Command("shoal_lab.command", "run controlled experiments and report on them", "lab")
+LAB = Command("shoal_lab.commands", "run controlled experiments and report on them", "lab")
+"""What `shoal --help` says."""
+HELP = """Runs controlled experiments (arms by regimes by seeds, as a study file says) and reports on them.
+
+  shoal lab run studies/paper-guppy.toml                   all unfinished runs, on all cores; then the report
+  shoal lab run studies/paper-guppy.toml --quick           a small part of it, in minutes
+  shoal lab run studies/paper-guppy.toml --model smollm2 --suite paper
+  shoal lab run DIR                                        goes on with a stopped or killed study
+  shoal lab open RECORDS.csv                               swarm nodes against isolated ones, by a judge's records
+  shoal lab report DIR                                     writes the report again; runs nothing
+  shoal lab verify REPORT                                  recomputes a report from its own figures by seed, with scipy
+
+The format of a study file: docs/guides/lab.md."""
+
+RUN_HELP = """Runs what is left of a study, then writes the report. Ctrl-C stops; the same command goes on, and finished
+runs are kept.
+
+The flags below go over the study file, in every run. All other settings stand in the file."""
+FLAGS = (
+    "rounds checkpoint_every tasks.suite policy.model policy.device policy.dtype policy.max_completion_length "
+    "learner.learning_rate round.nodes evaluation.every evaluation.questions evaluation.samples"
+).split()
+"""Settings that can be flags."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    run = commands.add_parser("run", help="run what is left of a study", description=RUN_HELP)
+    run.set_defaults(part=_run)
+    run.add_argument("study", type=Path, metavar="STUDY", help="a study file, or the folder of a study")
+    run.add_argument("--out", type=Path, metavar="DIR", help="the study's folder (default: lab/NAME)")
+    run.add_argument("--quick", action="store_true", help="a small part of the study, as its [quick] says")
+    run.add_argument("--jobs", type=int, default=0, metavar="N", help="processes (default: one for each core)")
+    add_allow_code(run)
+    add_settings(run, FLAGS)
+    report = commands.add_parser("report", help="draw and write the report of a study")
+    report.set_defaults(part=_report)
+    report.add_argument("folder", type=Path, metavar="DIR", help="the folder of the study")
+    verify = commands.add_parser("verify", help="recompute a report from its own figures by seed, with scipy")
+    verify.set_defaults(part=_verify)
+    verify.add_argument("report", type=Path, metavar="REPORT", help="the folder of a report, or its report.json")
+    judged = commands.add_parser("open", help="compare swarm and isolated nodes by a judge's records")
+    judged.set_defaults(part=_open)
+    judged.add_argument("records", type=Path, metavar="FILE", help="a judge's records, CSV or JSON lines")
+    judged.add_argument("--out", type=Path, metavar="DIR", default=Path("lab/open"), help="default: lab/open")
+
+
+def command(args: argparse.Namespace) -> int:
+    """`shoal lab ...`. Returns the exit code."""
+    code: int = args.part(args)
+    return code
+
+
+def _run(args: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from shoal_lab.runner import open_study, run_study
+
+    console = Console()
+    study, folder = open_study(args.study, args.out, given_settings(args), args.quick, args.allow_code)
+    for warning in study.hopeless():
+        console.print(warning, style="yellow", highlight=False)
+    try:
+        failures = run_study(study, folder, console, args.jobs)
+    except KeyboardInterrupt:
+        console.print(f"stopped; finished runs are kept. To go on:\n  shoal lab run {folder}", soft_wrap=True)
+        return 130
+    for failure in failures:
+        console.print(f"failed: {failure}", style="red", markup=False)
+    code = _report(argparse.Namespace(folder=folder))
+    return 1 if failures else code
+
+
+def _open(args: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from shoal_lab.open_swarm import write_open_report
+
+    Console().print(write_open_report(args.records, args.out), soft_wrap=True, highlight=False)
+    return 0
+
+
+def _verify(args: argparse.Namespace) -> int:
+    try:
+        from shoal_lab.verify import verify
+    except ImportError as error:
+        raise UserError("`shoal lab verify` needs scipy, which is not installed: pip install 'shoal[lab]'") from error
+    return verify(args.report, print)
+
+
+def _report(args: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from shoal_lab.report import write_report
+
+    console = Console()
+    path = write_report(args.folder, console)
+    console.print(f"report  {path}", soft_wrap=True, highlight=False)
+    return 0

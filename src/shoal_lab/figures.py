@@ -6,21 +6,24 @@ for picture in pictures(read_results(folder), gains):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from shoal.runs.curves import INK, MUTED
 from shoal_lab import drawing
+from shoal_lab.contrasts import gain_of
 from shoal_lab.drawing import Picture, joined
-from shoal_lab.figures_gain import draw_gains
 from shoal_lab.measures import curves, flops, held_out, series
 from shoal_lab.results import Results, RunResult, Runs, cuts, each_run
 from shoal_lab.spread import draw_spread
-from shoal_lab.statistics import holm, sign_flip_test
-from shoal_lab.study import Study, slug
+from shoal_lab.statistics import holm, interquartile_mean, sign_flip_test
+from shoal_lab.study import Gain, Study, slug
 
 
 def pictures(results: Results, gains: Mapping[str, pd.DataFrame]) -> Iterator[Picture]:
@@ -216,3 +219,89 @@ def _by_flops(runs: list[RunResult]) -> pd.DataFrame:
     grid = np.linspace(0, min(ends), GRID_POINTS)
     means = [np.mean([np.interp(grid, curve.index, curve) for curve in nodes], axis=0) for nodes in lines]
     return pd.DataFrame(np.transpose(means), index=grid)
+
+
+WHAT = {
+    "held_out/area_per_update": "mean held-out pass@1",
+    "per_round/reward/local": "reward of own rollouts",
+}
+LARGE = 3.0
+"""A gain above 300 % leaves nothing to be seen of the others but on a logarithmic axis."""
+COLUMNS = ["figure", "regime", "x", "seeds", "value", "low", "high"]
+
+
+def points(results: Results, gain: Gain) -> pd.DataFrame:
+    """A row for each of `WHAT` and each of the gain's regimes that has both arms and an x, by x. A gain is a share;
+    NaN: the control is too near 0 for one."""
+    rows = []
+    for regime in results.study.paired(gain):
+        runs = results.runs.get(regime, {})
+        if not {gain.treated, gain.control} <= runs.keys():
+            continue
+        figures = results.figures[regime]
+        seeds = len(runs[gain.treated].keys() & runs[gain.control].keys())
+        starts = figures.loc[[gain.treated, gain.control], "held_out/start"].dropna()
+        x = interquartile_mean(starts) if len(starts) else math.nan
+        for name in WHAT if seeds and not math.isnan(x) else ():
+            found = gain_of(figures, name, gain.treated, gain.control)
+            point = {"figure": name, "regime": regime, "x": x, "seeds": seeds}
+            rows.append(point | (asdict(found) if found else {}))
+    return pd.DataFrame(rows, columns=COLUMNS).sort_values("x", kind="stable", ignore_index=True)
+
+
+def draw_gains(gains: Mapping[str, tuple[Gain, pd.DataFrame]]) -> Picture | None:
+    """All gains of a study in one figure, a column for each; None if there is nothing to draw."""
+    drawn = {name: (gain, found) for name, (gain, found) in gains.items() if found["value"].notna().any()}
+    if not drawn:
+        return None
+    figure = drawing.blank(7.2 if len(drawn) == 1 else 4.8 * len(drawn), 5.6)
+    panels = figure.subplots(2, len(drawn), sharex="col", squeeze=False)
+    for number, (gain, found) in enumerate(drawn.values()):
+        _column(list(panels[:, number]), gain, found)
+    table = pd.concat({name: found for name, (_, found) in drawn.items()}, names=["gain of"]).reset_index("gain of")
+    arms = dict.fromkeys((gain.treated, gain.control) for gain, _ in drawn.values())
+    compared = " and ".join(f"{treated} gains over {control}" for treated, control in arms)
+    caption = (
+        f"What {compared}: interquartile means over seeds with paired 95 % bootstrap intervals; a point for "
+        "each regime, in the order of held-out pass@1 at the start."
+    )
+    missing = table[table["value"].isna()]
+    if len(missing):
+        which = ", ".join(f"{row.regime} ({WHAT[row.figure]})" for row in missing.itertuples())
+        caption += (
+            " Not drawn, since it was not measured, or the control has next to nothing there (held-out pass@1 is read "
+            f"above what answers get that ignore the question): {which}."
+        )
+    return Picture("gain", caption, figure, table.rename(columns={"value": "gain"}))
+
+
+def _column(panels: Sequence[Axes], gain: Gain, found: pd.DataFrame) -> None:
+    """A panel for each figure, one below the other."""
+    places = found.drop_duplicates("regime").set_index("regime")["x"]
+    at = {regime: place for place, regime in enumerate(places.index)}
+    times = found["value"].max() > LARGE and found["low"].min() > -1
+    ratio = f"{gain.treated} as a multiple of {gain.control}" if times else f"{gain.treated} over {gain.control}, %"
+    for axes, (name, words), mark in zip(panels, WHAT.items(), "os", strict=True):
+        drawing.dress(axes, "", "", f"{words}:\n{ratio}")
+        for row in found[(found["figure"] == name) & found["value"].notna()].itertuples():
+            value, low, high = (1 + end if times else 100 * end for end in (row.value, row.low, row.high))
+            spans = [[max(0.0, value - low)], [max(0.0, high - value)]]
+            axes.errorbar(
+                at[row.regime], value, yerr=spans if row.seeds > 1 else None,
+                fmt=mark, color=INK, ecolor=MUTED, markersize=6, capsize=3, linewidth=1.2, zorder=3,
+            )  # fmt: skip
+            axes.annotate(
+                f"{value:.3g}×" if times else f"{value:+.3g}", (at[row.regime], value), xytext=(7, 5),
+                textcoords="offset points", fontsize=8, color=INK, parse_math=False, annotation_clip=False,
+            )  # fmt: skip
+        if not axes.lines:
+            axes.set_yticks([])
+            drawing.mark_empty(axes, "nothing to draw: see below")
+        elif times:
+            axes.set_yscale("log")
+            drawing.plain_log(axes.yaxis, "×")
+        axes.axhline(1 if times else 0, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
+    names = [f"{regime}\n{x:.3g}" for regime, x in places.items()]
+    panels[-1].set_xticks(range(len(names)), names, parse_math=False)
+    panels[-1].set_xlim(-0.5, len(names) - 0.5)
+    panels[-1].set_xlabel("held-out pass@1 at the start", fontsize=9.5, color=MUTED, parse_math=False)

@@ -20,12 +20,11 @@ from shoal.errors import UserError
 from shoal.runs.atomic import write_atomically
 from shoal.untrusted import json_safe
 from shoal_lab.cells import installed
+from shoal_lab.contrasts import Verdict, ratios, verdicts
 from shoal_lab.drawing import save
-from shoal_lab.figures import pictures
-from shoal_lab.figures_gain import points
+from shoal_lab.figures import pictures, points
 from shoal_lab.measures import followers, times_to_threshold, up_to
 from shoal_lab.provenance import SOURCES
-from shoal_lab.report_contrasts import Verdict, ratios, verdicts
 from shoal_lab.report_text import markdown
 from shoal_lab.results import Results, RunResult, by_seed, cuts, read_results
 from shoal_lab.spread import first_live, read_learned, taught

@@ -12,7 +12,7 @@ import pytest
 
 from shoal_lab import figures, spread
 from shoal_lab.drawing import Picture, band, blank, dress, legend, save, style, window_of
-from shoal_lab.figures_gain import COLUMNS, WHAT, apart, draw_gains, points
+from shoal_lab.figures import COLUMNS, WHAT, draw_gains, points
 from shoal_lab.measures import series
 from shoal_lab.results import Results, read_results
 from shoal_lab.study import Arm, ContrastSpec, Gain
@@ -141,13 +141,6 @@ def test_gain_where_points_meet_or_lack(tmp_path: Path) -> None:
     save(picture, tmp_path)
     rows = list(csv.DictReader((tmp_path / "gain.csv").open()))
     assert [row["gain"] for row in rows] == ["0.5", ""] * 5 + ["95", "95"]
-
-
-def test_points_that_meet_are_moved_apart() -> None:
-    assert apart([1.0, 10.0]) == pytest.approx([1, 10])
-    one, other = apart([5.0, 5.0])
-    assert one < 5 < other
-    assert apart([3.0]) == pytest.approx([3.0])
 
 
 def test_a_figure_draws_six_arms_those_of_contrasts_first_and_names_the_others(results: Results) -> None:

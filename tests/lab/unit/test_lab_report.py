@@ -13,8 +13,8 @@ from rich.console import Console
 
 from shoal.errors import UserError
 from shoal_lab.config import make_lab_config
+from shoal_lab.contrasts import MET, NOT_MET, OPEN, UNASKED, verdicts
 from shoal_lab.report import write_report
-from shoal_lab.report_contrasts import MET, NOT_MET, OPEN, UNASKED, verdicts
 from shoal_lab.report_regime import number
 from shoal_lab.report_text import markdown
 from shoal_lab.results import Results, counted_nodes, cuts, read_results, scores
