@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from shoal.config.judge_address import parse_judge_address
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.identity.keys import Identity, name_of, verify
@@ -28,7 +29,6 @@ from shoal.tasks.suites import specs_of
 from shoal.transports.base import check_name
 from shoal.transports.zenoh.session import parse_endpoint
 from shoal.untrusted import UNDECODABLE, printable
-from shoal_host.judge.client import parse_judge_address
 
 VERSION: Final = 1
 DOMAIN: Final = b"shoal directory entry v1\0"

@@ -36,6 +36,7 @@ from shoal.rewards.scorer import Scorer
 from shoal.rollout import hash_of
 from shoal.runs.cores import usable_cores
 from shoal.runs.failed_scoring import FailedScoring
+from shoal.runs.join import Judges
 from shoal.runs.models import (
     count_workers,
     endpoint_policy,
@@ -55,7 +56,6 @@ from shoal.tasks import Tasks
 from shoal.tasks.create import create_stages
 from shoal.tasks.suites import specs_of
 from shoal.transports.memory import MemorySwarm
-from shoal_host.judge.judges import Judges
 
 T = TypeVar("T")
 

@@ -21,7 +21,6 @@ from shoal.rollout import seed_of
 from shoal.runs.build import Nodes
 from shoal.runs.record import Record
 from shoal.runs.transcripts import chosen, transcript_rows
-from shoal_host.judge.judges import BY_SELF
 
 Evaluated = tuple[dict[str, Any], list[dict[str, Any]]]
 """A node's held-out figures, and the rows of its transcripts."""
@@ -93,7 +92,7 @@ class HeldOut:
         questions = {task: len(counts) for task, counts in asked.items()}
         by_task: Shares = {f"eval/pass@1/{task}": result.pass_at(1, task).value for task in asked}
         by_task |= {f"eval/blind/{task}": nodes.blind[task] for task in asked}
-        figures = {"eval/by": BY_SELF, "eval/pass@1": result.pass_at(1).value}
+        figures = {"eval/by": "self", "eval/pass@1": result.pass_at(1).value}
         figures["eval/blind"] = over_all(nodes.blind, questions)
         figures["eval/shuffled"] = over_all(shuffled(result, nodes.verifier), questions)
         figures["eval/questions"] = sum(questions.values())

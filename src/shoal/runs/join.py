@@ -3,18 +3,39 @@ answers."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
 from shoal.admission.limits import AdmissionLimits
+from shoal.config.judge_address import parse_judge_address
+from shoal.config.own_code import call_offered, offered
 from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
+from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal.membership import settings
 from shoal.membership.connection import SwarmConnection
 from shoal.membership.settings import public_name
+from shoal.protocols import Policy
 from shoal.rewards import Combined, ExaminedRewards
 from shoal.tasks.create import create_stages
 from shoal.wire.rollouts import SamplingSettings
-from shoal_host.judge.client import parse_judge_address
-from shoal_host.judge.judges import Judges
+
+JUDGES: Final = "shoal.judges"
+"""Entry points of a node's side of judges: functions of addresses, identity, model, in_swarm and display_name."""
+
+
+class Judges(Protocol):
+    """The judges of a node, which it asks for a question after its rounds."""
+
+    trouble: str
+    """Which judges gave no score the last time, and why; or ""."""
+
+    def ask(self, policy: Policy, round: int, seed: int) -> dict[str, Any]:
+        """The figures of this round: `judge/pass@1` and others. Raises nothing, whatever a judge does."""
+        ...
+
+    def close(self) -> None: ...
 
 
 class LearnerConnection(SwarmConnection):
@@ -47,7 +68,7 @@ class LearnerConnection(SwarmConnection):
             neighbours=neighbours,
             waits=waits,
         )
-        self.judges = Judges(
+        self.judges = make_judges(
             config.evaluation.judges,
             identity,
             model=model or "",
@@ -57,7 +78,18 @@ class LearnerConnection(SwarmConnection):
 
     def close(self) -> None:
         super().close()
-        self.judges.close()
+        if self.judges:
+            self.judges.close()
+
+
+def make_judges(addresses: Sequence[str], identity: Identity, **said: Any) -> Judges | None:
+    """The judges at these addresses; None if there are none. Raises `UserError` if no package speaks with judges."""
+    if not addresses:
+        return None
+    if "judges" not in offered(JUDGES):
+        raise UserError("evaluation.judges needs a package that speaks with judges: pip install 'shoal[host]'")
+    made: Judges = call_offered(JUDGES, "judges", addresses, identity, **said)
+    return made
 
 
 def check_network(config: Config) -> None:

@@ -11,7 +11,6 @@ that was sent.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import secrets
 import time
@@ -22,7 +21,7 @@ from urllib.parse import urlsplit
 import httpx2
 import msgspec
 
-from shoal.errors import UserError
+from shoal.config.judge_address import parse_judge_address
 from shoal.identity.keys import Identity, name_of
 from shoal.rollout import Question, QuestionId
 from shoal.untrusted import UNDECODABLE, encodable, printable
@@ -227,17 +226,3 @@ def is_chat(roles: Sequence[str]) -> bool:
     template may refuse any other, writes a role as it stands, and keeps what it wrote for each list of roles."""
     turns = roles[1:] if roles[0] == "system" else roles
     return len(turns) % 2 == 1 and all(role == ("user", "assistant")[at % 2] for at, role in enumerate(turns))
-
-
-def parse_judge_address(address: str) -> tuple[str, bytes]:
-    """The URL and the key in a judge's address. Raises `UserError`."""
-    url, _, hex_key = address.partition("#")
-    key = b""
-    with contextlib.suppress(ValueError):
-        parts = urlsplit(url)
-        if hex_key:
-            key = bytes.fromhex(hex_key)
-        if parts.scheme in ("http", "https") and parts.hostname and len(key) in (0, 32) and bool(key) == bool(hex_key):
-            _ = parts.port
-            return url.rstrip("/"), key
-    raise UserError(f"{address!r} is no judge: give http://HOST:PORT or http://HOST:PORT#KEY, the key in 64 hex digits")

@@ -33,7 +33,6 @@ HEALTHY = {"open", "rate", "round", "crowded", "busy", "newcomers", "full"}
 """Refusals of a judge that works."""
 PACE = "rate"
 """The refusal of a judge that gives one question in so many seconds, as it should: nobody is told."""
-BY_SELF = "self"
 
 
 @dataclass(eq=False)

@@ -15,9 +15,10 @@ import msgspec
 from msgspec import Meta
 
 from shoal.config.display_name import harmless
+from shoal.config.judge_address import parse_judge_address
 from shoal.identity.keys import name_of
 from shoal.untrusted import UNDECODABLE
-from shoal_host.judge.client import BoundedHttp, JudgeUnavailable, parse_judge_address
+from shoal_host.judge.client import BoundedHttp, JudgeUnavailable
 from shoal_host.judge.source import ROWS, JudgeSource, judge_id, judge_summary
 from shoal_web.watch.source import NAME, Data, Source
 
