@@ -16,6 +16,7 @@ HELP = """Trains one node in a swarm of many machines. It answers questions, sha
   shoal join --swarm lagoon                            finds nodes on the local network
   shoal join relay.example.org:7447 --swarm lagoon     reaches them through a relay (`shoal relay`)
   shoal join HOST:PORT --swarm lab --secret-file FILE  a private swarm
+  shoal join /mnt/shared --transport folder            through a folder that all nodes see
   shoal join SHOAL:INVITATION                          the line that `shoal host` prints: relay, tasks, judge, secret
   shoal join --list --directory FILE-OR-URL            public swarms of a signed directory
   shoal join lagoon --directory FILE-OR-URL            joins one by its name: its entry gives relays, tasks, judge
@@ -30,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "endpoints",
         nargs="*",
         metavar="ENDPOINT",
-        help="whom to reach: HOST:PORT, tls/HOST:PORT; or a swarm's name, or an invitation",
+        help="whom to reach: HOST:PORT, tls/HOST:PORT; or a folder, a swarm's name, or an invitation",
     )
     add_run_arguments(parser)
     public = parser.add_argument_group("public swarms")

@@ -65,6 +65,8 @@ def swarm_settings(args: argparse.Namespace, given: dict[str, Any]) -> dict[str,
     """The settings of the swarm that the words of `shoal join` or `shoal human` name, once it is shown who hosts it and
     what it asks for; None if they are addresses. `given`: the flags, which may not say the same. Raises `UserError`."""
     words: Sequence[str] = args.endpoints
+    if given.get("network", {}).get("transport", "zenoh") != "zenoh":  # its words name no swarm
+        return None
     named = [word for word in words if is_name(word) or is_invitation(word)]
     if not named:
         if args.directory or args.allow_private:

@@ -108,7 +108,7 @@ def make_part(name: str, what: str, kind: type[Part], *arguments: Any) -> Part:
     try:
         part = make(*arguments)
     except TypeError as error:
-        raise UserError(f"{what} {name!r} cannot be made: {error} (see examples/own_{what}.py)") from error
+        raise UserError(f"{what} {name!r} cannot be made: {error} (see {kind.__module__}.{kind.__name__})") from error
     return _checked(part, name, what, kind)
 
 
