@@ -35,6 +35,7 @@ SETTINGS = [
     "tasks.partial_credit",
     "policy.max_completion_length",
     "network.name",
+    "network.transport",
     "network.display_name",
     "network.lan",
     "network.secret_file",

@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--swarm",
         nargs="+",
         metavar=("NAME", "ENDPOINT"),
-        help="a live swarm, and relays or nodes to reach: HOST:PORT; or an invitation (give folders before it)",
+        help="a live swarm (of zenoh), and relays or nodes to reach: HOST:PORT; or an invitation (folders stand first)",
     )
     parser.add_argument("--serve", action="store_true", help="keep serving: open no browser, take no other port")
     server.add_arguments(parser, LISTEN)

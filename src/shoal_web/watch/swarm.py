@@ -20,7 +20,6 @@ import numpy as np
 
 from shoal.config.display_name import harmless
 from shoal.config.load import make_config
-from shoal.errors import UserError
 from shoal.identity.secret import OPEN, Secret
 from shoal.membership.listener import RetryingListener
 from shoal.membership.settings import check_network, secret_of
@@ -253,7 +252,5 @@ class SwarmSource(Source):
 def open_swarm(network: Mapping[str, Any]) -> SwarmSource:
     """The swarm that these settings of `[network]` name. Raises `UserError`."""
     config = make_config({"round": {"nodes": 1}, "network": dict(network)}, "the command line")
-    if config.network.transport != "zenoh":
-        raise UserError(f"a swarm is watched over zenoh; this one has the transport {config.network.transport}")
     check_network(config)
     return SwarmSource(config.network.name, options_of(config.network), secret_of(config))
