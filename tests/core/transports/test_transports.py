@@ -48,10 +48,10 @@ class Node(SwarmConnection):
     """A connection that examines in this process, and gathers what it receives."""
 
     def __init__(self, network: dict[str, Any], **options: Any) -> None:
-        identity, config = Identity.generate(), Config.model_validate({"network": {"swarm": SWARM, **network}})
+        identity, config = Identity.generate(), Config.model_validate({"network": {"name": SWARM, **network}})
         examiner, secret = LocalExaminer(TASKS, Half()), secret_of(config)
         admission = Admission(
-            config.network.swarm, examiner, AdmissionLimits(), num_generations=8, secret=secret, own=identity.public
+            config.network.name, examiner, AdmissionLimits(), num_generations=8, secret=secret, own=identity.public
         )
         self.round, self.got = 0, list[Scored]()
         super().__init__(config, identity, admission=admission, **options)
@@ -169,7 +169,7 @@ def test_a_transport_that_is_none_is_refused(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_node_without_peers_says_so(tmp_path: Path) -> None:
-    with closing(Node({"transport": "memory", "swarm": "empty"})) as alone:
+    with closing(Node({"transport": "memory", "name": "empty"})) as alone:
         assert alone.status()["note"] == "alone: nobody else is in this swarm yet; training goes on"
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
