@@ -35,7 +35,7 @@ def command(args: argparse.Namespace) -> int:
     console = Console(highlight=False, soft_wrap=True)
     with console.status("") as status:
         from shoal.export.export import export, target_of  # torch, only now
-        from shoal.export.sources import source_of_export
+        from shoal.export.story import source_of_export
 
         source = source_of_export(args.source)
         target = target_of(args.to, args.public)

@@ -1,5 +1,6 @@
-"""The model card: README.md, made from the run.
+"""The model card: README.md, made from the run, with the licence of the model from which the run began.
 
+    origin = origin_of("smollm2")             # Apache-2.0; that of a folder is what its README.md says
     text = card_of(story, origin, "my-model", "transformers")
 
 What comes from strangers or from settings is shown as plain characters: nothing in it becomes a heading, a link, a row
@@ -10,16 +11,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Final, Literal
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final, Literal
 
-from huggingface_hub import ModelCardData
+import httpx2
+from huggingface_hub import HfApi, ModelCard, ModelCardData
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled, RepositoryNotFoundError
 
 from shoal import __version__
+from shoal.config.policy import EMBEDDED, is_endpoint
 from shoal.evaluation.pass_at_k import Estimate
-from shoal.export.licence import Origin
 from shoal.export.story import Maker, Measured, Story
-from shoal.untrusted import encodable, printable
+from shoal.policy.fetch import is_intact
+from shoal.policy.named import NAMED, NamedModel
+from shoal.untrusted import encodable, printable, read_regular
 
+Library = Literal["transformers", "peft", "gguf"]
 HOME: Final = "https://github.com/shoal-rl/shoal"
 MAKERS: Final = 10
 """Peers that are named."""
@@ -27,13 +36,72 @@ NAME: Final = 60
 """Characters of a name that are shown."""
 SETTINGS: Final = 20_000
 """Characters of the settings that are shown."""
+LICENCES: Final = {"smollm2": "apache-2.0", "gemma3-270m": "gemma"}
+"""Of the models with short names, as the Hub calls them."""
+MOST_BYTES: Final = 2**18
+"""Of a README.md that is read."""
+PATIENCE: Final = 10.0
+"""Seconds that the Hub has to say a model's licence."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What is known of a model from which others begin."""
+
+    hub: str = ""
+    """Its name on the Hub."""
+    licence: str = ""
+    """As the Hub calls it; empty: unknown."""
+    title: str = ""
+    """What it is, where it is not what the Hub has under that name: a quantised copy."""
+
+
+def origin_of(model: str) -> Origin:
+    """What is known of `model`: a short name, a file or folder, or a name on the Hub, which is asked. Never raises."""
+    if model in EMBEDDED:
+        return Origin(licence=_in_card(Path(str(files("shoal") / EMBEDDED[model]))))
+    if named := _named(model):
+        return Origin(named.hub, LICENCES.get(named.name, ""), "" if model == named.hub else named.title)
+    path = Path(model).expanduser()
+    if path.exists() or is_endpoint(model):
+        return Origin(licence=_in_card(path))
+    try:
+        data: Any = HfApi().model_info(model, timeout=PATIENCE).card_data
+    except (HFValidationError, RepositoryNotFoundError):  # a folder that is gone, or a name that the Hub does not have
+        return Origin()
+    except (HfHubHTTPError, OfflineModeIsEnabled, httpx2.HTTPError, OSError, ValueError):
+        return Origin(model)
+    return Origin(model, _known_licence(data.license if data else None))
+
+
+def _named(model: str) -> NamedModel | None:
+    """The model of this short name, or of this file."""
+    path = Path(model).expanduser()
+    for one in NAMED.values():
+        if model == one.name or model == one.hub or (path.name == one.file and is_intact(one, path)):
+            return one
+    return None
+
+
+def _in_card(folder: Path) -> str:
+    """The licence that the README.md in a model's folder says."""
+    try:
+        text = read_regular(folder / "README.md", MOST_BYTES).decode("utf-8")
+        data: Any = ModelCard(text, ignore_metadata_errors=True).data
+    except Exception:  # a stranger's file: whatever a parser of YAML raises
+        return ""
+    return _known_licence(data.license)
+
+
+def _known_licence(value: object) -> str:
+    return value if isinstance(value, str) and re.fullmatch(r"[a-z0-9][a-z0-9.\-]{0,39}", value) else ""
 
 
 def card_of(
     story: Story | None,
     origin: Origin,
     name: str,
-    library: Literal["transformers", "peft", "gguf"],
+    library: Library,
     sees: bool = False,
 ) -> str:
     """The card of a model called `name`. `story`: of the run that made it; None: shoal only wrote the model. `sees`:

@@ -8,6 +8,7 @@ A repository that holds anything is not touched. HF_ENDPOINT names another hub.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from huggingface_hub.errors import (
 )
 
 from shoal.errors import UserError, in_brief
+from shoal.export.exported import Exported
+from shoal.export.writing import scratch_beside
 from shoal.untrusted import printable
 
 EMPTY: Final = {".gitattributes"}
@@ -66,6 +69,16 @@ class HubTarget:
     def address(self) -> str:
         """Where people find it."""
         return f"{self.api.endpoint}/{self.name}"
+
+    def write(self, model: Exported) -> list[str]:
+        """Uploads the model and its card. Raises `UserError` for adapters of a model that is not on the Hub."""
+        if model.as_adapters and not model.origin.hub:
+            raise UserError("the adapters belong to a model that is not on the Hub: add --merge")
+        with scratch_beside(Path(tempfile.gettempdir()) / self.name.replace("/", "-")) as scratch:
+            model.fill(scratch, model.origin.hub)
+            model.say(f"uploading to {self.address}")
+            self.upload(scratch)
+        return [self.address]
 
     def upload(self, folder: Path) -> None:
         """Makes the repository and uploads all files of `folder` as one commit. Raises `UserError`."""

@@ -1,6 +1,8 @@
-"""What a run's folder tells of one node's model: what it learned, from whom, and how it was measured.
+"""What `shoal export` takes away, and what a run's folder tells of it: what it learned, from whom, and how it was
+measured.
 
-    story = story_of(Source(...))
+    source = source_of_export("runs/one")     # the best node of its last checkpoint; also RUN/node-2, or any model
+    story = story_of(source)
     story.held_out          # [Measured("", 96, before, after), ...]; "" stands for all tasks
     story.makers            # [Maker("node-2", 144, 0.48), ...]
 
@@ -19,10 +21,11 @@ import tomli_w
 
 from shoal.config.load import make_config, read_config
 from shoal.config.settings import Config
+from shoal.errors import UserError, nearest
 from shoal.evaluation.pass_at_k import Estimate, wilson
-from shoal.export.sources import Source
-from shoal.runs.best import began_from
-from shoal.runs.folder import CONFIG, run_metrics
+from shoal.policy.mistyped import check_exists
+from shoal.runs.best import began_from, best_model
+from shoal.runs.folder import CHECKPOINTS, CONFIG, models, run_metrics
 from shoal.runs.tables import read_makers
 
 PREFIX: Final = "eval/pass@1"
@@ -33,6 +36,45 @@ PLACES: Final = {"model", "file", "path", "held_out", "folder", "function", "fac
 """Settings that may name a place on somebody's machine, however it is written."""
 TEXTS: Final = {"system_prompt", "answer"}
 """Settings that are never one: "/no_think" is no path."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model to take away."""
+
+    model: str
+    """What `load` takes."""
+    run: Path | None = None
+    """The folder of the run that made it."""
+    node: str = ""
+    round: int = 0
+
+
+def source_of_export(text: str) -> Source:
+    """The model that `text` names. Raises `UserError` if a run has no such model, or nothing has this name."""
+    path = Path(text)
+    if (path / CONFIG).is_file():
+        found = best_model(path, run_metrics(path))
+        if found is None:
+            raise UserError(f"{path} has no model yet: there is none in {path / CHECKPOINTS}")
+        return _of_checkpoint(found, path)
+    if (path.parent / CONFIG).is_file() and not path.exists():
+        nodes = models(path.parent)
+        if not nodes:
+            raise UserError(f"{path.parent} has no model yet: there is none in {path.parent / CHECKPOINTS}")
+        if path.name not in nodes:
+            raise UserError(f"{path.parent} has no model of '{path.name}'; {nearest(path.name, nodes)}")
+        return _of_checkpoint(nodes[path.name], path.parent)
+    if len(path.parents) > 2 and path.parents[1].name == CHECKPOINTS and (path.parents[2] / CONFIG).is_file():
+        if path in models(path.parents[2]).values():
+            return _of_checkpoint(path, path.parents[2])
+        raise UserError(f"'{path}' holds no model of the run's last checkpoint")
+    check_exists(text)
+    return Source(text)
+
+
+def _of_checkpoint(model: Path, run: Path) -> Source:
+    return Source(str(model), run, model.name, int(model.parent.name.removeprefix("round-")))
 
 
 @dataclass(frozen=True)
@@ -136,17 +178,15 @@ def _public(value: Any, name: str = "") -> Any:
 def _measured(first: Mapping[str, Any], last: Mapping[str, Any], config: Config) -> list[Measured]:
     """All tasks together, then each. A task's questions are known where all have the same number."""
     each = int(config.evaluation.questions)
-    tasks = [key.removeprefix(f"{PREFIX}/") for key in last if key.startswith(f"{PREFIX}/") and _number(first, key)]
+    tasks = [
+        key.removeprefix(f"{PREFIX}/") for key in last if key.startswith(f"{PREFIX}/") and first.get(key) is not None
+    ]
     count = int(last.get("eval/questions") or each * max(1, len(tasks)))
     whole = Measured("", count, _estimate(first[PREFIX], count), _estimate(last[PREFIX], count))
     if len(tasks) < 2 or count != each * len(tasks):
         return [whole]
     ends = {task: (first[f"{PREFIX}/{task}"], last[f"{PREFIX}/{task}"]) for task in tasks}
     return [whole, *(Measured(task, each, *(_estimate(value, each) for value in ends[task])) for task in tasks)]
-
-
-def _number(row: Mapping[str, Any], key: str) -> bool:
-    return row.get(key) is not None
 
 
 def _estimate(value: float, questions: int) -> Estimate:

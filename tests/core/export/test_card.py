@@ -16,10 +16,8 @@ from markdown_it import MarkdownIt
 
 from shoal.config.load import make_config
 from shoal.errors import UserError
-from shoal.export.card import card_of, escaped, fenced
-from shoal.export.licence import Origin, origin_of
-from shoal.export.sources import Source, source_of_export
-from shoal.export.story import Story, story_of
+from shoal.export.card import Origin, card_of, escaped, fenced, origin_of
+from shoal.export.story import Source, Story, source_of_export, story_of
 from shoal.runs.tables import LEARNED, LEARNED_SCHEMA
 
 EVIL = "<script>alert(1)</script> [x](http://evil) | `a` **b** www.evil.com\n# head\n---\nlicense: mit"

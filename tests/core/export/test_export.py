@@ -16,6 +16,7 @@ from tiny import CPU, make_lm
 from shoal.cli.main import main
 from shoal.errors import UserError
 from shoal.export import export as exporting
+from shoal.export import exported
 from shoal.policy.loading import load
 from shoal.policy.lora import add_adapters
 
@@ -149,7 +150,7 @@ def test_a_model_that_sees_says_so_as_a_whole_and_as_adapters(tmp_path: Path) ->
 def test_adapters_on_the_hub_name_their_base_there(tmp_path: Path) -> None:
     file = tmp_path / "adapter_config.json"
     file.write_text(json.dumps({"base_model_name_or_path": "/home/me/model", "r": 2}))
-    exporting._rename_base(file, "me/model")
+    exported._rename_base(file, "me/model")
     assert json.loads(file.read_text()) == {"base_model_name_or_path": "me/model", "r": 2}
 
 

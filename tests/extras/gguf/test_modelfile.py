@@ -5,7 +5,7 @@ from __future__ import annotations
 from tiny import make_lm
 
 from shoal.policy.loading import load
-from shoal_extras.gguf.modelfile import modelfile_of
+from shoal_extras.gguf.export import modelfile_of
 
 
 def test_the_file_names_the_model_and_where_answers_end() -> None:

@@ -1,0 +1,117 @@
+"""A model on its way out: its weights or adapters, and its card."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+import torch
+from safetensors import SafetensorError, safe_open
+from transformers import AutoConfig
+
+from shoal.errors import UserError, in_brief
+from shoal.export.card import Library, Origin, card_of, origin_of
+from shoal.export.story import Source, Story, public_name, story_of
+from shoal.policy.adapters import ADAPTER_CONFIG, MOST_BYTES, base_name, is_adapters
+from shoal.policy.loading import LanguageModel, load, source_of
+from shoal.policy.vision_families import FAMILIES
+from shoal.untrusted import parse_json, read_regular
+
+CARD: Final = "README.md"
+ADAPTER_FILES: Final = (ADAPTER_CONFIG, "adapter_model.safetensors")
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What a target writes."""
+
+    source: Source
+    story: Story | None
+    """Of the run that made it."""
+    origin: Origin
+    as_adapters: bool
+    """Whether LoRA adapters stay adapters."""
+    say: Callable[[str], None]
+
+    @classmethod
+    def of(cls, source: Source, merge: bool, say: Callable[[str], None]) -> Self:
+        """Raises `UserError` if there is nothing to `merge`."""
+        adapters = is_adapters(Path(source.model))
+        if merge and not adapters:
+            raise UserError(f"'{source.model}' holds no LoRA adapters to merge: leave out --merge")
+        say("reading the run" if source.run else "reading the model")
+        story = story_of(source)
+        base = story.base_source if story else base_name(Path(source.model)) if adapters else source.model
+        return cls(source, story, origin_of(base), adapters and not merge, say)
+
+    @property
+    def name(self) -> str:
+        """What the model is called in its card."""
+        if self.story is None:
+            return public_name(self.source.model).removesuffix(".gguf")
+        return f"{self.story.base.rpartition('/')[2].removesuffix('.gguf')}-shoal"
+
+    @property
+    def temperature(self) -> float | None:
+        """With which it was trained and measured; None: unknown."""
+        return self.story.config.policy.temperature if self.story else None
+
+    def card(self, library: Library, sees: bool = False) -> str:
+        """`sees`: whether the model is shown pictures."""
+        return card_of(self.story, self.origin, self.name, library, sees)
+
+    def load(self) -> LanguageModel:
+        """The whole model; adapters are added to the weights of their base."""
+        self.say(f"loading {self.source.model}")
+        model = self.source.model
+        return load(str(Path(model).absolute()) if self.source.run else model, torch.device("cpu"))
+
+    def fill(self, folder: Path, base: str = "") -> None:
+        """Writes the model and its card. `base`: what the adapters' own settings are to name, if another than now."""
+        here = Path(self.source.model)
+        if self.as_adapters:
+            _check_adapters(here)
+            for file in ADAPTER_FILES:
+                shutil.copyfile(here / file, folder / file)
+            if base:
+                _rename_base(folder / ADAPTER_CONFIG, base)
+            sees = _sees(base_name(here))
+        else:
+            lm = self.load()
+            self.say("writing the model")
+            lm.save(folder)
+            sees = lm.vision is not None
+        (folder / CARD).write_text(self.card("peft" if self.as_adapters else "transformers", sees), encoding="utf-8")
+
+
+def _sees(model: str) -> bool:
+    """Whether a model is shown pictures, by its configuration."""
+    try:
+        name, options = source_of(model)
+        return AutoConfig.from_pretrained(name, **options).model_type in FAMILIES
+    except (UserError, OSError, ValueError):  # it is gone, or of a kind that is not known here
+        return False
+
+
+def _check_adapters(folder: Path) -> None:
+    """Raises `UserError` for adapters that nobody could load."""
+    weights = folder / ADAPTER_FILES[1]
+    try:
+        with safe_open(weights, "pt"):
+            pass
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"the adapters in '{folder}' cannot be read: {in_brief(error)}") from error
+
+
+def _rename_base(file: Path, base: str) -> None:
+    """Lets adapters belong to a model by its name on the Hub, wherever it lay here."""
+    try:
+        settings = parse_json(read_regular(file, MOST_BYTES))
+        settings["base_model_name_or_path"] = base
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{file.name} of the adapters is damaged") from error
+    file.write_text(json.dumps(settings, indent=2, sort_keys=True), encoding="utf-8")
