@@ -154,8 +154,7 @@ def evaluate(model: str | Path, config: Config | None = None, **settings: Any) -
     """
     from shoal.evaluation.pass_at_k import evaluate as ask
     from shoal.rollout import seed_of
-    from shoal.runs.check_data import check_data
-    from shoal.runs.choices import choose
+    from shoal.runs.choices import check_data, choose
     from shoal.runs.models import build_policy
     from shoal.sandbox.verifier import Verifier as SandboxVerifier
     from shoal.tasks import Tasks as DrawnTasks
@@ -234,7 +233,7 @@ def _execute(
     settings: dict[str, Any],
 ) -> RunResult:
     from shoal.policy.fetch import fetch_models
-    from shoal.runs.check_data import check_data
+    from shoal.runs.choices import check_data
     from shoal.runs.session import execute
     from shoal.runs.watcher import Watcher
     from shoal.tasks.data.own import keep_data

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from shoal.config.tasks import TasksConfig
-from shoal.runs.atomic import write_atomically
+from shoal.runs.disk import write_atomically
 from shoal.runs.folder import CHECKPOINTS, CONFIG, RunFolder
 from shoal.runs.watcher import Watcher
 from shoal.sandbox.verifier import Verifier

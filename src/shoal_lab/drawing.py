@@ -23,8 +23,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from PIL import Image  # which matplotlib needs
 
-from shoal.runs.atomic import write_atomically
 from shoal.runs.curves import INK, MUTED
+from shoal.runs.disk import write_atomically
 from shoal_lab.statistics import iqm_interval
 from shoal_lab.study import Study
 

@@ -28,8 +28,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from shoal.errors import UserError
-from shoal.runs.atomic import write_atomically
 from shoal.runs.curves import INK, MUTED
+from shoal.runs.disk import write_atomically
 from shoal_lab import drawing
 from shoal_lab.drawing import Picture
 from shoal_lab.statistics import Array

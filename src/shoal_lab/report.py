@@ -17,7 +17,7 @@ import pandas as pd
 from rich.console import Console
 
 from shoal.errors import UserError
-from shoal.runs.atomic import write_atomically
+from shoal.runs.disk import write_atomically
 from shoal.untrusted import json_safe
 from shoal_lab.cells import installed
 from shoal_lab.contrasts import Verdict, ratios, verdicts

@@ -29,9 +29,8 @@ from shoal.config.policy import GUPPY
 from shoal.config.rewards import specs_with_models
 from shoal.errors import UserError
 from shoal.policy.fetch import fetch_models
-from shoal.runs.atomic import write_atomically
+from shoal.runs.disk import locked, write_atomically
 from shoal.runs.folder import CONFIG
-from shoal.runs.lock import locked
 from shoal_lab.cells import DONE, run_cell
 from shoal_lab.processes import Job, run_jobs
 from shoal_lab.provenance import BASES, differences

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from shoal.cli.text import print_paragraph
-from shoal.runs.conversation import turns_of
+from shoal.runs.tables import turns_of
 from shoal.runs.transcripts import Answer, Pair
 from shoal.untrusted import printable
 

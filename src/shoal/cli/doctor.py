@@ -77,7 +77,7 @@ def examine(config: Config) -> dict[str, Any]:
     from shoal.policy.device import place
     from shoal.policy.free_memory import free_bytes
     from shoal.runs import forecast
-    from shoal.runs.models import expected_workers, use_threads
+    from shoal.runs.machine import expected_workers, use_threads
     from shoal.tasks import Tasks
 
     use_threads(config)
@@ -129,7 +129,7 @@ def _machine(config: Config, free: int) -> dict[str, Any]:
 
     from shoal.policy.device import place
     from shoal.policy.free_memory import free_ram
-    from shoal.runs.cores import usable_cores
+    from shoal.runs.machine import usable_cores
 
     placement = place(config.policy.device, config.policy.dtype)
     cuda = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]

@@ -125,7 +125,7 @@ def eval_session(
     asked: str,
 ) -> int:
     """`shoal eval`. `words`: the command's own. `asked`: the flags of its tasks. Returns the exit code."""
-    from shoal.runs.check_data import check_data
+    from shoal.runs.choices import check_data
 
     check_data(config, trains=False)
     given = fetch_models(config)

@@ -15,8 +15,7 @@ from shoal.cli.display.figures import clock
 from shoal.cli.next_steps import print_next
 from shoal.cli.text import print_paragraph, print_warning
 from shoal.config.settings import ENDLESS, Config
-from shoal.runs.best import best_model, best_node
-from shoal.runs.folder import CONFIG, CURVES, checkpoints, run_metrics
+from shoal.runs.folder import CONFIG, CURVES, best_model, best_node, checkpoints, run_metrics
 from shoal.runs.transcripts import pairs
 
 if TYPE_CHECKING:

@@ -67,7 +67,7 @@ def _session(config: Config, options: Options, joins: bool) -> int:
                 return 0 if follow(config, ranks, stop, ranks.broadcast("") if joins else "").finished else 130
         from shoal.identity.keys import Identity, identity_path
         from shoal.policy.fetch import fetch_models
-        from shoal.runs.check_data import check_data
+        from shoal.runs.choices import check_data
 
         check_data(config, trains=True)
         config = fetch_models(config)  # here, Ctrl-C still stops at once

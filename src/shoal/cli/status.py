@@ -16,8 +16,7 @@ from rich.text import Text
 
 from shoal.config.display_name import harmless, isolated
 from shoal.errors import UserError
-from shoal.runs.folder import METRICS, STATUS, run_metrics
-from shoal.runs.run_warnings import read_warnings
+from shoal.runs.folder import METRICS, STATUS, read_warnings, run_metrics
 from shoal.runs.swarm_status import STALE, all_refused, read_status, reasons, size
 from shoal.runs.tables import read_makers
 from shoal.untrusted import json_safe, printable

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shoal.errors import UserError, in_brief
-from shoal.runs.atomic import DISK_FULL, give_usual_rights, is_full, reason, sync
+from shoal.runs.disk import DISK_FULL, give_usual_rights, is_full, reason, sync
 
 
 def check_folder(out: Path) -> None:

@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
+
+import msgspec
 
 from shoal.config.own_code import make_part
 from shoal.config.policy import is_endpoint
@@ -21,7 +23,6 @@ from shoal.config.settings import Config
 from shoal.errors import UserError, in_brief
 from shoal.evaluation.blind import Shares, constants
 from shoal.learn.losses import make_loss
-from shoal.learn.optim import STATE_BYTES
 from shoal.learn.weights import make_weight
 from shoal.node import Node
 from shoal.parallel.rank_zero import RankZeroPolicy, RankZeroVerifier
@@ -34,19 +35,20 @@ from shoal.rewards import Combined, RankedSwarm, Rankings, RewardVerifier, rewar
 from shoal.rewards.fading import FadingScorer
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import hash_of
-from shoal.runs.cores import usable_cores
-from shoal.runs.failed_scoring import FailedScoring
+<<<<<<< HEAD
+from shoal.runs.machine import usable_cores
+from shoal.runs.diagnosis import FailedScoring
 from shoal.runs.join import Judges
+=======
+from shoal.runs.diagnosis import FailedScoring
+from shoal.runs.machine import checkpoint_bytes, count_workers, place_rank, usable_cores, use_threads
+>>>>>>> a3b91c0a (Small files of runs are merged into their neighbours)
 from shoal.runs.models import (
-    count_workers,
     endpoint_policy,
     make_learner,
     make_nodes,
     make_policies,
-    place_rank,
-    use_threads,
 )
-from shoal.runs.same_tasks import check_tasks, save_tasks
 from shoal.sandbox.replay import attach_environments
 from shoal.sandbox.verifier import Verifier
 from shoal.selection.levels import Levels
@@ -303,16 +305,28 @@ class Nodes:
         return RankedSwarm(swarm, [one for one in rewards if isinstance(one, Rankings)], self.tasks, self.ranks)
 
 
-def checkpoint_bytes(policies: Sequence[Policy], config: Config) -> int:
-    """About the size of a checkpoint: trained weights, optimizer states and, with `beta`, a copy of the reference."""
-    remote = [policy for policy in policies if isinstance(policy, RemotePolicy)]
-    here = (policy for policy in policies if isinstance(policy, LanguagePolicy))
-    weights = (weight for policy in here for weight in policy.lm.model.parameters())
-    trained: int = sum(weight.numel() for weight in weights if weight.requires_grad) + sum(p.trained for p in remote)
-    reference = 4 if config.learner.beta and not config.policy.lora_r else 0
-    return round((4 + STATE_BYTES[config.learner.optim] + reference) * trained)
-
-
 def node_names(config: Config) -> list[str]:
     """The names of the nodes of one process."""
     return [f"node-{number}" for number in range(1, config.round.nodes + 1)]
+
+
+FILE: Final = "tasks.json"
+
+
+def save_tasks(checkpoint: Path, tasks: Tasks) -> None:
+    """Writes the identity of each task: its name, its version (the hash of a data set), the hash of its settings."""
+    identities = dict(zip(tasks.labels, tasks.identities, strict=True))
+    (checkpoint / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(identities)))
+
+
+def check_tasks(checkpoint: Path, tasks: Tasks) -> None:
+    """Raises `UserError` if a task of the checkpoint has other questions now."""
+    kept = msgspec.json.decode((checkpoint / FILE).read_bytes(), type=dict[str, tuple[str, str, str]])
+    for label, now in zip(tasks.labels, tasks.identities, strict=True):
+        before = kept.get(label, now)
+        for what, then, today in zip(("name", "data or version", "settings"), before, now, strict=True):
+            if then != today:
+                raise UserError(
+                    f"the task {label!r} is not the one that this run began with: its {what} was {then[:12]} and is "
+                    f"{today[:12]} now. Bring back what was there, or begin a new run with this run's model (--model)"
+                )

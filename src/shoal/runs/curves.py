@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from shoal.runs.atomic import write_atomically
+from shoal.runs.disk import write_atomically
 
 INK, MUTED, NODE, MEAN, FAINT = "#222222", "#6b6b6b", "#b4b4b4", "#0b5394", "#9dbbd9"
 LABELLED_NODES = 8

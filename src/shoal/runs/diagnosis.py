@@ -4,6 +4,8 @@
     diagnosis.look(results)          # after each round; one result for each node that learns
     diagnosis.warning                # "nothing to learn from in 3 rounds: all 192 answers are wrong. ..."; or ""
 
+`FailedScoring` finds rounds in which nothing can be scored: a scorer that raises for every answer teaches nothing.
+
 A model learns only where some answers to a question are better than others. After three rounds without such a rollout
 the answers themselves show why. Their texts are a model's: what is quoted of them is short and printable.
 """
@@ -15,7 +17,11 @@ from collections.abc import Sequence
 from shoal.config.answer_form import extract
 from shoal.config.settings import Config
 from shoal.node import RoundResult
+from shoal.rewards.combined import Combined
+from shoal.rewards.function import FunctionReward
+from shoal.rewards.reward import Verified
 from shoal.rollout import FinishReason, Scored
+from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 from shoal.untrusted import printable
 
@@ -84,3 +90,22 @@ class Diagnosis:
 def _shown(scored: Scored) -> str:
     question, answer = (printable(text, QUOTED) for text in (scored.question.shown, scored.rollout.completions[0].text))
     return f'  "{question}" -> "{answer}" (reward {scored.rewards[0]:.2f})'
+
+
+class FailedScoring:
+    """Counts the failures of a verifier and of reward functions."""
+
+    def __init__(self, verifier: Verifier, rewards: Combined | None) -> None:
+        others = [entry.reward for entry in rewards.entries] if rewards else []
+        self._functions = [reward for reward in others if isinstance(reward, FunctionReward)]
+        self._verifier = verifier
+        self._known = all(isinstance(reward, FunctionReward | Verified) for reward in others)
+        self._before = 0, 0
+        self.all_failed()  # the verifier may have been used before
+
+    def all_failed(self) -> bool:
+        """Whether there were answers since the last call, and each failed. False where a model or a person rewards."""
+        counts = [self._verifier.counts, *(function.counts for function in self._functions)]
+        failed, scored = map(sum, zip(*counts, strict=True))
+        before, self._before = self._before, (failed, scored)
+        return self._known and 0 < scored - before[1] == failed - before[0]

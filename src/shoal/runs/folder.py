@@ -33,24 +33,36 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from shoal.config.old_names import new_figures
+from shoal.config.settings import Config
 from shoal.errors import UserError
-from shoal.runs.atomic import DISK_FULL, disk_errors, give_usual_rights, is_full, reason, sync, write_atomically
-from shoal.runs.lock import LOCK, locked, open_own
+from shoal.runs.disk import (
+    DISK_FULL,
+    LOCK,
+    disk_errors,
+    give_usual_rights,
+    is_full,
+    locked,
+    open_own,
+    reason,
+    sync,
+    write_atomically,
+)
 from shoal.runs.tables import TABLES, Table
-from shoal.untrusted import json_safe, open_regular, parse_json, printable
+from shoal.untrusted import json_safe, open_regular, parse_json, printable, read_regular
 
 Row = Mapping[str, Any]
 
 CONFIG, METRICS, CURVES, CHECKPOINTS = "config.toml", "metrics.jsonl", "curves.png", "checkpoints"
 WARNINGS = "warnings.json"
-"""What is wrong with the run: see `runs.run_warnings`."""
+"""What is wrong with the run: `write_warnings`."""
 STATUS = "swarm.json"
 """The state of a joined node's swarm: see `runs.swarm_status`."""
 TRACKERS = "trackers"
-"""What belongs to trackers: see `runs.tracker_process`."""
+"""What belongs to trackers: see `runs.trackers`."""
 MAX_METRICS_BYTES = 1 << 30
 MAX_LINE_BYTES = 1 << 20
 """Of the metrics."""
+MAX_WARNINGS, MAX_WARNINGS_BYTES = 20, 1 << 16
 TEXT_METRICS = frozenset({"node", "eval/by"})
 """The metrics that are texts. All others are numbers."""
 
@@ -286,3 +298,51 @@ def _remove_empty(folders: Iterable[Path]) -> None:
     for folder in folders:
         with contextlib.suppress(OSError):
             folder.rmdir()
+
+
+def write_warnings(run: Path, warnings: Sequence[str]) -> None:
+    """Replaces the warnings in the folder `run`; without any there is no file. Raises `UserError`."""
+    path = run / WARNINGS
+    if warnings:
+        write_atomically(path, json.dumps(json_safe(list(warnings))).encode())
+    else:
+        with disk_errors(path, "remove"):
+            path.unlink(missing_ok=True)
+
+
+def read_warnings(run: Path) -> list[str]:
+    """The warnings in the folder `run`, which a stranger may have made. Raises `UserError`."""
+    path = run / WARNINGS
+    try:
+        found = parse_json(read_regular(path, MAX_WARNINGS_BYTES))
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read {path}: {error}") from error
+    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+        raise UserError(f"{path} is not a list of warnings")
+    return found[:MAX_WARNINGS]
+
+
+def best_node(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The node with the highest last held-out pass@1; empty without evaluations."""
+    held_out = _held_out(rows)
+    return max(held_out, key=held_out.__getitem__, default="")
+
+
+def best_model(folder: Path, rows: Sequence[Mapping[str, Any]]) -> Path | None:
+    """The model in the last checkpoint whose node has the highest last held-out pass@1; None without checkpoints."""
+    held_out = _held_out(rows)
+    return max(models(folder).values(), key=lambda path: held_out.get(path.name, -1.0), default=None)
+
+
+def _held_out(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The last held-out pass@1 of each node."""
+    return {row["node"]: row["eval/pass@1"] for row in rows if row.get("eval/pass@1") is not None}
+
+
+def began_from(config: Config, node: str) -> str:
+    """The model from which a node began."""
+    models = config.policy.model
+    number = re.fullmatch(r"node-(\d{1,6})", node)  # a node that joined a swarm has another name, and one model
+    return models[(int(number[1]) - 1) % len(models) if number else 0]

@@ -35,7 +35,8 @@ from shoal.policy.language import LanguagePolicy
 from shoal.policy.products import uses_onednn
 from shoal.rollout import Completion, FinishReason, Question, Rollout, Scored
 from shoal.runs.curves import draw_curves
-from shoal.runs.models import expected_workers, make_learner, make_policies
+from shoal.runs.machine import expected_workers
+from shoal.runs.models import make_learner, make_policies
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 

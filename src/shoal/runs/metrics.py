@@ -15,7 +15,7 @@ from typing import Any
 from shoal.node import Node, RoundResult
 from shoal.protocols import CountsCost
 from shoal.rollout import FinishReason, QuestionId, Scored
-from shoal.runs.conversation import conversation
+from shoal.runs.tables import conversation
 
 DIGITS = 4
 """Of figures made of sampled log-probabilities. These repeat to about eight digits in another process, and the same

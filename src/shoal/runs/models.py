@@ -2,134 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
-import math
-from collections import Counter
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
 
-import huggingface_hub
+import msgspec
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
+from shoal.config.data import DATA
 from shoal.config.policy import default_learning_rate, is_endpoint
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.learn.learner import GRPOLearner
 from shoal.learn.logprobs import check_architecture
-from shoal.learn.optim import STATE_BYTES
 from shoal.parallel.rank_zero import RankZeroPolicy
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.adapters import base_name
 from shoal.policy.decoders.base import OWN, Sampling, decoder_of
-from shoal.policy.device import Placement, place
+from shoal.policy.device import Placement
 from shoal.policy.endpoint import EndpointPolicy
-from shoal.policy.free_memory import free_ram
 from shoal.policy.language import LanguagePolicy
-from shoal.policy.loading import LanguageModel, display_name, load, load_base, source_of
+from shoal.policy.loading import LanguageModel, display_name, load, load_base
 from shoal.policy.lora import add_adapters, restore_adapters
-from shoal.policy.vision_families import FAMILIES
 from shoal.protocols import Policy
-from shoal.rollout import seed_of
-from shoal.runs.check_questions import check_questions
-from shoal.runs.cores import usable_cores
+from shoal.rollout import Message, Question, seed_of
+from shoal.runs.machine import check_memory, place_rank, use_threads
 from shoal.sandbox.verifier import Verifier
-
-SMALL: Final = 200_000_000
-"""Parameters up to which workers help: a larger model keeps all cores busy by itself."""
-WORKER_BYTES: Final = 500_000_000
-"""Memory of a worker without models."""
-PASS_BYTES: Final = 20
-"""For each parameter of a model: what learning and answering take beside weights and optimizer, in a worker."""
-FREE_SHARE: Final = 0.8
-"""Workers may take this share of the free memory."""
-WORTH_WORKERS: Final = 2_000
-"""Completions of all nodes in a run below which starting workers takes longer than they save."""
-
-
-def count_workers(config: Config, learning: Mapping[str, str], placement: Placement, ranks: Ranks, joined: bool) -> int:
-    """How many worker processes keep the models of the nodes in `learning`; 0: this process does."""
-    wanted = config.round.workers
-    possible = (
-        len(learning) > 0
-        and placement.device.type == "cpu"
-        and ranks.size == 1
-        and not joined
-        and config.policy.engine == OWN
-        and not config.learner.factory
-        and not config.policy.factory
-    )
-    if wanted != "auto":
-        if wanted and not possible:
-            raise UserError(
-                "round.workers needs nodes that learn in one process of `shoal run`, with --device cpu and without "
-                "another --engine, several ranks, or a policy or learner of your own; use --workers 0 or auto"
-            )
-        return min(wanted, len(learning))
-    count = min(len(learning), usable_cores() // max(1, config.threads))
-    completions = config.rounds * len(learning) * config.round.local * config.policy.num_generations
-    if not possible or count < 2 or completions < WORTH_WORKERS:
-        return 0
-    largest = max(parameters(source) for source in learning.values())
-    if largest > SMALL:
-        return 0
-    copies = learning if not config.policy.lora_r else range(count)  # nodes of a process share frozen weights
-    needed = count * (WORKER_BYTES + PASS_BYTES * largest) + len(copies) * lasting_bytes(config) * largest
-    return count if needed <= FREE_SHARE * free_ram() else 0
-
-
-def expected_workers(config: Config, ranks: Ranks = ALONE) -> int:
-    """How many worker processes `shoal run` would have with these settings."""
-    models = config.policy.model
-    names = {f"node-{place + 1}": models[place % len(models)] for place in range(config.round.nodes)}
-    learning = {node: name for node, name in names.items() if not is_endpoint(name)}
-    return count_workers(config, learning, place_rank(config, ranks), ranks, joined=False)
-
-
-def lasting_bytes(config: Config) -> float:
-    """For each parameter of a model: the bytes that its weights and the state of its optimizer take at least."""
-    return 4 if config.policy.lora_r else 4 + STATE_BYTES.get(config.learner.optim, 0)
-
-
-@cache
-def parameters(model: str) -> float:
-    """The number of parameters, by the model's configuration, or by the size of a GGUF file with 4 bits for each.
-    Infinite if unknown."""
-    huggingface_hub.logging.set_verbosity_error()  # it would report each retry
-    try:
-        source, options = source_of(model)
-        if "gguf_file" in options:
-            size: int = (Path(source) / options["gguf_file"]).stat().st_size
-            return 2.0 * size
-        with torch.device("meta"):
-            of = AutoConfig.from_pretrained(source, **options)
-            auto = AutoModelForImageTextToText if of.model_type in FAMILIES else AutoModelForCausalLM
-            found: Any = auto.from_config(of)
-    except Exception:  # loading the model reports what is wrong with it
-        return math.inf
-    return float(sum(weight.numel() for weight in found.parameters()))
-
-
-def check_memory(config: Config, sources: Mapping[str, str], placement: Placement) -> None:
-    """Raises `UserError` if the nodes' weights and optimizer states alone are more than what is free here. `shoal
-    doctor` estimates all of a run's memory."""
-    if placement.device.type != "cpu" or config.learner.fsdp:
-        return
-    copies = Counter(source for source in sources.values() if not is_endpoint(source))
-    sizes = {source: lasting_bytes(config) * parameters(source) for source in copies}
-    known = {source: size for source, size in sizes.items() if math.isfinite(size)}
-    needed = sum(size * (1 if config.policy.lora_r else copies[source]) for source, size in known.items())
-    free = free_ram()
-    if needed > free:
-        name = display_name(max(known, key=lambda source: known[source]))
-        raise UserError(
-            f"weights and optimizers of this run take {needed / 1e9:.1f} GB or more ('{name}' is its largest model), "
-            f"and {free / 1e9:.1f} GB are free: "
-            "take a smaller model, fewer nodes (--nodes) or adapters (--lora-r 16)"
-        )
+from shoal.tasks import Tasks
+from shoal.tasks.create import is_of_reasoning_gym
+from shoal.tasks.draw import QuestionFailed
+from shoal.tasks.suites import specs_of
 
 
 def make_nodes(
@@ -253,19 +157,6 @@ def shards(config: Config, ranks: Ranks) -> bool:
     return config.learner.fsdp and ranks.size > 1
 
 
-def place_rank(config: Config, ranks: Ranks) -> Placement:
-    """Where a rank computes: on a GPU of its own, or on the processor. Ranks cannot communicate over other devices."""
-    device = config.policy.device
-    if ranks.size > 1 and device in ("auto", "cuda"):
-        device = f"cuda:{ranks.local_rank}" if device == "cuda" or torch.cuda.is_available() else "cpu"
-    placement = place(device, config.policy.dtype)
-    if ranks.size > 1 and placement.device.type not in ("cpu", "cuda"):
-        raise UserError(f"several ranks need --device cuda or cpu, and this is {placement.device}")
-    if ranks.size > 1 and placement.device.type == "cuda":
-        torch.cuda.set_device(placement.device)
-    return placement
-
-
 def endpoint_policy(config: Config, url: str) -> EndpointPolicy:
     """The endpoint at `url` as a policy."""
     policy = config.policy
@@ -278,6 +169,48 @@ def sampling_of(config: Config) -> Sampling:
     return Sampling(policy.temperature, policy.top_p, int(policy.max_completion_length))
 
 
-def use_threads(config: Config, ranks: Ranks = ALONE) -> None:
-    """Uses as many threads as `config` says, or all usable cores, divided among the ranks of this machine."""
-    torch.set_num_threads(config.threads or max(1, usable_cores() // ranks.local_size))
+def check_questions(config: Config, policies: Sequence[LanguagePolicy]) -> None:
+    """Raises `UserError` if a task shows pictures and a model reads text alone, or if a model cannot read the longest
+    question of a data set."""
+    _check_pictures(config, policies)
+    _check_lengths(config, policies)
+
+
+def _check_pictures(config: Config, policies: Sequence[LanguagePolicy]) -> None:
+    if all(policy.lm.vision for policy in policies) or all(
+        is_of_reasoning_gym(spec.name) or spec.name == DATA for spec in specs_of(config.tasks)
+    ):
+        return
+    tasks = Tasks(config.tasks)
+    for label in tasks.labels:
+        with contextlib.suppress(QuestionFailed):  # a run goes on without such questions, and says so
+            question = tasks.made(label, 0, 0)
+            for policy in policies:
+                policy.prompt_ids(question)  # which says what is wrong
+
+
+def _check_lengths(config: Config, policies: Sequence[LanguagePolicy]) -> None:
+    if not policies or all(spec.name != DATA for spec in config.tasks.sources):
+        return
+    longest = Tasks(config.tasks).longest()
+    for policy in policies:
+        for label, questions in longest.items():
+            _check_length(policy, label, questions)
+
+
+def _check_length(policy: LanguagePolicy, label: str, questions: Sequence[Question]) -> None:
+    tokens, question = max(
+        ((len(policy.prompt_ids(question)), question) for question in questions), key=lambda found: found[0]
+    )
+    answer = policy.sampling.max_completion_length
+    room = policy.context - answer
+    if tokens <= room:
+        return
+    frame = len(policy.prompt_ids(msgspec.structs.replace(question, prompt=(Message("user", "?"),))))
+    characters = sum(len(message.content) for message in question.prompt)
+    fit = max(0, room - frame) * characters // max(1, tokens - frame) * 9 // 10
+    leave = f"leave longer rows out (most_characters = {fit}), or " if fit else ""
+    raise UserError(
+        f"the longest question of the data set {label!r} takes {tokens:,} tokens, and '{policy.name}' reads "
+        f"{max(0, room):,} before an answer of {answer}: {leave}lower --max-completion-length or --examples"
+    )

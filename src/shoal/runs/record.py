@@ -8,9 +8,8 @@ from typing import Any
 from shoal.node import RoundResult
 from shoal.runs.build import Nodes
 from shoal.runs.diagnosis import Diagnosis
-from shoal.runs.folder import RunFolder
+from shoal.runs.folder import RunFolder, write_warnings
 from shoal.runs.metrics import learned_rows, live_in_pool, rollout_rows
-from shoal.runs.run_warnings import write_warnings
 from shoal.runs.tables import LEARNED, ROLLOUTS, TRANSCRIPTS
 from shoal.runs.trackers import Trackers
 from shoal.runs.watcher import Watcher

@@ -9,19 +9,20 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from shoal.node import RoundResult
 from shoal.rollout import seed_of
-from shoal.runs.atomic import ensure_space
 from shoal.runs.build import Nodes
+from shoal.runs.disk import ensure_space
 from shoal.runs.folder import RunFolder
 from shoal.runs.held_out import HeldOut
 from shoal.runs.metrics import round_metrics
 from shoal.runs.models import shards
 from shoal.runs.record import Record
-from shoal.runs.saving import Saving
 from shoal.runs.trackers import Trackers
 from shoal.runs.watcher import Watcher
 
@@ -153,3 +154,50 @@ class Run:
                         node.learner.save(Path(os.devnull))
         self.record.watch.status("")
         self._checkpointed, self._flushed = nodes.round, time.monotonic()
+
+
+SHARE: Final = 0.05
+"""Of a run's time, at most, that "auto" spends on checkpoints."""
+SPEED: Final = 300e6
+"""Bytes a second: what the first checkpoint is expected to take. Later ones take as long as the last."""
+
+
+class Saving:
+    """The checkpoints of one process's part of a run, and their seconds."""
+
+    def __init__(
+        self, every: int | Literal["auto"], expected_bytes: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`every`: rounds; 0: none at all. "auto": by time."""
+        self.every = every
+        self.seconds = 0.0
+        """Of all checkpoints so far."""
+        self._last = expected_bytes / SPEED
+        self._clock = clock
+        self._start = clock()
+        self._told = 0.0
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the next one is expected to take more than a second."""
+        return self._last > 1
+
+    def is_due(self, round: int) -> bool:
+        """Whether there should be a checkpoint after `round`. With "auto" there is one if it and the run's
+        last one, which always comes, together take at most `SHARE` of the time."""
+        if self.every != "auto":
+            return self.every > 0 and round % self.every == 0
+        return self.seconds + 2 * self._last <= SHARE * (self._clock() - self._start)
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Around the writing of a checkpoint."""
+        start = self._clock()
+        yield
+        self._last = self._clock() - start
+        self.seconds += self._last
+
+    def unreported_seconds(self) -> float:
+        """The seconds since the last call."""
+        seconds, self._told = self.seconds - self._told, self.seconds
+        return seconds

@@ -24,10 +24,10 @@ from shoal.identity.lock import only_node
 from shoal.parallel.rank_zero import RankZeroSwarm
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.control import ControlText
-from shoal.runs.atomic import write_atomically
 from shoal.runs.build import Nodes, SwarmNode, node_names
 from shoal.runs.choices import choose
 from shoal.runs.curves import draw_curves
+from shoal.runs.disk import write_atomically
 from shoal.runs.folder import CONFIG, CURVES, RunFolder, run_metrics
 from shoal.runs.run import Run
 from shoal.runs.trackers import LIMIT, Trackers
@@ -148,8 +148,8 @@ def _join(
     from shoal.policy.language import LanguagePolicy
     from shoal.rewards import rewards_of
     from shoal.runs.join import LearnerConnection  # the network, only now
-    from shoal.runs.models import place_rank
-    from shoal.runs.status_reporter import StatusReporter
+    from shoal.runs.machine import place_rank
+    from shoal.runs.swarm_status import StatusReporter
     from shoal.sandbox.verifier import Verifier
 
     watcher.status(f"joining {config.network.name}")

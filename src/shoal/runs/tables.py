@@ -9,19 +9,23 @@ the end of the program (apache/arrow#50482).
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from shoal.errors import UserError
-from shoal.runs.atomic import disk_errors, write_atomically
+from shoal.rollout import Completion
+from shoal.runs.disk import disk_errors, write_atomically
 from shoal.untrusted import json_safe, open_regular, printable
 
 if TYPE_CHECKING:
@@ -207,3 +211,22 @@ def _checked(part: Path, table: str, columns: Sequence[str]) -> pq.ParquetFile:
         if not (name in LATER and name not in about.schema.names) and rows.schema_arrow.field(name).type != wanted:
             raise ValueError(f"its column {name} is not what runs write")
     return rows
+
+
+def conversation(completion: Completion) -> str | None:
+    """The turns of a completion, each with what the environment answered. None where no environment did."""
+    if not completion.observations:
+        return None
+    pairs = zip_longest(completion.turns, completion.observations, fillvalue="")
+    return json.dumps([list(pair) for pair in pairs], ensure_ascii=False)
+
+
+def turns_of(text: str | None) -> list[tuple[str, str]] | None:
+    """The turns that `conversation` wrote. None for no text, and for what is none."""
+    try:
+        return None if text is None else _conversations.decode(text)
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):  # a stranger may have written it
+        return None
+
+
+_conversations = msgspec.json.Decoder(list[tuple[str, str]])

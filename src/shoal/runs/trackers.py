@@ -25,7 +25,7 @@ import msgspec
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.node import RoundResult
-from shoal.runs.atomic import disk_errors, write_atomically
+from shoal.runs.disk import disk_errors, write_atomically
 from shoal.runs.folder import TRACKERS, run_metrics
 from shoal.runs.tracker_kinds import KINDS, Start
 from shoal.runs.tracker_rows import Report, tracked_config, tracked_metrics, tracked_rollouts

@@ -21,8 +21,7 @@ import pyarrow.compute as pc
 
 from shoal.evaluation.pass_at_k import Evaluation
 from shoal.rollout import QuestionId
-from shoal.runs.conversation import conversation, turns_of
-from shoal.runs.tables import LATER, TRANSCRIPT_SCHEMA, TRANSCRIPTS, rows_of
+from shoal.runs.tables import LATER, TRANSCRIPT_SCHEMA, TRANSCRIPTS, conversation, rows_of, turns_of
 
 PER_TASK, ALL = 3, 8
 """Questions that are kept, at most."""

@@ -17,8 +17,7 @@ from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.errors import UserError, nearest
 from shoal.rollout import Message, Question, QuestionId
-from shoal.runs.best import began_from, best_model
-from shoal.runs.folder import CHECKPOINTS, run_metrics
+from shoal.runs.folder import CHECKPOINTS, began_from, best_model, run_metrics
 
 if TYPE_CHECKING:
     from shoal.policy.endpoint import EndpointPolicy
@@ -56,7 +55,8 @@ def load_all(
     from shoal.parallel.ranks import ALONE
     from shoal.policy.decoders.base import Sampling  # torch, only now
     from shoal.policy.fetch import resolve
-    from shoal.runs.models import endpoint_policy, language_policy, place_rank, sampling_of, use_threads
+    from shoal.runs.machine import place_rank, use_threads
+    from shoal.runs.models import endpoint_policy, language_policy, sampling_of
 
     use_threads(config)
     placement = place_rank(config, ALONE)

@@ -15,7 +15,7 @@ from shoal.config.load import read_config
 from shoal.errors import UserError
 from shoal.identity.keys import Identity, identity_path
 from shoal.invitations.entry import DAY, LONGEST, BadEntry, Entry, SignedEntry, date, sign_entry
-from shoal.runs.atomic import write_atomically
+from shoal.runs.disk import write_atomically
 from shoal.untrusted import printable
 from shoal_host.directory.listing import directory_of, read_directory
 

@@ -63,8 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(args: argparse.Namespace) -> int:
     """`shoal host`."""
-    from shoal.runs.atomic import disk_errors
-    from shoal.runs.lock import locked
+    from shoal.runs.disk import disk_errors, locked
     from shoal_host.host.invite import LOGS, invite, show
     from shoal_host.host.keys import host_keys
     from shoal_host.host.parts import check_ports, parts_of

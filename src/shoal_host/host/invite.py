@@ -15,7 +15,7 @@ from shoal.errors import UserError
 from shoal.identity.keys import replace
 from shoal.invitations.entry import DAY, BadEntry, Entry, sign_entry
 from shoal.invitations.invitation import Invitation, written
-from shoal.runs.atomic import disk_errors, write_atomically
+from shoal.runs.disk import disk_errors, write_atomically
 from shoal.untrusted import printable
 from shoal_host.directory.listing import directory_of
 from shoal_host.host.keys import HostKeys

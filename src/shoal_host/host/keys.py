@@ -22,7 +22,7 @@ from cryptography.x509.oid import NameOID
 
 from shoal.errors import UserError
 from shoal.identity.keys import Identity, replace
-from shoal.runs.atomic import disk_errors
+from shoal.runs.disk import disk_errors
 from shoal.untrusted import read_regular
 
 YEARS: Final = 20

@@ -21,8 +21,7 @@ from shoal.config.tasks import PICTURES, TasksConfig
 from shoal.errors import UserError
 from shoal.identity.keys import name_of
 from shoal.invitations.entry import EntryTasks, Line, Word
-from shoal.runs.atomic import write_atomically
-from shoal.runs.lock import LOCK
+from shoal.runs.disk import LOCK, write_atomically
 from shoal.tasks.create import ENVIRONMENTS
 from shoal.tasks.suites import specs_of
 from shoal.untrusted import printable

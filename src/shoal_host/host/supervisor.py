@@ -23,7 +23,7 @@ from typing import Final, Self
 
 from shoal.child import command, die_with_parent, environment
 from shoal.errors import UserError
-from shoal.runs.lock import open_own
+from shoal.runs.disk import open_own
 from shoal.untrusted import printable
 from shoal_host.host.parts import Part
 

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shoal.runs.conversation import turns_of
-from shoal.runs.tables import LEARNED, ROLLOUTS
+from shoal.runs.tables import LEARNED, ROLLOUTS, turns_of
 from shoal_web.watch.pictures import drawing_in, shown_again, with_drawings
 from shoal_web.watch.source import NAME, PIECE, SHOWN, WHOLE, Data, MissingError, RolloutQuery, RowQuery, TextQuery
 from shoal_web.watch.tables import Row, Tables, parquet

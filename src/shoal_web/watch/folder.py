@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from shoal.config.old_names import new_settings
 from shoal.errors import UserError
-from shoal.runs.folder import CONFIG, METRICS, STATUS, WARNINGS
-from shoal.runs.run_warnings import read_warnings
+from shoal.runs.folder import CONFIG, METRICS, STATUS, WARNINGS, read_warnings
 from shoal.runs.tables import LEARNED, ROLLOUTS, TRANSCRIPTS
 from shoal.untrusted import parse_toml
 from shoal_web.watch.explorer import Explorer

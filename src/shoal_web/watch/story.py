@@ -13,8 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from shoal.runs.conversation import turns_of
-from shoal.runs.tables import ROLLOUTS, TRANSCRIPTS
+from shoal.runs.tables import ROLLOUTS, TRANSCRIPTS, turns_of
 from shoal_web.watch.learned import Lessons, task_of
 from shoal_web.watch.pictures import identified, with_drawings
 from shoal_web.watch.source import NAME, SHOWN, WHOLE, Data, StoryQuery

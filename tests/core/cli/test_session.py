@@ -12,8 +12,7 @@ from rich.console import Console
 from shoal.cli.result import print_result
 from shoal.config.settings import Config
 from shoal.errors import UserError
-from shoal.runs.best import best_model
-from shoal.runs.folder import RunFolder, run_metrics
+from shoal.runs.folder import RunFolder, best_model, run_metrics
 from shoal.runs.session import Costs, execute
 from shoal.runs.tables import TRANSCRIPTS
 

@@ -201,7 +201,8 @@ def test_an_error_on_one_rank_ends_all_and_is_told_once(fault: str, codes: list[
 
 
 def test_what_does_not_go_with_ranks_is_said() -> None:
-    from shoal.runs.models import language_policy, place_rank
+    from shoal.runs.machine import place_rank
+    from shoal.runs.models import language_policy
 
     def config(**settings: dict[str, Any]) -> Config:
         return Config.model_validate(settings)

@@ -149,7 +149,7 @@ def test_a_worker_that_is_killed_is_told_of(workers: Workers) -> None:
 )
 def test_where_workers_cannot_be_they_are_refused(settings: dict[str, Any]) -> None:
     from shoal.parallel.ranks import ALONE
-    from shoal.runs.models import count_workers
+    from shoal.runs.machine import count_workers
 
     learning = {} if "model" in settings else {"node-1": "guppy", "node-2": "guppy"}
     with pytest.raises(UserError, match=r"swarm\.workers needs"):
@@ -172,11 +172,11 @@ def test_auto_is_for_several_small_nodes_on_a_processor(tmp_path: Path, monkeypa
     import transformers
 
     from shoal.parallel.ranks import ALONE
-    from shoal.runs.models import count_workers
+    from shoal.runs.machine import count_workers
 
-    monkeypatch.setattr("shoal.runs.models.usable_cores", lambda: 4)
+    monkeypatch.setattr("shoal.runs.machine.usable_cores", lambda: 4)
     free = [10**12]
-    monkeypatch.setattr("shoal.runs.models.free_ram", lambda: free[0])
+    monkeypatch.setattr("shoal.runs.machine.free_ram", lambda: free[0])
     middle, large = tmp_path / "middle", tmp_path / "large"  # of 94 and 275 million parameters
     transformers.LlamaConfig(hidden_size=1024, num_hidden_layers=2, vocab_size=8192).save_pretrained(middle)
     transformers.LlamaConfig(hidden_size=1024, num_hidden_layers=6, vocab_size=8192).save_pretrained(large)

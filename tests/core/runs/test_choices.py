@@ -13,9 +13,9 @@ from shoal.config.load import config_from_keywords, make_config
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.rollout import Message, Question, QuestionId
-from shoal.runs import choices, cores
+from shoal.runs import choices, machine
 from shoal.runs.choices import choose
-from shoal.runs.cores import busy_cores, usable_cores
+from shoal.runs.machine import busy_cores, usable_cores
 from shoal.tasks import Tasks
 
 SMALL = {"round": {"workers": 0}, "threads": 1, "policy": {"device": "cpu"}}
@@ -115,9 +115,9 @@ def test_it_chooses_once() -> None:
 @pytest.mark.parametrize(("busy", "threads"), [(0.0, 4), (0.4, 4), (1.2, 3), (3.9, 1), (9.0, 1)])
 def test_threads_are_the_cores_that_are_free(monkeypatch: pytest.MonkeyPatch, busy: float, threads: int) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    monkeypatch.setattr(cores, "usable_cores", lambda: 4)
+    monkeypatch.setattr(machine, "usable_cores", lambda: 4)
     monkeypatch.setattr(choices, "usable_cores", lambda: 4)
-    monkeypatch.setattr(cores, "busy_cores", lambda: busy)
+    monkeypatch.setattr(machine, "busy_cores", lambda: busy)
     chosen, lines = choose(config(here("Telling"), threads=0))
     assert chosen.threads == threads
     [line] = [line for line in lines if line.startswith("threads")]
@@ -127,9 +127,9 @@ def test_threads_are_the_cores_that_are_free(monkeypatch: pytest.MonkeyPatch, bu
 
 def test_a_share_of_a_large_machine_is_not_less_for_what_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
-    monkeypatch.setattr(cores, "usable_cores", lambda: 4)
-    monkeypatch.setattr(cores, "busy_cores", lambda: 50.0)
-    assert cores.free_cores() == 4
+    monkeypatch.setattr(machine, "usable_cores", lambda: 4)
+    monkeypatch.setattr(machine, "busy_cores", lambda: 50.0)
+    assert machine.free_cores() == 4
 
 
 def test_cores_of_this_machine() -> None:

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from shoal.errors import UserError
 from shoal.runs import tables
-from shoal.runs.atomic import ensure_space, write_atomically
+from shoal.runs.disk import ensure_space, write_atomically
 from shoal.runs.folder import RunFolder, read_metrics
 from shoal.runs.tables import ROLLOUTS
 

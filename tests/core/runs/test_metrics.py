@@ -10,9 +10,8 @@ from fakes import RIGHT, WRONG, Parrot, join, make_node, question, rollout
 from shoal.node import RoundResult
 from shoal.protocols import UpdateResult
 from shoal.rollout import Completion, Part
-from shoal.runs.conversation import conversation
 from shoal.runs.metrics import learned_rows, rollout_rows, round_metrics
-from shoal.runs.tables import LEARNED_SCHEMA, SCHEMA
+from shoal.runs.tables import LEARNED_SCHEMA, SCHEMA, conversation
 from shoal.selection.pool import Pool
 from shoal.transports.memory import MemorySwarm
 

@@ -10,8 +10,7 @@ import pytest
 
 from shoal.config.settings import Config
 from shoal.errors import UserError
-from shoal.runs.folder import WARNINGS, read_metrics
-from shoal.runs.run_warnings import read_warnings, write_warnings
+from shoal.runs.folder import WARNINGS, read_metrics, read_warnings, write_warnings
 from shoal.runs.session import execute
 
 SETTINGS: dict[str, Any] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.runs.saving import SPEED, Saving
+from shoal.runs.run import SPEED, Saving
 
 
 class Clock:

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from shoal.cli.main import main
-from shoal.runs.status_reporter import StatusReporter
-from shoal.runs.swarm_status import read_status
+from shoal.runs.swarm_status import StatusReporter, read_status
 from shoal.runs.watcher import Watcher
 
 FLOW = {"messages": 1, "bytes": 2, "messages_per_second": 0.5, "bytes_per_second": 1.0, "overflow": 0}
@@ -25,7 +24,7 @@ class Member:
         return {
             "time": time.time(), "name": "calm-otter-1a2b", "id": "1a2b" * 16, "swarm": "reef", "private": False,
             "links": 1, "shard": "a1", "region": "", "peers": 1, "neighbours": [], "wanted": 14, "note": "",
-            "silo_since": None, "faults": 0, "received": FLOW, "sent": FLOW,
+            "silo_since": None, "warning": "", "faults": 0, "received": FLOW, "sent": FLOW,
             "admission": {"admitted": 3, "refused": {}, "peers": []},
         }  # fmt: skip
 

@@ -30,11 +30,11 @@ def test_shares_are_means_over_rounds_and_parts(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("shoal.runs.tables.PART_BYTES", 0)
     assert shares(tmp_path) == {}
     table = Table(tmp_path / LEARNED, LEARNED_SCHEMA)
-    table.add(1, [learned("bob", 0.1), learned("bob", 0.1), learned("ada", 0.8, from_peer=False)])
+    table.add(1, [learned("bob", 0.1), learned("bob", 0.1), learned("ada", 0.8, foreign=False)])
     table.write()
-    table.add(2, [learned("eve", 0.5), learned("bob", 0.2), learned("ada", 0.3, from_peer=False)])
+    table.add(2, [learned("eve", 0.5), learned("bob", 0.2), learned("ada", 0.3, foreign=False)])
     table.write()
-    table.add(3, [learned("bob", None), learned("ada", None, from_peer=False)])  # no update: nothing is live
+    table.add(3, [learned("bob", None), learned("ada", None, foreign=False)])  # no update: nothing is live
     table.write()
     assert len(list((tmp_path / LEARNED).iterdir())) == 3
     assert shares(tmp_path) == pytest.approx({"eve": 0.25, "bob": 0.2})
@@ -124,7 +124,7 @@ def test_a_table_of_ones_own_is_what_pandas_reads(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(tables, "PART_BYTES", 0)
     table = Table(tmp_path / LEARNED, LEARNED_SCHEMA)
     for round, maker in enumerate(("bob", "eve", "bob")):
-        table.add(round, [learned(maker, None), learned("ada", 0.5, from_peer=False)])
+        table.add(round, [learned(maker, None), learned("ada", 0.5, foreign=False)])
         table.write()
     (tmp_path / LEARNED / ".from-round-000009.parquet.tmp").write_bytes(b"half")
     whole = read_table(tmp_path, LEARNED)

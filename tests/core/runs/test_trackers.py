@@ -320,7 +320,7 @@ def test_what_a_tracker_got_is_read_back(name: str, tmp_path: Path, monkeypatch:
 @pytest.mark.slow
 def test_training_with_trackers_gives_the_same_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if one is missing and one hangs; the run's folder says so."""
-    from shoal.runs.run_warnings import read_warnings
+    from shoal.runs.folder import read_warnings
     from shoal.runs.session import execute
 
     fake_wandb(tmp_path, monkeypatch, log="raise OSError('no room')")

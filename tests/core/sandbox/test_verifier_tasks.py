@@ -88,7 +88,7 @@ class Slow(Echo):
     made = False
 
     def question(self, seed: int, index: int) -> Question:
-        if not self.made and sys.argv[0].endswith("worker.py"):
+        if not self.made and sys.argv[0] == "-c":
             end = time.process_time() + 1.0
             while time.process_time() < end:
                 pass
@@ -126,7 +126,7 @@ class Broken:
     score = Echo.score
 
     def __init__(self) -> None:
-        if sys.argv[0].endswith("worker.py"):
+        if sys.argv[0] == "-c":
             os._exit(3)
 
 

@@ -13,7 +13,7 @@ from shoal.config.load import config_from_keywords, load_config
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.evaluation.gold import validate
-from shoal.runs.check_data import check_data, data_lines
+from shoal.runs.choices import check_data, data_lines
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 

@@ -306,7 +306,7 @@ def test_a_base_that_finds_no_room_fails_in_one_line_and_leaves_nothing(tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-HOLD = "import sys, time; from shoal.runs.lock import locked; f = locked(__import__('pathlib').Path(sys.argv[1]))"
+HOLD = "import sys, time; from shoal.runs.disk import locked; f = locked(__import__('pathlib').Path(sys.argv[1]))"
 
 
 def test_one_process_at_a_time_runs_a_study(tmp_path: Path) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterable, Sequence
 from statistics import fmean
+from typing import Final
 
 from shoal.cli.display.figures import Row, clock, is_number
 from shoal.config.settings import ENDLESS
-from shoal.runs.pace import Pace
 
 HISTORY = 24
 """Rounds whose rewards are kept."""
@@ -101,3 +102,36 @@ def _seconds(rows: Sequence[Row], what: str) -> float:
     """What a round's rows say of a part of all its nodes together."""
     values = [row.get(f"seconds/{what}") for row in rows]
     return max((value for value in values if is_number(value)), default=0.0)
+
+
+RECENT: Final = 8
+"""Rounds whose mean counts."""
+
+
+class Pace:
+    """The seconds of rounds, evaluations and checkpoints so far."""
+
+    def __init__(self, rounds: int, every: int) -> None:
+        """`every`: rounds between evaluations; 0: only at the start and the end."""
+        self.rounds, self.every = rounds, every
+        self._round = 0
+        self._plain: deque[float] = deque(maxlen=RECENT)
+        self._evaluating = 0.0
+        self._saving: list[float] = []
+
+    def took(self, round: int, seconds: float, evaluating: float = 0.0, saving: float = 0.0) -> None:
+        """`round` took so many seconds in all, of which the evaluation and the checkpoint took some."""
+        self._round = round
+        self._evaluating = evaluating or self._evaluating
+        self._saving.append(saving)
+        if round:
+            self._plain.append(max(0.0, seconds - evaluating - saving))
+
+    @property
+    def left(self) -> float | None:
+        """Seconds to the end; None before the first round."""
+        if not self._plain:
+            return None
+        rounds = range(self._round + 1, self.rounds + 1)
+        asked = sum(round == self.rounds or bool(self.every and round % self.every == 0) for round in rounds)
+        return len(rounds) * (fmean(self._plain) + fmean(self._saving)) + asked * self._evaluating

@@ -16,7 +16,7 @@ from shoal.integrations.trl.callback import NEVER_ASKED, SwarmCallback
 from shoal.integrations.trl.checks import check_trainer, check_version
 from shoal.integrations.trl.opened import Opened, rows
 from shoal.integrations.trl.settings import node_config
-from shoal.runs.atomic import disk_errors
+from shoal.runs.disk import disk_errors
 from shoal.transports.memory import MemorySwarm
 
 logger = logging.getLogger("shoal")

@@ -29,7 +29,7 @@ from shoal.rewards import Combined, ExaminedRewards, RewardVerifier, rewards_of
 from shoal.rewards.fading import FadingScorer
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import Scored
-from shoal.runs.failed_scoring import FailedScoring
+from shoal.runs.diagnosis import FailedScoring
 from shoal.runs.metrics import live_in_pool
 from shoal.sandbox.verifier import Verifier as SandboxVerifier
 from shoal.selection.levels import Levels

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.runs.pace import Pace
+from shoal.cli.display.progress import Pace
 
 
 def test_rounds_evaluations_and_checkpoints_count_apart() -> None:

@@ -9,8 +9,8 @@ import pytest
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.policy.device import place
-from shoal.runs import models
-from shoal.runs.models import check_memory
+from shoal.runs import machine
+from shoal.runs.machine import check_memory
 
 
 def config(lora_r: int = 0) -> Config:
@@ -20,8 +20,8 @@ def config(lora_r: int = 0) -> Config:
 @pytest.fixture(autouse=True)
 def a_small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: Any = {"big": 1e9, "unknown": float("inf")}
-    monkeypatch.setattr(models, "parameters", sizes.__getitem__)
-    monkeypatch.setattr(models, "free_ram", lambda: 16 * 10**9)
+    monkeypatch.setattr(machine, "parameters", sizes.__getitem__)
+    monkeypatch.setattr(machine, "free_ram", lambda: 16 * 10**9)
 
 
 def test_it_says_what_is_needed_and_what_to_do() -> None:
