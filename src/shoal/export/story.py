@@ -23,14 +23,8 @@ from shoal.config.load import make_config, read_config
 from shoal.config.settings import Config
 from shoal.errors import UserError, nearest
 from shoal.evaluation.pass_at_k import Estimate, wilson
-<<<<<<< HEAD
 from shoal.policy.mistyped import check_exists
-from shoal.runs.folder import began_from, best_model
-from shoal.runs.folder import CHECKPOINTS, CONFIG, models, run_metrics
-=======
-from shoal.export.sources import Source
-from shoal.runs.folder import CONFIG, began_from, run_metrics
->>>>>>> a3b91c0a (Small files of runs are merged into their neighbours)
+from shoal.runs.folder import CHECKPOINTS, CONFIG, began_from, best_model, models, run_metrics
 from shoal.runs.tables import read_makers
 
 PREFIX: Final = "eval/pass@1"

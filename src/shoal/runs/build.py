@@ -35,14 +35,9 @@ from shoal.rewards import Combined, RankedSwarm, Rankings, RewardVerifier, rewar
 from shoal.rewards.fading import FadingScorer
 from shoal.rewards.scorer import Scorer
 from shoal.rollout import hash_of
-<<<<<<< HEAD
-from shoal.runs.machine import usable_cores
 from shoal.runs.diagnosis import FailedScoring
 from shoal.runs.join import Judges
-=======
-from shoal.runs.diagnosis import FailedScoring
 from shoal.runs.machine import checkpoint_bytes, count_workers, place_rank, usable_cores, use_threads
->>>>>>> a3b91c0a (Small files of runs are merged into their neighbours)
 from shoal.runs.models import (
     endpoint_policy,
     make_learner,
