@@ -6,7 +6,7 @@ game, and score it alike.
 
 from __future__ import annotations
 
-from shoal.tasks.environments.guess import Guess
+from shoal.tasks.environments.games import Guess
 
 TURNS = 4
 NUMBERS = 64

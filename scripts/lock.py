@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 UV = "uv==0.13.9"
-EXTRAS = ("dev", "docs", "data", "math", "lora", "8bit", "wasi")
+EXTRAS = ("dev", "docs", "data", "math", "lora", "8bit")
 """Not vllm, which brings a torch of its own, and not verifiers, lm-eval and inspect, which need environments of their
 own."""
 HEADER = """\

@@ -158,7 +158,7 @@ def evaluate(model: str | Path, config: Config | None = None, **settings: Any) -
     from shoal.runs.models import build_policy
     from shoal.sandbox.verifier import Verifier as SandboxVerifier
     from shoal.tasks import Tasks as DrawnTasks
-    from shoal.tasks.data.own import keep_data
+    from shoal.tasks.data.spec import keep_data
 
     if config is None:
         plain = {"samples": "eval_samples", "questions": "eval_questions"}  # as `shoal eval` calls them
@@ -236,7 +236,7 @@ def _execute(
     from shoal.runs.choices import check_data
     from shoal.runs.session import execute
     from shoal.runs.watcher import Watcher
-    from shoal.tasks.data.own import keep_data
+    from shoal.tasks.data.spec import keep_data
 
     refuse_import()
     settings = keep_data(settings)

@@ -19,7 +19,7 @@ from shoal.errors import UserError
 from shoal.rollout import Question, QuestionId, Scored
 from shoal.runs.tables import ROLLOUTS, read_table
 from shoal.tasks import Tasks
-from shoal_extras.programs.proposals import PROPOSE, own_program
+from shoal_extras.programs.propose import PROPOSE, own_program
 from shoal_extras.stages.stages import StagedDraws, staged
 
 NOTHING = Question(QuestionId("nothing", "", "", 0, 0), ())

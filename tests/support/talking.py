@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from shoal.rollout import Answer, Completion, Part, Question, QuestionId, Rollout
-from shoal.sandbox.messages import Result
+from shoal.sandbox.pipes import Result
 from shoal.tasks.environments.task import EnvironmentTask, play
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ SETTINGS: Final = (
     *("policy.lora_r", "learner.optim", "learner.beta", "learner.tokens_per_micro_batch"),
 )
 """The settings that memory and time depend on."""
-EXTRAS: Final = {"peft": "lora", "bitsandbytes": "8bit", "vllm": "vllm", "wasmtime": "wasi"}
+EXTRAS: Final = {"peft": "lora", "bitsandbytes": "8bit", "vllm": "vllm"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -174,9 +174,12 @@ def call_offered(group: str, name: str, *arguments: Any, **named: Any) -> Any:
     try:
         return entry.load()(*arguments, **named)
     except ImportError as error:
-        package = entry.dist.name if entry.dist else entry.module.partition(".")[0]
+        top = entry.module.partition(".")[0]
+        if error.name is None or error.name.partition(".")[0] == top:
+            raise
+        package = entry.dist.name if entry.dist else top
         extras = f"[{','.join(entry.extras)}]" if entry.extras else ""
-        missing = (error.name or str(error)).partition(".")[0].replace("_", "-")
+        missing = error.name.partition(".")[0].replace("_", "-")
         kind = group.rpartition(".")[2].removesuffix("s")
         raise UserError(f"{kind} {name!r} needs {missing}: pip install '{package}{extras}'") from error
 

@@ -9,7 +9,7 @@ from typing import Any
 from shoal.parallel.workers import Workers
 from shoal.protocols import OnProgress, UpdateResult
 from shoal.rollout import Completion, Question, Scored
-from shoal.tasks.too_long import too_long
+from shoal.tasks.task import too_long
 
 
 class RemotePolicy:

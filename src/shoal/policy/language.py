@@ -25,7 +25,7 @@ from shoal.policy.vision_check import check_pictures
 from shoal.protocols import OnProgress
 from shoal.rollout import Completion, FinishReason, Part, Question, seed_of
 from shoal.sandbox.replay import Replayer, refuse_conversations
-from shoal.tasks.too_long import too_long
+from shoal.tasks.task import too_long
 
 if TYPE_CHECKING:
     from shoal.parallel.sharding import Sharded

@@ -16,7 +16,7 @@ from statistics import fmean
 from shoal.protocols import Grader, TaskSource
 from shoal.rewards.reward import Items, Reward, Verified
 from shoal.rollout import Answer, QuestionId
-from shoal.sandbox.messages import Candidate, Verdict
+from shoal.sandbox.pipes import Candidate, Verdict
 
 Column = Sequence[float | None]
 """Values of one reward for the answers of a group."""

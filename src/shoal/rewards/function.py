@@ -26,7 +26,7 @@ from shoal.rewards.function_worker import Call, Returned, Start
 from shoal.rewards.reward import Pair, Pointwise, unit
 from shoal.sandbox.process import GuardedProcess
 from shoal.sandbox.verifier import MAX_TEXT
-from shoal.tasks.trouble import Trouble
+from shoal.tasks.task import Trouble
 
 COMMAND = command("shoal.rewards.function_worker")
 BATCH = 64

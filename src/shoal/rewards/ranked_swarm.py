@@ -15,7 +15,7 @@ from shoal.parallel.ranks import ALONE, Ranks
 from shoal.protocols import Swarm, TaskSource
 from shoal.rewards.rankings import Ranked, Rankings
 from shoal.rollout import Completion, Rollout, Scored
-from shoal.tasks.validation import InvalidRollout, validate
+from shoal.tasks.draw import InvalidRollout, validate
 
 MAKER = "people"
 """The maker that such rollouts name; their answers may come from several."""

@@ -9,7 +9,7 @@ from shoal.errors import UserError
 from shoal.protocols import Grader, QuotingTasks, TaskSource
 from shoal.rollout import Answer, Question, QuestionId, Rollout, Scored
 from shoal.sandbox.replay import Replayer, replayed
-from shoal.tasks.validation import InvalidRollout, validate
+from shoal.tasks.draw import InvalidRollout, validate
 
 
 class Scorer:

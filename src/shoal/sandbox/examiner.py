@@ -19,10 +19,10 @@ import msgspec
 
 from shoal.config.tasks import TasksConfig
 from shoal.protocols import Grader, TaskSource
-from shoal.sandbox.messages import Candidate, Made, Verdict, readable
+from shoal.sandbox.pipes import Candidate, Made, Verdict, readable
 from shoal.sandbox.process import COMMAND, GuardedProcess
 from shoal.sandbox.replay import Replayer, refusal
-from shoal.tasks.validation import InvalidRollout, validate
+from shoal.tasks.draw import InvalidRollout, validate
 
 __all__ = ["Candidate", "Examiner", "LocalExaminer", "Verdict", "check"]
 

@@ -72,17 +72,7 @@ def _is_refused(event: str, arguments: tuple[Any, ...]) -> bool:
         # Code that was compiled from a text has no file.
         filename = arguments[0].co_filename
         return filename.startswith("<") and not filename.startswith("<frozen") and not _generated()
-    if event.startswith("ctypes.") and _of_wasmtime():
-        return False
     return event.startswith(_REFUSED_PREFIXES)
-
-
-def _of_wasmtime() -> bool:
-    """Whether wasmtime calls its own library, itself or by a function of `ctypes`: it runs programs."""
-    frame = sys._getframe(3)  # of who raises the event, above this, _is_refused and _hook
-    if frame.f_globals.get("__name__") == "ctypes" and frame.f_back is not None:
-        frame = frame.f_back
-    return str(frame.f_globals.get("__name__")).startswith("wasmtime.")
 
 
 def _generated() -> bool:

@@ -15,7 +15,7 @@ import msgspec
 
 from shoal.errors import UserError
 from shoal.rollout import Answer, FinishReason, Question, QuestionId, Rollout
-from shoal.sandbox.messages import Result
+from shoal.sandbox.pipes import Result
 
 
 @runtime_checkable

@@ -22,9 +22,9 @@ import msgspec
 
 from shoal.config.tasks import TasksConfig
 from shoal.rollout import Answer, QuestionId, hash_of
-from shoal.sandbox.messages import Job, Made, Result, readable
+from shoal.sandbox.pipes import Job, Made, Result, readable
 from shoal.sandbox.process import COMMAND, GuardedProcess
-from shoal.tasks.trouble import Trouble
+from shoal.tasks.task import Trouble
 
 MAX_TEXT = 100_000
 """Characters of a completion; a longer one scores 0 unread."""

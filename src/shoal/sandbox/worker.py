@@ -19,8 +19,7 @@ from shoal.errors import in_brief
 from shoal.rollout import Answer, QuestionId
 from shoal.sandbox import guard
 from shoal.sandbox.examiner import check
-from shoal.sandbox.messages import Candidate, Job, Made, Request, Result, Verdict
-from shoal.sandbox.pipes import Handler, serve
+from shoal.sandbox.pipes import Candidate, Handler, Job, Made, Request, Result, Verdict, serve
 from shoal.sandbox.process import processor_seconds
 from shoal.sandbox.replay import refusal
 from shoal.sandbox.verifier import filled, is_too_long, reward

@@ -1,28 +1,35 @@
-"""Makes a task from its specification.
+"""Makes tasks from their specifications, with their levels and worked examples.
 
-task = create_task(TaskSpec(name="chain_sum", parameters={"max_terms": 3}))
-question = task.question(seed=7, index=0)
+    task = create_task(TaskSpec(name="chain_sum", parameters={"max_terms": 3}))
+    question = task.question(seed=7, index=0)
+    [(task, spec), (harder, its_spec)] = create_levels(TaskSpec(name="chain_sum", levels=2))
+    spec.parameters          # {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}
+    worked_examples(task, spec, is_held_out)     # user, assistant, user, assistant, ...
+
+Each level of a ladder is a task of its own; `selection.levels` chooses from which level a node draws. Worked examples
+depend on the task's parameters and on the form of answers alone, so all nodes show the same ones.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+from shoal.config.answer_form import in_form
 from shoal.config.data import DATA
 from shoal.config.own_code import call_offered, offered, task_maker
 from shoal.config.tasks import TaskSpec
 from shoal.errors import UserError, in_brief
 from shoal.protocols import Environment, Stages
+from shoal.rollout import Message, Question, canonical, seed_of
 from shoal.tasks.data.task import data_task
-from shoal.tasks.environments.guess import Guess
-from shoal.tasks.environments.lookup import Lookup
+from shoal.tasks.environments.games import Guess, Lookup
 from shoal.tasks.environments.task import EnvironmentTask
 from shoal.tasks.environments.textarena import TextArena
 from shoal.tasks.environments.tools import Tools
 from shoal.tasks.larger import Larger
-from shoal.tasks.task import Task
+from shoal.tasks.task import Answered, Task, right_answer
 
 GROUP: Final = "shoal.tasks"
 """Entry points of other packages: a task's name, and what makes it from its parameters."""
@@ -106,3 +113,87 @@ def create_stages(names: Sequence[str], node: str) -> Stages | None:
         raise UserError("tasks.stages needs a package that offers them: pip install shoal")
     made: Stages = call_offered(STAGES, "stages", names, node)
     return made
+
+
+def create_levels(spec: TaskSpec) -> list[tuple[Task, TaskSpec]]:
+    """The task of each level with its specification, the easiest first; the one task of a `spec` without levels.
+
+    Raises `UserError` as `create_task` does, and for levels that there are not or that are alike.
+    """
+    if not spec.levels:
+        return [(create_task(spec), spec)]
+    made: dict[str, tuple[Task, TaskSpec]] = {}
+    for number, level in enumerate(levels_of(spec), 1):
+        try:
+            task = create_task(level)
+        except UserError as error:
+            raise UserError(f"level {number}: {error}") from error
+        if task.config in made:
+            same = list(made).index(task.config) + 1
+            raise UserError(f"task {spec.name!r}: its levels {same} and {number} are the same; give fewer of them")
+        made[task.config] = task, level
+    return list(made.values())
+
+
+def levels_of(spec: TaskSpec) -> list[TaskSpec]:
+    """The levels of a ladder, each as a task without levels. Raises `UserError` if reasoning-gym has fewer."""
+    found = None
+    if isinstance(spec.levels, list):
+        found = [spec.parameters | level for level in spec.levels]
+    elif is_of_reasoning_gym(spec.name):
+        from shoal.tasks.reasoning import curriculum  # takes more than a second
+
+        found = curriculum(spec.name, spec.parameters, spec.levels)
+    if found is None:
+        raise UserError(f"task {spec.name!r} has no curriculum: give its levels as a list, [{{...}}, {{...}}]")
+    return [spec.model_copy(update={"parameters": parameters, "levels": []}) for parameters in found]
+
+
+TRIES = 100
+"""Questions that are looked at for examples."""
+
+
+def worked_examples(task: Task, spec: TaskSpec, is_held_out: Callable[[Question], bool]) -> tuple[Message, ...]:
+    """`spec.examples` questions with their right answers; as far as possible, answers that differ. None is held out.
+
+    Raises `UserError` if the task does not say its right answers, has too few questions, or shows pictures.
+    """
+    if not spec.examples:
+        return ()
+    if not isinstance(task, Answered):
+        raise UserError(f"task {spec.name!r} cannot give examples: it needs the method `answer` (shoal.tasks.Answered)")
+    found = dict(_solved(task, is_held_out))
+    if len(found) < spec.examples:
+        raise UserError(
+            f"task {spec.name!r} has {len(found)} examples within {TRIES} questions, not {spec.examples}: it names no "
+            "right answers, or too few questions differ"
+        )
+    first = {answer: text for text, answer in reversed(found.items())}  # the first question of each answer
+    order = sorted(found, key=lambda text: first[found[text]] != text)[: spec.examples]
+    try:
+        return tuple(
+            message
+            for text in order
+            for message in (Message("user", text), Message("assistant", in_form(found[text], spec.answer)))
+        )
+    except ValueError as error:
+        raise UserError(f"task {spec.name!r}: no examples can be written in this form: {error}") from error
+
+
+def _solved(task: Answered, is_held_out: Callable[[Question], bool]) -> Iterator[tuple[str, str]]:
+    """Texts of questions with their right answers."""
+    seed, texts = seed_of("examples", task.name, task.config), set()
+    for index in range(TRIES):
+        try:
+            question = task.question(seed, index)
+        except UserError:
+            raise
+        except Exception:  # own code raises whatever it does: it may fail on some questions
+            continue
+        answer = right_answer(task, question.id)
+        if question.pictures:
+            raise UserError(f"task {task.name!r} gives no examples: its questions show pictures")
+        key = canonical(question.text)
+        if answer and key not in texts and not is_held_out(question):
+            texts.add(key)
+            yield question.text, answer

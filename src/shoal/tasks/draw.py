@@ -3,9 +3,11 @@
     tasks = Tasks(TasksConfig(suite="pond"))
     questions = tasks.draw(4, "node key", 17)       # the same four whenever it is called so
     tasks.held_out(per_task=16, seed=0)             # never among those that `draw` gives
+    question = validate(tasks, rollout.question, rollout.question_hash, len(rollout.completions))
 
 A draw has no state: a node that resumes asks what it would have asked. Each level of a ladder (`TaskSpec.levels`) is
-drawn, held out and scored as a task of its own.
+drawn, held out and scored as a task of its own. Nobody's word is taken for a question: it is made again from its id,
+and own and peers' rollouts are checked alike.
 """
 
 from __future__ import annotations
@@ -19,13 +21,12 @@ from random import Random
 
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError, in_brief
+from shoal.protocols import TaskSource
 from shoal.rollout import Message, Question, QuestionId, hash_of, seed_of
+from shoal.tasks.create import create_levels, worked_examples
 from shoal.tasks.environments.task import EnvironmentTask
-from shoal.tasks.examples import worked_examples
-from shoal.tasks.ladders import create_levels
 from shoal.tasks.suites import specs_of
-from shoal.tasks.task import MAX_INDEX, Bounded, Failed, Split, Task, Verifiable, right_answer
-from shoal.tasks.trouble import Trouble
+from shoal.tasks.task import MAX_INDEX, Bounded, Failed, Split, Task, Trouble, Verifiable, right_answer
 
 HELD_OUT = 0.2
 """The share of all questions, by a hash of their content, that is never trained on. All nodes hold out the same."""
@@ -310,3 +311,49 @@ def labels(names: list[str]) -> list[str]:
 def at_levels(label: str, count: int) -> list[str]:
     """The labels of a task's levels: a@1, a@2; its own if it has one level."""
     return [label] if count == 1 else [f"{label}@{level}" for level in range(1, count + 1)]
+
+
+DrawKey = tuple[str | int, ...]
+"""(swarm, public key in hex, round): what a node's questions are drawn with, see `TaskSource.is_drawn`."""
+
+
+class InvalidRollout(ValueError):  # noqa: N818 (it is a fact about a rollout, not a fault)
+    """A rollout that is refused. `reason` is one of "completions", "task", "seed", "question" and "held out"."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def validate(
+    tasks: TaskSource,
+    id: QuestionId,
+    question_hash: str | None,
+    completions: int,
+    drawn: tuple[DrawKey, int] | None = None,
+) -> Question:
+    """The question with `id`, made again. Raises `InvalidRollout` with the first thing that is wrong:
+
+    - completions: there are none.
+    - task: the id is not one of `tasks`', or its question cannot be made.
+    - seed: the draw with this key does not give this question in this slot. Checked if `drawn` = (key, slot) is given.
+    - question: the question made here has another hash than `question_hash`. None: not checked.
+    - held out: the question is kept for evaluation.
+    """
+    if not completions:
+        raise InvalidRollout("completions")
+    try:
+        if drawn is not None:
+            key, slot = drawn
+            if not tasks.is_drawn(id, slot, *key):
+                raise InvalidRollout("seed")
+        question = tasks.question(id)
+    except InvalidRollout:
+        raise
+    except Exception:  # unknown tasks and numbers; and a generator may raise anything for what nobody draws
+        raise InvalidRollout("task") from None
+    if question_hash is not None and question_hash != question.hash:
+        raise InvalidRollout("question")
+    if tasks.is_held_out(question):
+        raise InvalidRollout("held out")
+    return question

@@ -3,6 +3,10 @@
 The question `(seed, index)` is `reasoning_gym.create_dataset(name, seed=seed, **parameters)[index]`. Most datasets make
 item `index` from `Random(seed + index)` alone, so that one dataset made with seed 0 gives all items. The few that do
 not are in `PER_SEED` and have one dataset for each seed.
+
+A scorer that takes more than linear time is slow for a text made for it. For those that a few characters can hold up
+for seconds, the number of steps is estimated here, in linear time, and answers that need too many score 0 unread. No
+right answer is among them.
 """
 
 from __future__ import annotations
@@ -11,8 +15,9 @@ import dataclasses
 import decimal
 import functools
 import importlib.metadata
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -23,9 +28,76 @@ from reasoning_gym.factory import CURRICULA, DATASETS
 from shoal.config.own_code import offered
 from shoal.errors import UserError, nearest
 from shoal.rollout import Message, Question, QuestionId, hash_of
-from shoal.tasks.bounds import is_too_much
 from shoal.tasks.larger import Larger
 from shoal.tasks.task import MAX_INDEX
+
+MAX_STEPS = 1000
+"""Steps of a car (rush_hour) or turns of a cube (rubiks_cube). Solutions have 200 at most."""
+MAX_DIGITS = 3
+"""Digits of an exponent: a coin's probability has none, and 1e1000 is a number of a thousand digits."""
+MAX_READ = 5000
+"""Steps of reading or trying a formula (propositional_logic), unless the question itself needs more."""
+
+
+def is_too_much(task: str, answer: str, entry: Mapping[str, Any]) -> bool:
+    """Whether the scorer of reasoning-gym's `task` would take too long for `answer`."""
+    check = _CHECKS.get(task)
+    return check is not None and check(answer, entry["metadata"])
+
+
+def _rush_hour(answer: str, _: Mapping[str, Any]) -> bool:
+    return _total(re.findall(r"[A-Z][+-](\d+)", answer)) > MAX_STEPS
+
+
+def _rubiks_cube(answer: str, _: Mapping[str, Any]) -> bool:
+    # "U3" is three turns
+    words = (re.fullmatch(r"[^\d]*(\d*)", word) for word in answer.split())
+    return _total([word[1] or "1" for word in words if word]) > MAX_STEPS
+
+
+def _coin_flip(answer: str, _: Mapping[str, Any]) -> bool:
+    # the scorer takes commas out
+    exponents = re.findall(r"[eE][+-]?([\d_]+)", answer.replace(",", ""))
+    return any(len(exponent) > MAX_DIGITS for exponent in exponents)
+
+
+def _propositional_logic(answer: str, metadata: Mapping[str, Any]) -> bool:
+    """Its scorer reads the rest of a text again at each sign, and tries all assignments to the variables of premises
+    and answer, whatever their names."""
+    own = metadata["premises"]
+    longest = max(own, key=len)
+    return any(
+        steps([*own, answer]) > max(MAX_READ, 2 * steps([*own, longest])) for steps in (_reading_steps, _trying_steps)
+    )
+
+
+def _reading_steps(formulas: list[str]) -> int:
+    return sum((len(_parts(formula)) - 1) * len(formula) for formula in formulas)
+
+
+def _trying_steps(formulas: list[str]) -> int:
+    parts = [part for formula in formulas for part in _parts(formula)]
+    variables = {part.strip() for part in parts} - {""}
+    return (1 << len(variables)) * len(parts)
+
+
+def _parts(formula: str) -> list[str]:
+    """The texts between the signs."""
+    return re.split("[∧∨¬→↔()]", formula)
+
+
+def _total(numbers: list[str]) -> int:
+    """The sum of numbers in digits, any of which may be long."""
+    return sum(int(number) if len(number) <= 9 else MAX_STEPS + 1 for number in numbers)
+
+
+_CHECKS: dict[str, Callable[[str, Mapping[str, Any]], bool]] = {
+    "rush_hour": _rush_hour,
+    "rubiks_cube": _rubiks_cube,
+    "coin_flip": _coin_flip,
+    "propositional_logic": _propositional_logic,
+}
+
 
 ADAPTER_VERSION = 1
 VERSION = f"{importlib.metadata.version('reasoning-gym')}+{ADAPTER_VERSION}"

@@ -1,12 +1,20 @@
-"""What a task is. Anything with the members of `Task` is one: see docs/guides/tasks.md for one of one's own."""
+"""What a task is, and what comes of one that fails. Anything with the members of `Task` is one: see
+docs/guides/tasks.md for one of one's own, and docs/extend/tasks.md for a package.
+
+    trouble = Trouble()
+    trouble.count(64)
+    trouble.add("task 'mine'", "ZeroDivisionError: division by zero")
+    str(trouble)      # "task 'mine': ZeroDivisionError: division by zero (1 of 64 answers failed)"
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from shoal.errors import UserError
-from shoal.rollout import Question, QuestionId
+from shoal.errors import SHOWN, UserError, first_line
+from shoal.rollout import Completion, Question, QuestionId
+from shoal.untrusted import printable
 
 MAX_INDEX = 1000
 """The highest index of a question under one seed; a question id with a higher one is refused."""
@@ -135,3 +143,35 @@ class RunsPrograms(Task, Protocol):
     def runs_programs(self) -> bool:
         """Whether they are."""
         ...
+
+
+class Trouble:
+    """Keeps the first failure and counts all of them. Empty as long as nothing has failed."""
+
+    def __init__(self, what: str = "answers failed") -> None:
+        """`what`: is counted."""
+        self._what = what
+        self.first = ""
+        self.failed = self.tried = 0
+
+    def count(self, number: int) -> None:
+        """Counts `number` more tries, failed or not."""
+        self.tried += number
+
+    def add(self, who: str, error: str) -> None:
+        """`who` failed on one; `error`: its message, of which the first line counts."""
+        self.failed += 1
+        if not self.first:
+            self.first = f"{who}: {printable(first_line(error), SHOWN)}"
+
+    def __str__(self) -> str:
+        return f"{self.first} ({self.failed} of {self.tried} {self._what})" if self.first else ""
+
+
+def too_long(groups: Sequence[tuple[Completion, ...]]) -> str:
+    """A warning about the questions that have no completions; "" if all have some. `groups`: of each question.
+
+    too_long([(), (completion,)])     # "1 of 2 questions leave the model no room for an answer"
+    """
+    lost = sum(not group for group in groups)
+    return f"{lost} of {len(groups)} questions leave the model no room for an answer" if lost else ""

@@ -1,24 +1,64 @@
-"""Questions whose answers are drawings: what to draw, in words; the answer is SVG.
+"""The task `drawings`: what to draw, in words; the answer is SVG.
 
     task = Drawings(shapes=2)
     task.question(7, 0).text        # "Draw a red circle at the top left and a blue square at the bottom, ..."
     task.score(question.id, [task.answer(question.id)])       # [1.0]
 
 A drawing is right if each shape that was asked for is there in its colour and at its place, and nothing else. It is
-judged by its points, not by its text, so that there are many right answers.
+judged by its points, not by its text, so that there are many right answers. resvg draws it: a renderer of SVG without
+scripts, which opens nothing by itself.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
+import io
 from collections.abc import Sequence
 from random import Random
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.errors import UserError
 from shoal.rollout import Message, Question, QuestionId, hash_of
 from shoal.tasks.task import Failed
 from shoal_extras.drawings.judge import COLOURS, PLACES, SHAPES, Wanted, credit
-from shoal_extras.drawings.picture import load, render
-from shoal_extras.drawings.plain_svg import NoDrawingError, read_svg
+from shoal_extras.drawings.plain_svg import Drawing, NoDrawingError, read_svg
+
+PIXELS: Final = 96
+"""Points of a side. P: a row or a column, C: red, green, blue."""
+RULES_VERSION: Final = 2
+"""Another one whenever a drawing may get another score."""
+
+
+def load() -> str:
+    """The version of the renderer and of these rules. It imports what rendering needs, since within the guard nothing
+    can be imported. Raises `UserError` if it is not installed."""
+    try:
+        import resvg_py
+        from PIL import PngImagePlugin  # noqa: F401
+    except ImportError as error:
+        raise UserError("tasks whose answers are drawings need resvg: pip install 'shoal[drawings]'") from error
+    return f"resvg {resvg_py.__resvg_version__}+{RULES_VERSION} of {importlib.metadata.version('resvg_py')}"
+
+
+def render(drawing: Drawing) -> NDArray[np.uint8]:
+    """The points of a drawing on white, without smoothed edges. Raises `Failed` for what cannot be drawn."""
+    import resvg_py
+    from PIL import Image
+
+    options: Any = {"skip_system_fonts": True, "shape_rendering": "crisp_edges", "background": "#ffffff"}
+    try:
+        data = resvg_py.svg_to_bytes(svg_string=drawing.text(), width=PIXELS, height=PIXELS, **options)
+    except ValueError as error:
+        raise Failed("no drawing", str(error)) from None
+    with Image.open(io.BytesIO(bytes(data)), formats=("PNG",)) as picture:
+        points_PPC = np.asarray(picture.convert("RGB"))
+    if points_PPC.shape != (PIXELS, PIXELS, 3):
+        raise Failed("no drawing", f"a picture of {points_PPC.shape}")
+    return points_PPC
+
 
 MOST: Final = 3
 """Shapes of a question."""

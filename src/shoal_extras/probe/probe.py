@@ -22,9 +22,9 @@ from shoal.rollout import Completion, FinishReason, Question, seed_of
 from shoal.sandbox.replay import attach_environments
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Task, Tasks
+from shoal.tasks.create import create_levels
 from shoal.tasks.draw import QuestionFailed, at_levels, labels
 from shoal.tasks.environments.task import EnvironmentTask
-from shoal.tasks.ladders import create_levels
 from shoal.tasks.suites import specs_of
 from shoal.tasks.task import right_answer
 

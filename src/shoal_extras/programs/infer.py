@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from random import Random
 
 from shoal.rollout import Message, Question, QuestionId, hash_of
-from shoal_extras.programs.interpreters import load
+from shoal_extras.programs.monty import load
 from shoal_extras.programs.problems import Problem, passed_share
-from shoal_extras.programs.proposals import asked
-from shoal_extras.programs.small import HIGHEST, LOWEST, SmallFunction, calls, small_function
+from shoal_extras.programs.propose import HIGHEST, LOWEST, SmallFunction, asked, calls, small_function
 
 SHOWN, TESTS = 2, 6
 

@@ -19,9 +19,8 @@ import msgspec
 
 from shoal.tasks.data.scores import RowForm
 from shoal.tasks.task import Failed
-from shoal_extras.programs.checked import bound
-from shoal_extras.programs.interpreters import load, run
-from shoal_extras.programs.monty import MOST_CHARACTERS
+from shoal_extras.programs.monty import MOST_CHARACTERS, load, run
+from shoal_extras.programs.rewrite import bound
 
 HUMAN_EVAL: Final = ("prompt", "canonical_solution", "entry_point", "test")
 MBPP: Final = ("code", "test_list")

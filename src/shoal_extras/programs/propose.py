@@ -6,23 +6,92 @@
     task.score(question.id, [problem])                                      # [1.0]: it is a problem
     task.solved(question.id, problem, "def f(n):\\n    return 3 + n")        # 1.0: it is solved
 
-The problem's own program has to pass its tests in this node's interpreter, and no program that always returns the same
-may pass them.
+A problem is written as a function f in Python, then its tests, a line each. Its own program has to pass its tests in
+this node's interpreter, and no program that always returns the same may pass them. Its right answers are small
+functions, of which two tests say which one it is.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from shoal.rollout import Message, Question, QuestionId, hash_of
 from shoal.tasks.task import Failed, NoVerdict
-from shoal_extras.programs.interpreters import load, run
+from shoal_extras.programs.monty import load, run
 from shoal_extras.programs.problems import Problem, program_of
-from shoal_extras.programs.proposals import MAX_TESTS, MIN_TESTS, PROPOSE, own_program, tests_of
-from shoal_extras.programs.small import HIGHEST, LOWEST, calls, small_function
+
+LOWEST: Final = 10
+HIGHEST: Final = 9999
+"""Of the numbers with which first tests call."""
+WORDS: Final = (
+    "amber birch cedar delta ember fjord grove heron islet juniper kelp lagoon maple north otter pine".split()
+)
+
+
+class SmallFunction(NamedTuple):
+    """A function of a number."""
+
+    body: str
+    """A right program, after "return"."""
+    function: Callable[[int], Any]
+    """The same, to make the tests."""
+
+    @property
+    def program(self) -> str:
+        return f"def f(n):\n    return {self.body}"
+
+    def tests(self, numbers: Sequence[int]) -> list[str]:
+        """A test with each of `numbers`."""
+        return [f"assert f({n}) == {self.function(n)!r}" for n in numbers]
+
+
+def small_function(random: Random) -> SmallFunction:
+    """One of 336 functions. Each of the eight kinds is equally likely."""
+    digit, number, word = random.randint(1, 9), random.randint(10, 99), random.choice(WORDS)
+    kinds = (
+        SmallFunction(f"n + {digit}", lambda n: n + digit),
+        SmallFunction(f"n * 10 + {digit}", lambda n: n * 10 + digit),
+        SmallFunction(f"[n, {number}]", lambda n: [n, number]),
+        SmallFunction(f"[{number}, n]", lambda n: [number, n]),
+        SmallFunction(f"[n % 10, {number}]", lambda n: [n % 10, number]),
+        SmallFunction(f"str(n) + '{word}'", lambda n: f"{n}{word}"),
+        SmallFunction(f"'{word}' + str(n)", lambda n: f"{word}{n}"),
+        SmallFunction(f"str(n)[::-1] + '{word}'", lambda n: f"{str(n)[::-1]}{word}"),
+    )
+    return random.choice(kinds)
+
+
+def calls(random: Random, first: int, count: int) -> list[int]:
+    """The numbers with which `count` tests call: `first`, then some of two digits. Each ends with another digit, so
+    that no two tests want the same."""
+    digits = random.sample([digit for digit in range(10) if digit != first % 10], count - 1)
+    return [first, *(10 * random.randint(1, 9) + digit for digit in digits)]
+
+
+PROPOSE: Final = "propose"
+"""The task that asks for problems."""
+MIN_TESTS, MAX_TESTS = 2, 6
+
+
+def tests_of(problem: str) -> list[str]:
+    """The tests of a problem."""
+    return [line.strip() for line in problem.splitlines() if line.startswith("assert ")]
+
+
+def own_program(problem: str) -> str:
+    """The program by which its maker shows that a problem can be solved: all but the tests."""
+    return "\n".join(line for line in problem.splitlines() if not line.startswith("assert "))
+
+
+def asked(shown: Sequence[str]) -> str:
+    """What a solver is asked. `shown`: tests, each with a mark before it."""
+    tests = "\n".join(shown)
+    told = "Write a function f in Python that passes these tests and others like them"
+    return f"{told}:\n{tests}\n\nAnswer with the program only."
+
 
 LONGEST: Final = 200
 """Characters of a test."""

@@ -15,9 +15,9 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from shoal.rollout import Message, Question, QuestionId, hash_of
-from shoal_extras.programs.interpreters import load
+from shoal_extras.programs.monty import load
 from shoal_extras.programs.problems import Problem, passed_share
-from shoal_extras.programs.small import WORDS
+from shoal_extras.programs.propose import WORDS
 
 TESTS: Final = 6
 """Hidden tests of a question."""

@@ -1,4 +1,8 @@
-"""The stages: what is asked about peers' answers, and what an answer to that counts as.
+"""The stages: what is asked about peers' answers, what an answer to that counts as, and what questions may quote.
+
+    archive = Archive()
+    archive.add(Quotable(rollout.hash, "ada", "", question, ("4", "5")))
+    archive.get(rollout.hash)          # None once newer ones have taken its place
 
 Nothing is scored here. The verifier of the question that was asked first scores what `settle` returns.
 """
@@ -6,12 +10,88 @@ Nothing is scored here. The verifier of the question that was asked first scores
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
-from shoal.rollout import Answer
-from shoal_extras.programs.proposals import MAX_TESTS, MIN_TESTS, PROPOSE, asked, tests_of
-from shoal_extras.stages.archive import Quotable
+import msgspec
+
+from shoal.rollout import Answer, Question
+from shoal_extras.programs.propose import MAX_TESTS, MIN_TESTS, PROPOSE, asked, tests_of
+
+SIZE: Final = 512
+"""Rollouts that are kept."""
+
+
+class Quotable(msgspec.Struct, frozen=True):
+    """What a later question needs of a rollout."""
+
+    hash: str
+    node: str
+    """Who made it."""
+    stage: str
+    """Empty for an answer to a question that quotes nothing."""
+    question: Question
+    """The one that the first answers were given to, whatever has been said of them since."""
+    answers: tuple[str, ...]
+    """The first answers: some that differ."""
+    remarks: tuple[str, ...] = ()
+    """What its maker says of these, in a later stage: some that differ."""
+    live: bool = True
+    """Whether the rewards of the rollout differ."""
+    right: tuple[bool, ...] = ()
+    """Of each of `answers`, whether it got full marks here."""
+
+
+class Archive:
+    """The last `size` rollouts. When it is full, the node with the most of them gives up its oldest, so that nobody
+    who sends much takes the place of others. Threads may share it."""
+
+    def __init__(self, size: int = SIZE) -> None:
+        self.size = size
+        self._kept: OrderedDict[str, Quotable] = OrderedDict()
+        self._of: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def add(self, one: Quotable) -> None:
+        with self._lock:
+            self._add(one)
+
+    def get(self, hash: str) -> Quotable | None:
+        with self._lock:
+            return self._kept.get(hash)
+
+    def of(self, stage: str) -> list[Quotable]:
+        """Those of a stage, oldest first."""
+        with self._lock:
+            return [one for one in self._kept.values() if one.stage == stage]
+
+    @property
+    def kept(self) -> list[Quotable]:
+        """All, oldest first."""
+        with self._lock:
+            return list(self._kept.values())
+
+    def restore(self, kept: Iterable[Quotable]) -> None:
+        with self._lock:
+            self._kept.clear()
+            self._of.clear()
+            for one in kept:
+                self._add(one)
+
+    def _add(self, one: Quotable) -> None:
+        if one.hash in self._kept:
+            return
+        self._kept[one.hash] = one
+        self._of[one.node] += 1
+        if len(self._kept) > self.size:
+            most = max(self._of.values())
+            loud = {node for node, count in self._of.items() if count == most}
+            oldest = next(hash for hash, kept in self._kept.items() if kept.node in loud)
+            gone = self._kept.pop(oldest)
+            self._of -= Counter([gone.node])  # and forgets a node that has none left
+
 
 SHOWN: Final = 3
 """Texts of a rollout that are quoted, at most."""

@@ -24,9 +24,8 @@ from shoal.errors import UserError
 from shoal.protocols import Draws, TaskSource
 from shoal.rollout import Answer, Message, Question, QuestionId, Rollout, Scored, hash_of
 from shoal.tasks.draw import UnknownQuestion, UnknownQuote, slot_seed
-from shoal_extras.programs.proposals import PROPOSE
-from shoal_extras.stages.archive import Archive, Quotable
-from shoal_extras.stages.kinds import KINDS, SHOWN, Solve, Stage
+from shoal_extras.programs.propose import PROPOSE
+from shoal_extras.stages.kinds import KINDS, SHOWN, Archive, Quotable, Solve, Stage
 
 FILE: Final = "stages.msgpack"
 ASKED, HELD = 8192, 256

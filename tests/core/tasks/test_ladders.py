@@ -14,9 +14,9 @@ from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
 from shoal.rollout import Question
 from shoal.tasks import Tasks
-from shoal.tasks.ladders import create_levels
+from shoal.tasks.create import create_levels
+from shoal.tasks.draw import InvalidRollout, validate
 from shoal.tasks.reasoning import ReasoningTask
-from shoal.tasks.validation import InvalidRollout, validate
 
 KEY = ("reef", "c0ffee", 7)
 FOUR = {"name": "chain_sum", "levels": 4}

@@ -6,7 +6,7 @@ import pytest
 
 from shoal.config.tasks import TaskSpec
 from shoal.tasks import create_task
-from shoal.tasks.bounds import is_too_much
+from shoal.tasks.reasoning import is_too_much
 
 SLOW = [
     ("rush_hour", "A+999999999999999999"),

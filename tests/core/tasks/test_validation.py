@@ -14,7 +14,7 @@ from shoal.rewards.scorer import Scorer
 from shoal.rollout import Completion, Question, QuestionId, Rollout
 from shoal.sandbox.examiner import Candidate, LocalExaminer
 from shoal.tasks import Tasks
-from shoal.tasks.validation import InvalidRollout, validate
+from shoal.tasks.draw import InvalidRollout, validate
 
 KEY = ("reef", "c0ffee", 7)
 TASKS = Tasks(TasksConfig(sources=[TaskSpec(name="test_verifier_tasks:Echo")]))

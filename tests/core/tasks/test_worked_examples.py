@@ -12,7 +12,7 @@ from shoal.errors import UserError
 from shoal.rollout import Message, Question, QuestionId, canonical
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
-from shoal.tasks.validation import InvalidRollout, validate
+from shoal.tasks.draw import InvalidRollout, validate
 
 
 def config(**settings: Any) -> TasksConfig:

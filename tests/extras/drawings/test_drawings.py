@@ -20,8 +20,7 @@ from shoal_extras.drawings.plain_svg import LONGEST, MOST_SHAPES, NoDrawingError
 pytest.importorskip("resvg_py")
 
 from shoal_extras.drawings.judge import COLOURS, PLACES, SHAPES, Wanted, credit
-from shoal_extras.drawings.picture import PIXELS, render
-from shoal_extras.drawings.task import Drawings
+from shoal_extras.drawings.task import PIXELS, Drawings, render
 
 
 def svg(inside: str, view: str = 'viewBox="0 0 32 32"') -> str:

@@ -9,8 +9,8 @@ from shoal.errors import UserError
 from shoal.evaluation.blind import constants
 from shoal.rollout import Completion, Picture, Question, Rollout, hash_of
 from shoal.tasks import Tasks
+from shoal.tasks.draw import InvalidRollout, validate
 from shoal.tasks.pictures import pictures_of
-from shoal.tasks.validation import InvalidRollout, validate
 from shoal_extras.pictures.canvas import COLOURS, SHAPES, Canvas
 from shoal_extras.pictures.questions import PICTURE_TASKS
 

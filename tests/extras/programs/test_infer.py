@@ -12,8 +12,8 @@ from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.rollout import Completion, Rollout, Scored
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
-from shoal_extras.programs import proposals
-from shoal_extras.programs.small import calls, small_function
+from shoal_extras.programs import propose
+from shoal_extras.programs.propose import calls, small_function
 from shoal_extras.stages.stages import Stages
 
 pytest.importorskip("pydantic_monty")
@@ -56,8 +56,8 @@ def test_it_is_asked_as_the_stage_solve_asks() -> None:
     assert [solve.text.splitlines()[line] for line in (0, 3, 4)] == [
         infer.text.splitlines()[line] for line in (0, 3, 4)
     ]
-    assert solve.text.splitlines()[1:3] == [f"> {test}" for test in proposals.tests_of(problem)[:2]]
-    assert proposals.own_program(problem) not in solve.text
+    assert solve.text.splitlines()[1:3] == [f"> {test}" for test in propose.tests_of(problem)[:2]]
+    assert propose.own_program(problem) not in solve.text
 
 
 @settings(max_examples=50)

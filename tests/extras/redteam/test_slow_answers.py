@@ -16,7 +16,7 @@ from reasoning_gym.factory import DATASETS
 
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.sandbox.examiner import Candidate, Examiner, Verdict
-from shoal.sandbox.messages import Job
+from shoal.sandbox.pipes import Job
 from shoal.sandbox.process import COMMAND, GuardedProcess
 from shoal.tasks import Tasks, slot_seed
 from shoal.tasks.reasoning import HASHED, NOT_TASKS

@@ -14,8 +14,7 @@ from shoal.config.tasks import TasksConfig
 from shoal.rollout import Completion, Message, Question, QuestionId, Rollout, Scored
 from shoal.tasks import Tasks, UnknownQuestion
 from shoal.tasks.draw import UnknownQuote
-from shoal_extras.stages.archive import SIZE, Archive, Quotable
-from shoal_extras.stages.kinds import KINDS, LONGEST, Critique, quote
+from shoal_extras.stages.kinds import KINDS, LONGEST, SIZE, Archive, Critique, Quotable, quote
 from shoal_extras.stages.stages import StagedDraws, StagedTasks, Stages, differing
 
 NAMES = ["critique", "decide"]

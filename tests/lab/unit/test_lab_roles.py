@@ -13,7 +13,7 @@ import pytest
 from shoal.errors import UserError
 from shoal.runs.tables import ROLLOUTS
 from shoal.sandbox.verifier import Verifier
-from shoal_extras.programs.proposals import PROPOSE
+from shoal_extras.programs.propose import PROPOSE
 from shoal_lab.config import LabConfig
 from shoal_lab.contributors import Person
 from shoal_lab.experiment import Experiment

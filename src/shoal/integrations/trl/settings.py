@@ -9,7 +9,7 @@ from shoal.config.names import from_keywords
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.membership.settings import check_network
-from shoal.tasks.data.own import keep_data
+from shoal.tasks.data.spec import keep_data
 from shoal.tasks.suites import specs_of
 
 SECTIONS: Final = {"seed", "tasks", "rewards", "selection", "network"}

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from shoal.rollout import Question, QuestionId, hash_of, seed_of
-from shoal.tasks.data.prepare import prepared
 from shoal.tasks.data.rows import Row
 from shoal.tasks.data.scores import SCORES_VERSION, load_math, row_score, score
 from shoal.tasks.data.spec import data_spec
-from shoal.tasks.data.store import Info, Rows
+from shoal.tasks.data.store import Info, Rows, prepared
 
 
 def data_task(**parameters: Any) -> DataTask:

@@ -13,9 +13,9 @@ from shoal.config.data import data_settings
 from shoal.errors import UserError
 from shoal.rollout import Message
 from shoal.tasks import Tasks
-from shoal.tasks.data import prepare
+from shoal.tasks.data import store
 from shoal.tasks.data.task import DataTask, data_task
-from shoal.tasks.validation import InvalidRollout, validate
+from shoal.tasks.draw import InvalidRollout, validate
 
 
 def only(path: Path, **more: Any) -> DataTask:
@@ -173,10 +173,10 @@ def test_it_is_read_once_and_again_when_it_changes(
 ) -> None:
     path = write(tmp_path / "sums.jsonl", SUMS)
     first = only(path)
-    read = prepare._build
-    monkeypatch.setattr(prepare, "_build", lambda *_: pytest.fail("it was read again"))
+    read = store._build
+    monkeypatch.setattr(store, "_build", lambda *_: pytest.fail("it was read again"))
     assert only(path).version == first.version
-    monkeypatch.setattr(prepare, "_build", read)
+    monkeypatch.setattr(store, "_build", read)
     write(path, SUMS[1:])
     os.utime(path, ns=(1, 1))
     assert only(path).version != first.version
@@ -193,7 +193,7 @@ def test_what_is_cut_short_leaves_nothing(
         raise stop
 
     with monkeypatch.context() as patch:
-        patch.setattr(prepare.Writer, "close", full)
+        patch.setattr(store.Writer, "close", full)
         with pytest.raises((KeyboardInterrupt, UserError)) as caught:
             only(path)
     assert caught.type is KeyboardInterrupt or "no space is left" in str(caught.value)

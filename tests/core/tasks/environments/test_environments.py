@@ -8,7 +8,7 @@ from talking import Echo, Few, Same
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
 from shoal.tasks import Tasks, create_task
-from shoal.tasks.environments.guess import Guess
+from shoal.tasks.environments.games import Guess
 from shoal.tasks.environments.task import EnvironmentFailed, EnvironmentTask, play
 
 

@@ -13,7 +13,7 @@ from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.rollout import Question
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks, create_task
-from shoal.tasks.environments.lookup import Lookup
+from shoal.tasks.environments.games import Lookup
 from shoal.tasks.environments.task import EnvironmentTask
 from shoal.tasks.environments.tools import Tools, call_in
 
