@@ -5,34 +5,51 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from shoal.cli.text import print_warning
 from shoal.config.load import make_config, merged
+from shoal.config.own_code import call_offered, offered
 from shoal.errors import UserError
 from shoal.identity.keys import identity_path, name_of
 from shoal.invitations.entry import BadEntry, Entry, date
 from shoal.invitations.invitation import Invitation, is_invitation, read_invitation
-from shoal.invitations.pinned import kept
+from shoal.invitations.pinned import DIGITS, KNOWN, is_name, kept, known_swarms, remember, spelled
 from shoal.untrusted import printable
-from shoal_host.directory.choice import (
-    DIGITS,
-    KNOWN,
-    Choice,
-    choose,
-    is_name,
-    known_swarms,
-    remember,
-    spelled,
-    within_reach,
-)
-from shoal_host.directory.listing import FILE, Listed, Listing, known_directories, read_directories
 
+GROUP: Final = "shoal.directories"
 YOURS = "not named by the host: each node gives its own (--data, --task, --suite or --config)"
+
+
+@dataclass(frozen=True)
+class Found:
+    """The swarm that a name or an invitation means."""
+
+    entry: Entry
+    source: str
+    """Where the entry stands."""
+    is_new: bool
+    """Whether its host was not known by this name."""
+    notes: tuple[str, ...] = ()
+    """What the user should know."""
+
+
+class Directories(Protocol):
+    """What knows swarms by their names: an entry point of the group `shoal.directories`."""
+
+    def find(self, word: str, allow_private: bool) -> Found:
+        """The swarm that NAME or NAME@KEY means. `allow_private`: addresses within the user's own networks are fine.
+        Raises `UserError` if there is none, or if the user has to choose."""
+        ...
+
+    def overview(self) -> RenderableType:
+        """All swarms that it knows. Raises `UserError`."""
+        ...
 
 
 def list_swarms(sources: Sequence[str] | None, words: Sequence[str]) -> int:
@@ -42,23 +59,25 @@ def list_swarms(sources: Sequence[str] | None, words: Sequence[str]) -> int:
         for word in words:
             console.print(described(_invited(word)[0]))
         return 0
-    listing, known = _listing(sources), known_swarms()
-    if words:
-        for word in words:
-            if not is_name(word):
-                raise UserError(f"--list shows swarms by their names: {word!r} is none")
-            console.print(described(choose(listing, word, known)))
-        return 0
-    console.print(table(listing, known) if listing.entries else "no swarm is listed")
-    for one in listing.unusable:
-        what = f"{one.what}: " if one.what else ""  # what is wrong with a whole directory names it
-        console.print(Text(printable(f"left out: {what}{one.why}", 400), "yellow"), soft_wrap=True)
-    if listing.entries:
-        where = "".join(f" --directory {source}" for source in sources or ())
-        console.print(
-            Text(f"\nshoal join NAME{where} joins one; with --list it only shows all that NAME says"), soft_wrap=True
-        )
+    directories = _directories(sources, "--list")
+    for word in words:
+        if not is_name(word):
+            raise UserError(f"--list shows swarms by their names: {word!r} is none")
+        console.print(described(directories.find(word, allow_private=True)))
+    if not words:
+        console.print(directories.overview(), soft_wrap=True)
     return 0
+
+
+def _directories(sources: Sequence[str] | None, word: str) -> Directories:
+    """What knows the swarms of these directories, or of those that the user noted. Raises `UserError`."""
+    if not offered(GROUP):
+        raise UserError(
+            f"'{word}' is no endpoint: write HOST:PORT, as relay.example.org:7447; swarms are found by their names with "
+            "another package: pip install 'shoal[host]'"
+        )
+    found: Directories = call_offered(GROUP, next(iter(offered(GROUP))), sources)
+    return found
 
 
 def swarm_settings(args: argparse.Namespace, given: dict[str, Any]) -> dict[str, Any] | None:
@@ -74,24 +93,21 @@ def swarm_settings(args: argparse.Namespace, given: dict[str, Any]) -> dict[str,
         return None
     [word, *_] = named
     if is_invitation(word):
-        choice, secret = _invited(*words)
-        entry, lost = choice.listed.entry, list[str]()
+        found, secret = _invited(*words)
     else:
-        listing, secret = _listing(args.directory, word), ""
+        directories, secret = _directories(args.directory, word), ""
         if len(words) > 1:
             raise UserError(f"'{word}' stands alone: its entry has the addresses")
-        choice = choose(listing, word, known_swarms())
-        entry, lost = within_reach(choice.listed, args.allow_private)
+        found = directories.find(word, args.allow_private)
+    entry = found.entry
     _check_given(entry.name, entry, given, args.config is not None)
     make_config(entry.settings, f"the entry '{entry.name}'")
     if not args.quiet:
-        shown = Text(printable(in_one_line(choice, bool(secret)), 2000)) if is_invitation(word) else described(choice)
+        shown = Text(printable(in_one_line(found, bool(secret)), 2000)) if is_invitation(word) else described(found)
         Console(highlight=False).print(shown, soft_wrap=is_invitation(word))
     errors = Console(stderr=True, highlight=False, soft_wrap=True)
-    if choice.note:
-        print_warning(errors, choice.note)
-    if lost:
-        print_warning(errors, f"left out, since nobody knows the address: {printable(', '.join(lost), 400)}")
+    for note in found.notes:
+        print_warning(errors, note)
     files = kept(entry, secret)
     remember(entry)
     return merged(entry.settings, {"network": files})
@@ -100,26 +116,26 @@ def swarm_settings(args: argparse.Namespace, given: dict[str, Any]) -> dict[str,
 def invited_network(words: Sequence[str]) -> dict[str, Any]:
     """The settings of `[network]` by which the swarm of an invitation is heard without joining it, once it is shown
     whose swarm that is. `words`: the invitation, and nothing else. Raises `UserError`."""
-    choice, secret = _invited(*words)
-    entry = choice.listed.entry
-    shown = Text(printable(in_one_line(choice, bool(secret), "watches"), 2000))
+    found, secret = _invited(*words)
+    entry = found.entry
+    shown = Text(printable(in_one_line(found, bool(secret), "watches"), 2000))
     Console(highlight=False).print(shown, soft_wrap=True)
     files = kept(entry, secret)
     remember(entry)
     return {**entry.settings["network"], **files}
 
 
-def in_one_line(choice: Choice, private: bool, does: str = "joins") -> str:
+def in_one_line(found: Found, private: bool, does: str = "joins") -> str:
     """What is done with an invitation."""
-    entry = choice.listed.entry
-    host = f"{entry.host} (key {entry.key[:DIGITS]}, {'new' if choice.is_new else 'known'})"
+    entry = found.entry
+    host = f"{entry.host} (key {entry.key[:DIGITS]}, {'new' if found.is_new else 'known'})"
     judges = f"; judge: {', '.join(map(_judge, entry.judges))}" if entry.judges else ""
     kind = "private swarm" if private else "swarm"
     tasks = entry.tasks or YOURS
     return f"{does} the {kind} {entry.swarm} of {host}: connects to {', '.join(entry.relays)}{judges}; tasks: {tasks}"
 
 
-def _invited(word: str, *others: str) -> tuple[Choice, str]:
+def _invited(word: str, *others: str) -> tuple[Found, str]:
     """What an invitation means, and its secret. Raises `UserError`, also if there are `others` beside it."""
     if others:
         raise UserError("an invitation stands alone: it has the addresses, and it is one word")
@@ -134,7 +150,7 @@ def _invited(word: str, *others: str) -> tuple[Choice, str]:
             f"or watched before, and this invitation is of {spelled(entry)}: if you trust that one, remove the line of "
             f"'{entry.name}' from {identity_path().with_name(KNOWN)}"
         )
-    return Choice(Listed(invitation.signed, "an invitation"), entry.name not in known), invitation.secret
+    return Found(entry, "an invitation", entry.name not in known), invitation.secret
 
 
 def _check_given(word: str, entry: Entry, given: dict[str, Any], has_file: bool) -> None:
@@ -153,9 +169,9 @@ def _check_given(word: str, entry: Entry, given: dict[str, Any], has_file: bool)
         raise UserError(f"the entry '{word}' says the swarm, where it is and its tasks: leave out {flag}")
 
 
-def described(choice: Choice) -> Group:
+def described(found: Found) -> Group:
     """All that an entry says, as text of a stranger."""
-    entry = choice.listed.entry
+    entry = found.entry
     grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -165,7 +181,7 @@ def described(choice: Choice) -> Group:
             grid.add_row(label, Text(printable(value, 400)))
             label = ""
 
-    state = "new: the name belongs to this key from your first join on" if choice.is_new else "known"
+    state = "new: the name belongs to this key from your first join on" if found.is_new else "known"
     row("host", f"{entry.host}, key {entry.key[:DIGITS]} ({state})")
     row("swarm", entry.swarm)
     if entry.certificate:
@@ -174,49 +190,11 @@ def described(choice: Choice) -> Group:
     row("relays", *entry.relays)
     row("judges", *(_judge(address) for address in entry.judges))
     row("rules", *entry.rules)
-    row("holds", f"signed on {date(entry.signed)}, until {date(entry.expires)}; from {choice.listed.source}")
+    row("holds", f"signed on {date(entry.signed)}, until {date(entry.expires)}; from {found.source}")
     head = Text(entry.name, "bold").append(f"  {printable(entry.about)}" if entry.about else "", "not bold")
     return Group(head, grid)
-
-
-def table(listing: Listing, known: dict[str, str]) -> Table:
-    """A row for each swarm."""
-    found = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    names = [one.entry.name for one in listing.entries]
-    for column in ("name", "host", "tasks", "relays", "about"):
-        found.add_column(column, overflow="fold", no_wrap=column in ("name", "host"))
-    for one in listing.entries:
-        entry = one.entry
-        alone = names.count(entry.name) == 1 and known.get(entry.name, entry.key) == entry.key
-        found.add_row(
-            Text(entry.name, "bold"),
-            Text("\n".join([entry.host, *([] if alone else [spelled(entry)]), *_state(entry, known)])),
-            Text(printable(str(entry.tasks or "see its rules"), 200)),
-            Text("\n".join(printable(relay, 400) for relay in entry.relays)),
-            Text(printable(entry.about)),
-        )
-    return found
-
-
-def _state(entry: Entry, known: dict[str, str]) -> list[str]:
-    if entry.name not in known:
-        return []
-    return ["(known)" if known[entry.name] == entry.key else "(ANOTHER HOST)"]
 
 
 def _judge(address: str) -> str:
     url, _, key = address.partition("#")
     return f"{url} ({name_of(bytes.fromhex(key))})"
-
-
-def _listing(sources: Sequence[str] | None, word: str = "") -> Listing:
-    sources = sources or known_directories()
-    if not sources:
-        path = identity_path().with_name(FILE)
-        hint = f"give --directory FILE or URL, or write one a line into {path}"
-        if word:
-            raise UserError(
-                f"'{word}' is no endpoint: write HOST:PORT, as relay.example.org:7447; for a swarm by its name, {hint}"
-            )
-        raise UserError(f"no directory of swarms is known: {hint}")
-    return read_directories(sources, time.time())

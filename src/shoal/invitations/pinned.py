@@ -1,9 +1,11 @@
-"""Keeps what an entry or invitation brings along: the relay's certificate, and the secret of a private swarm.
+"""Keeps what an entry or invitation brings along: its host's key, the relay's certificate, a private swarm's secret.
 
     settings = kept(entry, secret)        # {"tls_ca": FILE, "secret_file": FILE}, as `[network]` has them
 
 An entry has only the certificate's fingerprint. So the certificate is fetched from the relay once, without trust, and
 kept if it has that fingerprint. From then on the node trusts this certificate and no other for these relays.
+
+Names of swarms are not unique. From the first time that a name is joined, it belongs to its host's key.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import queue
+import re
 import socket
 import ssl
 import threading
@@ -23,11 +26,51 @@ from shoal.invitations.entry import Entry
 from shoal.transports.zenoh.session import parse_endpoint
 from shoal.untrusted import printable, read_regular
 
+KNOWN: Final = "known_swarms"
+MAX_KNOWN: Final = 2**20
+"""Bytes of the file of known names."""
+DIGITS: Final = 16
+"""Hex digits of a key that stand for the whole: nobody makes another key that begins so."""
 FOLDER: Final = "swarms"
 PATIENCE: Final = 5.0
 """Seconds that a relay has to show its certificate."""
 MAX_BYTES: Final = 65_536
 """Of a certificate's file."""
+
+
+def is_name(word: str) -> bool:
+    """Whether `word` is a swarm's name, NAME or NAME@KEY, and no address: that has a port."""
+    return re.fullmatch(rf"[a-z0-9][a-z0-9-]{{0,31}}(?:@[0-9a-f]{{{DIGITS},64}})?", word) is not None
+
+
+def spelled(entry: Entry) -> str:
+    """How a user names this host's entry."""
+    return f"{entry.name}@{entry.key[:DIGITS]}"
+
+
+def known_swarms() -> dict[str, str]:
+    """The key that each known name belongs to. Raises `UserError` if the file is damaged."""
+    path = identity_path().with_name(KNOWN)
+    if not path.exists():
+        return {}
+    try:
+        known = dict(line.split() for line in read_regular(path, MAX_KNOWN).decode().splitlines() if line.strip())
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError:
+        raise UserError(f"{path} is damaged: each line must have a swarm's name and its host's key") from None
+    return known
+
+
+def remember(entry: Entry) -> None:
+    """From now on the entry's name belongs to its host. Raises `UserError`."""
+    path = identity_path().with_name(KNOWN)
+    known = known_swarms() | {entry.name: entry.key}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+    replace(path, "".join(f"{name} {key}\n" for name, key in sorted(known.items())).encode())
 
 
 def kept(entry: Entry, secret: str = "") -> dict[str, str]:

@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-from shoal.config.own_code import make_part
+from typing import Final
+
+from shoal.config.own_code import find, make_part
 from shoal.config.sections import NetworkConfig
 from shoal.transports.base import Transport, TransportContext
+
+KNOWN: Final = {
+    "zenoh": "shoal.transports.zenoh.transport:ZenohTransport",
+    "folder": "shoal.transports.folder:FolderTransport",
+    "memory": "shoal.transports.memory:MemoryTransport",
+}
 
 
 def create_transport(network: NetworkConfig, context: TransportContext) -> Transport:
     """The transport of a node, opened. Raises `UserError` for settings that cannot be used."""
-    if own := _own(network):
-        return make_part(own, "transport", Transport, network, context)  # type: ignore[type-abstract]
-    return _built_in(network.transport)(network, context)
+    name = KNOWN.get(network.transport, network.transport)
+    return make_part(name, "transport", Transport, network, context)  # type: ignore[type-abstract]
 
 
 def check_transport(network: NetworkConfig) -> None:
     """Raises `UserError` for settings that cannot be used, before anything is loaded."""
-    if not _own(network):
-        _built_in(network.transport).check(network)
-
-
-def _own(network: NetworkConfig) -> str:
-    return network.transport if ":" in network.transport else ""
-
-
-def _built_in(name: str) -> type[Transport]:
-    if name == "memory":
-        from shoal.transports.memory import MemoryTransport
-
-        return MemoryTransport
-    if name == "folder":
-        from shoal.transports.folder import FolderTransport
-
-        return FolderTransport
-    from shoal.transports.zenoh.transport import ZenohTransport
-
-    return ZenohTransport
+    found = find(network.transport, "transport", KNOWN, "shoal.transports")
+    if isinstance(found, type) and issubclass(found, Transport):
+        found.check(network)

@@ -2,17 +2,15 @@
 
     choice = choose(listing, "lagoon", known)      # or "lagoon@3f2a..." for the host with that key
     entry, left_out = within_reach(choice.listed, allow_private=False)
-    remember(entry)
 
-Names are not unique. The first time a name is joined, its host's key is kept beside the identity; from then on the name
-belongs to that key. Another key with the name is said aloud and joined only if the user names that key.
+Names are not unique: one that was joined belongs to its host's key (`shoal.invitations.pinned`). Another key with this
+name is said aloud and joined only if the user names that key.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import queue
-import re
 import socket
 import threading
 import time
@@ -23,20 +21,13 @@ from typing import Final
 import msgspec
 
 from shoal.errors import UserError
-from shoal.identity.keys import identity_path, replace
 from shoal.invitations.entry import Entry
-from shoal.untrusted import printable, read_regular
+from shoal.invitations.pinned import DIGITS, spelled
+from shoal.untrusted import printable
 from shoal_host.directory.listing import Listed, Listing, is_url
 
-KNOWN: Final = "known_swarms"
-MAX_KNOWN: Final = 2**20
-"""Bytes of the file of known names."""
-DIGITS: Final = 16
-"""Hex digits of a key that stand for the whole: nobody makes another key that begins so."""
 PATIENCE: Final = 5.0
 """Seconds in which all addresses of an entry are looked up."""
-
-_WORD = re.compile(rf"([a-z0-9][a-z0-9-]{{0,31}})(?:@([0-9a-f]{{{DIGITS},64}}))?")
 
 
 @dataclass(frozen=True)
@@ -50,16 +41,9 @@ class Choice:
     """What the user should know about others with this name."""
 
 
-def is_name(word: str) -> bool:
-    """Whether `word` is a swarm's name, NAME or NAME@KEY, and no address: that has a port."""
-    return _WORD.fullmatch(word) is not None
-
-
 def choose(listing: Listing, word: str, known: Mapping[str, str]) -> Choice:
     """The entry that `word` means. Raises `UserError` if there is none, or if the user has to choose."""
-    match = _WORD.fullmatch(word)
-    assert match is not None
-    name, prefix = match[1], match[2] or ""
+    name, _, prefix = word.partition("@")
     named = [one for one in listing.entries if one.entry.name == name]
     fitting = [one for one in named if one.entry.key.startswith(prefix or known.get(name, ""))]
     if not named:
@@ -80,40 +64,10 @@ def choose(listing: Listing, word: str, known: Mapping[str, str]) -> Choice:
     return Choice(chosen, known.get(name) != chosen.entry.key, note)
 
 
-def spelled(entry: Entry) -> str:
-    """How a user names this host's entry."""
-    return f"{entry.name}@{entry.key[:DIGITS]}"
-
-
 def hosts(listed: Iterable[Listed]) -> str:
     """The hosts of these entries, as a message names them; the first few."""
     found = [f"{spelled(one.entry)} ({one.entry.host})" for one in listed]
     return ", ".join(found[:4]) + (f" and {len(found) - 4} more" if len(found) > 4 else "")
-
-
-def known_swarms() -> dict[str, str]:
-    """The key that each known name belongs to. Raises `UserError` if the file is damaged."""
-    path = identity_path().with_name(KNOWN)
-    if not path.exists():
-        return {}
-    try:
-        known = dict(line.split() for line in read_regular(path, MAX_KNOWN).decode().splitlines() if line.strip())
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError:
-        raise UserError(f"{path} is damaged: each line must have a swarm's name and its host's key") from None
-    return known
-
-
-def remember(entry: Entry) -> None:
-    """From now on the entry's name belongs to its host. Raises `UserError`."""
-    path = identity_path().with_name(KNOWN)
-    known = known_swarms() | {entry.name: entry.key}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
-    replace(path, "".join(f"{name} {key}\n" for name, key in sorted(known.items())).encode())
 
 
 def within_reach(listed: Listed, allow_private: bool) -> tuple[Entry, list[str]]:

@@ -235,3 +235,10 @@ def test_what_is_wrong_with_an_invitation_is_one_line(joined: list[Config], caps
     assert "ANOTHER HOST" in said
     assert "known_swarms" in said
     assert len(joined) == 1
+
+
+def test_names_need_a_package_that_knows_directories(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr("shoal.cli.swarms.offered", lambda group: {})
+    for words in (["reef"], ["--list"]):
+        assert main(["join", *words]) == 2
+        assert "pip install 'shoal[host]'" in capsys.readouterr().err

@@ -13,17 +13,9 @@ from swarm_entries import KEY, listed
 
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
+from shoal.invitations.pinned import DIGITS, is_name, known_swarms, remember
 from shoal_host.directory import choice
-from shoal_host.directory.choice import (
-    DIGITS,
-    choose,
-    is_name,
-    is_public,
-    known_swarms,
-    looked_up,
-    remember,
-    within_reach,
-)
+from shoal_host.directory.choice import choose, is_public, looked_up, within_reach
 from shoal_host.directory.listing import Listing, Unusable
 
 ADA, EVE = Identity.generate(), Identity.generate()

@@ -11,7 +11,7 @@ from swarm_entries import send, serving
 from test_host import free_ports
 from test_network import until
 
-from shoal_host.directory.choice import known_swarms
+from shoal.invitations.pinned import known_swarms
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 
