@@ -73,8 +73,8 @@ def _directories(sources: Sequence[str] | None, word: str) -> Directories:
     """What knows the swarms of these directories, or of those that the user noted. Raises `UserError`."""
     if not offered(GROUP):
         raise UserError(
-            f"'{word}' is no endpoint: write HOST:PORT, as relay.example.org:7447; swarms are found by their names with "
-            "another package: pip install 'shoal[host]'"
+            f"'{word}' is no endpoint: write HOST:PORT, as relay.example.org:7447; names of swarms "
+            "take another package: pip install 'shoal[host]'"
         )
     found: Directories = call_offered(GROUP, next(iter(offered(GROUP))), sources)
     return found

@@ -220,7 +220,7 @@ def test_an_entry_sets_nothing_else() -> None:
     assert set(settings) == {"network", "tasks", "evaluation"}
     assert set(settings["network"]) == {"name", "connect"}
     assert set(settings["evaluation"]) == {"judges"}
-    assert set(settings["tasks"]) == {"suite", "only", "examples", "answer", "tasks"}
+    assert set(settings["tasks"]) == {"suite", "only", "examples", "answer", "sources"}
     config = make_config(settings, "the entry")
     assert config.tasks.sources == []
     assert specs_of(config.tasks) == SUITES["reef"]
