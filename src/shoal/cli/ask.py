@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from shoal.cli.answers import print_answers
+from shoal.cli.contenders import Contender, form_of, in_form, load_all, of_run
 from shoal.cli.flags import add_allow_code, add_settings, config_of, given_settings
 from shoal.config.load import merged
 from shoal.config.settings import Config
@@ -22,7 +23,6 @@ from shoal.policy.mistyped import check_exists
 from shoal.rollout import Completion, FinishReason, Question, seed_of
 from shoal.runs.folder import CONFIG
 from shoal.untrusted import encodable, printable
-from shoal_extras.probe.contenders import Contender, form_of, in_form, load_all, of_run
 
 if TYPE_CHECKING:
     from shoal.policy.endpoint import EndpointPolicy

@@ -22,9 +22,10 @@ from shoal.cli.next_steps import print_next
 from shoal.cli.text import print_warning
 from shoal.config.answer_form import extract
 from shoal.config.load import merged
+from shoal.config.own_code import call_offered, offered
 from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
-from shoal.errors import UserError
+from shoal.errors import UserError, nearest
 from shoal.evaluation.blind import Shares, constants, over_all, shuffled
 from shoal.evaluation.pass_at_k import Estimate, Evaluation, evaluate
 from shoal.parallel.rank_zero import RankZeroVerifier
@@ -35,7 +36,6 @@ from shoal.protocols import Grader
 from shoal.rollout import seed_of
 from shoal.tasks import Tasks
 from shoal.untrusted import json_safe, printable
-from shoal_extras.harnesses import command as harness
 
 HELP = """Asks a model held-out questions: pass@1 and pass@k for each task, with 95 % Wilson intervals.
 
@@ -50,6 +50,8 @@ or 'shoal[inspect]' has them.
 
   shoal eval smollm2 runs/one/checkpoints/round-000060/node-1 --harness lm-eval --task arc_easy --questions 200
   shoal eval smollm2 --harness inspect --task my_task.py"""
+HARNESSES = "shoal.harnesses"
+"""The entry points of harnesses: functions that take the command's arguments and return its exit code."""
 FROM_FILE = ("version", "seed", "threads", "tasks", "evaluation", "policy")
 """What is taken from --config, beside the model."""
 
@@ -76,7 +78,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     decoding = ["max_completion_length", "temperature", "top_p", "device", "dtype", "engine", "endpoint_requests"]
     names = {"evaluation.questions": "questions", "evaluation.samples": "samples"}
     add_settings(parser, [*settings, *(f"policy.{name}" for name in decoding)], names=names)
-    harness.add_arguments(parser)
+    group = parser.add_argument_group("measured by others")
+    group.add_argument("--harness", metavar="NAME", help="ask on tasks of EleutherAI's lm-eval or of Inspect (inspect)")
+    group.add_argument("--include-path", type=Path, metavar="DIR", help="a folder with tasks of lm-eval in YAML")
 
 
 def command(args: argparse.Namespace) -> int:
@@ -85,11 +89,10 @@ def command(args: argparse.Namespace) -> int:
     if args.show and args.json:
         raise UserError("--show prints answers for people: leave out --json")
     if args.harness:
-        harness.check(args)
-        tasks, args.task = args.task, None  # which are not shoal's
-        config = config_of(None, merged(given_settings(args), {"policy": {"model": args.model}}), args.allow_code)
-        args.task = tasks
-        return harness.harness_session(args, config)
+        if args.harness not in offered(HARNESSES):
+            raise UserError(f"there is no harness {args.harness!r}; {nearest(args.harness, offered(HARNESSES))}")
+        code: int = call_offered(HARNESSES, args.harness, args)
+        return code
     if args.include_path is not None:
         raise UserError("--include-path is for --harness lm-eval")
     if len(args.model) > 1:

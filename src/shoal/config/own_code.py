@@ -121,24 +121,22 @@ def is_own(setting: str) -> bool:
     return ":" in setting.partition("(")[0]
 
 
-def make_named(setting: str, known: Mapping[str, Callable[..., Part]], kind: type[Part], what: str) -> Part:
-    """The part that `setting` names: one of `known`, or your own by `module:attribute`. Parameters may follow.
+def make_named(setting: str, what: str, kind: type[Part], known: Mapping[str, str], group: str) -> Part:
+    """The part that `setting` names, as `find` does. Parameters may follow the name.
 
-        make_named("gspo(epsilon=1e-3)", LOSSES, Loss, "loss")
+        make_named("gspo(epsilon=1e-3)", "loss", Loss, LOSSES, "shoal.losses")
 
-    `what` and `kind` as in `make_part`. Raises `UserError`.
+    `kind`: its protocol. Raises `UserError`.
     """
     call = CALL.fullmatch(setting.strip())
     if not call:
         raise UserError(f"{what} {setting!r} is not a name, nor name(parameter=value, ...)")
     name, written = call.groups()
-    if not is_own(name) and name not in known:
-        raise UserError(f"there is no {what} {name!r}; {nearest(name, known)}")
+    make = find(name, what, known, group)
     try:
         parameters = parse_toml(f"parameters = {{ {written or ''} }}".encode())["parameters"]
     except ValueError as error:
         raise UserError(f"{what} {setting!r}: write its parameters as {name}(parameter=0.5, other=true)") from error
-    make = _imported(name, what) if is_own(name) else known[name]
     try:
         part = make(**parameters)
     except (TypeError, ValueError) as error:

@@ -1,23 +1,39 @@
-"""`shoal eval --harness`: models on the tasks of lm-eval or Inspect, side by side."""
+"""`shoal eval --harness`: models on the tasks of EleutherAI's harness (lm-eval) or of Inspect, side by side.
+
+    [figure, *_] = measure("lm-eval", policy, Asked(["arc_easy"], limit=100))
+    print(figure.task, figure.metric, figure.value, figure.stderr)
+
+Tasks are code of other people, and whoever names one runs it. The harnesses are extras, imported when they are used.
+"""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from shoal.cli.flags import config_of, given_settings
+from shoal.config.load import merged
 from shoal.config.policy import is_endpoint
-from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.policy.fetch import fetch_models
+from shoal.protocols import Policy
 from shoal.untrusted import json_safe, printable
-from shoal_extras.harnesses.harness import HARNESSES, Asked, Figure, check_harness, measure
 
+HARNESSES: Final = {
+    "lm-eval": ("lm_eval", "shoal_extras.harnesses.lm_eval"),
+    "inspect": ("inspect_ai", "shoal_extras.harnesses.inspect"),
+}
+"""The package of each, and what speaks to it here. A harness's own name for its package is the same."""
 LONGEST = 256
 """Tokens of an answer, where neither the task nor the user says."""
 OWN = {
@@ -34,10 +50,47 @@ DECODING = ("max_completion_length", "temperature", "top_p", "engine", "endpoint
 """The settings in [policy] that lm-eval has no use for: its tasks say how answers are decoded."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("measured by others")
-    group.add_argument("--harness", choices=list(HARNESSES), help="ask on tasks of EleutherAI's lm-eval or of Inspect")
-    group.add_argument("--include-path", type=Path, metavar="DIR", help="a folder with tasks of lm-eval in YAML")
+@dataclass(frozen=True)
+class Figure:
+    """What a harness found in one task by one metric."""
+
+    task: str
+    metric: str
+    samples: int | None
+    """Questions that it is a figure of, where the harness says so."""
+    value: float
+    stderr: float | None
+    """Its standard error, as the harness computes it."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a model is asked."""
+
+    tasks: Sequence[str]
+    """As the harness names them."""
+    include_path: Path | None = None
+    """A folder with tasks of lm-eval in YAML."""
+    limit: int | None = None
+    """Questions of each task; None: all."""
+    examples: int | None = None
+    """Worked examples before each question; None: as the task says."""
+    seed: int | None = None
+    """None: the harness's own."""
+
+
+def check_harness(harness: str) -> None:
+    """Raises `UserError` if it is not installed."""
+    package, _ = HARNESSES[harness]
+    if find_spec(package) is None:
+        raise UserError(f"{harness} is not installed: `pip install 'shoal[{harness}]'`")
+
+
+def measure(harness: str, policy: Policy, asked: Asked) -> list[Figure]:
+    """The figures of a model on the tasks of `harness`. Raises `UserError`."""
+    check_harness(harness)
+    found: list[Figure] = importlib.import_module(HARNESSES[harness][1]).measure(policy, asked)
+    return found
 
 
 def check(args: argparse.Namespace) -> None:
@@ -61,8 +114,11 @@ def check(args: argparse.Namespace) -> None:
     check_harness(args.harness)
 
 
-def harness_session(args: argparse.Namespace, config: Config) -> int:
+def harness_session(args: argparse.Namespace) -> int:
     """`shoal eval --harness`. Returns the exit code."""
+    check(args)
+    own = argparse.Namespace(**{**vars(args), "task": None})  # the harness's tasks are not shoal's
+    config = config_of(None, merged(given_settings(own), {"policy": {"model": args.model}}), args.allow_code)
     given = vars(args)
     limit = given.get("evaluation.questions")
     examples = given.get("tasks.examples")

@@ -20,7 +20,7 @@ from shoal.policy.language import LanguagePolicy
 from shoal.protocols import Policy
 from shoal.rollout import FinishReason, Message, Question, QuestionId, seed_of
 from shoal.untrusted import printable
-from shoal_extras.harnesses.harness import Asked, Figure
+from shoal_extras.harnesses.command import Asked, Figure
 
 SPREADS = ("stderr", "std", "var")
 """Metrics that say how sure others are."""

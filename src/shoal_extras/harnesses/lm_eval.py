@@ -17,7 +17,7 @@ from shoal.policy.language import LanguagePolicy
 from shoal.policy.template import chat_template
 from shoal.protocols import Policy
 from shoal.untrusted import printable
-from shoal_extras.harnesses.harness import Asked, Figure
+from shoal_extras.harnesses.command import Asked, Figure
 
 
 class HarnessModel(HFLM):  # type: ignore[misc]

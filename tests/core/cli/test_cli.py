@@ -19,6 +19,7 @@ from fakes import RIGHT, WRONG, Exact, Parrot, Student
 
 import shoal
 from shoal import __version__
+from shoal.cli.contenders import form_of
 from shoal.cli.flags import ELSEWHERE
 from shoal.cli.main import main
 from shoal.cli.session import Options
@@ -28,7 +29,6 @@ from shoal.errors import UserError
 from shoal.rollout import Question
 from shoal.runs import folder as folder_module
 from shoal.runs.folder import RunFolder, read_metrics
-from shoal_extras.probe.contenders import form_of
 
 Capture = pytest.CaptureFixture[str]
 

@@ -10,7 +10,7 @@ import pytest
 from shoal.errors import UserError
 from shoal.policy.decoders.base import Sampling
 from shoal.policy.language import LanguagePolicy
-from shoal_extras.harnesses.harness import Asked, Figure, measure
+from shoal_extras.harnesses.command import Asked, Figure, measure
 
 SUMS = """
 task: sums

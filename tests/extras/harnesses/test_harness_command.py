@@ -9,13 +9,12 @@ from rich.console import Console
 
 from shoal.cli.main import main
 from shoal.protocols import Policy
-from shoal_extras.harnesses.command import harness_table
-from shoal_extras.harnesses.harness import Asked, Figure
+from shoal_extras.harnesses.command import Asked, Figure, harness_table
 
 
 @pytest.fixture(autouse=True)
 def _not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal_extras.harnesses.harness.find_spec", lambda name: None)
+    monkeypatch.setattr("shoal_extras.harnesses.command.find_spec", lambda name: None)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +30,7 @@ def _not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--harness lm-eval --task a --max-completion-length 9", "leave out --max-completion-length"),
         ("--harness lm-eval --task a --include-path nowhere", "there is no such folder"),
         ("--harness lm-eval --task a --include-path .", "add --allow-code if you trust it"),
-        ("--harness helm --task a", "invalid choice: 'helm'"),
+        ("--harness helm --task a", "there is no harness 'helm'; choose from inspect, lm-eval"),
         ("guppy", "one model at a time: several are for --harness"),
         ("--include-path .", "--include-path is for --harness lm-eval"),
     ],
@@ -78,7 +77,7 @@ def test_what_is_known_is_shown_when_a_later_model_fails(
         assert asked.seed is None, "the harness's own, unless the user says one"
         return [Figure("sums", "acc", 8, 0.5, None)]
 
-    monkeypatch.setattr("shoal_extras.harnesses.harness.find_spec", lambda name: True)
+    monkeypatch.setattr("shoal_extras.harnesses.command.find_spec", lambda name: True)
     monkeypatch.setattr("shoal_extras.harnesses.command.measure", measure)
     assert main(["eval", "guppy", "http://127.0.0.1:9/v1", "--harness", "inspect", "--task", "a"]) == 2
     said = capsys.readouterr()

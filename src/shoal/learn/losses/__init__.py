@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Final
 
 from shoal.config.own_code import make_named
 from shoal.learn.losses.base import Loss
-from shoal.learn.losses.cispo import CISPO
-from shoal.learn.losses.dapo import DAPO
-from shoal.learn.losses.dr_grpo import DrGRPO
-from shoal.learn.losses.grpo import GRPO
-from shoal.learn.losses.gspo import GSPO
 
-LOSSES: Final[Mapping[str, Callable[..., Loss]]] = {
-    "grpo": GRPO,
-    "dr_grpo": DrGRPO,
-    "dapo": DAPO,
-    "cispo": CISPO,
-    "gspo": GSPO,
+LOSSES: Final = {
+    "grpo": "shoal.learn.losses.grpo:GRPO",
+    "dr_grpo": "shoal.learn.losses.dr_grpo:DrGRPO",
+    "dapo": "shoal.learn.losses.dapo:DAPO",
+    "cispo": "shoal.learn.losses.cispo:CISPO",
+    "gspo": "shoal.learn.losses.gspo:GSPO",
 }
+"""Installed packages add theirs by the entry points "shoal.losses"."""
 
 
 def make_loss(setting: str) -> Loss:
@@ -29,4 +24,4 @@ def make_loss(setting: str) -> Loss:
     make_loss("gspo(epsilon=1e-3, epsilon_high=2e-3)")
     make_loss("my_losses:Mine")
     """
-    return make_named(setting, LOSSES, Loss, "loss")  # type: ignore[type-abstract]
+    return make_named(setting, "loss", Loss, LOSSES, "shoal.losses")  # type: ignore[type-abstract]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Final
 
 from shoal.config.own_code import make_named
 from shoal.learn.weights.base import Weight
-from shoal.learn.weights.none import NoWeight
-from shoal.learn.weights.topr import TOPR
 
-WEIGHTS: Final[Mapping[str, Callable[..., Weight]]] = {"none": NoWeight, "topr": TOPR}
+WEIGHTS: Final = {"none": "shoal.learn.weights.none:NoWeight", "topr": "shoal.learn.weights.topr:TOPR"}
+"""Installed packages add theirs by the entry points "shoal.weights"."""
 
 
 def make_weight(setting: str) -> Weight:
     """The weight that `peers.weight` names: "topr", or one of your own, "my_losses:Mine". Raises `UserError`."""
-    return make_named(setting, WEIGHTS, Weight, "weight")  # type: ignore[type-abstract]
+    return make_named(setting, "weight", Weight, WEIGHTS, "shoal.weights")  # type: ignore[type-abstract]
