@@ -10,8 +10,7 @@ from shoal.config.rewards import RewardSpec
 from shoal.rewards.combined import Combined, Entry, ExaminedRewards, RewardVerifier
 from shoal.rewards.function import FunctionReward
 from shoal.rewards.make import make_rewards, rewards_of
-from shoal.rewards.ranked_swarm import RankedSwarm
-from shoal.rewards.rankings import Rankings
+from shoal.rewards.rankings import RankedSwarm, Rankings
 from shoal.rewards.reward import Pointwise, Reward, Verified
 
 __all__ = [

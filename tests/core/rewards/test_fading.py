@@ -9,8 +9,7 @@ from fakes import Sayings, question, rollout
 
 from shoal.config.load import make_config
 from shoal.errors import UserError
-from shoal.rewards.fading import FadingScorer, faded
-from shoal.rewards.scorer import Scorer
+from shoal.rewards.scorer import FadingScorer, Scorer, faded
 from shoal.rollout import QuestionId, Rollout
 from shoal.runs.build import Nodes
 

@@ -26,8 +26,7 @@ from shoal.errors import UserError
 from shoal.policy.loading import LanguageModel
 from shoal.policy.plain import PlainText
 from shoal.rewards.escaped import plain
-from shoal.rewards.generative import FLOOR, GenerativeReward, _above, verdict_ids
-from shoal.rewards.prompts import wordings
+from shoal.rewards.generative import FLOOR, GenerativeReward, _above, verdict_ids, wordings
 from shoal.rollout import Question
 from shoal.untrusted import encodable
 

@@ -26,8 +26,7 @@ from shoal.parallel.ranks import Ranks
 from shoal.policy.control import ControlText
 from shoal.protocols import Grader, Selection, Swarm
 from shoal.rewards import Combined, ExaminedRewards, RewardVerifier, rewards_of
-from shoal.rewards.fading import FadingScorer
-from shoal.rewards.scorer import Scorer
+from shoal.rewards.scorer import FadingScorer, Scorer
 from shoal.rollout import Scored
 from shoal.runs.diagnosis import FailedScoring
 from shoal.runs.metrics import live_in_pool
