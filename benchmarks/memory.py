@@ -36,8 +36,7 @@ def cases(model: str) -> dict[str, dict[str, Any]]:
         return SMOL | {"policy": policy, "learner": learner, "swarm": SMOL["swarm"] | {"nodes": nodes}}
 
     found = {"guppy": {}}
-    for tokens in (512, 1024, 2048):
-        found[f"smol-{tokens}"] = smol(tokens_per_micro_batch=tokens)
+    found["smol"] = smol()
     shown = {"tasks": {"suite": "pond", "examples": 3}}
     shown["policy"] = SMOL["policy"] | {"model": [model], "max_completion_length": 64}
     return found | {

@@ -39,8 +39,8 @@ def make(case: str, ranks: Ranks, sharding: str = "") -> tuple[LanguagePolicy, G
     policy = LanguagePolicy(lm, Sampling(max_completion_length=12), CPU, ranks, sharded)
     options = {name: value for name, value in CASES[case].items() if name in ("checkpoint_tokens", "max_grad_norm")}
     chosen = {name: value for name, value in CASES[case].items() if name not in options}
-    config = LearnerConfig(**{"tokens_per_micro_batch": 24, **chosen})
-    return policy, GRPOLearner(policy, config, PeersConfig(), 1e-2, ranks, sharded, **options)
+    config = LearnerConfig(**chosen)
+    return policy, GRPOLearner(policy, config, PeersConfig(), 1e-2, ranks, sharded, budget=24, **options)
 
 
 def live(case: str, ranks: Ranks, sharding: str, folder: Path) -> dict[str, Any]:

@@ -35,7 +35,7 @@ SETTINGS: Final = (
     *("round.nodes", "round.local", "round.peers", "round.questions_per_round", "round.workers"),
     *("evaluation.every", "evaluation.questions", "evaluation.samples"),
     *(f"policy.{name}" for name in ("model", "num_generations", "max_completion_length", "device", "dtype", "engine")),
-    *("policy.lora_r", "learner.optim", "learner.beta", "learner.tokens_per_micro_batch"),
+    *("policy.lora_r", "learner.optim", "learner.beta"),
 )
 """The settings that memory and time depend on."""
 EXTRAS: Final = {"peft": "lora", "bitsandbytes": "8bit", "vllm": "vllm"}

@@ -18,6 +18,8 @@ GONE: Final[dict[tuple[str, str], Any]] = {
     ("learner", "epsilon_high"): 0.28,
     ("learner", "multi_objective_aggregation"): "sum_then_normalize",
     ("learner", "mask_truncated_completions"): False,
+    ("learner", "tokens_per_micro_batch"): "auto",
+    ("learner", "fsdp"): False,
 }
 """Settings that there are no more, with what they do today. Files that say so are read."""
 FIGURES: Final = {

@@ -119,7 +119,7 @@ class LearnerConfig(Section):
     optim: Literal["auto", "adamw", "adamw_bf16", "adafactor", "adamw_8bit"] = "auto"
     """The optimizer. adamw keeps 8 bytes of state for each parameter, adamw_bf16 6 (its first moment rests in bfloat16
     between steps), adamw_8bit 2 (CUDA, `shoal[8bit]`), adafactor almost none. auto: adamw for models of guppy's size,
-    for LoRA adapters and with fsdp, adamw_bf16 elsewhere."""
+    for LoRA adapters and for sharded weights, adamw_bf16 elsewhere."""
     loss_type: str = "dr_grpo"
     """The loss: grpo, dr_grpo, dapo, cispo, gspo, or one of your own as module:attribute (docs/extend/loss.md).
     Parameters may follow: "gspo(epsilon=3e-4, epsilon_high=4e-4)". Token losses are averaged over each completion first
@@ -132,14 +132,6 @@ class LearnerConfig(Section):
     needs a copy: its base is that policy."""
     num_iterations: int = Field(1, ge=1)
     """Optimizer steps on each round's rollouts."""
-    tokens_per_micro_batch: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """Most tokens in one forward and backward pass; behind a prompt that takes more than half of them, half as many. A
-    longer pass keeps less and computes it again (gradient checkpointing). It bounds memory and changes no result. auto:
-    16384 on a GPU, elsewhere 1024 for models that see pictures and 512 for others."""
-    fsdp: bool = False
-    """Under torchrun: shard weights, gradients and optimiser states over the ranks (FSDP2), for models that one GPU
-    cannot hold. Otherwise every rank holds all of them."""
-
     factory: str = ""
     """A learner of your own, in place of shoal's. It is called with the policy and the Config."""
 

@@ -103,7 +103,7 @@ class Config(Section):
         if config.evaluation.samples == "auto":
             config.evaluation.samples = 4 if pond else 1
         if config.learner.optim == "auto":
-            plain = small or config.policy.lora_r or config.learner.fsdp
+            plain = small or config.policy.lora_r
             config.learner.optim = "adamw" if plain else "adamw_bf16"
         rates = {default_learning_rate(name, config.policy.lora_r > 0) for name in learning}
         if config.learner.learning_rate == "auto" and len(rates) == 1:

@@ -46,11 +46,10 @@ MAX_GRAD_NORM = 1.0
 """Longest gradient (2-norm) that is applied; a longer one is scaled down."""
 
 
-def token_budget(setting: int | str, model: Any) -> int:
-    """The number that `tokens_per_micro_batch` stands for. `auto` keeps four nodes of 135 million parameters in one
-    process at some 8 GB. Pictures make long prompts, and each pass behind them costs much beside its tokens."""
-    if isinstance(setting, int):
-        return setting
+def token_budget(model: Any) -> int:
+    """The most tokens in one forward and backward pass; behind a prompt that takes more than half of them, half as
+    many. It bounds memory and changes no result. On a processor four nodes of 135 million parameters in one process
+    take some 8 GB. Pictures make long prompts, and each pass behind them costs much beside its tokens."""
     return 16_384 if model.device.type == "cuda" else 512 if vision_of(model) is None else 1024
 
 
@@ -77,11 +76,12 @@ class GRPOLearner:
         sharded: Sharded | None = None,
         *,
         max_grad_norm: float = MAX_GRAD_NORM,
+        budget: int | None = None,
         checkpoint_tokens: int | None = None,
     ) -> None:
         """`learning_rate`: None: that of `config`, or the model's default. `sharded`: the policy's model, if no rank
-        holds all of it; its architecture has been checked before. `checkpoint_tokens`: passes of more tokens keep less
-        and compute it again (gradient checkpointing); None: as memory allows."""
+        holds all of it; its architecture has been checked before. `budget`: see `token_budget`. `checkpoint_tokens`:
+        passes of more tokens keep less and compute it again (gradient checkpointing); None: as memory allows."""
         self.policy = policy
         self.config = config = config or LearnerConfig()
         self.peers = peers or PeersConfig()
@@ -100,7 +100,7 @@ class GRPOLearner:
         if sharded is None:
             check_architecture(self.model, policy.name)
         self.optimizer = make_optimizer(self.model.parameters(), config.optim, learning_rate, self.device)
-        self.token_budget = token_budget(config.tokens_per_micro_batch, self.model)
+        self.token_budget = budget or token_budget(self.model)
         if checkpoint_tokens is None:  # a sharded model is one that does not fit
             alone = sharded is None
             checkpoint_tokens = checkpoint_above(self.model, policy.placement, self.token_budget) if alone else 0

@@ -32,8 +32,7 @@ from shoal.parallel.workers import Workers
 from shoal.policy.language import LanguagePolicy
 from shoal.protocols import AnswersItself, Grader, Learner, Policy, Selection, Stages, Swarm, TaskSource
 from shoal.rewards import Combined, RankedSwarm, Rankings, RewardVerifier, rewards_of
-from shoal.rewards.scorer import FadingScorer
-from shoal.rewards.scorer import Scorer
+from shoal.rewards.scorer import FadingScorer, Scorer
 from shoal.rollout import hash_of
 from shoal.runs.diagnosis import FailedScoring
 from shoal.runs.join import Judges

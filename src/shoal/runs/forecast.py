@@ -23,7 +23,7 @@ import psutil
 
 from shoal.config.policy import GUPPY, is_endpoint
 from shoal.config.settings import Config
-from shoal.learn.batch import Trained, make_rows, micro_batches, room_behind, row_families
+from shoal.learn.batch import Trained, make_rows, micro_batches, row_families
 from shoal.learn.checkpointing import checkpoint_above
 from shoal.learn.learner import token_budget
 from shoal.learn.memory import Sizes, Work, estimate
@@ -101,7 +101,7 @@ def measure(config: Config, policy: LanguagePolicy, name: str, tasks: Tasks) -> 
     """Counts what the run's first questions need, with answers as long as they may get."""
     round, evaluation, learner = config.round, config.evaluation, config.learner
     device, generations = policy.placement.device, config.policy.num_generations
-    budget = token_budget(learner.tokens_per_micro_batch, policy.lm.model)
+    budget = token_budget(policy.lm.model)
     length = policy.sampling.max_completion_length
     answers = [Trained([0] * length, 0.0, 0.0, 0)] * generations
     asks, learns = int(round.questions_per_round), round.local + round.peers
@@ -229,10 +229,8 @@ def advise(config: Config, models: Sequence[Model], program: int, free: int, wor
         processes = min(change.get("round.workers", workers), change.get("round.nodes", workers))
         return MARGIN * sum(estimate(changed(config, models, change), program, processes).values()) <= free
 
-    largest = max((R * S + L for model in models for R, S, L, _ in model.work.passes), default=0)
     choices: dict[str, list[Any]] = {
         "round.workers": [0] if workers else [],
-        "learner.tokens_per_micro_batch": [tokens for tokens in (4096, 2048, 1024, 512, 256) if tokens < largest],
         "learner.optim": ["adafactor"] if config.learner.optim.startswith("adamw") else [],
         "policy.lora_r": [] if config.policy.lora_r else [16],
         "round.nodes": list(range(config.round.nodes - 1, 0, -1)),
@@ -254,22 +252,9 @@ def changed(config: Config, models: Sequence[Model], change: Change) -> list[tup
     found = []
     for model in models:
         sizes, work = model.sizes, model.work
-        if "learner.tokens_per_micro_batch" in change:
-            budget = change["learner.tokens_per_micro_batch"]
-            passes = [_cut(each, budget, work.completion_length) for each in work.passes]
-            work = replace(work, passes=passes, checkpoint_above=min(work.checkpoint_above, budget))
         if "policy.lora_r" in change:
             sizes = sizes.with_adapters(change["policy.lora_r"])
         nodes = nodes_of(config, model.name, change.get("round.nodes"))
         if nodes:
             found.append((sizes, replace(work, nodes=nodes, optim=change.get("learner.optim", work.optim))))
     return found
-
-
-def _cut(rows: tuple[int, int, int, int], budget: int, completion_length: int) -> tuple[int, int, int, int]:
-    """A micro-batch within `budget`: fewer rows, and a shorter one where a single row is too long."""
-    R, S, L, T = rows
-    room = room_behind(L, budget)
-    count = max(1, min(R, room // S))
-    length = min(S, max(room, completion_length)) if count == 1 else S
-    return count, length, L, -(-T * count * length // (R * S))

@@ -138,7 +138,7 @@ def parameters(model: str) -> float:
 def check_memory(config: Config, sources: Mapping[str, str], placement: Placement) -> None:
     """Raises `UserError` if the nodes' weights and optimizer states alone are more than what is free here. `shoal
     doctor` estimates all of a run's memory."""
-    if placement.device.type != "cpu" or config.learner.fsdp:
+    if placement.device.type != "cpu":
         return
     copies = Counter(source for source in sources.values() if not is_endpoint(source))
     sizes = {source: lasting_bytes(config) * parameters(source) for source in copies}

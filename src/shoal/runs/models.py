@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from shoal.policy.loading import LanguageModel, display_name, load, load_base
 from shoal.policy.lora import add_adapters, restore_adapters
 from shoal.protocols import Policy
 from shoal.rollout import Message, Question, seed_of
-from shoal.runs.machine import check_memory, place_rank, use_threads
+from shoal.runs.machine import FREE_SHARE, check_memory, lasting_bytes, parameters, place_rank, use_threads
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 from shoal.tasks.create import is_of_reasoning_gym
@@ -113,7 +114,10 @@ def make_learner(config: Config, policy: LanguagePolicy, ranks: Ranks = ALONE) -
     rate = config.learner.learning_rate
     if rate == "auto":
         rate = default_learning_rate(policy.name, config.policy.lora_r > 0)
-    return GRPOLearner(policy, config.learner, config.peers, rate, ranks, policy.sharded)
+    learner = config.learner
+    if policy.sharded and learner.optim == "adamw_bf16":
+        learner = learner.model_copy(update={"optim": "adamw"})  # the only one that supports sharded weights
+    return GRPOLearner(policy, learner, config.peers, rate, ranks, policy.sharded)
 
 
 def build_policy(config: Config, model: str, ranks: Ranks = ALONE) -> Policy:
@@ -138,13 +142,14 @@ def language_policy(
         return LanguagePolicy(model, sampling_of(config), placement, decoder=decoder_of(engine))
     sharded = None
     if shards(config, ranks):
-        if config.policy.lora_r:
-            raise UserError("--learner.fsdp shards whole models: use --lora-r 0, or leave fsdp out")
-        if config.learner.optim != "adamw":
-            raise UserError(f"--optim {config.learner.optim} does not support sharded weights: use adamw with fsdp")
+        if config.learner.optim not in ("adamw", "adamw_bf16"):
+            raise UserError(
+                f"one GPU does not hold this model, and --optim {config.learner.optim} does not support sharded "
+                "weights: use adamw"
+            )
         model = load(model, torch.device("cpu")) if isinstance(model, str) else model
         if model.vision is not None:
-            raise UserError(f"--learner.fsdp shards models of text alone, and '{model.name}' reads pictures")
+            raise UserError(f"one GPU does not hold '{model.name}', and models that read pictures cannot be sharded")
         check_architecture(model.model, model.name)
         from shoal.parallel.sharding import Sharded  # not every torch has it
 
@@ -153,8 +158,16 @@ def language_policy(
 
 
 def shards(config: Config, ranks: Ranks) -> bool:
-    """Whether weights are sharded over ranks."""
-    return config.learner.fsdp and ranks.size > 1
+    """Whether weights are sharded over ranks (FSDP2): where no GPU holds them with gradients and optimizer states."""
+    if ranks.size == 1 or config.policy.lora_r:
+        return False
+    device = place_rank(config, ranks).device
+    if device.type != "cuda":
+        return False
+    sizes = [parameters(name) for name in config.policy.model if not is_endpoint(name)]
+    largest = max((size for size in sizes if math.isfinite(size)), default=0.0)
+    whole = torch.cuda.get_device_properties(device).total_memory
+    return (4 + lasting_bytes(config)) * largest * config.round.nodes > FREE_SHARE * whole
 
 
 def endpoint_policy(config: Config, url: str) -> EndpointPolicy:

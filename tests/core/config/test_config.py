@@ -103,7 +103,6 @@ def test_variations_come_back_from_a_file(settings: dict[str, Any]) -> None:
 ON_THE_MACHINE = {
     "policy.device",
     "policy.dtype",
-    "learner.tokens_per_micro_batch",
     "round.workers",
     "checkpoint_every",
 }
@@ -175,7 +174,6 @@ def test_each_level_of_a_ladder_has_its_share_of_held_out_questions() -> None:
         ({"policy": {"model": ["guppy", "http://localhost:1/v1"]}}, "adamw"),
         ({"policy": {"model": ["org/model"]}}, "adamw_bf16"),
         ({"policy": {"model": ["org/model"], "lora_r": 8}}, "adamw"),
-        ({"policy": {"model": ["org/model"]}, "learner": {"fsdp": True}}, "adamw"),
         ({"policy": {"model": ["org/model"]}, "learner": {"optim": "adafactor"}}, "adafactor"),
     ],
 )

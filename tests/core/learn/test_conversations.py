@@ -82,7 +82,7 @@ def test_the_gradient_is_that_of_plain_passes(architecture: str, chat: bool, los
     policy = make_policy(architecture, chat=chat, double=True, max_completion_length=12)
     with InDouble():
         expected = by_hand(clone(policy), batch(), loss_type)
-        found = learned(policy, batch(), loss_type=loss_type, scale_rewards="none", tokens_per_micro_batch=64)
+        found = learned(policy, batch(), loss_type=loss_type, scale_rewards="none", budget=64)
     assert_same(found, expected, 1e-7)
 
 

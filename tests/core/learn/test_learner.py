@@ -128,11 +128,12 @@ def make_learner(
     peers: dict[str, Any] | None = None,
     max_grad_norm: float = FAR,
     checkpoint_tokens: int = 10_000,
+    budget: int | None = None,
     **settings: Any,
 ) -> GRPOLearner:
     """`peers`: settings over those of the paper."""
     weighing = PeersConfig(**PAPER | (peers or {}))
-    options: dict[str, Any] = {"max_grad_norm": max_grad_norm, "checkpoint_tokens": checkpoint_tokens}
+    options: dict[str, Any] = {"max_grad_norm": max_grad_norm, "checkpoint_tokens": checkpoint_tokens, "budget": budget}
     learner = GRPOLearner(policy, LearnerConfig(**settings), weighing, lr, **options)
     if sgd:  # linear in the gradient, where Adam would make much of what is nought but for rounding
         learner.optimizer = torch.optim.SGD(policy.lm.model.parameters(), lr=lr)
@@ -206,7 +207,7 @@ def test_the_token_budget_changes_nothing(budget: int, settings: dict[str, Any])
     policy = make_policy("gpt2" if settings else "llama", double=True)
     found = []
     for tokens in (budget, 10_000):
-        each = {"beta": 0.1, "tokens_per_micro_batch": tokens, **settings}
+        each = {"beta": 0.1, "budget": tokens, **settings}
         learner = make_learner(clone(policy), **each)
         steps = record(learner)
         learner.update(rollouts())
@@ -235,7 +236,7 @@ def test_gradient_checkpointing_changes_nothing_but_what_is_kept(architecture: s
 
 
 def test_only_passes_longer_than_a_micro_batch_are_checkpointed() -> None:
-    learner = GRPOLearner(make_policy(), LearnerConfig(tokens_per_micro_batch=24))
+    learner = GRPOLearner(make_policy(), budget=24)
     layer = next(m for m in learner.model.modules() if isinstance(m, GradientCheckpointingLayer))
     found = []
     for tokens in (24, 25):

@@ -245,7 +245,7 @@ CASES: dict[str, dict[str, Any]] = {
     "none": {},
     "topr": {"peers": {"weight": "topr"}},
     "gate": {"peers": {"gate": 1.5}},
-    "gate, split": {"peers": {"gate": 1.5, "weight": "topr"}, "tokens_per_micro_batch": 8},
+    "gate, split": {"peers": {"gate": 1.5, "weight": "topr"}, "budget": 8},
     "shift": {"peers": {"weight": "topr", "baseline_shift": -0.1}},
     "gate, steps": {"peers": {"weight": "topr", "gate": 1.5}, "num_iterations": 2},
     "topr, steps": {"peers": {"weight": "topr"}, "num_iterations": 3},
@@ -302,7 +302,7 @@ def test_the_cases_weigh_something() -> None:
 def test_a_split_group_is_seen_as_one() -> None:
     chosen: dict[str, Any] = CASES["gate, split"]
     learner = make_learner(make_policy("gpt2", double=True), **chosen)
-    whole = make_learner(make_policy("gpt2", double=True), **chosen | {"tokens_per_micro_batch": 1000})
+    whole = make_learner(make_policy("gpt2", double=True), **chosen | {"budget": 1000})
     for each, expected in ((learner, True), (whole, False)):
         average = each.loss.average
         groups = make_groups(mixed(), each.policy, each.config, each.peers, average, seed=3)
@@ -440,10 +440,10 @@ def on_two_ranks(call: Callable[[Ranks], Any]) -> list[Any]:
 @pytest.mark.parametrize("iterations", [1, 2])
 def test_two_ranks_do_what_one_does(iterations: int, own_logprobs: bool) -> None:
     policy = make_policy("gpt2", double=True)
-    config = LearnerConfig(tokens_per_micro_batch=12, num_iterations=iterations)
+    config = LearnerConfig(num_iterations=iterations)
 
     def learn(ranks: Ranks) -> Any:
-        learner = GRPOLearner(clone(policy), config, PeersConfig(gate=1.0), 1e-2, ranks)
+        learner = GRPOLearner(clone(policy), config, PeersConfig(gate=1.0), 1e-2, ranks, budget=12)
         found = [learner.update(mixed(own_logprobs), seed) for seed in range(2)]
         return found, learner.own_nll, weights(learner.model)
 
@@ -461,7 +461,7 @@ def test_two_ranks_do_what_one_does(iterations: int, own_logprobs: bool) -> None
 def test_the_order_of_rollouts_and_the_token_budget_change_no_weight(order: list[int], budget: int) -> None:
     scored = mixed()
     chosen: dict[str, Any] = {"lr": 0.0, "peers": {"weight": "topr"}}
-    found = make_learner(POLICY, **chosen, tokens_per_micro_batch=budget).update([scored[i] for i in order])
+    found = make_learner(POLICY, **chosen, budget=budget).update([scored[i] for i in order])
     expected = make_learner(POLICY, **chosen).update(scored)
     for name in ("peers/ess", "peers/weight", "peers/nll_gap", "grad_norm"):
         assert found.metrics[name] == pytest.approx(expected.metrics[name], rel=1e-5)

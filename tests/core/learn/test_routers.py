@@ -90,7 +90,7 @@ COEFFICIENT = 0.5
 @pytest.mark.parametrize("architecture", EXPERTS)
 def test_the_gradient_has_the_auxiliary_loss_s(architecture: str, checkpoint_tokens: int) -> None:
     policy = make_policy(architecture, double=True, router_aux_loss_coef=COEFFICIENT)
-    options: dict[str, Any] = {"beta": 0.1, "num_iterations": 2, "tokens_per_micro_batch": 10_000}
+    options: dict[str, Any] = {"beta": 0.1, "num_iterations": 2, "budget": 10_000}
     learner = make_learner(policy, sgd=True, checkpoint_tokens=checkpoint_tokens, **options)
     by_hand = WithRouters(policy, learner.config, torch.optim.SGD, 1e-2)
     found = record(learner)
@@ -105,7 +105,7 @@ def test_with_several_micro_batches_each_counts_by_its_tokens() -> None:
     policy = make_policy("olmoe", double=True, router_aux_loss_coef=COEFFICIENT)
     found = []
     for tokens in (25, 10_000):
-        learner = make_learner(clone(policy), tokens_per_micro_batch=tokens)
+        learner = make_learner(clone(policy), budget=tokens)
         found.append(learner.update(rollouts()).metrics["aux_loss"])
     assert found[0] != found[1]  # loads are more uneven in a part than in the whole
     assert found[0] == pytest.approx(found[1], rel=0.2)

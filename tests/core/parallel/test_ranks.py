@@ -81,9 +81,9 @@ def assert_same_weights(folder: Path, whole: Path) -> None:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three rounds on one rank, which takes `fsdp` for nothing; the checkpoint after the second is in `second`."""
+    """Three rounds on one rank; the checkpoint after the second is in `second`."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
-    assert main(["run", *LIVE, "--learner.fsdp", "true", "--rounds", "2", "--out", str(folder)]) == 0
+    assert main(["run", *LIVE, "--rounds", "2", "--out", str(folder)]) == 0
     subprocess.run(["cp", "-r", folder, folder.with_name("second")], check=True)
     assert resume(folder, "--rounds", "3") == 0
     assert any(row.get("rollouts/live_local") for row in figures(folder))
@@ -143,7 +143,7 @@ def test_two_ranks_learn_and_answer_as_one_does(tmp_path: Path) -> None:
 
 def test_a_run_on_two_ranks_stopped_by_ctrl_c_goes_on_with_one(whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    command = [*TWO, free_port(), "-m", "shoal", "run", *LIVE, "--learner.fsdp", "false", "--rounds", "4000"]
+    command = [*TWO, free_port(), "-m", "shoal", "run", *LIVE, "--rounds", "4000"]
     with subprocess.Popen([*command, "--out", str(folder)], stdout=subprocess.PIPE, text=True) as process:
         while not (folder / "metrics.jsonl").exists() or max(r["round"] for r in read_metrics(folder)) < 1:
             assert process.poll() is None
@@ -200,7 +200,7 @@ def test_an_error_on_one_rank_ends_all_and_is_told_once(fault: str, codes: list[
     assert ("Traceback" in "".join(said)) == (fault == "bug")
 
 
-def test_what_does_not_go_with_ranks_is_said() -> None:
+def test_what_does_not_go_with_ranks_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     from shoal.runs.machine import place_rank
     from shoal.runs.models import language_policy
 
@@ -210,7 +210,6 @@ def test_what_does_not_go_with_ranks_is_said() -> None:
     two, here = Ranks(1, 2, 1, 2), place_rank(Config(), ALONE)
     with pytest.raises(UserError, match="vllm"):
         language_policy(config(policy={"engine": "vllm"}), "guppy", here, two)
-    with pytest.raises(UserError, match="lora"):
-        language_policy(config(policy={"lora_r": 4}, learner={"fsdp": True}), "guppy", here, two)
+    monkeypatch.setattr("shoal.runs.models.shards", lambda config, ranks: True)
     with pytest.raises(UserError, match="adafactor"):
-        language_policy(config(learner={"fsdp": True, "optim": "adafactor"}), "guppy", here, two)
+        language_policy(config(learner={"optim": "adafactor"}), "guppy", here, two)

@@ -76,13 +76,16 @@ def rollouts() -> list[Scored]:
     return own + [one.as_peer() for one in foreign]
 
 
-def make_learner(policy: LanguagePolicy, context: Context = "peers", weight: float = 1.0, **settings: Any) -> Any:
+def make_learner(
+    policy: LanguagePolicy, context: Context = "peers", weight: float = 1.0, budget: int = 0, **settings: Any
+) -> Any:
     config = Config.model_validate(
         {"policy": {"num_generations": G}, "learner": {"learning_rate": 1e-2, "optim": "adamw", **settings}}
     )
     learner = PeerDistillation(policy, config, context, weight)
     learner.scorer, learner.node = Scorer(), "ada"
     learner.max_grad_norm = 1e9
+    learner.token_budget = budget or learner.token_budget
     return learner
 
 
@@ -196,7 +199,7 @@ def test_the_gradient_equals_that_by_hand(architecture: str, context: Context) -
     policy = make_policy(architecture, double=True, temperature=0.8)
     expected = by_hand(clone(policy), context, 3, 0.5)
     for budget in (1, 10_000):  # every answer by itself, and all together
-        learner = make_learner(clone(policy), context, 0.5, tokens_per_micro_batch=budget)
+        learner = make_learner(clone(policy), context, 0.5, budget=budget)
         found = record(learner)
         metrics = learner.update(rollouts(), seed=3).metrics
         assert_same(found[0], expected)
