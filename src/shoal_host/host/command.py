@@ -12,6 +12,13 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
+from shoal.runs.disk import disk_errors, locked
+from shoal_host.host.invite import LOGS, invite, show
+from shoal_host.host.keys import host_keys
+from shoal_host.host.parts import check_ports, parts_of
+from shoal_host.host.settings import HostSettings, is_host, keep, settled
+from shoal_host.host.supervisor import Supervisor
+
 HELP = """Hosts a swarm in one command: a relay, a judge, a window on both and, if wished, a page for people. It prints
 an invitation, one line that others paste to join. All that it keeps is in one folder.
 
@@ -63,13 +70,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(args: argparse.Namespace) -> int:
     """`shoal host`."""
-    from shoal.runs.disk import disk_errors, locked
-    from shoal_host.host.invite import LOGS, invite, show
-    from shoal_host.host.keys import host_keys
-    from shoal_host.host.parts import check_ports, parts_of
-    from shoal_host.host.settings import HostSettings, is_host, keep, settled
-    from shoal_host.host.supervisor import Supervisor
-
     folder: Path = args.folder
     given: dict[str, Any] = {
         name: value for name in HostSettings.__struct_fields__ if (value := getattr(args, name, None)) is not None

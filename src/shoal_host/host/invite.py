@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import segno
 from rich.console import Console
 from rich.text import Text
 
@@ -20,13 +21,15 @@ from shoal.untrusted import printable
 from shoal_host.directory.listing import directory_of
 from shoal_host.host.keys import HostKeys
 from shoal_host.host.parts import Part
-from shoal_host.host.qr import code_of, lines
-from shoal_host.host.settings import HostSettings, at, is_loopback
+from shoal_host.host.settings import HostSettings, at
+from shoal_web.serving.server import is_loopback
 
 LOGS: Final = "logs"
 INVITATION, PICTURE, ENTRIES = "invitation", "invitation.png", "public/swarms.json"
 DAYS: Final = 365
 """For which an invitation holds. Each start writes a new one."""
+MARGIN: Final = 2
+"""Squares around a code on a terminal. Four are the standard; two are enough for cameras and fit 80 columns."""
 
 
 def invite(folder: Path, settings: HostSettings, keys: HostKeys) -> str:
@@ -77,7 +80,7 @@ def show(console: Console, folder: Path, settings: HostSettings, parts: Sequence
         say("only this machine can join: give --address HOST, by which others reach it")
     if not is_loopback(settings.pages):
         say(f"window and page ask for the token in {folder / 'token'}")
-    code = lines(code_of(word))
+    code = drawn(code_of(word))
     say()
     if console.is_terminal and console.width >= len(code[0]):
         for line in code:
@@ -87,3 +90,15 @@ def show(console: Console, folder: Path, settings: HostSettings, parts: Sequence
     if settings.private:
         say("It has the secret of the swarm: give it to members alone.")
     say("Ctrl-C ends all parts.")
+
+
+def code_of(text: str) -> segno.QRCode:
+    """The smallest QR code of `text`."""
+    return segno.make_qr(text, error="l", boost_error=False)
+
+
+def drawn(code: segno.QRCode) -> list[Text]:
+    """The code for a terminal: two rows of its squares in each line, dark on light, with the margin it needs."""
+    out = io.StringIO()
+    code.terminal(out, border=MARGIN, compact=True)
+    return [Text(line, "white on black", no_wrap=True) for line in out.getvalue().splitlines()]

@@ -13,7 +13,8 @@ from typing import Final
 from shoal.errors import UserError
 from shoal.invitations.pinned import shown_certificate
 from shoal_host.host.keys import HostKeys
-from shoal_host.host.settings import LOOPBACK, HostSettings, at, is_loopback
+from shoal_host.host.settings import LOOPBACK, HostSettings, at
+from shoal_web.serving.server import is_loopback
 
 QUIET: Final = "3600"
 """Seconds between the status lines in logs."""

@@ -5,7 +5,6 @@ settings = settled(folder, {"swarm": "club"})    # the file's, with these over t
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import secrets
 import socket
@@ -110,13 +109,6 @@ def own_address() -> str:
         except OSError:
             return LOOPBACK
         return str(probe.getsockname()[0])
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def at(host: str, port: int) -> str:

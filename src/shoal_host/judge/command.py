@@ -26,7 +26,7 @@ from shoal_host.judge.questions import Questions, read_secret
 from shoal_host.judge.records import FILE, Records
 from shoal_host.judge.rules import Terms
 from shoal_host.judge.scoring import Scoring
-from shoal_host.judge.server import most_connections, serve
+from shoal_host.judge.server import serve
 from shoal_host.judge.service import Service, SteadyClock
 from shoal_web.serving.server import address_of, listening
 
@@ -59,7 +59,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("work", terms.work, "BITS", "bits of work for a new key, 0 to 20"),
         ("newcomers", terms.newcomers, "N", "new keys a minute"),
         ("max-open", terms.sessions, "N", "open questions at a time"),
-        ("connections", 5000, "N", "connections at a time"),
         ("address-newcomers", terms.address_newcomers, "N", "new keys of one address each minute"),
         ("every", 60.0, "S", "seconds between status lines"),
     ]
@@ -143,7 +142,7 @@ def _cell(value: Any) -> str:
 def _serve(args: argparse.Namespace) -> int:
     if args.data is None:
         raise UserError("--data DIR is needed: the folder for the judge's key, secret and records")
-    for name in ("limit", "interval", "newcomers", "max_open", "address_newcomers", "connections", "every"):
+    for name in ("limit", "interval", "newcomers", "max_open", "address_newcomers", "every"):
         if not getattr(args, name) > 0:
             raise UserError(f"--{name.replace('_', '-')} must be above 0")
     if not 0 <= args.work <= 20:
@@ -151,7 +150,7 @@ def _serve(args: argparse.Namespace) -> int:
     settings = {"suite": args.suite, "only": args.task}
     config = make_config({"tasks": settings}, "the command line")
     with listening(*address_of(args.listen, LISTEN)) as bound, _service(args, config.tasks) as service:
-        return serve(service, bound, args.every, most_connections(args.connections))
+        return serve(service, bound, args.every)
 
 
 @contextlib.contextmanager

@@ -39,8 +39,6 @@ BOARD_SECONDS = 10.0
 """Seconds for which a leaderboard is good."""
 SWITCH = 0.001
 """Seconds after which a thread yields: by default, making a question would hold up the loop five times as long."""
-SPARE = 128
-"""Open files besides connections."""
 
 
 class Web:
@@ -138,11 +136,11 @@ class Server(server.Server):
         self._console.print(Text(f"up {up}, {', '.join(words)}, {refused} refused{full}".replace("_", " ")))
 
 
-def serve(service: Service, listening: socket.socket, every: float, connections: int) -> int:
-    """Serves on the socket until SIGINT or SIGTERM. Returns the exit code. `connections`: at a time, at most."""
+def serve(service: Service, listening: socket.socket, every: float) -> int:
+    """Serves on the socket until SIGINT or SIGTERM. Returns the exit code."""
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # it would write a line for each malformed request
     config = server.server_config(
-        Web(service).app, connections, lifespan="on", log_config=None, date_header=False, timeout_graceful_shutdown=5
+        Web(service).app, lifespan="on", log_config=None, date_header=False, timeout_graceful_shutdown=5
     )
     serving = Server(config, service, Console(highlight=False, soft_wrap=True), every)
     sys.setswitchinterval(SWITCH)
@@ -151,16 +149,3 @@ def serve(service: Service, listening: socket.socket, every: float, connections:
     serving.serve_until_stopped(listening)
     serving.print_state()
     return 0 if serving.started else 1
-
-
-def most_connections(wanted: int) -> int:
-    """`wanted`, or as many as the system allows this process to have open."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return wanted
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < wanted + SPARE:
-        soft = min(hard, wanted + SPARE) if hard != resource.RLIM_INFINITY else wanted + SPARE
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return max(1, min(wanted, soft - SPARE))

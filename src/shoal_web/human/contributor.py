@@ -41,8 +41,7 @@ from shoal.tasks.draw import slot_seed
 from shoal.tasks.task import Verifiable, right_answer
 from shoal.wire.rollouts import Kind
 from shoal_web.human.gallery import Comparison, Gallery
-from shoal_web.human.journal import Entry, Journal, Learned
-from shoal_web.human.learners import Learners
+from shoal_web.human.journal import Entry, Journal, Learned, Learners
 from shoal_web.human.recommended import LAST, NEEDED, RECOMMENDED, Figures, choose
 
 logger = logging.getLogger(__name__)

@@ -32,8 +32,8 @@ from shoal.errors import UserError
 from shoal_web.serving.guard import LOOPBACK, SHORTEST, Access
 
 EVERYWHERE: Final = ("0.0.0.0", "::")
-CONNECTIONS: Final = 1000
-"""Of a page at a time; more are answered with 503."""
+CONNECTIONS: Final = 900
+"""At a time; more are answered with 503. Systems often let a process open 1,024 files."""
 HEADERS: Final = 16_384
 """Bytes of a request's headers."""
 BROWSER: Final = 0.5

@@ -23,10 +23,9 @@ from shoal.invitations.invitation import read_invitation
 from shoal_host.directory.listing import read_directory
 from shoal_host.host import keys as host_keys_file
 from shoal_host.host import parts as host_parts
-from shoal_host.host.invite import ENTRIES, INVITATION, PICTURE, invite, show
+from shoal_host.host.invite import ENTRIES, INVITATION, MARGIN, PICTURE, code_of, drawn, invite, show
 from shoal_host.host.keys import host_keys
 from shoal_host.host.parts import check_ports, parts_of
-from shoal_host.host.qr import MARGIN, code_of, lines
 from shoal_host.host.settings import HostSettings, keep, settled
 from shoal_host.host.supervisor import COMMAND, Supervisor
 
@@ -170,10 +169,10 @@ def test_the_qr_code_fits_a_terminal_of_80_columns(tmp_path: Path) -> None:
     settings, keys = made(tmp_path, private=True, swarm="a-swarm-of-a-usual-name", suite="reef")
     word = invite(tmp_path, settings, keys)
     code = code_of(word)
-    drawn = lines(code)
+    lines = drawn(code)
     size = code.symbol_size()[0]
-    assert {len(line) for line in drawn} == {size - 8 + 2 * MARGIN}
-    assert len(drawn[0]) <= 80
+    assert {len(line) for line in lines} == {size - 8 + 2 * MARGIN}
+    assert len(lines[0]) <= 80
     out = Console(file=io.StringIO(), force_terminal=True, width=80, soft_wrap=True, highlight=False)
     show(out, tmp_path, settings, parts_of(tmp_path, settings, keys), word)
     said = out.file.getvalue()  # type: ignore[attr-defined]
