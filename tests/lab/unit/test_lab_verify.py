@@ -15,7 +15,7 @@ from rich.console import Console
 
 from shoal.errors import UserError
 from shoal_lab import verify_scipy
-from shoal_lab.published import MAX_FIGURES
+from shoal_lab.published import MAX_FIGURES, read_report
 from shoal_lab.report import write_report
 from shoal_lab.statistics import iqm_interval
 from shoal_lab.verify import check_tables, verify
@@ -128,7 +128,7 @@ def test_rows_that_were_exchanged_are_named(published: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("report", sorted(STUDIES.glob("*/report.json")), ids=lambda path: path.parent.name)
 def test_the_tables_of_published_reports_are_those_of_their_figures(report: Path) -> None:
-    assert check_tables(json.loads(report.read_text()), report.with_name("report.md").read_text())[1] == []
+    assert check_tables(json.loads(read_report(report)), report.with_name("report.md").read_text())[1] == []
 
 
 @pytest.mark.parametrize("part", ["source", "by_seed"])
