@@ -106,7 +106,7 @@ def live(spec: Spec) -> None:
     maker = identity_of(spec)
     config = AdmissionLimits(max_characters=4096)
     admission = Admission(SWARM, LocalExaminer(TASKS, Unread()), config, num_generations=8)
-    network = {"name": SWARM, "connect": list(spec.connect), "listen": list(spec.listen), "lan": False}
+    network = {"name": SWARM, "connect": list(spec.connect), "listen": list(spec.listen)}
     settings = Config.model_validate({"network": network})
     link = SwarmConnection(settings, maker, admission=admission, limits=config, neighbours=spec.neighbours)
     link._intake._received = Noted(*RECEIVED)

@@ -44,4 +44,4 @@ class AdmissionLimits:
         refused, so its own bound the bytes."""
         longest = CHARACTERS_PER_TOKEN * int(config.resolved().policy.max_completion_length)
         max_bytes = min(MAX_BYTES, max(cls.max_bytes, config.policy.num_generations * longest))
-        return cls(max_bytes, config.network.peer_rate, longest)
+        return cls(max_bytes, max_characters=longest)

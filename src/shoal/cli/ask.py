@@ -35,7 +35,7 @@ HELP = """Asks models questions and prints what they answer. Each question stand
   shoal ask runs/one                                asks what you type, line by line; Ctrl-D ends
   shoal ask smollm2 --beside guppy "8 + 7 ="        several models: the first word is always a model
   shoal ask smollm2 --config my.toml "8 + 7 ="      in the form of the file's first task, decoded as it says"""
-FROM_FILE = ("version", "seed", "threads", "tasks", "policy")
+FROM_FILE = ("seed", "threads", "tasks", "policy")
 """What is taken from --config."""
 LENGTH = 256
 """The longest answer, in tokens, where nothing says otherwise."""
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--task", dest="form", metavar="NAME", help="the form of this task of the file (default: of the first)"
     )
     add_allow_code(parser)
-    decoding = ("max_completion_length", "top_p", "device", "dtype", "engine", "endpoint_requests")
+    decoding = ("max_completion_length", "top_p", "device", "dtype", "engine")
     defaults = {"policy.max_completion_length": f"the file's or {LENGTH}"}
     add_settings(parser, ["seed", "threads", *(f"policy.{name}" for name in decoding)], defaults=defaults)
 

@@ -52,7 +52,7 @@ or 'shoal[inspect]' has them.
   shoal eval smollm2 --harness inspect --task my_task.py"""
 HARNESSES = "shoal.harnesses"
 """The entry points of harnesses: functions that take the command's arguments and return its exit code."""
-FROM_FILE = ("version", "seed", "threads", "tasks", "evaluation", "policy")
+FROM_FILE = ("seed", "threads", "tasks", "evaluation", "policy")
 """What is taken from --config, beside the model."""
 
 
@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "evaluation.questions",
         "evaluation.samples",
     ]
-    decoding = ["max_completion_length", "temperature", "top_p", "device", "dtype", "engine", "endpoint_requests"]
+    decoding = ["max_completion_length", "temperature", "top_p", "device", "dtype", "engine"]
     names = {"evaluation.questions": "questions", "evaluation.samples": "samples"}
     add_settings(parser, [*settings, *(f"policy.{name}" for name in decoding)], names=names)
     group = parser.add_argument_group("measured by others")

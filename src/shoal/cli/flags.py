@@ -22,7 +22,7 @@ from shoal.config.sections import settings_of
 from shoal.config.settings import Config
 from shoal.errors import UserError
 
-NOT_FLAGS = {"version", "tasks.sources", "rewards"}
+NOT_FLAGS = {"tasks.sources", "rewards"}
 """Settings for files alone."""
 COMMON = {
     "the run": ("rounds", "seed", "checkpoint_every", "report_to"),
@@ -249,7 +249,7 @@ def config_of(
 
 def _picked(settings: dict[str, Any], only: Sequence[str]) -> dict[str, Any]:
     """The settings of these dotted names. What has no sections where they should be is kept, to be refused."""
-    found: dict[str, Any] = {}
+    found = {name: settings[name] for name in ("version",) if name in settings}
     for name in only:
         section, _, leaf = name.rpartition(".")
         inside = settings.get(section, {}) if section else settings

@@ -24,7 +24,7 @@ what a model can get without reading. Exits with 1 if a right answer does not ge
   shoal validate --data questions.jsonl
   shoal validate --suite reef
   shoal validate --task my_tasks:Larger --questions 1000"""
-FROM_FILE = ("version", "seed", "tasks")
+FROM_FILE = ("seed", "tasks")
 SHOWN = 3
 """Right answers of a task that are shown because they do not get 1."""
 QUOTED = 90
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data(parser)
     parser.add_argument("--questions", type=int, default=200, metavar="N", help="of each task (default: 200)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    add_settings(parser, ["seed", "tasks.suite", "tasks.only", "tasks.answer", "tasks.score_timeout"])
+    add_settings(parser, ["seed", "tasks.suite", "tasks.only", "tasks.answer"])
 
 
 def command(args: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from shoal.config.names import from_keywords
-from shoal.config.old_names import new_settings
+from shoal.config.old_names import gone, new_settings
 from shoal.config.policy import is_endpoint
 from shoal.config.rewards import REWARD_KINDS
 from shoal.config.sections import Section, settings_of
@@ -56,11 +56,11 @@ def make_config(
     version = settings.get("version", CONFIG_VERSION)
     if version != CONFIG_VERSION:
         raise UserError(
-            f"{source} has version {_shown(version)} of the format, and this shoal reads version {CONFIG_VERSION}: "
-            "use the shoal that wrote it, or write the settings again"
+            f"{source} has version {_shown(version)} of the format, and this shoal reads version {CONFIG_VERSION}: use "
+            "the shoal that wrote it, or start a new run from one of its models (--model CHECKPOINT/NODE)"
         )
     try:
-        config = kind.model_validate(new_settings(settings))
+        config = kind.model_validate({k: v for k, v in new_settings(settings).items() if k != "version"})
     except ValidationError as error:
         errors = error.errors()
         unknown = [fault for fault in errors if fault["type"] == "extra_forbidden"]  # it may be missed as well
@@ -100,12 +100,6 @@ def resumed_config(folder: Path, changes: dict[str, Any], allow_code: bool, netw
     if not file.exists():
         raise UserError(f"{folder} is not the folder of a run (it has no config.toml): nothing to resume")
     kept = read_config(file)
-    version = kept.get("version", CONFIG_VERSION)
-    if version != CONFIG_VERSION:
-        raise UserError(
-            f"{file} has version {_shown(version)} of the format, and this shoal resumes runs of version "
-            f"{CONFIG_VERSION} alone: start a new run from one of its models (--model CHECKPOINT/NODE)"
-        )
     make_config(kept, str(file), allow_code)  # so that the file is blamed for what is wrong in it
     return make_config(merged(kept, changes), COMMAND_LINE, allow_code=True)
 
@@ -139,6 +133,8 @@ def _explain(error: Any, config: type[Config], typed: bool) -> str:
     match error["type"]:
         case "extra_forbidden" if kind:
             return f"there is no setting '{name}' {_hint_for_kind(where[-1], kind)}"
+        case "extra_forbidden" if said := gone(where):
+            return said
         case "extra_forbidden":
             for part in where[:-1]:
                 if part in section.model_fields:

@@ -6,12 +6,17 @@ new_figures({"round": 3, "reward/external": 0.5})              # {"round": 3, "r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 SECTIONS: Final = {"external": "peers", "swarm": "round"}
 """Sections of `config.toml`."""
-SETTINGS: Final = {("round", "external"): "peers", ("network", "swarm"): "name", ("tasks", "tasks"): "sources"}
+SETTINGS: Final = {
+    ("round", "external"): "peers",
+    ("network", "swarm"): "name",
+    ("network", "tls_ca"): "tls",
+    ("tasks", "tasks"): "sources",
+}
 """Settings of a section, by its new name."""
 GONE: Final[dict[tuple[str, str], Any]] = {
     ("learner", "epsilon"): 0.2,
@@ -20,8 +25,23 @@ GONE: Final[dict[tuple[str, str], Any]] = {
     ("learner", "mask_truncated_completions"): False,
     ("learner", "tokens_per_micro_batch"): "auto",
     ("learner", "fsdp"): False,
+    ("policy", "endpoint_requests"): 4,
+    ("network", "peer_rate"): 40.0,
+    ("network", "lan"): True,
+    ("network", "tls_certificate"): "",
+    ("network", "tls_key"): "",
+    ("tasks", "score_timeout"): 2.0,
 }
-"""Settings that there are no more, with what they do today. Files that say so are read."""
+"""Settings that there are no more, with what shoal does today. Files that say so are read."""
+INSTEAD: Final = {
+    ("learner", "epsilon"): "learner.loss_type with its parameters, such as gspo(epsilon=1e-3)",
+    ("learner", "epsilon_high"): "learner.loss_type with its parameters, such as gspo(epsilon_high=1e-3)",
+    ("network", "lan"): "network.listen with an address of this machine alone, such as 127.0.0.1:0",
+    ("network", "tls_certificate"): "network.tls with a folder",
+    ("network", "tls_key"): "network.tls with a folder",
+    ("tasks", "score_timeout"): "score_timeout of [[tasks.sources]]",
+}
+"""What does the same for those who want something else."""
 FIGURES: Final = {
     "reward/external": "reward/peers",
     "gradient/external": "gradient/peers",
@@ -46,6 +66,15 @@ def new_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
             section = {**other, **renamed} if name == now else {**renamed, **other}
         found[now] = section
     return found
+
+
+def gone(where: Sequence[str]) -> str:
+    """What to do about a setting, given by section and name, that there is no more; empty for others."""
+    name = tuple(where)
+    if name not in GONE:
+        return ""
+    instead = f"; use {INSTEAD[name]}" if name in INSTEAD else ""
+    return f"the setting '{'.'.join(where)}' is gone, and everybody has {GONE[name]!r}{instead}"
 
 
 def new_figures(row: Mapping[str, Any]) -> dict[str, Any]:

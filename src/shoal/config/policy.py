@@ -55,8 +55,6 @@ class PolicyConfig(Section):
     """Where models compute: auto (CUDA, or else the processor), cpu, cuda, cuda:1, or mps, which was never tried."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of matrix products; weights stay float32. auto: bfloat16 on a GPU that has it, float32 elsewhere."""
-    endpoint_requests: int = Field(4, ge=1)
-    """Simultaneous requests to an endpoint, at most."""
     lora_r: int = Field(0, ge=0)
     """Rank of LoRA adapters; 0: train all weights. Adapters are then all that is trained and saved (`shoal[lora]`)."""
     factory: str = ""

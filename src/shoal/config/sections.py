@@ -57,29 +57,21 @@ class NetworkConfig(Section):
     transport: str = "zenoh"
     """How messages travel. zenoh: over the network, by relays or within a local one; folder: through a folder that all
     nodes see, which `connect` names; memory: within this process; module:attribute: a transport of your own
-    (docs/extend/transport.md). All other settings but name, connect, secret_file, display_name and peer_rate are
-    zenoh's."""
+    (docs/extend/transport.md). All other settings but name, connect, secret_file and display_name are zenoh's."""
     connect: list[str] = []
     """Relays or nodes to connect to: HOST:PORT, tcp/HOST:PORT or tls/HOST:PORT. If neither
     `connect` nor `listen` is set, the node finds others on its local network. With the transport folder: the folder."""
     listen: list[str] = []
     """Addresses where other nodes can connect to this one (tcp/0.0.0.0:7447), not together with `connect`. If empty, a
     free port."""
-    lan: bool = True
-    """Find nodes on the local network by multicast. It has no effect if `connect` or `listen` is set."""
     secret_file: str = ""
     """A file with the secret of a private swarm, the same for all its nodes."""
-    tls_ca: str = ""
-    """Certificate (PEM) of the authority that signed the relay's certificate, if the system does not know it."""
-    tls_certificate: str = ""
-    """This node's own certificate (PEM), for relays that ask for one (mutual TLS)."""
-    tls_key: str = ""
-    """The key (PEM) of `tls_certificate`."""
+    tls: str = ""
+    """Certificate (PEM) of the authority that signed the relay's certificate, if the system does not know it. Or a
+    folder with it as ca.pem and, for relays that ask for one (mutual TLS), this node's certificate.pem and key.pem."""
     display_name: str = ""
     """What people see beside the name of this node's key, such as the name of its owner. It proves nothing: anybody may
     choose any name. Up to 32 letters of one script, digits, spaces, dots, -, _ and '."""
-    peer_rate: float = Field(40.0, gt=0, allow_inf_nan=False)
-    """Rollouts per second that are taken from one key. What is above is refused and counted."""
 
     @field_validator("transport")
     @classmethod
@@ -128,8 +120,8 @@ class LearnerConfig(Section):
     scale_rewards: Literal["none", "group", "batch"] = "none"
     """Divide advantages by the standard deviation of the rewards of their group, of the whole batch, or not at all."""
     beta: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Weight of the KL divergence (k3) to the policy as it was at the start. 0 keeps no copy of that policy. LoRA never
-    needs a copy: its base is that policy."""
+    """Weight of the KL divergence (k3) to the starting policy. 0 keeps no copy of it. LoRA never needs a copy: its base is
+    that policy."""
     num_iterations: int = Field(1, ge=1)
     """Optimizer steps on each round's rollouts."""
     factory: str = ""

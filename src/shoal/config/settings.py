@@ -26,6 +26,7 @@ from shoal.config.sections import (
 from shoal.config.tasks import EASY, TasksConfig
 
 CONFIG_VERSION: Final = 2
+"""Of the format of files, which say it beside their settings."""
 ENDLESS: Final = 1_000_000
 """Rounds of a node that goes on until it is stopped."""
 HELD_OUT: Final = 64
@@ -39,8 +40,6 @@ Tracker = Literal["trackio", "wandb", "tensorboard", "mlflow"]
 class Config(Section):
     """A run."""
 
-    version: Literal[2] = CONFIG_VERSION
-    """Of this format."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Seed of everything random. The same seed gives the same figures on the same machine."""
     rounds: int = Field(100, ge=1)
@@ -121,4 +120,5 @@ class Config(Section):
     def to_toml(self, without: set[str] | None = None) -> str:
         """The settings as a TOML file, less the sections in `without`."""
         settings = self.model_dump(exclude=without)
-        return "# A run of shoal; `shoal run --config THIS_FILE` repeats it.\n" + tomli_w.dumps(settings)
+        head = f"# A run of shoal; `shoal run --config THIS_FILE` repeats it.\nversion = {CONFIG_VERSION}\n"
+        return head + tomli_w.dumps(settings)

@@ -15,6 +15,7 @@ EASY: Final = {"pond": 16, "tagged": 32, "reef": 24, "games": 8, PICTURES: 16}
 """Suites with short answers: the longest completions, in tokens."""
 Stage = Literal["critique", "decide", "solve"]
 STAGES: Final = get_args(Stage)
+SCORE_TIMEOUT: Final = 2.0
 MOST_LEVELS: Final = 64
 """Of one ladder."""
 
@@ -40,6 +41,9 @@ class TaskSpec(Section):
     examples: int = Field(0, ge=0, le=32)
     """Worked examples before the question: other questions of the task with their right answers. They are the same for
     all nodes and never held out."""
+    score_timeout: float = Field(SCORE_TIMEOUT, gt=0, allow_inf_nan=False)
+    """Seconds of processor time that scoring one completion may take, before it counts as 0. Of several tasks the
+    longest holds."""
     system_prompt: str = ""
     """What is said before the question. It is this node's own: others may say something else, or nothing."""
     _check_answer = field_validator("answer")(check_form)
@@ -88,8 +92,6 @@ class TasksConfig(Section):
     partial_credit: bool | Annotated[int, Field(ge=2)] = False
     """Give a task's own partial scores, as the paper does; otherwise 1 for a full answer and 0 for all else. A number:
     they fade out over so many rounds."""
-    score_timeout: float = Field(2.0, gt=0, allow_inf_nan=False)
-    """Seconds of processor time that scoring one completion may take, before it counts as 0."""
 
     @field_validator("stages")
     @classmethod
@@ -100,6 +102,11 @@ class TasksConfig(Section):
     @classmethod
     def _check_answer(cls, form: str) -> str:
         return form if form == "task" else check_form(form)
+
+    @property
+    def score_timeout(self) -> float:
+        """Seconds of processor time that scoring one completion may take."""
+        return max((spec.score_timeout for spec in self.sources), default=SCORE_TIMEOUT)
 
     @property
     def code(self) -> list[str]:

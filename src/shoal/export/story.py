@@ -20,7 +20,7 @@ from typing import Any, Final
 import tomli_w
 
 from shoal.config.load import make_config, read_config
-from shoal.config.settings import Config
+from shoal.config.settings import CONFIG_VERSION, Config
 from shoal.errors import UserError, nearest
 from shoal.evaluation.pass_at_k import Estimate, wilson
 from shoal.policy.mistyped import check_exists
@@ -126,7 +126,7 @@ class Story:
             settings["rewards"] = [
                 {"kind": s.kind, **told} for s, told in zip(self.config.rewards, rewards, strict=True)
             ]
-        return tomli_w.dumps({"version": self.config.version, **_public(settings)})
+        return tomli_w.dumps({"version": CONFIG_VERSION, **_public(settings)})
 
 
 def story_of(source: Source) -> Story | None:

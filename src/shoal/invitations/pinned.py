@@ -1,6 +1,6 @@
 """Keeps what an entry or invitation brings along: its host's key, the relay's certificate, a private swarm's secret.
 
-    settings = kept(entry, secret)        # {"tls_ca": FILE, "secret_file": FILE}, as `[network]` has them
+    settings = kept(entry, secret)        # {"tls": FILE, "secret_file": FILE}, as `[network]` has them
 
 An entry has only the certificate's fingerprint. So the certificate is fetched from the relay once, without trust, and
 kept if it has that fingerprint. From then on the node trusts this certificate and no other for these relays.
@@ -84,7 +84,7 @@ def kept(entry: Entry, secret: str = "") -> dict[str, str]:
         path = folder / f"{name}-{entry.certificate[:16]}.pem"
         if fingerprint_in(path) != entry.certificate:
             _write(path, ssl.DER_cert_to_PEM_cert(fetched(entry, PATIENCE)).encode())
-        found["tls_ca"] = str(path)
+        found["tls"] = str(path)
     if secret:
         path, data = folder / f"{name}.secret", f"{secret}\n".encode()
         if path.exists() and read_regular(path, MAX_BYTES) != data:

@@ -172,8 +172,7 @@ def shards(config: Config, ranks: Ranks) -> bool:
 
 def endpoint_policy(config: Config, url: str) -> EndpointPolicy:
     """The endpoint at `url` as a policy."""
-    policy = config.policy
-    return EndpointPolicy(url, sampling_of(config), requests=policy.endpoint_requests, sends_key=policy.sends_key)
+    return EndpointPolicy(url, sampling_of(config), sends_key=config.policy.sends_key)
 
 
 def sampling_of(config: Config) -> Sampling:

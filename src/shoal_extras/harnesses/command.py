@@ -46,7 +46,7 @@ OWN = {
     "data": "--data",
 }
 """What is for shoal's own tasks."""
-DECODING = ("max_completion_length", "temperature", "top_p", "engine", "endpoint_requests")
+DECODING = ("max_completion_length", "temperature", "top_p", "engine")
 """The settings in [policy] that lm-eval has no use for: its tasks say how answers are decoded."""
 
 

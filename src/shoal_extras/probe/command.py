@@ -36,7 +36,7 @@ LONGEST = 48
 """Tokens of an answer, unless the user says otherwise: what is learned here starts with short answers."""
 LEGEND = """right: share of right answers. in form: answers that have an answer in this form. cut: answers that ran into
 the longest length. live: groups of answers to one question that teach something. *: recommended."""
-FROM_FILE = ("version", "seed", "threads", "tasks", "policy")
+FROM_FILE = ("seed", "threads", "tasks", "policy")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -58,7 +58,7 @@ def parts_of(folder: Path, settings: HostSettings, keys: HostKeys) -> list[Part]
     reached, to_relay = settings.reached[0], f"tls/{LOOPBACK}:{relay}"
     everywhere = settings.pages in ("0.0.0.0", "::")
     asks = not is_loopback(settings.pages)
-    swarm = flags(tls_ca=keys.certificate, **({"secret_file": keys.secret_file} if keys.secret_file else {}))
+    swarm = flags(tls=keys.certificate, **({"secret_file": keys.secret_file} if keys.secret_file else {}))
     page = [*flags(name=settings.reached), *flags(token_file=keys.token if asks else ()), *swarm]
     words = {
         "relay": [

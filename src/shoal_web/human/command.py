@@ -37,14 +37,11 @@ SETTINGS = [
     "network.name",
     "network.transport",
     "network.display_name",
-    "network.lan",
     "network.secret_file",
-    "network.tls_ca",
-    "network.tls_certificate",
-    "network.tls_key",
+    "network.tls",
 ]
 TAKEN = (
-    *("version", "tasks.suite", "tasks.only", "tasks.sources", "tasks.examples", "tasks.answer"),
+    *("tasks.suite", "tasks.only", "tasks.sources", "tasks.examples", "tasks.answer"),
     *("tasks.partial_credit", "policy.max_completion_length", "network.name", "network.connect"),
 )
 """The settings that are taken from somebody else's configuration: those that the nodes of a swarm share. None of them

@@ -39,7 +39,7 @@ SOURCES, JUDGE = "shoal.sources", "judge"
 """Entry points of functions that make a `Source`, and the one of `--judge`."""
 TITLES = 4
 """Sources that are printed by their titles; of more, their number."""
-SETTINGS = ["network.lan", "network.secret_file", "network.tls_ca", "network.tls_certificate", "network.tls_key"]
+SETTINGS = ["network.secret_file", "network.tls"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command(args: argparse.Namespace) -> int:
     """`shoal watch`."""
     if given_settings(args) and not args.swarm:
-        raise UserError("--lan, --secret-file and --tls-... are for a live swarm: give --swarm NAME too")
+        raise UserError("--secret-file and --tls are for a live swarm: give --swarm NAME too")
     with closing(_sources(args)) as sources, server.opened_place(args, LISTEN, keep_port=args.serve) as place:
         shown = sources.all()
         titles = ", ".join(source.title for source in shown)

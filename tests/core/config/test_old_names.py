@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from shoal.config.load import config_from_keywords, load_config, resumed_config
 from shoal.config.old_names import new_settings
+from shoal.errors import UserError
 from shoal.runs.folder import run_metrics
 
 OLD = """
@@ -50,3 +53,11 @@ def test_figures_of_an_older_run_have_their_new_names(tmp_path: Path) -> None:
     assert run_metrics(tmp_path) == [
         {"round": 1, "node": "ada", "reward/peers": 0.5, "gradient/peers": 0.25, "peers/ess": 1.0}
     ]
+
+
+def test_a_setting_that_is_gone_is_read_if_it_says_what_everybody_has(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("[network]\nlan = true\npeer_rate = 40.0\ntls_ca = 'ca.pem'\n")
+    assert load_config(tmp_path / "config.toml").network.tls == "ca.pem"
+    (tmp_path / "config.toml").write_text("[tasks]\nscore_timeout = 9.0\n")
+    with pytest.raises(UserError, match=r"'tasks.score_timeout' is gone, .* 2.0; use score_timeout of \[\[tasks"):
+        load_config(tmp_path / "config.toml")

@@ -60,12 +60,12 @@ def test_the_named_certificate_is_kept_and_trusted(tmp_path: Path, home: Path) -
     host, secret = keys(tmp_path / "host"), "correct-horse-battery"
     with relay(host) as where:
         files = pinned.kept(entry(where, host), secret)
-        with open_session(TransportOptions(connect=(where,), ca=Path(files["tls_ca"]))) as session:
+        with open_session(TransportOptions(connect=(where,), ca=Path(files["tls"]))) as session:
             assert list(session.info.links())
     assert Path(files["secret_file"]).read_text().strip() == secret
     for path in (home / pinned.FOLDER).iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert pinned.kept(entry(where, host)) == {"tls_ca": files["tls_ca"]}, "it is asked for once"
+    assert pinned.kept(entry(where, host)) == {"tls": files["tls"]}, "it is asked for once"
     with pytest.raises(UserError, match="another secret"):
         pinned.kept(entry(where, host), "of somebody else")
     assert pinned.kept(entry(where, host), secret) == files
@@ -87,7 +87,7 @@ def test_a_forged_certificate_is_refused(tmp_path: Path, home: Path) -> None:
 def test_a_kept_file_that_somebody_changed_is_not_trusted(tmp_path: Path) -> None:
     host, forger = keys(tmp_path / "host"), keys(tmp_path / "forger")
     with relay(host) as where:
-        path = Path(pinned.kept(entry(where, host))["tls_ca"])
+        path = Path(pinned.kept(entry(where, host))["tls"])
     path.write_bytes(forger.certificate.read_bytes())
     with pytest.raises(UserError, match="no relay of 'reef' answers"):
         pinned.kept(entry(where, host))
@@ -117,4 +117,4 @@ def test_the_next_relay_is_asked_where_one_is_down(tmp_path: Path) -> None:
     host = keys(tmp_path / "host")
     with relay(host) as where:
         two = signed(HOST, relays=(f"tls/127.0.0.1:{free_port()}", where), certificate=host.fingerprint).entry
-        assert pinned.fingerprint_in(Path(pinned.kept(two)["tls_ca"])) == host.fingerprint
+        assert pinned.fingerprint_in(Path(pinned.kept(two)["tls"])) == host.fingerprint

@@ -25,8 +25,8 @@ def test_strangers_see_no_path_or_address_of_this_machine(tmp_path: Path, monkey
 
 
 def test_limits_come_from_the_settings() -> None:
-    config = Config.model_validate({"policy": {"max_completion_length": 100}, "network": {"peer_rate": 2.0}})
-    assert AdmissionLimits.of(config) == AdmissionLimits(max_bytes=262_144, peer_rate=2.0, max_characters=1600)
+    config = Config.model_validate({"policy": {"max_completion_length": 100}})
+    assert AdmissionLimits.of(config) == AdmissionLimits(max_bytes=262_144, max_characters=1600)
     long = Config.model_validate({"policy": {"max_completion_length": 4096, "num_generations": 8}})
     assert AdmissionLimits.of(long).max_bytes == 8 * 16 * 4096
     assert AdmissionLimits.of(Config.model_validate({"policy": {"max_completion_length": 10**6}})).max_bytes == 2**20
@@ -38,7 +38,7 @@ def test_settings_that_cannot_be_used_are_refused_before_anything_is_loaded(tmp_
         ({"name": "a/b"}, "letters"),
         ({"connect": ["relay"]}, "HOST:PORT"),
         ({"connect": ["a:1"], "listen": ["b:1"]}, "not both"),
-        ({"tls_ca": "none.pem", "connect": ["tls/a:1"]}, "no such file"),
+        ({"tls": "none.pem", "connect": ["tls/a:1"]}, "no such file"),
         ({"secret_file": str(tmp_path / "none")}, "cannot read the secret"),
     ):
         with pytest.raises(UserError, match=said):

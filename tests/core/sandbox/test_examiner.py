@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from limits import within
 
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
@@ -184,7 +185,7 @@ def gone(pid: int) -> bool:
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 @pytest.mark.parametrize("text", ["{right}", "loop", "exit 1"])
 def test_nothing_is_left_running(text: str) -> None:
-    examiner = Examiner(CONFIG.model_copy(update={"score_timeout": 3.0}))  # it shares no process with another's
+    examiner = Examiner(within(3.0, CONFIG))  # it shares no process with another's
     examiner.examine(candidate(text), 0.2)
     examiner.start()
     above, below = processes(examiner)
@@ -197,7 +198,7 @@ def test_nothing_is_left_running(text: str) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_what_works_dies_with_what_it_was_forked_from(tmp_path: Path) -> None:
-    examiner = Examiner(CONFIG.model_copy(update={"score_timeout": 4.0}))
+    examiner = Examiner(within(4.0, CONFIG))
     examiner.start()
     above, below = processes(examiner)
     os.kill(above.pid, signal.SIGKILL)

@@ -18,8 +18,7 @@ from shoal.tasks import Tasks
 
 FAULTS = ("", "raise", "hang", "megabyte", "random", "number")
 CONFIG = TasksConfig(
-    sources=[TaskSpec(name="talking:Echo", parameters={"fault": fault}) for fault in FAULTS],
-    score_timeout=0.3,
+    sources=[TaskSpec(name="talking:Echo", parameters={"fault": fault}, score_timeout=0.3) for fault in FAULTS],
     partial_credit=True,
 )
 TASKS = Tasks(CONFIG)

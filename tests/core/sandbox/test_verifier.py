@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from limits import within
 
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
@@ -16,7 +17,7 @@ from shoal.rollout import QuestionId
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import SUITES, Tasks
 
-ECHO = TasksConfig(sources=[TaskSpec(name="test_verifier_tasks:Echo")], score_timeout=0.5)
+ECHO = TasksConfig(sources=[TaskSpec(name="test_verifier_tasks:Echo", score_timeout=0.5)])
 
 
 def own(*names: str, **settings: object) -> TasksConfig:
@@ -118,7 +119,7 @@ def test_no_code_in_an_answer_runs(tmp_path: Path) -> None:
 
 
 def test_monstrous_answers_score_low_and_cost_their_neighbours_nothing() -> None:
-    config = own(*EVALUATORS, score_timeout=5.0)
+    config = within(5.0, own(*EVALUATORS))
     tasks = Tasks(config)
     gold = golds(tasks, 1)
     with Verifier(config) as verifier:
@@ -148,7 +149,7 @@ def test_right_answers_of_every_task_score_one_behind_the_guard() -> None:
 
     from shoal.tasks.reasoning import HASHED, NOT_TASKS
 
-    config = own(*sorted(DATASETS.keys() - NOT_TASKS - HASHED), score_timeout=20.0)
+    config = within(20.0, own(*sorted(DATASETS.keys() - NOT_TASKS - HASHED)))
     gold = golds(Tasks(config), 1)
     with Verifier(config) as verifier:
         scores = verifier.score([(question, [answer]) for question, answer in gold])
@@ -276,12 +277,12 @@ def test_an_answer_that_reasoning_gym_cannot_read_is_no_trouble() -> None:
 
 
 def test_starting_takes_no_completion_s_time(identity: QuestionId) -> None:
-    with Verifier(ECHO.model_copy(update={"score_timeout": 0.05})) as verifier:
+    with Verifier(within(0.05, ECHO)) as verifier:
         assert verifier.score([(identity, ["0"])]) == [[1.0]]
 
 
 def test_making_a_question_takes_no_completion_s_time() -> None:
-    config = TasksConfig(sources=[TaskSpec(name="test_verifier_tasks:Slow")], score_timeout=0.2)
+    config = TasksConfig(sources=[TaskSpec(name="test_verifier_tasks:Slow", score_timeout=0.2)])
     question = Tasks(config).draw(1, "key")[0].id
     with Verifier(config) as verifier:
         assert verifier.score([(question, [str(question.index), "wrong"])]) == [[1.0, 0.0]]
@@ -324,6 +325,6 @@ def test_any_text_scores_within_bounds(all_tasks: tuple[Verifier, list[QuestionI
 
 @pytest.fixture(scope="module")
 def all_tasks() -> Iterator[tuple[Verifier, list[QuestionId]]]:
-    config = own(*EVALUATORS, "propositional_logic", "arc_1d", "bf", "gcd", partial_credit=True, score_timeout=10.0)
+    config = within(10.0, own(*EVALUATORS, "propositional_logic", "arc_1d", "bf", "gcd", partial_credit=True))
     with Verifier(config) as verifier:
         yield verifier, [task.question(5, 0).id for task in Tasks(config).tasks]

@@ -47,7 +47,7 @@ def test_what_only_the_clock_ends_has_no_verdict(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.slow
 def test_the_guarded_worker_survives_the_corpus(tmp_path: Path) -> None:
     file = tmp_path / "made"
-    config = TasksConfig(sources=[TaskSpec(name="programs")], score_timeout=1.0)
+    config = TasksConfig(sources=[TaskSpec(name="programs", score_timeout=1.0)])
     tasks = Tasks(config)
     [question] = tasks.draw(1, "key")
     texts = [text.format(file=file) if "{file}" in text or "{{" in text else text for text in (*ENDED, *CLOCKED)]

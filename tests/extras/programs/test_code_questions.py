@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
+from limits import within
 
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
@@ -106,7 +107,7 @@ def test_what_is_no_program_is_counted(verifier: Verifier) -> None:
 
 def test_a_time_out_of_the_worker_is_no_verdict() -> None:
     before = interpreters()
-    with Verifier(CONFIG.model_copy(update={"score_timeout": 0.2})) as verifier:
+    with Verifier(within(0.2, CONFIG)) as verifier:
         [question] = Tasks(CONFIG).draw(1, "slow")
         group = [right(question), "sum(range(10**13))", "def f(x): pass"]
         assert verifier.score([(question.id, group)]) == [[1.0, 0.5, 0.0]]

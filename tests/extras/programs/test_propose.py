@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from limits import within
 
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.rollout import Completion, Question, Rollout, Scored
@@ -182,7 +183,7 @@ def test_a_problem_that_nobody_or_everybody_solves_teaches_nothing(
 
 def test_what_only_a_clock_ends_is_no_problem_and_nobody_is_asked_about_it() -> None:
     slow = PROBLEM.replace("return", "sum(range(10**13)); return")
-    with Verifier(TasksConfig(sources=CONFIG.sources, score_timeout=0.2)) as verifier:
+    with Verifier(within(0.2, CONFIG)) as verifier:
         [rewards] = verifier.score([(ASKED.id, [slow, PROBLEM])])
     assert rewards == [ALMOST, 1.0]
     assert drawn(proposed(slow, PROBLEM, rewards=tuple(rewards))).id.index == 1

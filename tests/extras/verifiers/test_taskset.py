@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from limits import within
 from tasksets import SUMS, Write
 
 from shoal.config.load import config_from_keywords, load_config
@@ -73,7 +74,7 @@ def test_answers_are_scored_by_the_sum_of_rewards_within_the_guard(taskset: Writ
     question = tasks.first(tasks.labels[0], 7)
     right = tasks.tasks[0].answer(question.id)  # type: ignore[attr-defined]
     said = [right, f" {right}\n", "99", "nothing", "nan", "much", "minus", "raise", "open", "endless", f"{right}."]
-    with Verifier(settings.model_copy(update={"score_timeout": 0.5})) as verifier:
+    with Verifier(within(0.5, settings)) as verifier:
         assert verifier.score([(question.id, said)]) == [[1, 1, 0.1, 0, 0, 1, 0, 0, 0, 0, 0]]
         assert verifier.failures == {"error": 1, "refused": 1, "timeout": 1}
         assert "a bad day" in verifier.trouble

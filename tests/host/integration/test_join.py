@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -165,13 +167,20 @@ def test_mutual_tls(tmp_path: Path) -> None:
         def node(name: str, *words: object) -> Node:
             return stack.enter_context(Node(tmp_path / name, where, *words))
 
-        ca = ("--tls-ca", authority.path)
-        good = node("good", *ca, "--tls-certificate", certificate, "--tls-key", key)
+        def tls(*files: Path | str) -> tuple[str, Path]:
+            """A folder with an authority's certificate, a certificate and a key."""
+            folder = Path(tempfile.mkdtemp(dir=tmp_path))
+            for name, file in zip(("ca.pem", "certificate.pem", "key.pem"), files, strict=True):
+                shutil.copy(file, folder / name)
+            return "--tls", folder
+
+        ca = ("--tls", authority.path)
+        good = node("good", *tls(authority.path, certificate, key))
         until(lambda: good.status.get("links") == 1, 90)
-        untrusting = ("--tls-ca", other.path, "--tls-certificate", certificate, "--tls-key", key)
+        untrusting = tls(other.path, certificate, key)
         for words, why in (
             (ca, "it asks for a certificate"),
-            ((*ca, "--tls-certificate", forged, "--tls-key", forged_key), "is not accepted"),
+            (tls(authority.path, forged, forged_key), "is not accepted"),
             (untrusting, f"the certificate of {where} cannot be trusted"),
         ):
             with closing(placed(where, *words)) as place:
@@ -206,7 +215,7 @@ WRONG = {
     "another protocol": ({"connect": ["http://127.0.0.1:80"]}, "HOST:PORT"),
     "a listener without a port": ({"listen": ["7447"]}, "HOST:PORT"),
     "no name of a swarm": ({"name": ""}, "1 to 64 letters, digits"),
-    "a certificate without TLS": ({"connect": ["127.0.0.1:1"], "tls_ca": __file__}, "tls/HOST:PORT"),
+    "a certificate without TLS": ({"connect": ["127.0.0.1:1"], "tls": __file__}, "tls/HOST:PORT"),
     "a secret that is not there": ({"secret_file": "/nowhere/secret"}, "cannot read the secret"),
 }
 

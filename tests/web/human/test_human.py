@@ -259,7 +259,7 @@ def test_what_cannot_be_seen_is_shown() -> None:
 
 
 def config_of(**settings: Any) -> Config:
-    network = {"name": "reef", "lan": False}  # nobody is reached
+    network = {"name": "reef", "listen": ["127.0.0.1:0"]}  # nobody is reached
     return Config.model_validate({"round": {"nodes": 1}, "network": network, **settings})
 
 

@@ -33,9 +33,9 @@ STUDY = 'title = "t"\nseeds = [1]\n\n[arms.a]\nrounds = 1\n'
 COMMANDS = {
     "run --config": ["run", "--config", "file.toml", "--out", "out"],
     "run --resume": ["run", "--resume", "folder"],
-    "join --config": ["join", "--config", "file.toml", "--out", "out", "--lan", "false"],
-    "join --resume": ["join", "--resume", "folder", "--lan", "false"],
-    "human --config": ["human", "--config", "file.toml", "--no-open", "--home", "home", "--lan", "false"],
+    "join --config": ["join", "--config", "file.toml", "--out", "out", "--listen", "127.0.0.1:0"],
+    "join --resume": ["join", "--resume", "folder", "--listen", "127.0.0.1:0"],
+    "human --config": ["human", "--config", "file.toml", "--no-open", "--home", "home", "--listen", "127.0.0.1:0"],
     "doctor --config": ["doctor", "--config", "file.toml"],
     "lab run FILE": ["lab", "run", "study.toml"],
     "lab run DIR": ["lab", "run", "folder"],

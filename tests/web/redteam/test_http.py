@@ -104,7 +104,7 @@ def page_of(which: str, folder: Path) -> Iterator[Page]:
     words: list[object] = ["--listen", "127.0.0.1:0", "--token-file", folder / "token"]
     commands = {
         "watch": ["watch", "--serve", *words, small_run(folder / "run")],
-        "human": ["human", "--no-open", "--lan", "false", "--home", folder / "home", *words],
+        "human": ["human", "--no-open", "--home", folder / "home", *words],
     }
     if which == "judge":
         with served(folder) as judge:

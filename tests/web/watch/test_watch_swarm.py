@@ -230,7 +230,7 @@ def test_what_cannot_be_reached_at_all_is_said_at_once(tmp_path: Path) -> None:
         ("a reef", [], {}, "letters"),
         (SWARM, ["nowhere"], {}, "no endpoint"),
         (SWARM, ["127.0.0.1:1"], {"secret_file": str(tmp_path / "absent")}, "secret"),
-        (SWARM, ["127.0.0.1:1"], {"tls_ca": str(tmp_path / "absent")}, "certificates"),
+        (SWARM, ["127.0.0.1:1"], {"tls": str(tmp_path / "absent")}, "certificates"),
     ):
         with pytest.raises(UserError, match=wrong):
             open_swarm({"name": swarm, "connect": endpoints, **network})

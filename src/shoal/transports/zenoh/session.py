@@ -36,6 +36,8 @@ BATCHES = 16  # batches of 64 KiB that may wait on a link for each priority: the
 PATIENCE = 500_000  # microseconds that a node's sending thread waits for a congested link before it drops a message
 HANDSHAKE = 3.0  # seconds that one step of a trial of TLS may take
 
+TLS_FILES = ("ca.pem", "certificate.pem", "key.pem")
+"""What a folder with certificates has of these."""
 _ENDPOINT = re.compile(r"(?:(tcp|tls)/)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
 
 
@@ -108,17 +110,19 @@ class TransportOptions:
 
 def options_of(network: NetworkConfig) -> TransportOptions:
     """The endpoints and certificates in the settings. Raises `UserError`."""
-    ca, certificate, key = (
-        Path(text) if text else None for text in (network.tls_ca, network.tls_certificate, network.tls_key)
-    )
-    return TransportOptions(
-        connect=tuple(network.connect),
-        listen=tuple(network.listen),
-        lan=None if network.lan else False,
-        ca=ca,
-        certificate=certificate,
-        key=key,
-    )
+    ca, certificate, key = tls_files(Path(network.tls)) if network.tls else (None, None, None)
+    return TransportOptions(tuple(network.connect), tuple(network.listen), ca=ca, certificate=certificate, key=key)
+
+
+def tls_files(path: Path) -> tuple[Path | None, Path | None, Path | None]:
+    """The certificate of an authority, one's own, and its key, as far as `path` has them: a file with the first, or a
+    folder. Raises `UserError` for a folder without any."""
+    if not path.is_dir():
+        return path, None, None
+    ca, certificate, key = (file if file.is_file() else None for file in map(path.joinpath, TLS_FILES))
+    if not (ca or certificate or key):
+        raise UserError(f"{path} has none of {', '.join(TLS_FILES)}")
+    return ca, certificate, key
 
 
 def parse_endpoint(text: str, listen: bool = False) -> str:
