@@ -113,10 +113,8 @@ class LearnerConfig(Section):
     between steps), adamw_8bit 2 (CUDA, `shoal[8bit]`), adafactor almost none. auto: adamw for models of guppy's size,
     for LoRA adapters and for sharded weights, adamw_bf16 elsewhere."""
     loss_type: str = "dr_grpo"
-    """The loss: grpo, dr_grpo, dapo, cispo, gspo, or one of your own as module:attribute (docs/extend/loss.md).
-    Parameters may follow: "gspo(epsilon=3e-4, epsilon_high=4e-4)". Token losses are averaged over each completion first
-    (grpo, gspo), over a constant (dr_grpo) or over all tokens (dapo, cispo). gspo: one ratio for each completion.
-    cispo: the ratio is a weight with an upper bound."""
+    """The loss: grpo, dr_grpo, dapo, cispo, gspo or module:attribute. Parameters may follow:
+    "gspo(epsilon=3e-4, epsilon_high=4e-4)" (docs/concepts/update.md)."""
     scale_rewards: Literal["none", "group", "batch"] = "none"
     """Divide advantages by the standard deviation of the rewards of their group, of the whole batch, or not at all."""
     beta: float = Field(0.0, ge=0, allow_inf_nan=False)

@@ -159,7 +159,7 @@ def test_the_help_has_the_common_settings_and_help_all_the_rest(capsys: pytest.C
     text = capsys.readouterr().out
     assert len(text.splitlines()) <= 80, "two screens"
     assert all(f"--{SHORT.get(n, n.rpartition('.')[2])}".replace("_", "-") in text for n in RUN_SETTINGS)
-    assert "--num-iterations" not in text
+    assert "--scale-rewards" not in text
     with pytest.raises(SystemExit):
         main(["run", "--help-all"])
     whole = "".join(capsys.readouterr().out.split())
