@@ -36,7 +36,7 @@ def read_learned(path: Path, nodes: list[str]) -> pd.DataFrame:
 
 def first_live(learned: pd.DataFrame) -> pd.DataFrame:
     """The first live rollout of each task (index: node, task) that each node learned from: its `round`, its `maker`
-    (several, if there were as many in that round), and whether it is `from_peer`, which is whether none of that round's
+    (several, if there were as many in that round), and whether it is `foreign`, which is whether none of that round's
     was the node's own."""
     live = learned[learned["live"]].sort_values(["round", "foreign"])
     first = live.drop_duplicates(["node", "task"])[["node", "task", "round", "foreign"]]

@@ -16,7 +16,7 @@ from shoal_lab.spread import COLUMNS, first_live, most_gained, read_learned, tau
 def learned(*rows: tuple[int, str, str, str, bool]) -> pd.DataFrame:
     """Rows of round, node, maker, task, live."""
     table = pd.DataFrame(rows, columns=["round", "node", "maker", "task", "live"]).astype({"live": bool})
-    return table.assign(from_peer=table["node"] != table["maker"])
+    return table.assign(foreign=table["node"] != table["maker"])
 
 
 TABLE = learned(
