@@ -64,7 +64,7 @@ class Spread(Part):
 
 class Regime(Part):
     areas_end: dict[Name, Number | None]
-    shared_runs: dict[Name, Name]
+    shared_runs: dict[Name, Name] = {}
     """Arms whose runs are those of another arm."""
     arms: dict[Name, dict[Name, Figure | None]]
     ratios: list[Ratio]
