@@ -26,7 +26,6 @@ from shoal.rollout import Message, Question, canonical, seed_of
 from shoal.tasks.data.task import data_task
 from shoal.tasks.environments.games import Guess, Lookup
 from shoal.tasks.environments.task import EnvironmentTask
-from shoal.tasks.environments.textarena import TextArena
 from shoal.tasks.environments.tools import Tools
 from shoal.tasks.larger import Larger
 from shoal.tasks.task import Answered, Task, right_answer
@@ -43,12 +42,8 @@ def _environment(make: Callable[..., Environment], **parameters: Any) -> Task:
     return EnvironmentTask(make, parameters)
 
 
-ENVIRONMENTS: Final[dict[str, Callable[..., Environment]]] = {
-    Guess.name: Guess,
-    Lookup.name: Lookup,
-    "textarena": TextArena,
-}
-"""Environments of shoal's own."""
+ENVIRONMENTS: Final[dict[str, Callable[..., Environment]]] = {Guess.name: Guess, Lookup.name: Lookup}
+"""Environments of the core, by their names."""
 CORE: Final[dict[str, Callable[..., Task]]] = {
     Larger.name: Larger,
     DATA: data_task,

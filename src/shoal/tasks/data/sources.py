@@ -1,6 +1,6 @@
 """Where the rows of a data set come from: one file, a folder, or a name on the Hub.
 
-    parts = parts_of(data_spec({"path": "questions.jsonl"}))
+    parts = sides_of(data_spec({"path": "questions.jsonl"}))
     for block in parts.train.blocks():
         block.rows                  # [(1, {"prompt": "2 + 2 =", "answer": "4"}), ...]
 
@@ -49,7 +49,7 @@ class Block(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Part:
+class Side:
     """The rows of one side."""
 
     name: str
@@ -58,14 +58,14 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Parts:
+class Sides:
     """Both sides of a data set. `held_out` is None if a hash decides what is held out."""
 
-    train: Part | None
-    held_out: Part | None
+    train: Side | None
+    held_out: Side | None
 
 
-def parts_of(spec: DataSpec) -> Parts:
+def sides_of(spec: DataSpec) -> Sides:
     """What to train on and what to hold out. Raises `UserError`; it may read from the Hub."""
     splits = _splits(spec)
     train = None if spec.split == NONE else _chosen(splits, spec)
@@ -77,7 +77,7 @@ def parts_of(spec: DataSpec) -> Parts:
         held_out = splits[spec.held_out]
     elif is_place(spec.held_out):
         other = msgspec.structs.replace(spec, path=spec.held_out, split="", held_out=HASH)
-        held_out = parts_of(other).train
+        held_out = sides_of(other).train
     else:
         has = ", ".join(splits) if len(splits) > 1 or "" not in splits else "no splits"
         raise UserError(f"{spec.path} has no split {spec.held_out!r} to hold out; it has {has}")
@@ -86,7 +86,7 @@ def parts_of(spec: DataSpec) -> Parts:
     same = is_place(spec.held_out) and Path(spec.held_out).absolute() == Path(spec.path).absolute()
     if train is not None and (train == held_out or same):
         raise UserError(f"{spec.path}: the same rows are trained on and held out; leave out held_out, or say 'hash'")
-    return Parts(train, held_out)
+    return Sides(train, held_out)
 
 
 def is_place(text: str) -> bool:
@@ -104,7 +104,7 @@ def state_of(path: str) -> list[tuple[str, int, int]]:
     return [(str(file.absolute()), stat.st_size, stat.st_mtime_ns) for file in files if (stat := file.stat())]
 
 
-def _chosen(splits: Mapping[str, Part], spec: DataSpec) -> Part:
+def _chosen(splits: Mapping[str, Side], spec: DataSpec) -> Side:
     """The split to train on."""
     if spec.split in splits or (not spec.split and len(splits) == 1):
         return splits.get(spec.split) or next(iter(splits.values()))
@@ -115,7 +115,7 @@ def _chosen(splits: Mapping[str, Part], spec: DataSpec) -> Part:
     raise UserError(f"{spec.path} has no split {spec.split or 'train'!r}; it has {', '.join(splits)}: say split = NAME")
 
 
-def _splits(spec: DataSpec) -> dict[str, Part]:
+def _splits(spec: DataSpec) -> dict[str, Side]:
     """The parts of a data set by the names of their splits; a file is one part without a name."""
     path = Path(spec.path)
     suffix = next((ending for ending in FORMATS if path.name.lower().endswith(ending)), "")
@@ -130,7 +130,7 @@ def _splits(spec: DataSpec) -> dict[str, Part]:
     }
     if not suffix:
         raise UserError(f"{spec.path}: files of data end with {', '.join(FORMATS)}")
-    return {"": Part(path.name, partial(readers.get(suffix, _json_lines), path))}
+    return {"": Side(path.name, partial(readers.get(suffix, _json_lines), path))}
 
 
 def _json_lines(path: Path) -> Iterator[Block]:
@@ -224,7 +224,7 @@ def _parquet(path: Path) -> Iterator[Block]:
         raise UserError(f"{path} cannot be read after row {number}: {printable(str(error), 120)}") from error
 
 
-def _of_datasets(spec: DataSpec) -> dict[str, Part]:
+def _of_datasets(spec: DataSpec) -> dict[str, Side]:
     """The splits of a folder or of a data set on the Hub, as Hugging Face's library reads them. It runs no code of
     theirs."""
     try:
@@ -247,7 +247,7 @@ def _of_datasets(spec: DataSpec) -> dict[str, Part]:
         what = "cannot be read" if path.is_dir() else "is no file here, and cannot be read from the Hub"
         raise UserError(f"{spec.path} {what}: {printable(' '.join(str(error).split()), 300)}") from error
     splits = found if isinstance(found, datasets.DatasetDict) else {"train": found}
-    return {str(name): Part(f"{spec.path} ({name})", partial(_rows, split)) for name, split in splits.items()}
+    return {str(name): Side(f"{spec.path} ({name})", partial(_rows, split)) for name, split in splits.items()}
 
 
 def _rows(split: Any) -> Iterator[Block]:

@@ -37,7 +37,7 @@ from shoal.errors import UserError
 from shoal.rollout import canonical, hash_of
 from shoal.tasks.data.rows import Layout, LongerThanWanted, Row, Unusable, encoded, identified
 from shoal.tasks.data.scores import SCORES, kind_of
-from shoal.tasks.data.sources import Block, Part, is_place, parts_of, state_of
+from shoal.tasks.data.sources import Block, Side, is_place, sides_of, state_of
 from shoal.tasks.data.spec import DataSpec
 
 ROWS: Final = "rows.bin"
@@ -224,7 +224,7 @@ def _build(spec: DataSpec, folder: Path) -> Info:
     shutil.rmtree(room, ignore_errors=True)  # of a process that was killed
     room.mkdir()
     try:
-        parts = parts_of(spec)
+        parts = sides_of(spec)
         with _progress() as on_rows:
             info = _read(spec, {False: parts.train, True: parts.held_out}, room, on_rows)
         (room / INFO).write_bytes(msgspec.json.encode(info))
@@ -236,7 +236,7 @@ def _build(spec: DataSpec, folder: Path) -> Info:
         raise
 
 
-def _read(spec: DataSpec, sides: dict[bool, Part | None], room: Path, on_rows: OnRows) -> Info:
+def _read(spec: DataSpec, sides: dict[bool, Side | None], room: Path, on_rows: OnRows) -> Info:
     writer, layout = Writer(room), None
     columns: dict[str, None] = {}
     kinds: set[str] = set()

@@ -19,7 +19,7 @@ from shoal.errors import UserError
 from shoal.tasks import Tasks
 from shoal.tasks.data.rows import Layout, Row, Unusable, encoded, identified
 from shoal.tasks.data.scores import score
-from shoal.tasks.data.sources import parts_of
+from shoal.tasks.data.sources import sides_of
 from shoal.tasks.data.spec import data_spec
 from shoal.tasks.data.store import Rows, Writer
 from shoal.tasks.data.task import data_task
@@ -91,7 +91,7 @@ def test_any_bytes_are_read_or_refused_in_a_line(data: bytes) -> None:
             path.write_bytes(data)
             said = ""
             try:
-                part = parts_of(data_spec({"path": str(path)})).train
+                part = sides_of(data_spec({"path": str(path)})).train
                 assert part is not None
                 for block in part.blocks():
                     assert 0 <= block.share <= 1

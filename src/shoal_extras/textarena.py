@@ -16,8 +16,15 @@ import importlib
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
+from shoal.tasks.environments.task import EnvironmentTask
+
 RULES: Final = 2
 """Of this file: another one plays otherwise."""
+
+
+def textarena_task(**parameters: Any) -> EnvironmentTask:
+    """The task of a game. `parameters`: of `TextArena`."""
+    return EnvironmentTask(TextArena, parameters)
 
 
 class TextArena:

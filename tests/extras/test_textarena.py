@@ -11,9 +11,9 @@ import pytest
 from shoal.config.tasks import TaskSpec
 from shoal.errors import UserError
 from shoal.tasks import create_task
-from shoal.tasks.environments import textarena
 from shoal.tasks.environments.task import EnvironmentTask
-from shoal.tasks.environments.textarena import TextArena
+from shoal_extras import textarena
+from shoal_extras.textarena import TextArena
 
 
 class Standin:
