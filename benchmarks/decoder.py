@@ -39,7 +39,7 @@ class Shoal:
     def generate(self, prompts: list[list[int]], generations: int, length: int, seed: int) -> int:
         from shoal.policy.decoders.base import Sampling
         from shoal.policy.decoders.own import sample
-        from shoal.policy.precision import cast_once
+        from shoal.policy.products import cast_once
 
         seeds = range(seed, seed + len(prompts))
         sampling = Sampling(max_completion_length=length)

@@ -19,7 +19,7 @@ from shoal.cli.flags import add_allow_code, add_settings, config_of, given_setti
 from shoal.config.load import merged
 from shoal.config.settings import Config
 from shoal.errors import UserError
-from shoal.policy.mistyped import check_exists
+from shoal.policy.named import check_exists
 from shoal.rollout import Completion, FinishReason, Question, seed_of
 from shoal.runs.folder import CONFIG
 from shoal.untrusted import encodable, printable

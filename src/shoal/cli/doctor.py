@@ -74,8 +74,7 @@ def command(args: argparse.Namespace) -> int:
 def examine(config: Config) -> dict[str, Any]:
     """The whole report. Raises `UserError` for a model, a device or a suite that is not there."""
     from shoal.learn.memory import estimate
-    from shoal.policy.device import place
-    from shoal.policy.free_memory import free_bytes
+    from shoal.policy.device import free_bytes, place
     from shoal.runs import forecast
     from shoal.runs.machine import expected_workers, use_threads
     from shoal.tasks import Tasks
@@ -127,8 +126,7 @@ def examine(config: Config) -> dict[str, Any]:
 def _machine(config: Config, free: int) -> dict[str, Any]:
     import torch
 
-    from shoal.policy.device import place
-    from shoal.policy.free_memory import free_ram
+    from shoal.policy.device import free_ram, place
     from shoal.runs.machine import usable_cores
 
     placement = place(config.policy.device, config.policy.dtype)

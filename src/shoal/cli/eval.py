@@ -31,7 +31,7 @@ from shoal.evaluation.pass_at_k import Estimate, Evaluation, evaluate
 from shoal.parallel.rank_zero import RankZeroVerifier
 from shoal.parallel.ranks import joined
 from shoal.policy.fetch import fetch_models
-from shoal.policy.mistyped import check_exists
+from shoal.policy.named import check_exists
 from shoal.protocols import Grader
 from shoal.rollout import seed_of
 from shoal.tasks import Tasks

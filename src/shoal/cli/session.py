@@ -54,7 +54,7 @@ def join_session(config: Config, options: Options) -> int:
 
 
 def _session(config: Config, options: Options, joins: bool) -> int:
-    from shoal.policy.mistyped import check_exists
+    from shoal.policy.named import check_exists
 
     if not (options.resume or config.policy.factory):
         for model in dict.fromkeys(config.policy.model):

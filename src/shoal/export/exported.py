@@ -18,7 +18,7 @@ from shoal.export.card import Library, Origin, card_of, origin_of
 from shoal.export.story import Source, Story, public_name, story_of
 from shoal.policy.adapters import ADAPTER_CONFIG, MOST_BYTES, base_name, is_adapters
 from shoal.policy.loading import LanguageModel, load, source_of
-from shoal.policy.vision_families import FAMILIES
+from shoal.policy.pictures import FAMILIES
 from shoal.untrusted import parse_json, read_regular
 
 CARD: Final = "README.md"

@@ -23,7 +23,7 @@ from shoal.config.load import make_config, read_config
 from shoal.config.settings import CONFIG_VERSION, Config
 from shoal.errors import UserError, nearest
 from shoal.evaluation.pass_at_k import Estimate, wilson
-from shoal.policy.mistyped import check_exists
+from shoal.policy.named import check_exists
 from shoal.runs.folder import CHECKPOINTS, CONFIG, began_from, best_model, models, run_metrics
 from shoal.runs.tables import read_makers
 

@@ -17,8 +17,9 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from shoal.learn.batch import MicroBatch, Row, Trained, tensors
 from shoal.learn.logprobs import trained_hidden
+from shoal.policy.attention import KeysValues
 from shoal.policy.device import Placement
-from shoal.policy.prefix import KeysValues, read_prefix
+from shoal.policy.vision import read_prefix
 
 COUNTED_LENGTHS: Final = (16, 32, 64)
 """Tokens in the rows that are counted: multiples of 8, for the attention of GPUs treats other lengths differently."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import torch
 
 from shoal.policy.families import families
-from shoal.policy.picture_ids import positions as positions_of
+from shoal.policy.pictures import positions as positions_of
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from shoal.learn.activations import count_activations
-from shoal.policy.device import Placement
-from shoal.policy.free_memory import free_bytes
+from shoal.policy.device import Placement, free_bytes
 
 KEPT_AT_MOST: Final = 2**31
 """Bytes of activations above which layers are checkpointed."""

@@ -31,8 +31,8 @@ from shoal.learn.vocabulary import gradients_in_place
 from shoal.learn.weights import make_weight
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.attention import attention
+from shoal.policy.device import give_back
 from shoal.policy.flops import Flops
-from shoal.policy.free_memory import give_back
 from shoal.policy.vision import vision_of
 from shoal.protocols import TrainablePolicy, UpdateResult
 from shoal.rollout import Scored

@@ -14,12 +14,10 @@ from transformers import PreTrainedModel
 
 from shoal.errors import UserError, in_brief
 from shoal.learn.batch import MicroBatch, Row, Trained, micro_batches
-from shoal.policy.attention import attention
+from shoal.policy.attention import KeysValues, Reading, attention
 from shoal.policy.decoders.base import ordinary_tokens
-from shoal.policy.decoders.own import output_logits
 from shoal.policy.device import Placement
-from shoal.policy.prefix import KeysValues, Reading, read_prefix
-from shoal.policy.vision import read
+from shoal.policy.vision import output_logits, read, read_prefix
 
 CHUNK_ELEMENTS = 2**24
 """Logits held at a time: 64 MiB in float32."""

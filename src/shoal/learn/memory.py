@@ -15,7 +15,7 @@ from shoal.learn.optim import STATE_BYTES
 from shoal.learn.vocabulary import in_place_weights
 from shoal.policy.decoders.own import PREFILL_TOKENS, cache_bytes_per_token
 from shoal.policy.device import Placement
-from shoal.policy.precision import LINEAR, cast_bytes
+from shoal.policy.products import LINEAR, cast_bytes
 
 LOGITS_COPIES: Final = 3
 """Of a chunk (`logprobs`): logits, probabilities and one temporary product."""
@@ -48,7 +48,7 @@ class Sizes:
     adapted: int = 0
     """Trained parameters of adapters of rank 1 on every linear layer but the output layer."""
     cast: int = 0
-    """Bytes of the weights that decode (`policy.precision`), if they are not those that learn."""
+    """Bytes of the weights that decode (`policy.products`), if they are not those that learn."""
 
     def with_adapters(self, rank: int) -> Sizes:
         """The same model with LoRA: its activations differ by at most a twentieth."""

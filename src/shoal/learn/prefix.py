@@ -16,8 +16,9 @@ from typing import Any
 
 import torch
 
+from shoal.policy.attention import KeysValues
 from shoal.policy.device import Placement
-from shoal.policy.prefix import KeysValues, read_prefix
+from shoal.policy.vision import read_prefix
 
 
 class Prefix:

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from shoal.policy.reader import reader
+from shoal.policy.attention import reader
 
 
 @dataclass(frozen=True)

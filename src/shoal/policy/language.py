@@ -21,7 +21,7 @@ from shoal.policy.plain import PlainText
 from shoal.policy.products import use_fast_products
 from shoal.policy.template import ChatFrame, Slot, chat_template
 from shoal.policy.turns import OBSERVED, Between, Observer, after_answer, by_turn
-from shoal.policy.vision_check import check_pictures
+from shoal.policy.vision import check_pictures
 from shoal.protocols import OnProgress
 from shoal.rollout import Completion, FinishReason, Part, Question, seed_of
 from shoal.sandbox.replay import Replayer, refuse_conversations

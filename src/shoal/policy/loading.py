@@ -6,14 +6,17 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
+import struct
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import huggingface_hub
 import torch
 import transformers
+from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 from transformers import (
     AutoConfig,
     AutoImageProcessor,
@@ -28,11 +31,10 @@ from shoal.config.policy import EMBEDDED
 from shoal.errors import UserError, in_brief
 from shoal.policy.adapters import ADAPTER_CONFIG, base_name, is_adapters, merged_with_adapters
 from shoal.policy.fetch import resolve
-from shoal.policy.gguf_words import cut_as_the_file_says
 from shoal.policy.named import check_spelling, named
+from shoal.policy.pictures import FAMILIES
 from shoal.policy.template import chat_template
 from shoal.policy.vision import Vision, attach_vision, vision_of
-from shoal.policy.vision_families import FAMILIES
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,10 @@ class LanguageModel:
 
 ALIGNMENT = 64
 """Bytes."""
+SUPERBPE: Final = b"tokenizer.ggml.pre" + struct.pack("<IQ", 8, len("superbpe")) + b"superbpe"
+"""The entry of a file's header: key, type (8 is text), length, text."""
+HEADER: Final = 1 << 16
+"""Bytes of a file in which the entry stands."""
 
 
 def load(name: str, device: torch.device) -> LanguageModel:
@@ -101,7 +107,7 @@ def load(name: str, device: torch.device) -> LanguageModel:
     except Exception as error:  # loaders raise whatever their parsers do
         raise UserError(f"model '{name}' cannot be loaded: {_reason(name, error)}") from error
     if "gguf_file" in options:
-        cut_as_the_file_says(tokenizer, Path(source) / options["gguf_file"])
+        _cut_as_the_file_says(tokenizer, Path(source) / options["gguf_file"])
         _forget_quantisation(model)
     if processor is not None:
         attach_vision(model, tokenizer, processor, name)
@@ -232,3 +238,17 @@ def _turn_end(tokenizer: Any, name: str, stop_ids: frozenset[int]) -> int:
         if ends:
             return int(ends[-1])
     return int(tokenizer.eos_token_id) if tokenizer.eos_token_id in stop_ids else min(stop_ids)
+
+
+def _cut_as_the_file_says(tokenizer: Any, file: Path) -> None:
+    """Has `tokenizer`, which transformers read from a GGUF file, cut texts into words as llama.cpp does with this file.
+
+    transformers cuts all of them as GPT-2 does. That gives the same tokens for the models that it knows, and others for
+    a tokenizer that cuts at digits alone, as guppy's does: `superbpe`, in llama.cpp's words."""
+    with file.open("rb") as opened:
+        if SUPERBPE not in opened.read(HEADER):
+            return
+    if any(re.search(r"\d\d", token) for token in tokenizer.get_vocab()):
+        return  # llama.cpp then makes words of three digits
+    steps = [Digits(individual_digits=True), ByteLevel(add_prefix_space=False, use_regex=False)]
+    tokenizer.backend_tokenizer.pre_tokenizer = Sequence(steps)

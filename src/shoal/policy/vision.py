@@ -1,7 +1,7 @@
 """Vision-language models: what they read of a question's pictures.
 
     attach_vision(model, tokenizer, AutoImageProcessor.from_pretrained(folder), folder)
-    ids = vision_of(model).ids(model, picture)          # below 0: `policy.picture_ids`
+    ids = vision_of(model).ids(model, picture)          # below 0: `policy.pictures`
     read(model, ids_RS, positions_RS, attending)        # a pass; the features of a picture are computed once in it
 
 Shape suffixes: R rows, S tokens of each, C hidden size, N tokens of pictures.
@@ -17,11 +17,11 @@ from weakref import WeakValueDictionary
 import torch
 from PIL import Image
 
-from shoal.errors import UserError
+from shoal.errors import UserError, in_brief
+from shoal.policy.attention import KeysValues, Reading, attention, reader
+from shoal.policy.device import Placement
 from shoal.policy.flops import counted_products
-from shoal.policy.picture_ids import MOST, NUMBER_BITS, number_of, picture_ids, place_of
-from shoal.policy.reader import reader
-from shoal.policy.vision_families import FAMILIES
+from shoal.policy.pictures import FAMILIES, MOST, NUMBER_BITS, number_of, picture_ids, place_of, positions
 from shoal.rollout import Picture, seed_of
 
 ATTRIBUTE: Final = "_shoal_vision"
@@ -194,3 +194,58 @@ def read(model: Any, ids_RS: torch.Tensor, positions_RS: torch.Tensor, attending
     if vision is not None:
         return vision.read(model, ids_RS, positions_RS, attending, **options)
     return model.base_model(ids_RS, position_ids=positions_RS, use_cache=False, attending=attending, **options)
+
+
+def output_logits(model: Any, hidden: torch.Tensor) -> torch.Tensor:
+    """Logits of last hidden states, in float32 at least."""
+    logits: torch.Tensor = model.get_output_embeddings()(hidden)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    softcap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
+    return torch.tanh(logits / softcap) * softcap if softcap else logits
+
+
+def read_prefix(model: Any, ids: Sequence[int], placement: Placement) -> list[KeysValues]:
+    """The keys and values of a prefix, with their gradient if it is enabled."""
+    reading = Reading(keep=True)
+    ids_1L = torch.tensor([ids], device=placement.device)
+    positions_1L = torch.tensor([positions(ids)[:-1]], device=placement.device)
+    with attention(model), placement.autocast():
+        read(model, ids_1L, positions_1L, reading)
+    return reading.layers
+
+
+def check_pictures(model: Any, name: str, placement: Placement) -> None:
+    """Raises `UserError` if log-probabilities behind a picture are others than in the model's own forward pass. A model
+    that reads text alone is not checked."""
+    vision = vision_of(model)
+    if vision is None:
+        return
+    try:
+        error = picture_error(model, vision, placement)
+    except Exception as problem:  # architectures refuse in many ways
+        raise UserError(f"model '{name}' cannot be shown pictures here: {in_brief(problem)}") from problem
+    if not error < placement.tolerance:  # NaN is refused too
+        raise UserError(
+            f"model '{name}' cannot be shown pictures here: behind one, its log-probabilities come out {error:.2g} "
+            "nats off"
+        )
+
+
+@torch.no_grad()
+def picture_error(model: Any, vision: Vision, placement: Placement) -> float:
+    """The greatest difference in nats, over the tokens that follow a picture."""
+    steps = range(256, 256 + 3 * 32 * 32)
+    picture = Picture(32, 32, bytes(step * step // 7 % 256 for step in steps))
+    shown = vision.ids(model, picture)
+    V = model.get_output_embeddings().weight.shape[0]
+    after = [5 % V, 9 % V, 7 % V]
+    ids = [3 % V, *shown, *after]
+    ids_1S = torch.tensor([ids], device=placement.device)
+    with attention(model), placement.autocast():
+        places = torch.tensor([positions(ids)[:-1]], device=placement.device)
+        hidden = read(model, ids_1S, places, Reading()).last_hidden_state
+        ours = output_logits(model, hidden[0, -len(after) :])
+    with placement.autocast():
+        own = vision.own_inputs(ids_1S.masked_fill(ids_1S < 0, vision.image_id), [picture])
+        theirs = model(**own, use_cache=False).logits[0, -len(after) :]
+    return float((ours.log_softmax(-1) - theirs.to(ours.dtype).log_softmax(-1)).abs().max())

@@ -27,10 +27,11 @@ from typing import Any
 import torch
 
 from shoal.errors import UserError
-from shoal.policy.decoders.own import length_batches, output_logits
+from shoal.policy.decoders.own import length_batches
 from shoal.policy.device import Placement
 from shoal.policy.loading import LanguageModel, load
 from shoal.policy.plain import PlainText
+from shoal.policy.vision import output_logits
 from shoal.rewards.escaped import CONTEXT, LEAST, SLOTS, Frame, plain
 from shoal.rewards.reward import CACHED, Pair, Pointwise
 from shoal.rollout import Question

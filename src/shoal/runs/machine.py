@@ -24,11 +24,10 @@ from shoal.learn.optim import STATE_BYTES
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.parallel.remote import RemotePolicy
 from shoal.policy.decoders.base import OWN
-from shoal.policy.device import Placement, place
-from shoal.policy.free_memory import free_ram
+from shoal.policy.device import Placement, free_ram, place
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import display_name, source_of
-from shoal.policy.vision_families import FAMILIES
+from shoal.policy.pictures import FAMILIES
 from shoal.protocols import Policy
 
 SMALL: Final = 200_000_000

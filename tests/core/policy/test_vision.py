@@ -21,7 +21,7 @@ from shoal.policy.attention import attention
 from shoal.policy.decoders.base import Sampling
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import load
-from shoal.policy.picture_ids import MOST, NUMBER_BITS, number_of, picture_ids, place_of, positions
+from shoal.policy.pictures import MOST, NUMBER_BITS, number_of, picture_ids, place_of, positions
 from shoal.policy.vision import vision_of
 from shoal.rollout import Completion, Rollout, Scored
 

@@ -140,20 +140,15 @@ def check_decoder(
             )
     except Exception as error:  # architectures refuse in many ways
         raise UserError(f"{refused}: {in_brief(error)}") from error
-    if not worst < tolerance(placement):  # NaN is refused too
+    if not worst < placement.tolerance:  # NaN is refused too
         raise UserError(f"{refused}: its log-probabilities come out {worst:.2g} nats off")
 
 
 def ordinary_tokens(model: Any) -> list[int]:
     """Eight tokens from the middle of the vocabulary. The first tokens are often control tokens. After one of them a
-    model's log-probabilities may depend on rounding by more than `tolerance`."""
+    model's log-probabilities may depend on rounding by more than `Placement.tolerance`."""
     V = model.get_output_embeddings().weight.shape[0]
     return [V // 2 + number % (V - V // 2) for number in range(8)]
-
-
-def tolerance(placement: Placement) -> float:
-    """How many nats log-probabilities may be off where they are right: rounding, which bfloat16 does more of."""
-    return 1e-2 if placement.dtype == torch.float32 else 0.5
 
 
 @torch.inference_mode()

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from shoal.policy.attention import Kind
-from shoal.policy.prefix import KeysValues
+from shoal.policy.attention import KeysValues, Kind
 
 GROWTH = 32
 """Tokens for which completions get room at a time. Their keys and values lie without gaps, so that a product reads them

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from shoal.errors import UserError
-from shoal.policy.attention import attention
+from shoal.policy.attention import KeysValues, Reading, attention
 from shoal.policy.decoders.base import Request, Sampled, Sampling
 from shoal.policy.decoders.bucket import Bucket, Step
 from shoal.policy.decoders.draw import draw
@@ -26,10 +26,9 @@ from shoal.policy.decoders.turns import Conversations
 from shoal.policy.device import Placement
 from shoal.policy.families import batches, families
 from shoal.policy.loading import LanguageModel
-from shoal.policy.picture_ids import positions
-from shoal.policy.precision import cast_once
-from shoal.policy.prefix import KeysValues, Reading, read_prefix
-from shoal.policy.vision import read
+from shoal.policy.pictures import positions
+from shoal.policy.products import cast_once
+from shoal.policy.vision import output_logits, read, read_prefix
 from shoal.protocols import OnProgress
 
 if TYPE_CHECKING:
@@ -254,14 +253,6 @@ def _drop(buckets: list[Bucket], living: list[list[int]], ended: list[bool]) -> 
             living.remove(group)
         start = end
     return rows
-
-
-def output_logits(model: Any, hidden: torch.Tensor) -> torch.Tensor:
-    """Logits of last hidden states, in float32 at least."""
-    logits: torch.Tensor = model.get_output_embeddings()(hidden)
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    softcap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
-    return torch.tanh(logits / softcap) * softcap if softcap else logits
 
 
 def cache_bytes_per_token(model: PreTrainedModel) -> int:

@@ -11,7 +11,7 @@ import pytest
 from huggingface_hub.errors import OfflineModeIsEnabled
 
 from shoal.errors import UserError
-from shoal.policy.mistyped import check_exists
+from shoal.policy.named import check_exists
 
 
 @pytest.fixture(autouse=True)
