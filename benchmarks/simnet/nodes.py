@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Protocol
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from shoal.admission.admission import Admission
+from shoal.admission.bounded import Newest
 from shoal.admission.limits import AdmissionLimits
-from shoal.admission.queues import Newest
 from shoal.identity.keys import Identity
 from shoal.protocols import Grader
 from shoal.rollout import Scored, seed_of

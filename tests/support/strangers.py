@@ -26,8 +26,8 @@ from typing import Any, Self
 import zenoh
 from test_network import free_port, until
 
-from shoal.admission.differing import Differing
 from shoal.admission.limits import AdmissionLimits
+from shoal.admission.peers import Differing
 from shoal.config.settings import Config
 from shoal.identity.keys import Identity
 from shoal.membership.connection import SwarmConnection

@@ -21,10 +21,8 @@ from typing import Any
 import msgspec
 
 from shoal.admission.bounded import RecentKeys
-from shoal.admission.differing import Differing
-from shoal.admission.limits import AdmissionLimits
-from shoal.admission.peers import FUTURE, Peer, Peers
-from shoal.admission.refusals import OFFENCES, Reason, Refused
+from shoal.admission.limits import OFFENCES, AdmissionLimits, Reason, Refused
+from shoal.admission.peers import FUTURE, Differing, Peer, Peers
 from shoal.config.display_name import harmless
 from shoal.identity.keys import name_of
 from shoal.identity.secret import OPEN, Secret

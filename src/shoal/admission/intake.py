@@ -18,8 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shoal.admission.admission import FAST, Admission, Claim, SlowAnswers
-from shoal.admission.bounded import Bucket, RecentKeys
-from shoal.admission.queues import FairQueue
+from shoal.admission.bounded import Bucket, FairQueue, RecentKeys
 from shoal.rollout import Scored
 
 logger = logging.getLogger(__name__)

@@ -1,8 +1,11 @@
-"""The limits on what a node accepts from strangers."""
+"""What a node accepts from strangers at most, and why it refuses."""
 
 from __future__ import annotations
 
+import functools
+import ipaddress
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Self
 
 from shoal.config.settings import Config
@@ -45,3 +48,70 @@ class AdmissionLimits:
         longest = CHARACTERS_PER_TOKEN * int(config.resolved().policy.max_completion_length)
         max_bytes = min(MAX_BYTES, max(cls.max_bytes, config.policy.num_generations * longest))
         return cls(max_bytes, max_characters=longest)
+
+
+class Reason(StrEnum):
+    """Why a message was refused, in the order of the checks."""
+
+    size = "size"
+    malformed = "malformed"
+    version = "version"
+    swarm = "swarm"
+    age = "age"
+    future = "future"
+    key = "key"
+    signature = "signature"
+    muted = "muted"
+    name_taken = "name taken"
+    repeated = "repeated"
+    round = "round"
+    quota = "quota"
+    name = "name"
+    completions = "completions"
+    length = "length"
+    markers = "markers"
+    task = "task"
+    seed = "seed"
+    question = "question"
+    held_out = "held out"
+    quote = "quote"
+    slow_question = "slow question"
+    slow_task = "slow task"
+    slow = "slow"
+    crash = "crash"
+    replay = "replay"
+    environment = "environment"
+    no_verdict = "no verdict"
+    duplicate = "duplicate"
+
+
+OFFENCES = {
+    **dict.fromkeys((Reason.name, Reason.completions, Reason.seed, Reason.question), 1.0),
+    **dict.fromkeys((Reason.slow, Reason.crash), 2.5),
+}
+"""What no honest program sends, and its weight: what takes this node's time weighs more. Other reasons may be chance,
+another configuration, other data or the network."""
+
+
+class Refused(Exception):  # noqa: N818 (it is an answer, not a fault)
+    """A message was refused, for this reason."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.value)
+        self.reason = reason
+
+
+@functools.lru_cache(maxsize=4096)
+def address_of(host: str) -> str:
+    """The address that limits count `host` as: for IPv6 its network of 64 bits, which a household or server has."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return host
+    if address.ipv4_mapped:
+        return str(address.ipv4_mapped)
+    if address.is_loopback:
+        return str(address)
+    return str(ipaddress.IPv6Network((address, 64), strict=False).network_address)

@@ -131,7 +131,9 @@ def in_one_line(found: Found, private: bool, does: str = "joins") -> str:
     host = f"{entry.host} (key {entry.key[:DIGITS]}, {'new' if found.is_new else 'known'})"
     judges = f"; judge: {', '.join(map(_judge, entry.judges))}" if entry.judges else ""
     kind = "private swarm" if private else "swarm"
-    tasks = entry.tasks or YOURS
+    tasks = f"{entry.tasks or YOURS}"
+    if entry.tasks and entry.tasks.needs:
+        tasks += f" (needs {', '.join(entry.tasks.needs)})"
     return f"{does} the {kind} {entry.swarm} of {host}: connects to {', '.join(entry.relays)}{judges}; tasks: {tasks}"
 
 
@@ -187,6 +189,7 @@ def described(found: Found) -> Group:
     if entry.certificate:
         row("certificate", f"SHA-256 {entry.certificate}")
     row("tasks", str(entry.tasks or YOURS))
+    row("needs", *(entry.tasks.needs if entry.tasks else ()))
     row("relays", *entry.relays)
     row("judges", *(_judge(address) for address in entry.judges))
     row("rules", *entry.rules)

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from shoal.admission.admission import Admission
+from shoal.admission.bounded import Newest
 from shoal.admission.intake import Intake
 from shoal.admission.limits import AdmissionLimits
-from shoal.admission.queues import Newest
 from shoal.config.settings import Config
 from shoal.identity.keys import Identity, name_of
 from shoal.membership.meter import Meter

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from shoal.admission.queues import Newest
+from shoal.admission.bounded import Newest
 from shoal.identity.secret import OVERHEAD, Secret
 from shoal.transports.base import key_of
 from shoal.wire.notices import MAX_BYTES, Notice, open_notice

@@ -144,7 +144,7 @@ def _join(
     stack: ExitStack,
 ) -> tuple[Nodes, Watcher]:
     """One node with a place in a swarm over the network, and a watcher that also reports the state of the swarm."""
-    from shoal.admission.differing import Differing
+    from shoal.admission.peers import Differing
     from shoal.policy.language import LanguagePolicy
     from shoal.rewards import rewards_of
     from shoal.runs.join import LearnerConnection  # the network, only now

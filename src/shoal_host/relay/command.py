@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from shoal.admission.addresses import address_of
+from shoal.admission.limits import address_of
 from shoal.errors import UserError
 from shoal.transports.zenoh.session import MAX_MESSAGE, TransportOptions
 from shoal_host.relay.forwarder import Limits

@@ -24,7 +24,7 @@ from random import Random
 from statistics import fmean
 from typing import Final
 
-from shoal.admission.differing import Differing
+from shoal.admission.peers import Differing
 from shoal.config.answer_form import extract, in_form
 from shoal.config.display_name import full_name
 from shoal.config.settings import Config

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from talking import Here, conversation, talked
 
 from shoal.admission.admission import Admission, SlowAnswers
-from shoal.admission.limits import AdmissionLimits
+from shoal.admission.limits import OFFENCES, AdmissionLimits
 from shoal.admission.peers import AT_ONCE, LEAP
-from shoal.admission.refusals import OFFENCES
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.identity.keys import Identity
 from shoal.policy.control import ControlText
@@ -683,3 +682,15 @@ def test_conversations_that_are_refused(completion: Completion, reason: str) -> 
     admission.control = ControlText(["<|im_end|>"])
     assert admit(admission, message) == []
     assert admission.refused == {reason: 1}
+
+
+def test_a_task_whose_package_is_missing_here_is_refused_and_nobody_is_blamed(ada: Identity) -> None:
+    """The swarm asks for programs, too; this node cannot, and leaves the task out."""
+    admission = gate()
+    elsewhere = QuestionId("programs", "1", "0" * 32, 7, 0)
+    sent = Rollout(elsewhere, "0" * 32, (Completion.of("a"), Completion.of("b")), ada.name, 1)
+    assert admit(admission, sealed(ada, sent)) == []
+    assert admission.refused == {"task": 1}
+    peer = admission.peers.by_key[ada.public]
+    assert (peer.offences, peer.weight, peer.muted_until) == (0, 1.0, 0.0)
+    assert len(admit(admission, sealed(ada, rollout(ada, 2)))) == 1

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.admission.admission import Admission
-from shoal.admission.differing import MOST, Differing
 from shoal.admission.limits import AdmissionLimits
+from shoal.admission.peers import MOST_DIFFERING, Differing
 from shoal.identity.keys import Identity
 from shoal.rollout import Completion, QuestionId, Rollout
 from shoal.sandbox.examiner import LocalExaminer
@@ -93,4 +93,4 @@ def test_peers_cannot_fill_the_line(questions: list[tuple[str, str, str]]) -> No
         differing.note(QuestionId(name, version, config, 0, 0), f"peer-{number}")
     assert len(differing.line) < 250
     assert differing.line.isprintable()
-    assert len(differing._seen) <= MOST
+    assert len(differing._seen) <= MOST_DIFFERING

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.admission.queues import FairQueue, Newest
+from shoal.admission.bounded import FairQueue, Newest
 
 
 def test_the_newest_stay() -> None:

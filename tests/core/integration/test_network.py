@@ -22,10 +22,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fakes import question, rollout
 
 from shoal.admission.admission import Claim
-from shoal.admission.differing import Differing
 from shoal.admission.intake import RECEIVED
 from shoal.admission.limits import AdmissionLimits
-from shoal.admission.peers import Peer
+from shoal.admission.peers import Differing, Peer
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.identity.keys import Identity

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from shoal.admission.admission import Admission
-from shoal.admission.limits import AdmissionLimits
-from shoal.admission.refusals import OFFENCES
+from shoal.admission.limits import OFFENCES, AdmissionLimits
 from shoal.config.tasks import TasksConfig
 from shoal.identity.keys import Identity
 from shoal.rollout import Completion, Question, Rollout, Scored

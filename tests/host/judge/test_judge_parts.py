@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.admission.addresses import address_of
+from shoal.admission.limits import address_of
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.rollout import QuestionId

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal_host.relay.socket_folder import PREFIX, SOCKET, socket_folder
+from shoal_host.relay.relay import PREFIX, SOCKET, socket_folder
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs sockets in files")
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-from shoal.admission.differing import Differing
+from shoal.admission.peers import Differing
 from shoal.config.own_code import make_part
 from shoal.config.settings import Config
 from shoal.errors import UserError

@@ -17,8 +17,7 @@ from typing import Any
 
 import zenoh
 
-from shoal.admission.bounded import RecentKeys
-from shoal.admission.queues import Newest
+from shoal.admission.bounded import Newest, RecentKeys
 from shoal.transports.zenoh.key_expressions import Keys
 from shoal.transports.zenoh.neighbours import ENOUGH, Neighbours, find_region, random_branch
 from shoal.transports.zenoh.offers import HISTORY, MAX_BYTES, SEPARATOR, Offer, digest_of, open_offer

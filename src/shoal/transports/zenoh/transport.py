@@ -18,7 +18,7 @@ from random import Random
 
 import zenoh
 
-from shoal.admission.queues import Newest
+from shoal.admission.bounded import Newest
 from shoal.config.sections import NetworkConfig
 from shoal.transports.base import Channel, Presence, Transport, TransportContext, Unreachable, shard_of
 from shoal.transports.zenoh.key_expressions import Keys
