@@ -6,11 +6,15 @@ print_answers(console, {"guppy": [Completion.of("7")], "smollm2": [Completion.of
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
+from shoal.cli.text import print_paragraph
 from shoal.rollout import Completion
+from shoal.runs.tables import turns_of
+from shoal.runs.transcripts import Answer, Pair
 from shoal.untrusted import printable
 
 MOST = 20_000
@@ -42,3 +46,55 @@ def _lines(console: Console, completion: Completion, indent: int) -> Iterator[Te
     for line in cut.split("\n"):
         shown = Text(printable(line, MOST + 1))
         yield from shown.wrap(console, max(NARROWEST, console.width - indent)) if console.is_terminal else [shown]
+
+
+QUESTION, ANSWER = 300, 160
+"""Characters that are shown."""
+BESIDE = 19
+"""Columns before an answer."""
+
+
+def print_before(console: Console, rows: Sequence[Mapping[str, Any]], most: int = 2) -> None:
+    """Prints the first `most` of a run's transcripts before any training: what the model makes of the questions."""
+    if rows:
+        console.print(Text(f"before any training ({printable(rows[0]['node'], 40)}):"))
+    for row in rows[:most]:
+        print_paragraph(console, f"  {printable(row['question'], QUESTION)}")
+        said = told(row["completion"], turns_of(row.get("conversation")) or ())
+        print_paragraph(console, answer_line("    answer", said, row["reward"] >= 1), BESIDE)
+
+
+def print_pairs(console: Console, node: str, pairs: Sequence[Pair], most: int = 2) -> None:
+    """Prints the first `most` of `pairs`, whether they turned out well or not, and how many of all are right."""
+    if not pairs:
+        return
+    before, after = (sum(answer.right for answer in answers) for answers in zip(*map(_ends, pairs), strict=True))
+    console.print(Text(f"\nheld-out questions before and after ({printable(node, 40)}):"))
+    for pair in pairs[:most]:
+        print_paragraph(console, f"  {printable(pair.question, QUESTION)}")
+        for when, answer in (("before", pair.before), ("after", pair.after)):
+            print_paragraph(
+                console,
+                answer_line(f"    {when:6}", told(answer.completion, answer.conversation), answer.right),
+                BESIDE,
+            )
+    others = "" if len(pairs) <= most else f", {most} of them above"
+    of = "the one such question" if len(pairs) == 1 else f"{len(pairs)} such questions{others}"
+    console.print(Text(f"  right of {of}: {before} before, {after} after\n"))
+
+
+def told(completion: str, conversation: Sequence[tuple[str, str]]) -> str:
+    """An answer, or the turns of a conversation, each with what the environment answered."""
+    if not conversation:
+        return completion
+    return ", ".join(f"{turn.strip()} ({heard.strip()})" if heard else turn.strip() for turn, heard in conversation)
+
+
+def answer_line(head: str, answer: str, right: bool) -> Text:
+    """An answer as plain characters on one line, and whether it is right."""
+    mark = ("right", "green") if right else ("wrong", "red")
+    return Text.assemble(f"{head}  ", mark, f"  {printable(answer.strip(), ANSWER) or '(nothing)'}")
+
+
+def _ends(pair: Pair) -> tuple[Answer, Answer]:
+    return pair.before, pair.after

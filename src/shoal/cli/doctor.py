@@ -167,7 +167,7 @@ def show(
     from rich.table import Table
     from rich.text import Text
 
-    from shoal.cli.next_steps import print_next
+    from shoal.cli.text import print_next
 
     machine, run = report["machine"], report["run"]
 

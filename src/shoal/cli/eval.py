@@ -16,10 +16,9 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from shoal.cli.before_after import ANSWER, QUESTION, answer_line
+from shoal.cli.answers import ANSWER, QUESTION, answer_line
 from shoal.cli.flags import add_allow_code, add_data, add_settings, config_of, given_settings
-from shoal.cli.next_steps import print_next
-from shoal.cli.text import print_warning
+from shoal.cli.text import print_next, print_warning
 from shoal.config.answer_form import extract
 from shoal.config.load import merged
 from shoal.config.own_code import call_offered, offered

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from shoal.cli.display import make_display
-from shoal.cli.display.quiet import QuietDisplay
+from shoal.cli.display.lines import QuietDisplay
 from shoal.cli.result import print_result
 from shoal.cli.window import Window
 from shoal.config.settings import Config

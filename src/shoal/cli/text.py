@@ -9,6 +9,7 @@ that they can be copied: print those with `soft_wrap=True`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import accumulate
 
 from rich.cells import cell_len
@@ -86,3 +87,9 @@ def _start(text: str, width: int) -> str:
     """As much of `text` as fits."""
     ends = accumulate(cell_len(char) for char in text[: 2 * width])
     return text[: sum(end <= width for end in ends)]
+
+
+def print_next(console: Console, steps: Mapping[str, str]) -> None:
+    """Prints commands, each with its purpose."""
+    for command, purpose in steps.items():
+        console.print(f"\n{purpose}:\n  {command}", markup=False, highlight=False, soft_wrap=True)

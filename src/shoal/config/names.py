@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from typing import Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
 
 from pydantic.fields import FieldInfo
 
-from shoal.config.data import data_settings
 from shoal.config.own_code import name_of_function
 from shoal.config.sections import settings_of
 from shoal.config.settings import Config
+from shoal.errors import UserError
 
 SHORT = {
     "policy.factory": "policy",
@@ -84,3 +87,24 @@ def _reward(value: Any) -> Any:
 
 def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
+
+
+DATA: Final = "data"
+"""The name of the task that a data set is."""
+
+
+def data_settings(value: object) -> dict[str, Any]:
+    """The task of a data set. `value`: its path or name, with NAME=VALUE behind commas; or its parameters. Raises
+    `UserError`."""
+    match value:
+        case str() if value.startswith("verifiers:"):
+            raise UserError(f"{value} is a taskset, which is code and has rewards of its own: give it as --task")
+        case str() | Path():
+            path, *rest = re.split(r"\s*,\s*(?=\w+\s*=)", str(value))
+            return {
+                "name": DATA,
+                "parameters": {"path": path, **dict(re.split(r"\s*=\s*", p, maxsplit=1) for p in rest)},
+            }
+        case Mapping():
+            return {"name": DATA, "parameters": dict(value)}
+    raise UserError(f"data = {type(value).__name__}: give a path, a name on the Hub, rows or a datasets.Dataset")

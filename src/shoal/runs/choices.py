@@ -15,7 +15,7 @@ import contextlib
 from typing import Final
 
 from shoal.config.answer_form import in_form, is_pattern
-from shoal.config.data import DATA
+from shoal.config.names import DATA
 from shoal.config.policy import GUPPY
 from shoal.config.settings import Config
 from shoal.config.tasks import EASY, TasksConfig

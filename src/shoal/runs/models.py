@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-from shoal.config.data import DATA
+from shoal.config.names import DATA
 from shoal.config.policy import default_learning_rate, is_endpoint
 from shoal.config.settings import Config
 from shoal.errors import UserError

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from shoal.config.answer_form import in_form
-from shoal.config.data import DATA
+from shoal.config.names import DATA
 from shoal.config.own_code import call_offered, offered, task_maker
 from shoal.config.tasks import TaskSpec
 from shoal.errors import UserError, in_brief

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal.cli.flags import add_allow_code, add_data, add_settings, config_of, given_settings
-from shoal.cli.next_steps import print_next
+from shoal.cli.text import print_next
 from shoal.config.load import merged
 from shoal.config.settings import CONFIG_VERSION, Config
 from shoal.errors import UserError

@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from shoal.cli.display import PlainDisplay, example, make_display
+from shoal.cli.display import PlainDisplay, make_display
 from shoal.cli.display import lines as lines_module
-from shoal.cli.display.figures import clock, short, spark
-from shoal.cli.display.legend import MEANINGS, in_words
-from shoal.cli.display.live import LiveDisplay
-from shoal.cli.display.progress import Progress
-from shoal.cli.display.table import COLUMNS
+from shoal.cli.display import live as live_module
+from shoal.cli.display.figures import MEANINGS, Progress, clock, in_words, short, spark
+from shoal.cli.display.live import COLUMNS, LiveDisplay
 from shoal.cli.text import clip, plain
 
 
@@ -107,7 +105,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_column_is_cut(width: int, nod
 
 def test_an_example_of_the_round_is_plain_and_stays_for_a_while(monkeypatch: Any) -> None:
     now = 100.0
-    monkeypatch.setattr(example.time, "monotonic", lambda: now)
+    monkeypatch.setattr(live_module.time, "monotonic", lambda: now)
     display = live(10, ["ada"], 80)
     display.update([row("ada", 1)], 1)
     assert "for example" not in text_of(display, 80)

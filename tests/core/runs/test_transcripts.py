@@ -13,7 +13,7 @@ import pytest
 from fakes import question
 from rich.console import Console
 
-from shoal.cli.before_after import print_pairs
+from shoal.cli.answers import print_pairs
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.evaluation.pass_at_k import Asked, Evaluation

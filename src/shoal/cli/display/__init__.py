@@ -14,10 +14,9 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from shoal.cli.display.figures import Row
+from shoal.cli.display.figures import Progress, Row
 from shoal.cli.display.lines import PlainDisplay
 from shoal.cli.display.live import LiveDisplay
-from shoal.cli.display.progress import Progress
 
 
 def make_display(

@@ -9,11 +9,9 @@ from typing import Self
 
 from rich.console import Console
 
-from shoal.cli.before_after import print_before
-from shoal.cli.display.figures import Row, cells
-from shoal.cli.display.legend import in_words
-from shoal.cli.display.progress import Progress
-from shoal.cli.display.table import COLUMNS
+from shoal.cli.answers import print_before
+from shoal.cli.display.figures import Progress, Row, cells, in_words
+from shoal.cli.display.live import COLUMNS
 from shoal.cli.text import plain, print_warning
 from shoal.runs.watcher import Watcher
 
@@ -98,3 +96,13 @@ class PlainDisplay(Watcher):
 
     def _print(self, text: str) -> None:
         self._console.print(plain(text), soft_wrap=True)
+
+
+class QuietDisplay(Watcher):
+    """Shows warnings alone."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def warn(self, text: str) -> None:
+        print_warning(self._console, text)

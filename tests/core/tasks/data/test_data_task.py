@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from data_files import SUMS, data_config, write
 
-from shoal.config.data import data_settings
+from shoal.config.names import data_settings
 from shoal.errors import UserError
 from shoal.rollout import Message
 from shoal.tasks import Tasks
