@@ -304,7 +304,7 @@ class Observer(SimNode):
         self.pool.add(received, self.round)
         self.dropped += before - len(self.pool)
         candidates = self.pool.candidates()
-        chosen = self.selection.choose_foreign(candidates, config.peers, seed_of(config.seed, self.id, self.round))
+        chosen = self.selection.choose_of_peers(candidates, config.peers, seed_of(config.seed, self.id, self.round))
         self.pool.remove(chosen)
         self.used += len(chosen)
         now = self.net.now

@@ -1,8 +1,10 @@
-"""What a forward pass keeps for the backward pass, counted on the model itself.
+"""What a forward pass keeps for the backward pass, counted on the model itself; and gradient checkpointing, where that
+is too much.
 
 counted = count_activations(model, placement)         # a few passes over a few tokens
 counted.kept(rows=2, length=512, above=1024)         # bytes; longer passes would be checkpointed
 counted.kept(2, 512, above=1024, shared=300)         # behind a prefix of 300 tokens, which is kept once
+with Checkpointing(model, above=1024).of(2048): ...  # a pass of 2048 tokens
 """
 
 from __future__ import annotations
@@ -10,19 +12,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import torch
+from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from shoal.learn.batch import MicroBatch, Row, Trained, tensors
 from shoal.learn.logprobs import trained_hidden
 from shoal.policy.attention import KeysValues
-from shoal.policy.device import Placement
+from shoal.policy.device import Placement, free_bytes
 from shoal.policy.vision import read_prefix
 
 COUNTED_LENGTHS: Final = (16, 32, 64)
 """Tokens in the rows that are counted: multiples of 8, for the attention of GPUs treats other lengths differently."""
+KEPT_AT_MOST: Final = 2**31
+"""Bytes of activations above which layers are checkpointed."""
 
 
 @dataclass(frozen=True)
@@ -159,3 +165,35 @@ def _hooked(
 
 def _refuse(_: Any) -> torch.Tensor:
     raise RuntimeError("a pass that is counted has no backward pass")
+
+
+def checkpoint_above(model: Any, placement: Placement, token_budget: int) -> int:
+    """The longest pass, in tokens, that is not checkpointed. It is `token_budget`, or 0 if a single row of so many
+    tokens keeps more than a quarter of the device's free memory, or more than 2 GiB."""
+    kept = count_activations(model, placement).kept(1, token_budget, above=token_budget)
+    return 0 if kept > min(KEPT_AT_MOST, free_bytes(placement.device) / 4) else token_budget
+
+
+class Checkpointing:
+    """Gradient checkpointing in long training passes only: layers keep only their inputs for the backward pass and
+    compute the rest again. That takes less memory, and a third more arithmetic."""
+
+    def __init__(self, model: Any, above: int) -> None:
+        """`above`: only passes of more tokens are checkpointed."""
+        self.above = above
+        self._layers: list[Any] = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
+        for layer in self._layers:  # the model's own method also makes embeddings ask for gradients
+            layer.gradient_checkpointing = True
+            layer._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
+
+    @contextmanager
+    def of(self, tokens: int) -> Iterator[None]:
+        """For a forward pass of so many tokens. transformers takes a layer's own `training` for the switch; the modules
+        inside the layer stay in evaluation mode."""
+        for layer in self._layers:
+            layer.training = tokens > self.above
+        try:
+            yield
+        finally:
+            for layer in self._layers:
+                layer.training = False

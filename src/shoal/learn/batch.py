@@ -4,7 +4,7 @@ A row is `prompt, completion 1, completion 2, ...`. By the attention mask each c
 and its positions count from the end of the prompt. So every log-probability is that of the completion alone after its
 prompt. In a conversation what the environment says stands between the policy's turns; it is read and never trained.
 What the prompts of several rows begin with is a prefix of its own, which all of these rows see
-(`learn.prefix`).
+(`learn.logprobs.Prefix`).
 
 Shape suffixes: R rows, S positions in a row, L positions in the prefix, T trained tokens.
 """

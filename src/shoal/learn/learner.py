@@ -15,14 +15,13 @@ import torch
 from shoal.config.policy import default_learning_rate
 from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.errors import UserError
+from shoal.learn.activations import Checkpointing, checkpoint_above
 from shoal.learn.batch import Family, MicroBatch, Row, Trained, has_split_groups, micro_batches, row_families, tensors
-from shoal.learn.checkpointing import Checkpointing, checkpoint_above
-from shoal.learn.logprobs import check_architecture, token_logprobs
+from shoal.learn.logprobs import Prefix, check_architecture, token_logprobs
 from shoal.learn.losses import make_loss
 from shoal.learn.losses.base import Tokens, kl_k3
 from shoal.learn.optim import make_optimizer, sum_gradients
 from shoal.learn.peers import PeerWeights, Report, running_mean, sampled_nll
-from shoal.learn.prefix import Prefix
 from shoal.learn.prepare import make_groups, mean_own_size, pack
 from shoal.learn.reference import Reference
 from shoal.learn.routers import load_balancing, readers, router_coefficient
@@ -126,13 +125,13 @@ class GRPOLearner:
         sequences = [s for row in rows for s in row.sequences]
         fixed = self._fixed(rows, sequences)
         sums = Sums()
-        for _ in range(self._steps(rows)):
+        for _ in range(self.steps(rows)):
             self._step(rows, fixed, sums)
         sums.gather(self.ranks)
         report = fixed.peers.report(self.ranks) if fixed.peers else Report()
         if sampled is None:
             self.own_nll = running_mean(self.own_nll, report.trained_nll)
-        metrics = sums.means(self.skipped_steps) | report.metrics | self._cost(rows, fixed)
+        metrics = sums.means(self.skipped_steps) | report.metrics | self.cost(rows, fixed)
         shares = gradient_shares(sequences, report.weights) if sums.steps else {}
         return UpdateResult(metrics, shares, report.gated_shares)
 
@@ -150,7 +149,7 @@ class GRPOLearner:
             peers = PeerWeights(self.peer_weight, self.peers.gate, sequences, self.own_nll, self._zeros(0), old_logps)
         return Fixed(old_logps, ref_logps, peers)
 
-    def _steps(self, rows: list[Row]) -> int:
+    def steps(self, rows: list[Row]) -> int:
         """Optimiser steps of an update: none without anything to learn from."""
         return self.config.num_iterations if rows else 0
 
@@ -160,7 +159,7 @@ class GRPOLearner:
         whole = self.sharded is None
         in_place = gradients_in_place(self.model, self.policy.placement) if whole else nullcontext()
         with attention(self.model), in_place:  # a checkpointed layer is computed again in the backward pass
-            self._gradient(rows, fixed, sums)
+            self.add_gradient(rows, fixed, sums)
         give_back()
         norm = self._clip()
         sums.tried += 1
@@ -172,17 +171,17 @@ class GRPOLearner:
             self.skipped_steps += 1
         self.optimizer.zero_grad(set_to_none=True)
 
-    def _gradient(self, rows: list[Row], fixed: Fixed, sums: Sums) -> None:
+    def add_gradient(self, rows: list[Row], fixed: Fixed, sums: Sums) -> None:
         """Adds the gradient of a step's loss."""
         read = sum(len(row.prompt_ids) + s.length - 1 for row in rows for s in row.sequences)
-        for family in self._families(rows):
+        for family in self.families(rows):
             self._learn(family, fixed, sums, read)
 
     def _learn(self, family: Family, fixed: Fixed, sums: Sums, read: int) -> None:
         """Adds the gradient of a family. `read`: see `_balance`."""
         with self.checkpointing.of(family.shared):
-            prefix = self._prefix(self.model, family)
-        for batch in self._micro_batches(family):
+            prefix = self.prefix(self.model, family)
+        for batch in self.micro_batches(family):
             router_logits: list[torch.Tensor] | None = [] if self.router_coefficient else None
             with self.checkpointing.of(batch.input_ids_RS.numel()):
                 logps_T, entropy_T = self._forward(self.model, batch, prefix, router_logits)
@@ -222,7 +221,7 @@ class GRPOLearner:
         sums.add(aux_loss=balance)
         return balance
 
-    def _prefix(self, model: Any, family: Family) -> Prefix | None:
+    def prefix(self, model: Any, family: Family) -> Prefix | None:
         """The shared prefix of a family; None if it has none."""
         return Prefix(model, family.prefix_ids, self.policy.placement) if family.shared else None
 
@@ -245,9 +244,9 @@ class GRPOLearner:
     def _logprobs(self, model: Any, rows: list[Row], offsets: int) -> torch.Tensor:
         """Log-probabilities under `model` as it is now, at the offsets of their tokens."""
         logps = self._zeros(offsets)
-        for family in self._families(rows):
-            prefix = self._prefix(model, family)
-            for batch in self._micro_batches(family):
+        for family in self.families(rows):
+            prefix = self.prefix(model, family)
+            for batch in self.micro_batches(family):
                 logps_T, _ = self._forward(model, batch, prefix)
                 if batch is not self._idle:
                     logps[batch.offsets_T] = logps_T
@@ -266,7 +265,7 @@ class GRPOLearner:
         sum_gradients(weights, self.ranks, self.device)
         return torch.nn.utils.clip_grad_norm_(weights, self.max_grad_norm)
 
-    def _families(self, rows: list[Row]) -> list[Family]:
+    def families(self, rows: list[Row]) -> list[Family]:
         """This rank's part of `rows`, as families with a shared prefix. None is shared with sharded weights, as all
         ranks must make equally many passes, nor with experts, as their load counts every position."""
         return self._sharing(self.ranks.deal(rows, len))
@@ -274,20 +273,20 @@ class GRPOLearner:
     def _sharing(self, rows: list[Row]) -> list[Family]:
         return [Family(rows)] if self.sharded is not None or self.router_coefficient else row_families(rows)
 
-    def _cost(self, rows: list[Row], fixed: Fixed) -> dict[str, float]:
+    def cost(self, rows: list[Row], fixed: Fixed) -> dict[str, float]:
         """What the update read and computed, on all ranks together."""
         steps = self.config.num_iterations
         others = (fixed.old_logps is not None) + (fixed.ref_logps is not None)
-        read = self._read(rows)
+        read = self.tokens_read(rows)
         trained = sum(len(s.token_ids) for row in rows for s in row.sequences)
-        flops = self.flops.learning(read, trained, steps, others, self._pictures(rows))
+        flops = self.flops.learning(read, trained, steps, others, self.picture_flops(rows))
         return {"tokens/read": read * steps, "flops/learn": flops}
 
-    def _read(self, rows: list[Row]) -> int:
+    def tokens_read(self, rows: list[Row]) -> int:
         """Tokens that one pass over `rows` computes."""
         return sum(f.shared + sum(len(row) - f.shared for row in f.rows) for f in self._sharing(rows) if f.rows)
 
-    def _pictures(self, rows: list[Row]) -> float:
+    def picture_flops(self, rows: list[Row]) -> float:
         """Floating-point operations of the pictures' features in one pass over `rows`."""
         vision = vision_of(self.model)
         if vision is None:
@@ -295,7 +294,7 @@ class GRPOLearner:
         behind = (row.prompt_ids[f.shared :] for f in self._sharing(rows) for row in f.rows)
         return sum(map(vision.flops, behind)) + sum(vision.flops(f.prefix_ids) for f in self._sharing(rows) if f.shared)
 
-    def _micro_batches(self, family: Family) -> Iterator[MicroBatch]:
+    def micro_batches(self, family: Family) -> Iterator[MicroBatch]:
         """The micro-batches of `family`. With sharded weights `_idle` ones are added until all ranks have as many."""
         batches = micro_batches(family.rows, self.token_budget, self.device, family.shared)
         if self.sharded is None:

@@ -23,8 +23,8 @@ import psutil
 
 from shoal.config.policy import GUPPY, is_endpoint
 from shoal.config.settings import Config
+from shoal.learn.activations import checkpoint_above
 from shoal.learn.batch import Trained, make_rows, micro_batches, row_families
-from shoal.learn.checkpointing import checkpoint_above
 from shoal.learn.learner import token_budget
 from shoal.learn.memory import Sizes, Work, estimate
 from shoal.parallel.ranks import ALONE

@@ -7,7 +7,7 @@
 A level has the weight p (1 - p). p is the mean reward of the node's last rollouts there and of one imaginary rollout,
 which has the reward 0.5 at the first level and at each level above a learned one, and 0 elsewhere. So a node begins at
 the lowest level and climbs as it learns. One draw in ten is of any level: what is learned is asked again, and a higher
-level that is easier after all is found. Other nodes' rollouts do not count.
+level that is easier after all is found. Peers' rollouts do not count.
 """
 
 from __future__ import annotations

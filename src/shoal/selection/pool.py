@@ -16,7 +16,7 @@ MAX_AGE = 4
 
 
 class Pool:
-    """Scored foreign rollouts, bounded in age (in rounds of this node) and in number.
+    """Scored rollouts of peers, bounded in age (in rounds of this node) and in number.
 
     When the pool is full, the maker who holds most places gives one up: first a rollout that nobody can learn from,
     then its oldest. So k makers that send more than enough hold `size / k` places each, and a flood by one maker takes

@@ -1,10 +1,10 @@
 """Which rollouts a node sends and which it learns from.
 
-Of its own rollouts a node takes live ones first. Of the others' it takes live ones at random, as in the paper, but the
+Of its own rollouts a node takes live ones first. Of peers' it takes live ones at random, as in the paper, but the
 makers take turns (`Turns`), so that nobody has more places for having sent more. Only what this node measured itself
 counts: its own rewards, its own success rates, and what its last updates did with a maker's rollouts.
 
-The settings of `[selection]` add: others' live rollouts in place of own ones without a gradient (`fill`), a quota for
+The settings of `[selection]` add: peers' live rollouts in place of own ones without a gradient (`fill`), a quota for
 newcomers, and trust. To write your own selection, see `examples/own_selection.py`.
 """
 
@@ -21,9 +21,8 @@ from shoal.config.sections import SelectionConfig
 from shoal.errors import UserError
 from shoal.protocols import Pool, UpdateResult
 from shoal.rollout import Rollout, Scored
-from shoal.selection.newcomers import Newcomers, digest
+from shoal.selection.makers import Newcomers, Trust, digest
 from shoal.selection.success import OwnSuccess
-from shoal.selection.trust import Trust
 from shoal.selection.turns import Turns
 
 ALL_NEWCOMERS = "newcomers"
@@ -36,7 +35,7 @@ class FairSelection:
 
         batch = FairSelection().choose(local, pool, I=4, J=4, seed=0)
 
-    A batch has own rollouts in order of slot, then foreign ones.
+    A batch has own rollouts in order of slot, then peers'.
     """
 
     def __init__(self, config: SelectionConfig | None = None, gate: float = 0.0) -> None:
@@ -63,13 +62,13 @@ class FairSelection:
         self._success.observe(local)
         own = live_first(local, I)
         dead = sum(not scored.live for scored in own) if self.config.fill and J else 0
-        dead = min(dead, max(0, len(own) - 1))  # one stays: the learner compares others' text with it
-        foreign = self.choose_foreign(pool.candidates(), J + dead, seed)
-        pool.remove(foreign)
-        own = live_first(own, I - max(0, len(foreign) - J))
-        return own + [scored.as_peer() for scored in foreign]
+        dead = min(dead, max(0, len(own) - 1))  # one stays: the learner compares peers' text with it
+        of_peers = self.choose_of_peers(pool.candidates(), J + dead, seed)
+        pool.remove(of_peers)
+        own = live_first(own, I - max(0, len(of_peers) - J))
+        return own + [scored.as_peer() for scored in of_peers]
 
-    def choose_foreign(self, candidates: Sequence[Scored], n: int, seed: int) -> list[Scored]:
+    def choose_of_peers(self, candidates: Sequence[Scored], n: int, seed: int) -> list[Scored]:
         """At most `n` live ones of `candidates`. A single completion comes back with a `baseline`."""
         rng = random.Random(seed)
         if self.config.newcomer_share < 1:

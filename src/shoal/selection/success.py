@@ -1,4 +1,4 @@
-"""How often this node solves each task: what another node's single completion is compared with.
+"""How often this node solves each task: what a peer's single completion is compared with.
 
 A rollout of one completion, as a person or a program gives it, has no group mean to be compared with. Its baseline is
 this node's own success rate for the task.

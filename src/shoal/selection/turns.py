@@ -31,10 +31,10 @@ SEVERAL = 4
 
 @dataclass
 class Turns:
-    """Chooses rollouts by turns, and remembers each maker's recent share of the foreign gradient."""
+    """Chooses rollouts by turns, and remembers each maker's recent share of the peers' gradient."""
 
     _given: dict[str, float] = field(default_factory=dict)
-    """For each maker the sum of its shares of the foreign gradient, fading."""
+    """For each maker the sum of its shares of the peers' gradient, fading."""
     _last: Counter[str] = field(default_factory=Counter)
     """How many rollouts of each maker the last update had."""
 

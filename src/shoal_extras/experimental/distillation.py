@@ -4,7 +4,7 @@
 
 A peer's right answer is never trained on. The node answers the peer's question itself. Its own model, shown the right
 answer as an earlier turn, is the teacher: its distribution at each token of the node's own answers is distilled onto
-the model that is not shown it. This is self-distillation (SDPO, arXiv 2601.20802) from others' successes. Only text
+the model that is not shown it. This is self-distillation (SDPO, arXiv 2601.20802) from peers' successes. Only text
 travels, and all of it passes through the node's own model before it teaches anything.
 """
 
@@ -141,7 +141,7 @@ class PeerDistillation(GRPOLearner):
     def _scored(
         self, rollouts: Sequence[Rollout], answers: Sequence[tuple[Completion, ...]], own: Sequence[Scored]
     ) -> list[Scored]:
-        """The node's own answers to the questions of others' `rollouts`, rewarded as its other answers are."""
+        """The node's own answers to the questions of peers' `rollouts`, rewarded as its other answers are."""
         if self.scorer is None:
             raise UserError(f"distillation with context {self.context!r} needs a scorer: set the learner's `scorer`")
         number = own[0].rollout.round if own else 0
@@ -171,13 +171,13 @@ class PeerDistillation(GRPOLearner):
             self._students += make_rows(seen, sequences, self.token_budget)
             self._teachers += make_rows(shown, sequences, self.token_budget)
 
-    def _steps(self, rows: list[Row]) -> int:
-        return super()._steps(rows or self._students)
+    def steps(self, rows: list[Row]) -> int:
+        return super().steps(rows or self._students)
 
-    def _gradient(self, rows: list[Row], fixed: Fixed, sums: Sums) -> None:
-        super()._gradient(rows, fixed, sums)
+    def add_gradient(self, rows: list[Row], fixed: Fixed, sums: Sums) -> None:
+        super().add_gradient(rows, fixed, sums)
         taught_LD = self._taught()
-        for family in self._families(self._students):
+        for family in self.families(self._students):
             self._distil(family, taught_LD, sums)
 
     @torch.no_grad()
@@ -185,9 +185,9 @@ class PeerDistillation(GRPOLearner):
         """The teacher's last hidden states (L, D), at the offsets of the tokens that they predict."""
         width = self.model.get_output_embeddings().weight.shape[1]
         taught_LD = torch.zeros(self._tokens, width, dtype=self.model.dtype, device=self.device)
-        for family in self._families(self._teachers):
-            prefix = self._prefix(self.model, family)
-            for batch in self._micro_batches(family):
+        for family in self.families(self._teachers):
+            prefix = self.prefix(self.model, family)
+            for batch in self.micro_batches(family):
                 with self.policy.placement.autocast():
                     hidden_TD = trained_hidden(self.model, batch, prefix.layers if prefix else [])
                 taught_LD[batch.offsets_T] = hidden_TD.to(taught_LD.dtype)
@@ -196,8 +196,8 @@ class PeerDistillation(GRPOLearner):
     def _distil(self, family: Family, taught_LD: torch.Tensor, sums: Sums) -> None:
         """Adds the gradient of a family's divergence."""
         with self.checkpointing.of(family.shared):
-            prefix = self._prefix(self.model, family)
-        for batch in self._micro_batches(family):
+            prefix = self.prefix(self.model, family)
+        for batch in self.micro_batches(family):
             with self.checkpointing.of(batch.input_ids_RS.numel()), self.policy.placement.autocast():
                 hidden_TD = trained_hidden(self.model, batch, prefix.layers if prefix else [])
                 taught_TD = taught_LD[batch.offsets_T]
@@ -209,15 +209,15 @@ class PeerDistillation(GRPOLearner):
         if prefix is not None:
             prefix.backward()
 
-    def _cost(self, rows: list[Row], fixed: Fixed) -> dict[str, float]:
+    def cost(self, rows: list[Row], fixed: Fixed) -> dict[str, float]:
         """With the passes of student and teacher."""
-        cost, steps = super()._cost(rows, fixed), self.config.num_iterations
-        learned, taught = self._read(self._students), self._read(self._teachers)
+        cost, steps = super().cost(rows, fixed), self.config.num_iterations
+        learned, taught = self.tokens_read(self._students), self.tokens_read(self._teachers)
         cost["tokens/read"] += steps * (learned + taught)
         cost["flops/learn"] += self.flops.learning(
-            learned, self._tokens, steps, pictures=self._pictures(self._students)
+            learned, self._tokens, steps, pictures=self.picture_flops(self._students)
         )
-        cost["flops/learn"] += steps * (self.flops.passes(taught, self._tokens) + self._pictures(self._teachers))
+        cost["flops/learn"] += steps * (self.flops.passes(taught, self._tokens) + self.picture_flops(self._teachers))
         return cost
 
     def _spent(self, questions: Sequence[Question], answers: Sequence[Sequence[Completion]]) -> dict[str, float]:

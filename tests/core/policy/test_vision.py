@@ -15,8 +15,7 @@ from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.errors import UserError
 from shoal.learn.batch import Row, Trained, micro_batches, row_families
 from shoal.learn.learner import GRPOLearner
-from shoal.learn.logprobs import token_logprobs
-from shoal.learn.prefix import Prefix
+from shoal.learn.logprobs import Prefix, token_logprobs
 from shoal.policy.attention import attention
 from shoal.policy.decoders.base import Sampling
 from shoal.policy.language import LanguagePolicy

@@ -89,7 +89,7 @@ def test_a_pool_holds_the_newest_that_were_not_used(size: int, max_age: int, rou
         expected = [(arrived, index) for arrived, index in expected if round - arrived <= max_age][-size:]
         assert indices(pool) == [index for _, index in expected]
         assert len(pool) == len(expected) <= size
-        chosen = FairSelection().choose_foreign(pool.candidates(), wanted, seed=round)
+        chosen = FairSelection().choose_of_peers(pool.candidates(), wanted, seed=round)
         pool.remove(chosen)
         used += [entry.question.id.index for entry in chosen]
         expected = [(arrived, index) for arrived, index in expected if index not in used]

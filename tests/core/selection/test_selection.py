@@ -16,7 +16,7 @@ from shoal.config.sections import SelectionConfig
 from shoal.errors import UserError
 from shoal.protocols import UpdateResult
 from shoal.rollout import Completion, Scored
-from shoal.selection.newcomers import Newcomers
+from shoal.selection.makers import Newcomers
 from shoal.selection.pool import Pool
 from shoal.selection.selection import FairSelection, live_first
 
@@ -43,16 +43,16 @@ def pool_of(candidates: list[Scored]) -> Pool:
 @given(st.lists(st.booleans(), max_size=12), st.integers(0, 15), st.integers(0, 2**63 - 1))
 def test_live_ones_alone_and_as_many_as_there_are(lives: list[bool], n: int, seed: int) -> None:
     candidates = [scored(LIVE if live else DEAD, index) for index, live in enumerate(lives)]
-    chosen = selection().choose_foreign(candidates, n, seed)
+    chosen = selection().choose_of_peers(candidates, n, seed)
     assert len(chosen) == min(n, sum(lives))
     assert all(entry.live for entry in chosen)
     assert len({entry.question.id.index for entry in chosen}) == len(chosen)
-    assert chosen == selection().choose_foreign(candidates, n, seed)
+    assert chosen == selection().choose_of_peers(candidates, n, seed)
 
 
 def test_all_are_equally_likely_and_seeds_differ() -> None:
     candidates = [scored(LIVE if index % 2 else DEAD, index) for index in range(20)]
-    draws = [selection().choose_foreign(candidates, 3, seed) for seed in range(4000)]
+    draws = [selection().choose_of_peers(candidates, 3, seed) for seed in range(4000)]
     counts = Counter(entry.question.id.index for draw in draws for entry in draw)
     assert sorted(counts) == list(range(1, 20, 2))
     assert all(abs(count - 1200) < 150 for count in counts.values())  # five standard deviations
@@ -63,14 +63,14 @@ def test_all_are_equally_likely_and_seeds_differ() -> None:
 def test_draws_are_what_they_were() -> None:
     """Studies repeat to the digit: a change of these changes all of them."""
     candidates = [scored(LIVE if index % 2 else DEAD, index) for index in range(20)]
-    draws = [[e.question.id.index for e in selection().choose_foreign(candidates, 4, seed)] for seed in (0, 7)]
+    draws = [[e.question.id.index for e in selection().choose_of_peers(candidates, 4, seed)] for seed in (0, 7)]
     assert draws == [[13, 19, 1, 5], [11, 5, 13, 19]]
 
 
 def test_distrusted_makers_are_considered_seldom() -> None:
     candidates = [msgspec.structs.replace(scored(LIVE, index), keep_probability=index / 4) for index in range(5)]
     drawn = Counter(
-        e.question.id.index for seed in range(1000) for e in selection().choose_foreign(candidates, 5, seed)
+        e.question.id.index for seed in range(1000) for e in selection().choose_of_peers(candidates, 5, seed)
     )
     assert all(abs(drawn[index] - 250 * index) < 80 for index in range(5))
     assert drawn[4] == 1000
@@ -130,12 +130,12 @@ def test_of_own_ones_the_live_come_first_in_order_of_slot(lives: list[bool], n: 
 def test_newcomers_get_their_share_until_they_are_known() -> None:
     chooser = selection(newcomer_share=0.25)
     ada = of("ada", 16)
-    assert len(chooser.choose_foreign(ada[:15], 8, 0)) == 2
-    assert len(chooser.choose_foreign(ada[:15], 8, 1)) == 2  # the same rollouts do not count again
-    assert len(chooser.choose_foreign(ada, 8, 2)) == 8
-    mixed = chooser.choose_foreign(ada + of("eve", 5) + of("mel", 5), 8, 3)
+    assert len(chooser.choose_of_peers(ada[:15], 8, 0)) == 2
+    assert len(chooser.choose_of_peers(ada[:15], 8, 1)) == 2  # the same rollouts do not count again
+    assert len(chooser.choose_of_peers(ada, 8, 2)) == 8
+    mixed = chooser.choose_of_peers(ada + of("eve", 5) + of("mel", 5), 8, 3)
     assert Counter(entry.rollout.node == "ada" for entry in mixed) == {True: 6, False: 2}
-    assert len(chooser.choose_foreign(of("zoe", 5), 2, 4)) == 1  # at least one
+    assert len(chooser.choose_of_peers(of("zoe", 5), 2, 4)) == 1  # at least one
 
 
 # Trust
@@ -145,9 +145,9 @@ def after(chooser: FairSelection, gated: dict[str, float], rounds: int = 20) -> 
     """How often the next 200 draws have each maker, after updates whose gate left out these shares of its successes."""
     pool = [entry for name in gated for entry in of(name, 16)]
     for seed in range(rounds):
-        names = {entry.rollout.node for entry in chooser.choose_foreign(pool, 4, seed)}
+        names = {entry.rollout.node for entry in chooser.choose_of_peers(pool, 4, seed)}
         chooser.on_update(UpdateResult(gated_shares={name: gated[name] for name in names}))
-    return Counter(e.rollout.node for seed in range(200) for e in chooser.choose_foreign(pool, 4, rounds + seed))
+    return Counter(e.rollout.node for seed in range(200) for e in chooser.choose_of_peers(pool, 4, rounds + seed))
 
 
 def test_a_maker_that_is_always_gated_leaves_the_places_to_the_others() -> None:
@@ -168,12 +168,12 @@ def test_a_maker_that_is_gated_now_and_then_comes_first_less_often_and_comes_bac
 
 def test_one_gated_success_halves_the_trust_in_a_stranger_however_much_it_sends() -> None:
     chooser = selection(trust=True)
-    chooser.choose_foreign([scored(LIVE, 1, "eve")], 4, 0)
+    chooser.choose_of_peers([scored(LIVE, 1, "eve")], 4, 0)
     chooser.on_update(UpdateResult(gated_shares={"eve": 1.0}))
     pool = of("ada", 1) + of("eve", 64)
-    drawn = Counter(entry.rollout.node for seed in range(400) for entry in chooser.choose_foreign(pool, 1, seed))
+    drawn = Counter(entry.rollout.node for seed in range(400) for entry in chooser.choose_of_peers(pool, 1, seed))
     assert 0.65 < drawn["ada"] / 400 < 0.85  # without trust a half, by turns
-    assert len(chooser.choose_foreign(pool, 4, 0)) == 4  # places are not left empty
+    assert len(chooser.choose_of_peers(pool, 4, 0)) == 4  # places are not left empty
 
 
 def test_who_is_a_newcomer_to_admission_is_one_however_much_it_sends() -> None:
@@ -187,11 +187,11 @@ def test_who_is_a_newcomer_to_admission_is_one_however_much_it_sends() -> None:
 def test_a_newcomer_that_was_gated_is_distrusted_when_it_is_known() -> None:
     chooser = selection(trust=True, newcomer_share=0.5)
     for seed in range(4):
-        names = {entry.rollout.node for entry in chooser.choose_foreign(of("eve", 8), 4, seed)}
+        names = {entry.rollout.node for entry in chooser.choose_of_peers(of("eve", 8), 4, seed)}
         chooser.on_update(UpdateResult(gated_shares=dict.fromkeys(names, 1.0)))
     pool = of("eve", 16) + of("ada", 16)
-    chooser.choose_foreign(pool, 4, 9)  # now both are known
-    drawn = Counter(entry.rollout.node for seed in range(400) for entry in chooser.choose_foreign(pool, 1, seed))
+    chooser.choose_of_peers(pool, 4, 9)  # now both are known
+    drawn = Counter(entry.rollout.node for seed in range(400) for entry in chooser.choose_of_peers(pool, 1, seed))
     assert drawn["eve"] < 80
 
 
@@ -200,10 +200,10 @@ def test_a_new_name_brings_no_new_trust() -> None:
     known = of("ada", 16)
     for seed in range(30):
         crowd = [entry for n in range(4) for entry in of(f"eve {seed} {n}", 3)]
-        names = {entry.rollout.node for entry in chooser.choose_foreign(known + crowd, 4, seed)}
+        names = {entry.rollout.node for entry in chooser.choose_of_peers(known + crowd, 4, seed)}
         chooser.on_update(UpdateResult(gated_shares={name: float(name != "ada") for name in names}))
     fresh = [entry for n in range(4) for entry in of(f"eve again {n}", 3)]
-    drawn = Counter(e.rollout.node == "ada" for s in range(100) for e in chooser.choose_foreign(known + fresh, 4, s))
+    drawn = Counter(e.rollout.node == "ada" for s in range(100) for e in chooser.choose_of_peers(known + fresh, 4, s))
     assert drawn[False] < 40
     assert drawn[True] > 360
 
@@ -218,13 +218,13 @@ def test_trust_needs_a_gate() -> None:
 
 def test_a_crowd_of_names_takes_no_memory_and_makes_nobody_a_stranger() -> None:
     chooser = selection(newcomer_share=0.5)
-    chooser.choose_foreign(of("ada", 16), 2, 0)
+    chooser.choose_of_peers(of("ada", 16), 2, 0)
     for crowd in range(12):
         made_up = [scored(LIVE, 1000 * crowd + n, f"{crowd} {n}") for n in range(200)]
-        assert len(chooser.choose_foreign(made_up, 400, crowd)) >= 180
+        assert len(chooser.choose_of_peers(made_up, 400, crowd)) >= 180
     counts, known, _ = chooser._newcomers.state()
     assert (len(counts), len(known)) == (1024, 1)
-    assert len(chooser.choose_foreign(of("ada", 4, first=20_000), 4, 0)) == 4
+    assert len(chooser.choose_of_peers(of("ada", 4, first=20_000), 4, 0)) == 4
 
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=20)
@@ -241,7 +241,7 @@ def test_nothing_in_a_rollout_breaks_it(
         made = msgspec.structs.replace(made, node=name, round=number, slot=number)
         candidates.append(Scored(made, asked, tuple(float(n == 0) for n in range(len(answers)))))
     chooser = selection(newcomer_share=0.5, trust=True)
-    assert len(chooser.choose_foreign(candidates, 3, 0)) <= 3
+    assert len(chooser.choose_of_peers(candidates, 3, 0)) <= 3
     folder: Path = tmp_path_factory.mktemp("selection")
     chooser.save(folder)
     chooser.load(folder)

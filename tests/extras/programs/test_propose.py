@@ -178,7 +178,7 @@ def test_a_problem_that_nobody_or_everybody_solves_teaches_nothing(
     [rewards] = verifier.score([stages.settle(question.id, texts)])
     assert rewards == [reward] * 3
     rollout = Rollout(question.id, question.hash, tuple(map(Completion.of, texts)), "cyd", 1)
-    assert FairSelection().choose_foreign([Scored(rollout, question, tuple(rewards))], 4, seed=0) == []
+    assert FairSelection().choose_of_peers([Scored(rollout, question, tuple(rewards))], 4, seed=0) == []
 
 
 def test_what_only_a_clock_ends_is_no_problem_and_nobody_is_asked_about_it() -> None:

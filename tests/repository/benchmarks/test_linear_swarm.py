@@ -233,7 +233,7 @@ class Stub:
         """What the linear model chose, which must be a choice that `FairSelection` could have made."""
         chosen, candidates, n = self.chosen.pop(0), pool.candidates(), J
         drawn = [s for s in candidates if s.live and (s.rollout.node, s.rollout.round, s.rollout.slot) in chosen]
-        assert len(drawn) == len(chosen) == len(FairSelection().choose_foreign(candidates, n, seed))
+        assert len(drawn) == len(chosen) == len(FairSelection().choose_of_peers(candidates, n, seed))
         pool.remove(drawn)
         return local[:I] + [scored.as_peer() for scored in drawn]
 
@@ -334,7 +334,7 @@ def test_pools_hold_what_the_pool_of_a_node_holds(size: int, max_age: int, own: 
         places_NJ = pool.sample(1, rng)
         for node in range(3):
             drawn = set(places_NJ[node][places_NJ[node] >= 0].tolist())
-            assert len(drawn) == len(FairSelection().choose_foreign(real[node].candidates(), 1, 0))
+            assert len(drawn) == len(FairSelection().choose_of_peers(real[node].candidates(), 1, 0))
             real[node].remove([s for s in real[node].candidates() if s.rollout.question.index in drawn])
             used[node] += [(round, place) for place in drawn]
     assert min(map(len, used)) > 10
@@ -354,7 +354,7 @@ def test_crowded_pools_sample_as_the_pool_of_a_node_does() -> None:
             counts[node, found] += 1
             real, others = Pool(5, 4), [m for m in range(12) if m // 4 != node]
             real.add([entry(m, live_NE.flat[m]) for m in rng.permutation(others).tolist()], draw)
-            for s in FairSelection().choose_foreign(real.candidates(), 2, draw):
+            for s in FairSelection().choose_of_peers(real.candidates(), 2, draw):
                 expected[node, s.rollout.question.index] += 1
     assert (counts[:, ~live_NE.reshape(-1)] == 0).all()
     assert counts[0, 0] == counts[0, 1] == counts[1, 4] == 0  # nobody's own
