@@ -44,9 +44,9 @@ class PolicyConfig(Section):
     num_generations: int = Field(8, ge=1)
     """G: completions for each question."""
     max_completion_length: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """The longest completion, in tokens. auto: 16 in `pond`, 32 in `tagged`, 256 in `paper`; for tasks of
-    your own, and with worked examples, as right answers need; 64 if the tasks do not tell these, 256
-    where steps come before the answer."""
+    """The longest completion, in tokens. auto: 8 in `games`, 16 in `pond` and `pictures`, 24 in `reef`, 32 in `tagged`,
+    256 in `paper`; for tasks of your own, and with worked examples, as right answers need; 64 if the tasks do not tell
+    these, 256 where steps come before the answer."""
     temperature: float = Field(1.0, gt=0, allow_inf_nan=False)
     """Softmax temperature of decoding."""
     top_p: float = Field(1.0, gt=0, le=1)

@@ -67,7 +67,7 @@ def target_of(text: str, public: bool) -> Target:
 
 
 def export(source: Source, target: Target, merge: bool, say: Callable[[str], None]) -> list[str]:
-    """Writes the model to `target`, with a card. LoRA adapters stay as they are unless `merge`, but for GGUF.
+    """Writes the model to `target`, with a card. LoRA adapters stay adapters unless `merge`, but a GGUF file has none.
 
     Returns what was written. Raises `UserError`; a failed upload may leave an empty repository on the Hub."""
     return target.write(Exported.of(source, merge, say))

@@ -21,7 +21,6 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import (
     HfHubHTTPError,
     HFValidationError,
-    LocalTokenNotFoundError,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
 )
@@ -96,8 +95,6 @@ def hub_errors(name: str, api: HfApi) -> Iterator[None]:
         raise UserError(
             f"'{name}' is no name on the Hub: write hub:NAME or hub:USER/NAME, of letters, digits, - _ ."
         ) from error
-    except LocalTokenNotFoundError as error:
-        raise UserError("you are not logged in to the Hugging Face Hub: `hf auth login`, or set HF_TOKEN") from error
     except OfflineModeIsEnabled as error:
         raise UserError("the Hub cannot be reached while HF_HUB_OFFLINE is set") from error
     except HfHubHTTPError as error:

@@ -3,9 +3,9 @@
     async with ChatClient("http://localhost:8080/v1", timeout=120, requests=4) as client:
         choices = await client.complete({"model": "m", "messages": [...], "n": 4}, limit=2**20)
 
-What a server says is a stranger's text: it is parsed strictly, cut short, and shown as plain characters. The key, from
-the environment variable OPENAI_API_KEY, goes into the request's header and nowhere else; a server that a file named
-gets it only if OPENAI_BASE_URL is its address.
+A server is a stranger: its text is parsed strictly, cut short, and shown as plain characters. The key comes from the
+environment variable OPENAI_API_KEY and goes only into the request's header. A server that a file named gets it only if
+OPENAI_BASE_URL is its address.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _parsed(data: bytes, kind: type[T]) -> T:
 
 
 def _message(data: bytes) -> str:
-    """What an error says of itself: `error.message` in OpenAI's form, else the text as it is."""
+    """The message in the body of an error: `error.message` as OpenAI writes it, otherwise the body itself."""
     try:
         reply = msgspec.json.decode(data)
     except UNDECODABLE:

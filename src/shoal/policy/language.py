@@ -39,10 +39,10 @@ class LanguagePolicy:
     """
 
     trouble = ""
-    """What questions of the last `generate` got no completions because they are too long; "" if all got theirs."""
+    """How many questions of the last `generate` were too long for a completion; "" if none was."""
     on_progress: OnProgress | None = None
     replayer: Replayer | None = None
-    """What answers in conversations with environments. Whoever builds the node sets it."""
+    """Gives the environments' answers in conversations. Whoever builds the node sets it."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class LanguagePolicy:
     def _without_long(
         self, questions: Sequence[Question], prompts: Sequence[list[int]], num_generations: int, seed: int
     ) -> list[tuple[Completion, ...]] | None:
-        """What `generate` gives where some questions are too long, or all are and all quote others; otherwise None."""
+        """The answers where some questions are too long. None: all fit, or none does and some quote no others."""
         self.trouble = ""
         room = self.context - self.sampling.max_completion_length
         fit = [question for question, prompt in zip(questions, prompts, strict=True) if len(prompt) <= room]
@@ -155,7 +155,7 @@ class LanguagePolicy:
 
     def prompt_ids(self, question: Question) -> list[int]:
         """The question in this model's own format: its chat template, or plain lines where it has none. Tokens of its
-        pictures are below 0. Raises `UserError` for pictures if the model reads text alone."""
+        pictures are below 0. Raises `UserError` for pictures if the model reads only text."""
         vision, count = self.lm.vision, len(question.pictures)
         if vision is None and count:
             raise UserError(
@@ -180,10 +180,9 @@ class LanguagePolicy:
         return ids if vision is None else vision.place(self.lm.model, ids, question.pictures)
 
     def completion_ids(self, completion: Completion) -> list[int]:
-        """The completion's tokens: as sampled if this policy made it; else of its text, with the end-of-sequence token
-        if it ended by itself. A text longer than `max_completion_length` here has none: the reward of the whole says
-        nothing about its beginning.
-        """
+        """The completion's tokens. Own completions keep the tokens that were sampled. A peer's text is tokenised, with
+        the end-of-sequence token if it ended by itself. A text longer than `max_completion_length` has no tokens here:
+        the reward of the whole says nothing about its beginning."""
         return [id for turn in self._turn_ids(completion) for id in turn]
 
     def conversation_ids(self, question: Question, completion: Completion) -> tuple[list[int], dict[int, list[int]]]:
@@ -203,8 +202,8 @@ class LanguagePolicy:
         return (ids, observed) if len(ids) + sum(map(len, observed.values())) <= most else ([], {})
 
     def cost(self, questions: Sequence[Question], answers: Sequence[Sequence[Completion]]) -> tuple[int, float]:
-        """Of the `answers` to each of `questions`: tokens that are read, of prompts and of what environments say
-        between turns, and `Flops`."""
+        """What the `answers` to `questions` cost: the tokens that were read, of prompts and of what environments said
+        between turns, and floating-point operations."""
         turns = [(c, self._turn_ids(c)) for group in answers for c in group]
         generated = sum(len(ids) for _, each in turns for ids in each)
         heard = (said for c, each in turns for said in c.observations[: max(0, len(each) - 1)])
@@ -230,7 +229,7 @@ class LanguagePolicy:
             self.lm.tokenizer.save_pretrained(folder)
 
     def _turn_ids(self, completion: Completion) -> list[list[int]]:
-        """The tokens of each turn; none if any is too long, or holds what ends an answer here: a base model says one
+        """The tokens of each turn. None if a turn is too long, or has a stop token inside: a base model answers in one
         line, and cannot learn two."""
         if completion.token_ids is not None:
             return by_turn(completion.token_ids, self.lm.stop_ids)

@@ -57,7 +57,7 @@ class LanguageModel:
 
     @property
     def vision(self) -> Vision | None:
-        """What it is shown of pictures; None: it reads text alone."""
+        """Turns pictures into its tokens; None: it reads only text."""
         return vision_of(self.model)
 
     def save(self, folder: Path) -> None:
@@ -153,8 +153,8 @@ def load_base(folder: Path, device: torch.device) -> LanguageModel:
 
 
 def _align(model: Any) -> None:
-    """Aligns weights in memory as torch aligns new ones. Weights from a file are views into it with any offset, and the
-    last bits of MKL's products depend on that: a resumed run would differ."""
+    """Copies weights that are not aligned in memory. Weights from a file may begin at any offset, and the last bits of
+    MKL's products depend on the offset. Without the copies a resumed run would differ."""
     for weight in model.parameters():
         if weight.device.type == "cpu" and weight.data_ptr() % ALIGNMENT:
             weight.data = weight.data.clone()

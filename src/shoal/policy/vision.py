@@ -1,4 +1,4 @@
-"""Vision-language models: what they read of a question's pictures.
+"""Vision-language models: how a question's pictures become tokens and features.
 
     attach_vision(model, tokenizer, AutoImageProcessor.from_pretrained(folder), folder)
     ids = vision_of(model).ids(model, picture)          # below 0: `policy.pictures`
@@ -183,7 +183,7 @@ def attach_vision(model: Any, tokenizer: Any, processor: Any, name: str) -> None
 
 
 def vision_of(model: Any) -> Vision | None:
-    """None: it reads text alone."""
+    """None: the model reads only text."""
     found: Vision | None = vars(model).get(ATTRIBUTE)
     return found
 
@@ -215,8 +215,8 @@ def read_prefix(model: Any, ids: Sequence[int], placement: Placement) -> list[Ke
 
 
 def check_pictures(model: Any, name: str, placement: Placement) -> None:
-    """Raises `UserError` if log-probabilities behind a picture are others than in the model's own forward pass. A model
-    that reads text alone is not checked."""
+    """Raises `UserError` if log-probabilities behind a picture differ from those of the model's own forward pass. A
+    model that reads only text is not checked."""
     vision = vision_of(model)
     if vision is None:
         return

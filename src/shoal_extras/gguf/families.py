@@ -102,7 +102,7 @@ def rope_of(config: Any) -> Mapping[str, Any]:
 
 
 def _troubles(family: Family, config: Any) -> Iterable[str]:
-    """What of the configuration llama.cpp would ignore."""
+    """Settings that llama.cpp would ignore."""
     act = getattr(config, "hidden_activation", None) or config.hidden_act
     rope = rope_of(config)
     full = [kind == "full_attention" for kind in getattr(config, "layer_types", None) or []]

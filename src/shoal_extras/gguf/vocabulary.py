@@ -84,7 +84,7 @@ def vocabulary_of(tokenizer: Any, rows: int, name: str) -> Vocabulary:
     vocab: Mapping[str, int] = model["vocab"]
     pairs = [tuple(pair.split(" ", 1)) if isinstance(pair, str) else tuple(pair) for pair in model["merges"]]
     if SPACE in str(content.get("normalizer")) + str(content.get("pre_tokenizer")) and model.get("byte_fallback"):
-        tokens, types = _sentencepiece(content, vocab, rows, name)
+        tokens, types = _by_id(content, vocab, rows, name, pieces=True)
         ranks: dict[str, int] = {}
         for rank, pair in enumerate(pairs):
             ranks.setdefault("".join(pair), rank)
@@ -96,14 +96,15 @@ def vocabulary_of(tokenizer: Any, rows: int, name: str) -> Vocabulary:
         if pre not in WHOLE_WORDS:
             raise UserError(f"the tokenizer of '{name}' is not written as GGUF: it ignores merges")
         pre = WHOLE_WORDS[pre]
-    tokens, types = _byte_level(content, vocab, rows, name)
+    tokens, types = _by_id(content, vocab, rows, name, pieces=False)
     return Vocabulary("gpt2", pre, tokens, types, [" ".join(pair) for pair in pairs], [])
 
 
 def _pre(content: Mapping[str, Any], vocab: Mapping[str, int], name: str) -> str:
     """llama.cpp's name of the patterns that cut a text into words."""
-    if (content.get("normalizer") or {"type": "NFC"})["type"] != "NFC":
-        raise UserError(f"the tokenizer of '{name}' is not written as GGUF: it changes texts ({_short(content)})")
+    changes = str((content.get("normalizer") or {"type": "NFC"})["type"])
+    if changes != "NFC":
+        raise UserError(f"the tokenizer of '{name}' is not written as GGUF: it changes texts ({changes[:40]})")
     steps = tuple(_steps(content["pre_tokenizer"] or {"type": "none"}, name))
     pre = PATTERNS.get(steps)
     if pre is None or (pre == "superbpe" and any(re.search(r"\d\d", token) for token in vocab)):
@@ -135,32 +136,19 @@ def _steps(pre: Mapping[str, Any], name: str) -> Iterator[str]:
             )
 
 
-def _byte_level(
-    content: Mapping[str, Any], vocab: Mapping[str, int], rows: int, name: str
+def _by_id(
+    content: Mapping[str, Any], vocab: Mapping[str, int], rows: int, name: str, pieces: bool
 ) -> tuple[list[str], list[Type]]:
-    found = {id: (token, Type.NORMAL) for token, id in vocab.items()}
+    """Tokens and types by id, for each row. `pieces`: they are SentencePiece's. Raises `UserError`."""
+    byte = re.compile("<0x[0-9A-F]{2}>" if pieces else "(?!)")
+    found = {id: (token, Type.BYTE if byte.fullmatch(token) else Type.NORMAL) for token, id in vocab.items()}
     for added in content["added_tokens"]:
-        found[added["id"]] = (added["content"], Type.CONTROL if added["special"] else Type.USER_DEFINED)
-    return _filled(found, rows, name)
-
-
-def _sentencepiece(
-    content: Mapping[str, Any], vocab: Mapping[str, int], rows: int, name: str
-) -> tuple[list[str], list[Type]]:
-    unknown = content["model"].get("unk_token")
-    found = {id: (token, Type.NORMAL) for token, id in vocab.items()}
-    for token, id in vocab.items():
-        if re.fullmatch("<0x[0-9A-F]{2}>", token):
-            found[id] = (token, Type.BYTE)
-    for added in content["added_tokens"]:
-        kind = Type.CONTROL if added["special"] else Type.USER_DEFINED
-        text = added["content"] if added["special"] else added["content"].replace(SPACE, " ")
-        found[added["id"]] = (text, Type.UNKNOWN if added["content"] == unknown else kind)
-    return _filled(found, rows, name)
-
-
-def _filled(found: Mapping[int, tuple[str, Type]], rows: int, name: str) -> tuple[list[str], list[Type]]:
-    """Tokens and types by id, for each row."""
+        text, kind = added["content"], Type.CONTROL if added["special"] else Type.USER_DEFINED
+        if pieces and text == content["model"].get("unk_token"):
+            kind = Type.UNKNOWN
+        if pieces and not added["special"]:
+            text = text.replace(SPACE, " ")
+        found[added["id"]] = text, kind
     if max(found, default=0) >= rows:
         raise UserError(f"the tokenizer of '{name}' has {max(found) + 1} tokens, and the model {rows}: they do not fit")
     each = [found.get(id, (f"[PAD{id}]", Type.UNUSED)) for id in range(rows)]
@@ -188,7 +176,3 @@ def begins(tokenizer: Any) -> bool:
     """Whether the tokenizer puts its begin-of-sequence token before a text."""
     ids: Sequence[int] = tokenizer("x").input_ids
     return tokenizer.bos_token_id is not None and ids[0] == tokenizer.bos_token_id
-
-
-def _short(content: Mapping[str, Any]) -> str:
-    return str(content["normalizer"].get("type"))[:40]
