@@ -232,9 +232,7 @@ def _execute(
     identity: Identity | None,
     settings: dict[str, Any],
 ) -> RunResult:
-    from shoal.policy.fetch import fetch_models
-    from shoal.runs.choices import check_data
-    from shoal.runs.session import execute
+    from shoal.runs.session import execute, ready
     from shoal.runs.watcher import Watcher
     from shoal.tasks.data.spec import keep_data
 
@@ -249,15 +247,14 @@ def _execute(
         config = resumed_config(Path(resume), from_keywords(settings), allow_code, network=identity is not None)
     elif config is None:
         config = config_from_keywords(settings)
-    config = fetch_models(config)
-    check_data(config, trains=True)
+    config = ready(config)
 
     def watch(names: list[str], rows: Rows) -> AbstractContextManager[Watcher]:
         if not progress:
             return nullcontext(Watcher())
         from rich.console import Console
 
-        from shoal.cli.display import make_display
+        from shoal.display import make_display
 
         return make_display(Console(), config.rounds, names, rows, config.evaluation.every)
 

@@ -44,7 +44,7 @@ def test_a_run_its_frames_and_its_models(here: Path) -> None:
 
     more = shoal.run(resume="one", rounds=3)
     assert (more.round, more.finished) == (3, True)
-    with pytest.raises(shoal.UserError, match="swarm cannot change"):
+    with pytest.raises(shoal.UserError, match="round cannot change"):
         shoal.run(resume="one", nodes=3)
     with pytest.raises(shoal.UserError, match="its own folder"):
         shoal.run(resume="one", out="two")

@@ -36,6 +36,7 @@ LAYERS = [
     {"runs"},
     {"integrations"},
     {"export"},
+    {"display"},
     {"cli"},
     {"api"},
     {"__init__", "__main__"},

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from shoal.cli.answers import print_answers
 from shoal.cli.contenders import Contender, form_of, in_form, load_all, of_run
 from shoal.cli.flags import add_allow_code, add_settings, config_of, given_settings
 from shoal.config.load import merged
 from shoal.config.settings import Config
+from shoal.display.answers import print_answers
 from shoal.errors import UserError
 from shoal.policy.named import check_exists
 from shoal.rollout import Completion, FinishReason, Question, seed_of

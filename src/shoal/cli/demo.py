@@ -10,11 +10,11 @@ from typing import Any, Final
 from rich.console import Console
 
 from shoal.cli.flags import add_settings, config_of, given_settings
-from shoal.cli.text import print_paragraph
 from shoal.config.load import merged
 from shoal.config.names import flag_of
 from shoal.config.sections import settings_of
 from shoal.config.settings import Config
+from shoal.display.text import print_paragraph
 
 HELP = """Trains two copies of a small pretrained model on "Which is larger, 36 or 39?" for some three minutes. Shows
 what it answers before and after. It is `shoal run` with fixed settings, which it prints.

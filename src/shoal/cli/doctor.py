@@ -167,7 +167,7 @@ def show(
     from rich.table import Table
     from rich.text import Text
 
-    from shoal.cli.text import print_next
+    from shoal.display.text import print_next
 
     machine, run = report["machine"], report["run"]
 

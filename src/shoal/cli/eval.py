@@ -16,14 +16,14 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from shoal.cli.answers import ANSWER, QUESTION, answer_line
 from shoal.cli.flags import add_allow_code, add_data, add_settings, config_of, given_settings
-from shoal.cli.text import print_next, print_warning
 from shoal.config.answer_form import extract
 from shoal.config.load import merged
 from shoal.config.own_code import call_offered, offered
 from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
+from shoal.display.answers import ANSWER, QUESTION, answer_line
+from shoal.display.text import print_next, print_warning
 from shoal.errors import UserError, nearest
 from shoal.evaluation.blind import Shares, constants, over_all, shuffled
 from shoal.evaluation.pass_at_k import Estimate, Evaluation, evaluate

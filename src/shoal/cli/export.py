@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from shoal.cli.text import print_next
+from shoal.display.text import print_next
 from shoal.runs.folder import CONFIG
 from shoal.untrusted import printable
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from shoal.cli.answers import print_pairs
-from shoal.cli.display.figures import clock
-from shoal.cli.text import print_next, print_paragraph, print_warning
 from shoal.config.settings import ENDLESS, Config
+from shoal.display.answers import print_pairs
+from shoal.display.figures import clock
+from shoal.display.text import print_next, print_paragraph, print_warning
 from shoal.runs.folder import CONFIG, CURVES, best_model, best_node, checkpoints, run_metrics
 from shoal.runs.transcripts import pairs
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from shoal.cli.display import make_display
-from shoal.cli.display.lines import QuietDisplay
 from shoal.cli.result import print_result
 from shoal.cli.window import Window
 from shoal.config.settings import Config
+from shoal.display import make_display
+from shoal.display.lines import QuietDisplay
 from shoal.parallel.ranks import joined
 
 if TYPE_CHECKING:
@@ -59,18 +59,15 @@ def _session(config: Config, options: Options, joins: bool) -> int:
     if not (options.resume or config.policy.factory):
         for model in dict.fromkeys(config.policy.model):
             check_exists(model)
-    from shoal.runs.session import execute, follow, new_folder  # torch, only now
+    from shoal.runs.session import execute, follow, new_folder, ready  # torch, only now
 
     with joined(config.policy.device) as ranks:
         if not ranks.is_zero:
             with _stoppable([]) as stop:
                 return 0 if follow(config, ranks, stop, ranks.broadcast("") if joins else "").finished else 130
         from shoal.identity.keys import Identity, identity_path
-        from shoal.policy.fetch import fetch_models
-        from shoal.runs.choices import check_data
 
-        check_data(config, trains=True)
-        config = fetch_models(config)  # here, Ctrl-C still stops at once
+        config = ready(config)  # here, Ctrl-C still stops at once
         console, quiet = Console(highlight=False), options.quiet
         identity = Identity.load_or_create(identity_path()) if joins else None
         folder = options.resume or options.out or new_folder()

@@ -12,9 +12,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from shoal.cli.text import print_warning
 from shoal.config.load import make_config, merged
 from shoal.config.own_code import call_offered, offered
+from shoal.display.text import print_warning
 from shoal.errors import UserError
 from shoal.identity.keys import identity_path, name_of
 from shoal.invitations.entry import BadEntry, Entry, date

@@ -24,8 +24,9 @@ from shoal.identity.lock import only_node
 from shoal.parallel.rank_zero import RankZeroSwarm
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.control import ControlText
+from shoal.policy.fetch import fetch_models
 from shoal.runs.build import Nodes, SwarmNode, node_names
-from shoal.runs.choices import choose
+from shoal.runs.choices import check_data, choose
 from shoal.runs.curves import draw_curves
 from shoal.runs.disk import write_atomically
 from shoal.runs.folder import CONFIG, CURVES, RunFolder, run_metrics
@@ -122,6 +123,13 @@ def execute(
         device = f"{nodes.placement}" + (f", {ranks.size} ranks" if ranks.size > 1 else "")
         costs = Costs(time.monotonic() - start, run.saving.seconds)
         return Outcome(folder.path, nodes.round, run.finished, device, tuple(run.record.warnings.values()), costs)
+
+
+def ready(config: Config) -> Config:
+    """`config` with its models on this machine. Raises `UserError` for models that cannot be fetched and for data that
+    nothing can be learned from."""
+    check_data(config, trains=True)
+    return fetch_models(config)
 
 
 def follow(config: Config, ranks: Ranks, stop: threading.Event, name: str = "") -> Outcome:

@@ -19,9 +19,9 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal.cli.flags import add_allow_code, add_data, add_settings, config_of, given_settings
-from shoal.cli.text import print_next
 from shoal.config.load import merged
 from shoal.config.settings import CONFIG_VERSION, Config
+from shoal.display.text import print_next
 from shoal.errors import UserError
 from shoal_extras.probe.probe import Found, ladders_of, probe, recommend
 

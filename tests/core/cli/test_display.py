@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from shoal.cli.display import PlainDisplay, make_display
-from shoal.cli.display import lines as lines_module
-from shoal.cli.display import live as live_module
-from shoal.cli.display.figures import MEANINGS, Progress, clock, in_words, short, spark
-from shoal.cli.display.live import COLUMNS, LiveDisplay
-from shoal.cli.text import clip, plain
+from shoal.display import PlainDisplay, make_display
+from shoal.display import lines as lines_module
+from shoal.display import live as live_module
+from shoal.display.figures import MEANINGS, Progress, clock, in_words, short, spark
+from shoal.display.live import COLUMNS, LiveDisplay
+from shoal.display.text import clip, plain
 
 
 def row(node: str, round: int, **other: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.cli.display.figures import Pace
+from shoal.display.figures import Pace
 
 
 def test_rounds_evaluations_and_checkpoints_count_apart() -> None:

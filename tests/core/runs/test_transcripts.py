@@ -13,8 +13,8 @@ import pytest
 from fakes import question
 from rich.console import Console
 
-from shoal.cli.answers import print_pairs
 from shoal.config.settings import Config
+from shoal.display.answers import print_pairs
 from shoal.errors import UserError
 from shoal.evaluation.pass_at_k import Asked, Evaluation
 from shoal.rollout import Completion, Part

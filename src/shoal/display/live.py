@@ -18,9 +18,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from shoal.cli.answers import print_before
-from shoal.cli.display.figures import HISTORY, Progress, Row, cells, is_number, legend, spark
-from shoal.cli.text import clip, clip_end, paragraph, plain, print_paragraph, print_warning
+from shoal.display.answers import print_before
+from shoal.display.figures import HISTORY, Progress, Row, cells, is_number, legend, spark
+from shoal.display.text import clip, clip_end, paragraph, plain, print_paragraph, print_warning
 from shoal.runs.watcher import Watcher
 
 FEW = 4

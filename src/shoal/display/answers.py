@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from shoal.cli.text import print_paragraph
+from shoal.display.text import print_paragraph
 from shoal.rollout import Completion
 from shoal.runs.tables import turns_of
 from shoal.runs.transcripts import Answer, Pair

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from shoal.cli.display.figures import Progress, Row
-from shoal.cli.display.lines import PlainDisplay
-from shoal.cli.display.live import LiveDisplay
+from shoal.display.figures import Progress, Row
+from shoal.display.lines import PlainDisplay
+from shoal.display.live import LiveDisplay
 
 
 def make_display(

@@ -9,10 +9,10 @@ from typing import Self
 
 from rich.console import Console
 
-from shoal.cli.answers import print_before
-from shoal.cli.display.figures import Progress, Row, cells, in_words
-from shoal.cli.display.live import COLUMNS
-from shoal.cli.text import plain, print_warning
+from shoal.display.answers import print_before
+from shoal.display.figures import Progress, Row, cells, in_words
+from shoal.display.live import COLUMNS
+from shoal.display.text import plain, print_warning
 from shoal.runs.watcher import Watcher
 
 PAUSE, LONG_PAUSE = 5.0, 60.0
