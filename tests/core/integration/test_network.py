@@ -97,7 +97,8 @@ class Link(SwarmConnection):
         self.gate = Gate()
         self.got: list[Scored] = []
         self.keys = Keys(SWARM, secret)
-        config = Config.model_validate({"network": {"name": SWARM, "listen": ["127.0.0.1:0"]} | network})
+        alone = {} if "connect" in network else {"listen": ["127.0.0.1:0"]}
+        config = Config.model_validate({"network": {"name": SWARM} | alone | network})
         with patch("shoal.membership.connection.secret_of", return_value=secret):
             super().__init__(config, Who(name), admission=self.gate, neighbours=neighbours)  # type: ignore[arg-type]
 

@@ -271,7 +271,11 @@ def test_mutual_tls(relay: Relay, make_link: MakeLink, tmp_path: Path) -> None:
         *("--certificate", str(own[0]), "--key", str(own[1])),
     )
     certificate, key = authority.issue("node")
-    member = {"connect": [where], "ca": authority.path, "certificate": certificate, "key": key}
+    files = tmp_path / "tls"
+    files.mkdir()
+    for name, file in (("ca", authority.path), ("certificate", certificate), ("key", key)):
+        (files / f"{name}.pem").write_bytes(Path(file).read_bytes())
+    member = {"connect": [where], "tls": str(files)}
     ada, bob = make_link("ada", **member), make_link("bob", **member)
     until(lambda: ada.listens_to(bob))
     bob.sends(1)
