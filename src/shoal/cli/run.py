@@ -12,7 +12,7 @@ from shoal.config.settings import Config
 from shoal.errors import UserError
 
 HELP = """Trains a swarm of language models in this process. Each node answers questions, shares what it tried,
-and learns from its own rollouts and from the others'.
+and learns from its own rollouts and those of its peers.
 
   shoal run                                   four guppies on easy tasks, a minute or two
   shoal run --model smollm2 --suite reef --nodes 2

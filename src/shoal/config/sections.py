@@ -41,7 +41,7 @@ class RoundConfig(Section):
     local: int = Field(4, ge=0)
     """I: own rollouts in each update."""
     peers: int = Field(4, ge=0)
-    """J: other nodes' rollouts in each update. There are fewer if the pool has fewer live ones."""
+    """J: peers' rollouts in each update. There are fewer if the pool has fewer live ones."""
     questions_per_round: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
     """Questions that a node answers in each round. auto: I. If there are more, live ones are learned from first."""
     workers: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
@@ -89,12 +89,12 @@ class NetworkConfig(Section):
 
 
 class SelectionConfig(Section):
-    """Which rollouts a node learns from. The paper's rule is: others' live ones, at random."""
+    """Which rollouts a node learns from. The paper's rule is: peers' live ones, at random."""
 
     fill: bool = True
-    """Replace own rollouts that carry no gradient by others' live ones, if the pool has more than J of them."""
+    """Replace own rollouts that carry no gradient by peers' live ones, if the pool has more than J of them."""
     newcomer_share: float = Field(1.0, gt=0, le=1)
-    """The share of others' places in an update, but at least one, for all peers with fewer than 16 rollouts so far,
+    """The share of peers' places in an update, but at least one, for all peers with fewer than 16 rollouts so far,
     and those that admission does not know yet."""
     trust: bool = False
     """Prefer peers whose successes this node's policy finds likely (needs --peer-gate)."""
@@ -103,7 +103,7 @@ class SelectionConfig(Section):
 
 
 class LearnerConfig(Section):
-    """How a node updates its model. How much others' rollouts count is `[peers]`."""
+    """How a node updates its model. How much peers' rollouts count is `[peers]`."""
 
     learning_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["auto"] = "auto"
     """Learning rate of the optimizer. auto: 4e-4 for guppy and folders with less than 20 MB of weights, 2e-4 for
@@ -127,16 +127,16 @@ class LearnerConfig(Section):
 
 
 class PeersConfig(Section):
-    """How much other nodes' rollouts count in an update."""
+    """How much peers' rollouts count in an update."""
 
     weight: str = "topr"
     """Weight of a peer's completion, at most 1. none: 1, as in the paper. topr: 1 with a positive advantage;
     min(1, likelihood ratio) with a negative one (TOPR, arXiv 2503.14286). Or one of your own, as module:attribute."""
     gate: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Leave out others' completions of positive advantage that are less likely here than own ones by more than this, in
+    """Leave out peers' completions of positive advantage that are less likely here than own ones by more than this, in
     nats for each token, and the same share of their group's failures. 0: leave out nothing."""
     baseline_shift: float = Field(-0.1, ge=-1, le=1, allow_inf_nan=False)
-    """Added to the baseline of others' rollouts (AsymRE, arXiv 2506.20520). Slightly negative: their successes count
+    """Added to the baseline of peers' rollouts (AsymRE, arXiv 2506.20520). Slightly negative: their successes count
     more than their failures. 0: no shift, as in the paper."""
     limit: float = Field(1.0, ge=0, allow_inf_nan=False)
     """Greatest mean gradient size of another maker's groups in an update, as a multiple of the running mean of own
