@@ -66,7 +66,7 @@ class Ask(Statement, frozen=True, kw_only=True):
     model: Name
     """What answers, as the node declares it; "" if it declares nothing."""
     in_swarm: bool
-    """Whether the node learns from others' rollouts, as it declares."""
+    """Whether the node learns from peers' rollouts, as it declares."""
     work: Count = 0
     """The work of a new key (`work_of`)."""
     display_name: Name = ""

@@ -153,7 +153,7 @@ class Contributor:
         return right_answer(task, entry.question.id) if task and entry.state == "answered" else None
 
     def figures(self) -> list[Figures]:
-        """What is known of each task: own success, and others'."""
+        """What is known of each task: own success, and peers'."""
         with self._lock:
             known = []
             for label, weight in zip(self.tasks.labels, self.tasks.weights, strict=True):
@@ -242,7 +242,7 @@ class Contributor:
         return Rollout(question.id, question.hash, completions, self.identity.name, entry.round, entry.slot)
 
     def _collect(self) -> None:
-        """Takes in others' rollouts, and who learned from this one's answers."""
+        """Takes in peers' rollouts, and who learned from this one's answers."""
         mixed, known = time.monotonic(), set[Learned]()
         while not self._closed.wait(EVERY):
             try:

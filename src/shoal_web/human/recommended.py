@@ -37,7 +37,7 @@ class Figures:
     success: float | None
     """Their mean reward."""
     others: float | None
-    """That of others' completions that came in."""
+    """That of peers' completions that came in."""
 
 
 def choose(figures: Sequence[Figures], want: str, random: Random) -> str:

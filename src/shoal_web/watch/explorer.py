@@ -149,8 +149,8 @@ class Explorer:
             return []
         same = " AND ".join(f'"{name}" = ${name}' for name in ("task", "config", "seed", "index"))
         return self._tables.rows(
-            f'SELECT {_cut("node")}, round, mean_reward, "foreign" FROM {parquet(parts.values())} '
-            f'WHERE maker = $node AND made = $round AND {same} ORDER BY "foreign", round LIMIT {LEARNERS}',
+            f'SELECT {_cut("node")}, round, mean_reward, "foreign" AS peer FROM {parquet(parts.values())} '
+            f'WHERE maker = $node AND made = $round AND {same} ORDER BY peer, round LIMIT {LEARNERS}',
             {name: value for name, value in key.items() if name != "version"},
         )
 

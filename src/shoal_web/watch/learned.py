@@ -22,7 +22,7 @@ SHARES = 1000
 
 MAKERS: Final = 20
 """Of one node that are shown, at most."""
-MAKER: Final = f'coalesce(left(maker, {NAME}), \'\') AS maker, coalesce("foreign", false) AS "foreign"'
+MAKER: Final = f'coalesce(left(maker, {NAME}), \'\') AS maker, coalesce("foreign", false) AS peer'
 
 
 class Lessons:
@@ -53,7 +53,7 @@ class Lessons:
         return self._tables.rows(f"{shares} FROM shares ORDER BY share DESC, 1, 2 LIMIT {SHARES}")
 
     def totals(self, names: Iterable[str]) -> dict[str, Row]:
-        """Of each of these nodes: its own share of its gradient, and its shares of the others', added up."""
+        """Of each of these nodes: its own share of its gradient, and its shares of the peers', added up."""
         if not (shares := self._shares()):
             return {}
         rows = self._tables.rows(
@@ -88,7 +88,7 @@ class Lessons:
         return self._tables.rows(
             f"SELECT {MAKER}, count(*) AS rollouts, count_if(live) AS live, "
             f"avg(mean_reward) AS reward FROM {parquet(parts.values())} WHERE left(node, {NAME}) = $node "
-            f'GROUP BY 1, 2 ORDER BY "foreign", rollouts DESC, 1 LIMIT {MAKERS}',
+            f'GROUP BY 1, 2 ORDER BY peer, rollouts DESC, 1 LIMIT {MAKERS}',
             {"node": node},
         )
 
@@ -110,7 +110,7 @@ class Lessons:
             values,
         )
         last = self._tables.rows(
-            f'SELECT maker, made, round, "foreign", mean_reward AS reward, task, config, seed, "index" {where} '
+            f'SELECT maker, made, round, "foreign" AS peer, mean_reward AS reward, task, config, seed, "index" {where} '
             "AND maker IS NOT NULL AND made >= 0 ORDER BY round DESC, mean_reward DESC, maker LIMIT 1",
             values,
         )
@@ -120,7 +120,7 @@ class Lessons:
 
     def _rollout(self, lesson: Row) -> Data:
         """The rollout, with its question and best answer if this folder has it: those of its own nodes."""
-        told = {name: lesson[name] for name in ("made", "round", "foreign", "reward")}
+        told = {name: lesson[name] for name in ("made", "round", "peer", "reward")}
         told["maker"] = lesson["maker"][:NAME]
         parts = self._tables.parts(ROLLOUTS)
         holder = max((part for part in parts if part <= lesson["made"]), default=None)

@@ -56,7 +56,7 @@ class TaskQuery(Parameters):
     node: str | None = Field(None, max_length=NAME)
     points: int = Field(200, ge=10, le=POINTS)
     smooth: int = Field(0, ge=0, le=1000)
-    """Rounds of a trailing mean; a judge's windows."""
+    """Rounds of a trailing mean; a judge's rounds to a point."""
 
 
 class CurveQuery(Parameters):

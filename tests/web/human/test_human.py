@@ -324,7 +324,7 @@ def test_every_node_admits_what_it_sends(kind: Any, suite: str, tmp_path: Path) 
         for entry in [*one.ask(n=4), *one.ask("needed", 6), *one.ask("chain_sum", 2)]:
             if entry.round not in {each.round for each in sent}:
                 rewards.append(one.answer(entry.round, entry.slot, [f"{entry.round}", "Yes", "4"]).rewards)
-        data = [one.member.seal(each) for each in sent]
+        data = [one.member._seal(each) for each in sent]
         assert {open_envelope(each)[0].kind for each in data} == {kind}
         admitted = admission.admit([(one.identity.id, each) for each in data])
         assert not admission.refused

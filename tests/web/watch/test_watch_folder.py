@@ -240,7 +240,7 @@ def test_a_rollout_whole_and_who_learned_from_it(tmp_path: Path) -> None:
     [row] = shown.page(RolloutQuery(node="ada", first=3, last=3))["rollouts"]
     whole = shown.whole(RowQuery(part=row["part"], row=row["row"]))
     assert [each["completion"] for each in whole["completions"]] == ["ada says 3", "ada says 3 or not"]
-    assert [(each["node"], each["round"], each["foreign"]) for each in whole["learned"]] == [("bob", 4, True)]
+    assert [(each["node"], each["round"], each["peer"]) for each in whole["learned"]] == [("bob", 4, True)]
     for part, place in ((99, 0), (row["part"], 10_000)):
         with pytest.raises(MissingError):
             shown.whole(RowQuery(part=part, row=place))

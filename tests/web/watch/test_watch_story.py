@@ -41,7 +41,7 @@ def test_it_begins_with_a_question_that_turned_right(tmp_path: Path) -> None:
 def test_it_says_what_was_trained_on_just_before(tmp_path: Path) -> None:
     before = story(told_run(tmp_path / "run"))["before"]
     assert (before["after"], before["until"]) == (10, 20)
-    assert [(each["maker"], each["foreign"], each["rollouts"]) for each in before["makers"]] == [
+    assert [(each["maker"], each["peer"], each["rollouts"]) for each in before["makers"]] == [
         ("ada", False, 1),
         ("bob", True, 1),  # neither the one of another task nor those of other rounds, learners or without a gradient
     ]
@@ -63,7 +63,7 @@ def test_another_question_and_one_that_was_never_right(tmp_path: Path) -> None:
 
 def test_what_a_node_trained_on(tmp_path: Path) -> None:
     makers = story(told_run(tmp_path / "run"))["makers"]
-    assert [(each["maker"], each["foreign"], each["rollouts"], each["live"]) for each in makers] == [
+    assert [(each["maker"], each["peer"], each["rollouts"], each["live"]) for each in makers] == [
         ("ada", False, 1, 1),
         ("eve", True, 3, 2),
         ("bob", True, 2, 2),

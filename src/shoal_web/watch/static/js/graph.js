@@ -7,7 +7,7 @@ const KINDS = {
   node: { shape: "circle", sign: "●", means: "a node that learns" },
   human: { shape: "triangle", sign: "▲", means: "a person" },
   program: { shape: "diamond", sign: "◆", means: "answers and does not learn" },
-  silent: { shape: "emptyCircle", sign: "○", means: "others say they learned from it; it says nothing itself" },
+  silent: { shape: "emptyCircle", sign: "○", means: "peers say they learned from it; it says nothing itself" },
   judge: { shape: "rect", sign: "■", means: "a judge" },
 };
 const JUDGE = "the judge";
@@ -66,7 +66,7 @@ export function drawGraph(chart, { edges, more }, summary) {
       lineStyle: { curveness: 0.18, opacity: 0.7 },
       data: [...CORNERS, ...nodes.map((node, index) => ({
         id: String(index), name: String(index), ...around(index, nodes.length, small), symbol: KINDS[kinds[index]].shape, symbolSize: 16 + 20 * Math.sqrt((weight.get(node) ?? 0) / most), itemStyle: kinds[index] === "judge" ? { color: variable("--dim") } : { color: colour(index) },
-        text: `${names[index]}\n${KINDS[kinds[index]].means}` + (kinds[index] === "judge" || summary.kind === "swarm" ? "" : `\nothers learned from ${whole(weight.get(node))} of its rollouts`),
+        text: `${names[index]}\n${KINDS[kinds[index]].means}` + (kinds[index] === "judge" || summary.kind === "swarm" ? "" : `\npeers learned from ${whole(weight.get(node))} of its rollouts`),
       }))],
       links: [...(at.has(JUDGE) ? judged : []).map((node) => ({
         source: String(at.get(JUDGE)), target: String(at.get(node)), symbol: "none", lineStyle: { color: variable("--dim"), width: 1, type: "dashed", curveness: 0 }, text: `a judge asks ${cut(node)} questions of its own`,
@@ -85,7 +85,7 @@ function alone({ kind, nodes, swarm }) {
   if (kind === "swarm") return "Nobody has said whom it learned from yet. Nodes speak after each round.";
   if (swarm && !swarm.peers) return `Nobody has joined yet. On another machine: shoal join HOST:PORT --swarm ${swarm.swarm}`;
   if (nodes.length === 1 && !swarm) return "This run has one node, which learns alone: shoal run --nodes 4 makes a swarm of it.";
-  return nodes.some((node) => node.learns === 0) ? "These nodes learn alone: external = 0." : "No node has learned from another one yet: that takes a round or two.";
+  return nodes.some((node) => node.learns === 0) ? "These nodes learn alone: peers = 0." : "No node has learned from another one yet: that takes a round or two.";
 }
 
 /** Where the node is on a circle, and its name outside of it. */

@@ -5,7 +5,7 @@ import { drawCurves } from "./curves.js";
 import { card, cut, fill, fixed, fullName, h, listing, name, percent, select, span, whole } from "./dom.js";
 import { ask } from "./net.js";
 
-const WINDOWS = [["10", "10 rounds"], ["25", "25 rounds"], ["100", "100 rounds"], ["500", "500 rounds"]];
+const WIDTHS = [["10", "10 rounds"], ["25", "25 rounds"], ["100", "100 rounds"], ["500", "500 rounds"]];
 const SHOWN = 15; // nodes whose intervals are drawn
 const ENDS = ["right", "wrong", "lapsed", "void"];
 
@@ -23,7 +23,7 @@ export function judgeFigures({ totals, board }) {
 export class Judge {
   constructor(section, refresh) {
     this.refresh = refresh;
-    this.window = "25";
+    this.width = "25";
     this.by = "mean";
     this.node = "";
     this.board = h("div");
@@ -33,14 +33,14 @@ export class Judge {
     this.curves = new Chart("pass@1 against rounds", {
       controls: [
         select("of", [["mean", "models"], ["node", "top nodes"]], this.by, (value) => { this.by = value; refresh(); }),
-        select("windows of", WINDOWS, this.window, (value) => { this.window = value; refresh(); }),
+        select("a point for", WIDTHS, this.width, (value) => { this.width = value; refresh(); }),
       ],
     });
     this.beyond = h("p", { class: "note", hidden: true });
     this.curves.element.append(this.beyond);
     this.nodeSelect = h("span");
     this.tasks = new Chart("pass@1 by task", { controls: [this.nodeSelect], note: "With few questions the share varies widely: see the intervals in the table." });
-    this.outcomes = new Chart("How questions ended", { note: "Questions in each window of rounds. Lapsed: not answered in time, which is wrong. Void: the judge was down; left out." });
+    this.outcomes = new Chart("How questions ended", { note: "Questions in so many rounds. Lapsed: not answered in time, which is wrong. Void: the judge was down; left out." });
     this.trouble = h("div");
     this.troubleCard = card("Failures and refusals", null, this.trouble);
     this.troubleCard.classList.add("wide");
@@ -55,7 +55,7 @@ export class Judge {
     this.intervals.element.classList.toggle("wide", !summary.curves);
     if (!summary.curves) return;
     this.choices(summary.board);
-    const smooth = this.window;
+    const smooth = this.width;
     const [curves, tasks, outcomes] = await Promise.all([
       ask(`runs/${id}/curve`, { metric: "pass@1", by: this.by, smooth }), ask(`runs/${id}/tasks`, { node: this.node, smooth }),
       ask(`runs/${id}/curve`, { metric: "outcomes", smooth }),

@@ -114,10 +114,10 @@ export class Learned {
     const all = makers.reduce((sum, each) => sum + each.rollouts, 0);
     const rounds = after + 1 === until ? `round ${whole(until)}` : `rounds ${whole(after + 1)} to ${whole(until)}`;
     if (!all) return h("li", { class: "between" }, `In ${rounds} it trained on no rollout of ${cut(chosen.task)}.`);
-    const list = makers.slice(0, 5).flatMap((each, at) => [at ? ", " : "", `${whole(each.rollouts)} of `, each.foreign ? name(each.maker) : "its own"]);
+    const list = makers.slice(0, 5).flatMap((each, at) => [at ? ", " : "", `${whole(each.rollouts)} of `, each.peer ? name(each.maker) : "its own"]);
     return h("li", { class: "between" },
       h("p", {}, `Just before, in ${rounds}, it trained on ${whole(all)} rollouts of ${cut(chosen.task)}: `, list, makers.length > 5 && ` and ${makers.length - 5} others`, "."),
-      last && h("p", {}, "One of the last, in round " + whole(last.round) + ", was ", last.foreign ? [name(last.maker), "'s"] : "its own", last.question === undefined ? [`, with a mean reward of ${fixed(last.reward)}. `, "Its text is in its maker's folder."] :
+      last && h("p", {}, "One of the last, in round " + whole(last.round) + ", was ", last.peer ? [name(last.maker), "'s"] : "its own", last.question === undefined ? [`, with a mean reward of ${fixed(last.reward)}. `, "Its text is in its maker's folder."] :
         [": ", h("span", { class: "quote" }, cut(last.question.replace(/\s+/g, " ").trim(), 160)), " → ", h("span", { class: "quote" }, cut(last.completion, 80) || "(empty)"), " ", verdict(last.best), " ",
           h("a", { href: this.rolloutAddress(last) }, "See all its answers")]));
   }
@@ -131,21 +131,21 @@ export class Learned {
   gains(node, makers, gradient) {
     if (!node) { fill(this.gave, nothing("No node has finished a round yet.")); return; }
     this.gaveCard.querySelector("h2").replaceChildren("What the swarm gave ", name(node.name));
-    const count = (foreign) => makers.filter((each) => each.foreign === foreign).reduce((sum, each) => sum + each.rollouts, 0);
-    const others = count(true), all = others + count(false);
+    const count = (peer) => makers.filter((each) => each.peer === peer).reduce((sum, each) => sum + each.rollouts, 0);
+    const peers = count(true), all = peers + count(false);
     const shares = new Map(gradient.filter((each) => each.node === node.name).map(({ maker, share }) => [maker, share]));
     const columns = [
-      { title: "trained on rollouts of", get: (each) => (each.foreign ? name(each.maker) : "its own") },
+      { title: "trained on rollouts of", get: (each) => (each.peer ? name(each.maker) : "its own") },
       { title: "rollouts", number: true, get: (each) => whole(each.rollouts) },
       { title: "mean reward", number: true, get: (each) => fixed(each.reward) },
-      { title: "share of the gradient", number: true, get: (each) => (each.foreign ? percent(shares.get(each.maker), 0) : percent(node.own_share, 0)) },
+      { title: "share of the gradient", number: true, get: (each) => (each.peer ? percent(shares.get(each.maker), 0) : percent(node.own_share, 0)) },
     ];
     const past = node.held_out !== null && ["Its answers to held-out questions went from ", h("b", {}, percent(node.held_out_first)), " right to ", h("b", {}, percent(node.held_out)),
       node.blind !== null && ` (blind answers: ${percent(node.blind)})`, "."];
     if (!all && !past) { fill(this.gave, nothing("It has neither been evaluated nor trained on anything yet.")); return; }
-    fill(this.gave, h("p", { class: "lead" }, past || "Not evaluated yet.", all > 0 && [" Of the ", h("b", {}, whole(all)), " rollouts it trained on, ", h("b", {}, `${whole(others)} (${percent(others / all, 0)})`), " were made by other nodes."]),
+    fill(this.gave, h("p", { class: "lead" }, past || "Not evaluated yet.", all > 0 && [" Of the ", h("b", {}, whole(all)), " rollouts it trained on, ", h("b", {}, `${whole(peers)} (${percent(peers / all, 0)})`), " were made by peers."]),
       all ? listing("What the node trained on", "", columns, makers) : nothing("It has trained on nothing yet."),
-      h("p", { class: "note" }, "This is what it took from others, not what it would be without them. For that, run the same again with --external 0 and compare the two."));
+      h("p", { class: "note" }, "This is what it took from peers, not what it would be without them. For that, run the same again with --peers 0 and compare the two."));
   }
 
   async overTime(id, summary, kept, story) {

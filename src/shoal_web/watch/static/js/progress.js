@@ -79,20 +79,20 @@ export class Progress {
       { title: "held-out pass@1", number: true, get: (node) => h("span", {}, percent(node.held_out), change(node)) },
       { title: "above blind", key: "blind", number: true, get: (node) => points(node.held_out === null ? null : node.held_out - node.blind) },
       { title: "local reward", number: true, get: (node) => fixed(node.reward, 3) },
-      { title: "from others", key: "outside", number: true, get: (node) => percent(node.outside, 0) },
-      { title: "to others", key: "outside", number: true, get: (node) => percent(node.given_share, 0) },
+      { title: "from peers", key: "outside", number: true, get: (node) => percent(node.outside, 0) },
+      { title: "to peers", key: "outside", number: true, get: (node) => percent(node.given_share, 0) },
       { title: "shared", key: "shared", number: true, get: (node) => whole(node.shared) },
       { title: "taken", number: true, get: (node) => whole(node.taken) },
-      { title: "others took", key: "given", number: true, get: (node) => whole(node.given) },
+      { title: "peers took", key: "given", number: true, get: (node) => whole(node.given) },
       { title: "round", number: true, get: (node) => whole(node.round) },
       { title: "model", key: "model", get: (node) => h("span", { class: "long" }, name(node.model ?? "–")) },
       { title: "last heard", key: "ago", number: true, get: (node) => span(node.ago) + " ago" },
     ].filter(({ key }) => !key || summary.nodes.some((node) => (node[key] ?? null) !== null));
     const blind = summary.nodes.some((node) => (node.blind ?? null) !== null) ? "Above blind: in points, over always giving the task's commonest answer. " : "";
     const caption = ranked ? "By held-out pass@1, with its change since the first evaluation; local reward is the mean of the last 20 rounds. " + blind +
-      "From others: their share of the node's gradient. To others: its share of theirs, added up." :
-      "The nodes heard for longest come first. All figures are the nodes' own word, and nobody has checked them. Taken: rollouts of others that " +
-      "the node says it trained on. Others took: what other nodes say they took of it." + (summary.more ? ` At least ${whole(summary.more)} more nodes spoke and are not shown.` : "");
+      "From peers: their share of the node's gradient. To peers: its share of theirs, added up." :
+      "The nodes heard for longest come first. All figures are the nodes' own word, and nobody has checked them. Taken: rollouts of peers that " +
+      "the node says it trained on. Peers took: what other nodes say they took of it." + (summary.more ? ` At least ${whole(summary.more)} more nodes spoke and are not shown.` : "");
     const none = ranked ? nothing("No node has finished a round yet.") : nothing("Nobody has said anything yet. Nodes speak after each round; start one with", `shoal join --swarm ${summary.title.replace("swarm: ", "")}`);
     fill(this.board, summary.nodes.length ? listing("Leaderboard", caption, columns, ranked ? summary.nodes.slice(0, 200) : summary.nodes) : none);
   }

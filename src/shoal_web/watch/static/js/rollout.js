@@ -33,7 +33,7 @@ export class Rollout {
   rollout(found) {
     const identity = [["task", cut(found.task)], ["version", cut(found.version)], ["settings", cut(found.config, 300)], ["seed", cut(found.seed)], ["index", cut(found.index)]];
     const learners = [
-      { title: "node", get: (each) => h("span", {}, name(each.node), each.foreign ? "" : " (its maker)") },
+      { title: "node", get: (each) => h("span", {}, name(each.node), each.peer ? "" : " (its maker)") },
       { title: "in round", number: true, get: (each) => String(each.round) },
       { title: "mean reward, by its verifier", number: true, get: (each) => fixed(each.mean_reward, 3) },
     ];

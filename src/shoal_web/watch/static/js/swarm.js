@@ -99,7 +99,7 @@ export class Swarm {
     const quiet = !nodes.some((node) => node.refused || node.gated || node.skipped);
     this.aside.hidden = quiet && !swarm;
     this.graph.element.classList.toggle("wide", quiet && !swarm);
-    const parts = quiet ? [] : [listing("Refusals by node", "Foreign rollouts refused so far; the share of others' successes that the gate left out; updates that were skipped because they were not finite.", columns, nodes.slice(0, 200))];
+    const parts = quiet ? [] : [listing("Refusals by node", "Peers' rollouts refused so far; the share of peers' successes that the gate left out; updates that were skipped because they were not finite.", columns, nodes.slice(0, 200))];
     if (swarm) {
       const meanings = new Map(Object.entries(swarm.meanings));
       const times = new Map();
