@@ -150,7 +150,7 @@ class Explorer:
         same = " AND ".join(f'"{name}" = ${name}' for name in ("task", "config", "seed", "index"))
         return self._tables.rows(
             f'SELECT {_cut("node")}, round, mean_reward, "foreign" AS peer FROM {parquet(parts.values())} '
-            f'WHERE maker = $node AND made = $round AND {same} ORDER BY peer, round LIMIT {LEARNERS}',
+            f"WHERE maker = $node AND made = $round AND {same} ORDER BY peer, round LIMIT {LEARNERS}",
             {name: value for name, value in key.items() if name != "version"},
         )
 

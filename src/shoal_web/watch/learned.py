@@ -22,7 +22,7 @@ SHARES = 1000
 
 MAKERS: Final = 20
 """Of one node that are shown, at most."""
-MAKER: Final = f'coalesce(left(maker, {NAME}), \'\') AS maker, coalesce("foreign", false) AS peer'
+MAKER: Final = f"coalesce(left(maker, {NAME}), '') AS maker, coalesce(\"foreign\", false) AS peer"
 
 
 class Lessons:
@@ -88,7 +88,7 @@ class Lessons:
         return self._tables.rows(
             f"SELECT {MAKER}, count(*) AS rollouts, count_if(live) AS live, "
             f"avg(mean_reward) AS reward FROM {parquet(parts.values())} WHERE left(node, {NAME}) = $node "
-            f'GROUP BY 1, 2 ORDER BY peer, rollouts DESC, 1 LIMIT {MAKERS}',
+            f"GROUP BY 1, 2 ORDER BY peer, rollouts DESC, 1 LIMIT {MAKERS}",
             {"node": node},
         )
 
