@@ -84,7 +84,7 @@ def test_the_lines_are_few_and_have_the_node_s_names() -> None:
 
 
 def test_the_loop_of_one_s_own_is_fifteen_lines_and_runs() -> None:
-    text = (README.parent / "docs/start/python.md").read_text(encoding="utf-8")
+    text = (README.parent / "docs/guides/python.md").read_text(encoding="utf-8")
     [found] = [block for block in re.findall(r"```python\n(.*?)```", text, re.S) if "make_node" in block]
     assert len([line for line in found.splitlines() if line.strip()]) <= 15
     printed: list[Any] = []
