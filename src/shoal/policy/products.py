@@ -62,6 +62,12 @@ def is_amd() -> bool:
     return "AuthenticAMD" in (platform.processor() + (cpuinfo.read_text() if cpuinfo.exists() else ""))
 
 
+def packs_bfloat16() -> bool:
+    """Whether oneDNN packs bfloat16 weights for this processor: it needs AVX-512 or AVX-NE-CONVERT."""
+    found: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return found
+
+
 class FastLinear(torch.nn.Linear):
     """A linear layer that multiplies float32 matrices by oneDNN."""
 
@@ -145,7 +151,7 @@ def _copied(layer: Any, placement: Placement) -> Callable[[torch.Tensor], torch.
     assert weight is not None
     if isinstance(layer, Conv1D):
         weight = weight.t()
-    if placement.device.type == "cpu":
+    if placement.device.type == "cpu" and (weight.dtype == torch.float32 or packs_bfloat16()):
         return packed_product(weight, bias)
     return partial(torch.nn.functional.linear, weight=weight, bias=bias)
 
