@@ -17,7 +17,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -153,7 +152,12 @@ def _copied(layer: Any, placement: Placement) -> Callable[[torch.Tensor], torch.
         weight = weight.t()
     if placement.device.type == "cpu" and (weight.dtype == torch.float32 or packs_bfloat16()):
         return packed_product(weight, bias)
-    return partial(torch.nn.functional.linear, weight=weight, bias=bias)
+    copy = weight
+
+    def product(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(x.to(copy.dtype), copy, bias)
+
+    return product
 
 
 def _copied_layers(model: Any, placement: Placement) -> list[Any]:
