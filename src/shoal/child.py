@@ -10,8 +10,6 @@
 `start_new_session`: an interrupt from the keyboard is for the parent, which ends the child.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Errors that a user can mend."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 

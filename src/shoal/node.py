@@ -5,8 +5,6 @@ takes what other nodes shared, scores all of it with its own verifier, and takes
 rollouts and J of its peers'. It waits for nobody: with an empty pool it learns from its own.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator, Sequence

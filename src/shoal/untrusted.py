@@ -6,8 +6,6 @@
 `parse_json` and `parse_toml` raise `ValueError` and nothing else, whatever the text is.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import math

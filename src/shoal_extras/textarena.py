@@ -10,8 +10,6 @@ Hangman-v0) read word lists of NLTK, which have to be on the machine: `python -m
 averaged_perceptron_tagger_eng`.
 """
 
-from __future__ import annotations
-
 import importlib
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final

@@ -10,8 +10,6 @@ payload, half is wrong. So the group is live with the largest possible advantage
 reinforced. All of it passes admission: it is text, short, and without markers. See docs/concepts/attacks.md.
 """
 
-from __future__ import annotations
-
 import bisect
 import re
 from collections.abc import Callable, Sequence

@@ -10,8 +10,6 @@ the tasks' own answers, made-up wrong ones and what the policy says; without the
 answers are made up. `ModelReward` makes its inputs in training as in judging.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """One run of a study, in the process that calls."""
 
-from __future__ import annotations
-
 import json
 import platform
 import shutil

@@ -1,7 +1,5 @@
 """`shoal lab`: controlled experiments, from a study file to a report."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Settings of a run of the laboratory: those of any run, and `[experiment]`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import Field, model_validator

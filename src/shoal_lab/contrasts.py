@@ -10,8 +10,6 @@ Holm's adjustment is over all contrasts of a study that could be made, in all re
 for those that ask for a difference, once for those that ask for equality.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any

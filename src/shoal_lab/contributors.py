@@ -8,8 +8,6 @@ knows the right answers, as a person and an adversary (`attacks`) do: anybody wh
 right answer.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

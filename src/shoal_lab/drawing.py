@@ -6,8 +6,6 @@
 Figures can be read in black and white: arms differ by dashes and marks, not by colour alone.
 """
 
-from __future__ import annotations
-
 import io
 import warnings
 from collections.abc import Iterable, Mapping

@@ -6,8 +6,6 @@
 Each control changes one thing of a node: whom it hears, what it asks, how it scores, what answers, whether it learns.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ for picture in pictures(read_results(folder), gains):
     save(picture, folder / "report")
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict

@@ -10,8 +10,6 @@ of what to train on alone (docs/concepts/paper.md). NaN stands for what was not 
 never 0. Round 0 is the evaluation before training.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any

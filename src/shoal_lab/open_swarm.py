@@ -15,8 +15,6 @@ As figure 3 of arXiv 2509.08721, with three additions:
 Shapes: N nodes, K steps, P permutations, B strata of mean scores.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from io import StringIO

@@ -6,8 +6,6 @@ A process that dies, or a job that fails, costs that job alone: the next gets a 
 concurrent.futures fail all jobs when one process dies.) Nothing is left running when the caller is gone.
 """
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os

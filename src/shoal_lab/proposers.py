@@ -7,8 +7,6 @@
 Without stages the others answer questions of the other tasks.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

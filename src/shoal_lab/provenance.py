@@ -3,8 +3,6 @@
 python -m shoal_lab.provenance     # the hash of the sources that this python would run
 """
 
-from __future__ import annotations
-
 import hashlib
 from functools import reduce
 from pathlib import Path

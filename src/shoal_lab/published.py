@@ -6,8 +6,6 @@
 Only what `verify` recomputes, or recomputes from.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, Literal
 

@@ -10,8 +10,6 @@ kind = "reward"
 start = "sparse"
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
 

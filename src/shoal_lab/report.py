@@ -5,8 +5,6 @@
 Nothing is run again; the same folder gives the same report.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """The parts of a report's text: numbers and tables, and what it says of one regime."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import quote

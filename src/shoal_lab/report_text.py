@@ -1,7 +1,5 @@
 """The text of a report: `report.json` as Markdown."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -7,8 +7,6 @@
 Unfinished runs are named in `Results.unfinished` and left out.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping

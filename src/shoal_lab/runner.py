@@ -11,8 +11,6 @@ A finished run is never run again. A killed run goes on from its last checkpoint
 runs a study. Runs and models that were made with other settings than the study has now are refused.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from contextlib import closing

@@ -9,8 +9,6 @@ Provenance is no proof of cause: a node whose first live rollout of a task came 
 itself later. Arms without sharing tell.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 from typing import Any

@@ -14,8 +14,6 @@ intervals held the truth in about 89 % of cases with 5 runs, and in 94 % with 10
 contrast, and the interval tells the size. `verify` recomputes all of it by scipy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Supervised training of small models: next-token prediction of answers."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence

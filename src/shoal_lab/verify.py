@@ -6,8 +6,6 @@ Checked: every figure of every arm, ratios, gains, contrasts with their tests an
 report.md, which have to be those that report.json makes. Curves are not checked: the CSV files have them over seeds.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable

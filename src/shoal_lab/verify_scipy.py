@@ -10,8 +10,6 @@ percentage points (`TOLERANCE`). A right report fails that about once in a milli
 pairs may differ by as many standard errors. All else agrees to rounding (`CLOSE`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final

@@ -10,8 +10,6 @@ last displaces the one that was silent for longest. For a displaced key, the reg
 been sending. So a node gets a known place however many fresh keys come between two of its notices.
 """
 
-from __future__ import annotations
-
 import math
 from collections import OrderedDict
 from collections.abc import Callable

@@ -8,8 +8,6 @@ Cheap checks go first. Until the signature is checked, nothing counts against th
 can only say "here are texts for that question": an `Examiner` makes the question again, in a process of its own. It
 must be the question that the maker's key, round and slot give, so that nobody chooses easy or poisoned questions."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

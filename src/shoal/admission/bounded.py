@@ -3,8 +3,6 @@
 The queues stand between threads that never wait for each other: they lose the oldest items, and count them.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, ItemsView, Sequence

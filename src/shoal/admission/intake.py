@@ -9,8 +9,6 @@ A message that is scored at once never waits behind one that takes long. The qui
 a second of processor time. It hands over a message that needs more, and the next messages of the same node with it.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -1,7 +1,5 @@
 """What a node accepts from strangers at most, and why it refuses."""
 
-from __future__ import annotations
-
 import functools
 import ipaddress
 from dataclasses import dataclass

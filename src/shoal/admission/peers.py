@@ -1,7 +1,5 @@
 """What a node remembers of each key that sent it something, and of peers whose tasks are others."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterable

@@ -6,8 +6,6 @@
 The module has `HELP` (a text), `add_arguments(parser)` and `command(args) -> int`. See docs/extend/commands.md.
 """
 
-from __future__ import annotations
-
 import importlib
 from dataclasses import dataclass
 from importlib.metadata import entry_points

@@ -1,7 +1,5 @@
 """`shoal demo`: a pretrained model before and after three minutes of training."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`shoal eval`: a model's pass@1 and pass@k on held-out questions."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import shlex

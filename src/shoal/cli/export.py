@@ -1,7 +1,5 @@
 """`shoal export`: a model as a folder, a GGUF file or a repository on the Hugging Face Hub, with a card."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 from pathlib import Path

@@ -3,8 +3,6 @@
 Each setting is `--section.name` and has a short name (`config.names`); `_` and `-` are the same in both.
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import shutil

@@ -1,7 +1,5 @@
 """`shoal id`: shows, exports and imports this machine's identity in swarms."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`shoal join`: one node of a swarm of many machines."""
 
-from __future__ import annotations
-
 import argparse
 
 from shoal.cli.flags import add_directory, add_own_code, add_settings, config_of, given_settings

@@ -1,7 +1,5 @@
 """The program `shoal`: finds the command and runs it. Only the chosen command's module is imported."""
 
-from __future__ import annotations
-
 import difflib
 import os
 import sys

@@ -1,7 +1,5 @@
 """`shoal run`: a swarm in one process."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Any

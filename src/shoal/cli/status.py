@@ -1,7 +1,5 @@
 """`shoal status`: the state of a node that joined a swarm, as text for a terminal or as JSON."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import shlex

@@ -1,7 +1,5 @@
 """`shoal join --list`, `shoal join NAME` and `shoal join INVITATION`: swarms by what their hosts have signed."""
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Sequence

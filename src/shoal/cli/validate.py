@@ -1,7 +1,5 @@
 """`shoal validate`: whether tasks and data sets can be learned at all, before anything is trained."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Mapping

@@ -7,8 +7,6 @@
 Ctrl-C in the terminal reaches the run alone, which ends this process; if the run is killed, it ends by itself.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

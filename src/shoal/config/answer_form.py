@@ -8,8 +8,6 @@ Strangers write the texts, and somebody else may write the pattern. All forms bu
 for a pattern ends after a second, and then finds nothing.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

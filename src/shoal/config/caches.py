@@ -5,8 +5,6 @@ with alone(folder / ".lock", "another process fetches it: waiting for it"):
     ...                                  # one process at a time
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

@@ -14,8 +14,6 @@ between Unicode's isolates (UAX 9), and a page into a <bdi>. A table in a termin
 isolate with it, so there a display name is the last cell of its line.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from typing import Final

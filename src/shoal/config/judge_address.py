@@ -1,7 +1,5 @@
 """A judge's address: http://HOST:PORT#KEY, the key in hex."""
 
-from __future__ import annotations
-
 import contextlib
 from urllib.parse import urlsplit
 

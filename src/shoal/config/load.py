@@ -1,7 +1,5 @@
 """Settings from files and flags: read, checked, and what is wrong with them said in one line."""
 
-from __future__ import annotations
-
 import difflib
 from pathlib import Path
 from typing import Any, Final

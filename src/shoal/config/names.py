@@ -1,7 +1,5 @@
 """The names of settings outside a configuration file: flags and keyword arguments."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping

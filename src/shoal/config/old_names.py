@@ -4,8 +4,6 @@ new_settings({"swarm": {"external": 2}})                       # {"round": {"pee
 new_figures({"round": 3, "reward/external": 0.5})              # {"round": 3, "reward/peers": 0.5}
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 

@@ -5,8 +5,6 @@ packages offer by entry points. It is imported here and nowhere else.
 module runs it; what is found there is checked before it is called.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import re

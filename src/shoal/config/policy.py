@@ -1,7 +1,5 @@
 """Settings of `[policy]`: what answers, and how it decodes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Final, Literal
 

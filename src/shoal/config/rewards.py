@@ -5,8 +5,6 @@ kind = "model"
 model = "Skywork/Skywork-Reward-V2-Qwen3-0.6B"
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Annotated, Any, Final, Literal, Self
 

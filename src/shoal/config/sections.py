@@ -3,8 +3,6 @@
 The text below a setting is its meaning, which `--help` and the settings page show.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator

@@ -4,8 +4,6 @@ A run's `config.toml` is this, complete. On the command line each setting is `--
 for short. Where TRL has a name for a thing, it is TRL's.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Final, Literal, Self
 
 import tomli_w

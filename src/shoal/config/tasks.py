@@ -1,7 +1,5 @@
 """Settings of `[tasks]`: where questions come from and how answers are scored."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import Field, field_validator

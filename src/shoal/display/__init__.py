@@ -8,8 +8,6 @@
 All displays are a `Watcher` (`runs.watcher`). Texts may come from strangers, so nothing is read as markup.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rich.console import Console

@@ -3,8 +3,6 @@
 print_answers(console, {"guppy": [Completion.of("7")], "smollm2": [Completion.of("8 + 7 = 15")]})
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

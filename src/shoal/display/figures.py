@@ -1,7 +1,5 @@
 """What the displays show: figures as texts, what they mean, and how far the run and each of its nodes is."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections import deque

@@ -1,7 +1,5 @@
 """The display in a file or a pipe: a line now and then, each with something new."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Sequence

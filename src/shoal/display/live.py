@@ -3,8 +3,6 @@
 It is redrawn in place. Each line fits the width; what the height has no room for is left out, the example first.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Mapping, Sequence

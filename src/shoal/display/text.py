@@ -7,8 +7,6 @@ A terminal gets lines that fit. A file or a pipe gets each text as one line. Com
 that they can be copied: print those with `soft_wrap=True`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import accumulate
 

@@ -7,8 +7,6 @@ The commonest answer is counted among training questions, and its share among th
 about. The shuffled answers are those that were given anyway.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

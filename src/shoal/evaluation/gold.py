@@ -8,8 +8,6 @@ A task whose right answers are not right cannot be learned; one that gives much 
 question.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Evaluation on held-out questions: pass@1 and pass@k with intervals, over all and for each task."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -7,8 +7,6 @@ What comes from strangers or from settings is shown as plain characters: nothing
 of a table or a key of the front matter. No path of this machine and no address is in it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

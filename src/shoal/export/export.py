@@ -5,8 +5,6 @@
     export(source_of_export("runs/one"), target, merge=False, say=print)
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A model on its way out: its weights or adapters, and its card."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

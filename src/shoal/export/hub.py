@@ -6,8 +6,6 @@
 A repository that holds anything is not touched. HF_ENDPOINT names another hub.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -9,8 +9,6 @@ measured.
 A run's folder may come from a stranger: its files are read within limits, and no code that its settings name runs.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ with new_folder(Path("out")) as scratch:      # a hidden folder beside it, which
     lm.save(scratch)
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Iterator

@@ -7,8 +7,6 @@
 The key is the identity: it decides which questions a node draws, and it signs rollouts. The name is for people.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -6,8 +6,6 @@
 It raises `UserError` if another process of this machine is in the block.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -8,8 +8,6 @@ A relay, and whoever listens there, sees the sizes and times of messages, and wh
 swarm has the secret `OPEN`, which hides nothing and changes nothing.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from dataclasses import dataclass

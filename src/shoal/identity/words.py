@@ -1,7 +1,5 @@
 """The words that readable names are made of: 256 adjectives and 256 animals. Their order is part of every name."""
 
-from __future__ import annotations
-
 ADJECTIVES = """
 able active agile airy alert amber ample amused ancient apt arctic astral autumn avid awake azure balmy basic beaming
 blazing blithe blue bold bouncy brave breezy bright brisk bronze bubbly busy calm candid careful caring casual cheery

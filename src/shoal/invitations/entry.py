@@ -9,8 +9,6 @@ names no code, no data, no model and no file. Whoever passes it on can leave it 
 signed is made again from what was read, so what is verified is what is used.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterator

@@ -9,8 +9,6 @@ its host has signed it. Base32 in capitals makes the smallest QR code, and no sh
     SHOAL: base32( checksum of 4 bytes | version, 1 byte | MessagePack array of the fields )
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib

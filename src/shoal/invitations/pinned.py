@@ -8,8 +8,6 @@ kept if it has that fingerprint. From then on the node trusts this certificate a
 Names of swarms are not unique. From the first time that a name is joined, it belongs to its host's key.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import queue

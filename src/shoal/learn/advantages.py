@@ -1,7 +1,5 @@
 """Advantages: how much better each completion is than what it is compared with."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from statistics import fmean, stdev

@@ -9,8 +9,6 @@ What the prompts of several rows begin with is a prefix of its own, which all of
 Shape suffixes: R rows, S positions in a row, L positions in the prefix, T trained tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 

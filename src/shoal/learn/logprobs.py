@@ -3,8 +3,6 @@
 Shape suffixes: R rows, S positions, T trained tokens, D hidden size, V vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Optimisers, with Hugging Face's names, and the memory of their states."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 

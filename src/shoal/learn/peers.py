@@ -9,8 +9,6 @@ node. See docs/concepts/update.md.
 Shape suffixes: T trained tokens of a micro-batch, L trained tokens of the whole update, G groups, N completions.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """From scored rollouts to what an update trains on: tokens with advantages and weights, packed into rows."""
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The policy as it was at the start, for the KL divergence."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager

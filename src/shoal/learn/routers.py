@@ -5,8 +5,6 @@
 Shape suffixes: R rows, S positions in a row, N = R S positions, E experts, T trained tokens.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The metrics of an update, summed over micro-batches."""
 
-from __future__ import annotations
-
 import torch
 
 from shoal.parallel.ranks import Ranks

@@ -9,8 +9,6 @@ it. For 262,144 tokens and 640 numbers each that is 0.7 GB each time. Getting th
 than the products.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial

@@ -14,8 +14,6 @@ network for training. Without a link a node trains alone, and it shares as soon 
 (`runs.join`), trainers of TRL and people use it alike.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

@@ -6,8 +6,6 @@
 See `registry` for how to keep what notices say within bounds.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Final, Self

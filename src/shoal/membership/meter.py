@@ -1,7 +1,5 @@
 """Counts messages and bytes."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque

@@ -1,7 +1,5 @@
 """Reads the notices that come, on a thread of its own. It keeps the last `WAITING` that were not read yet."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What the settings say of a swarm, and whether they can be used."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

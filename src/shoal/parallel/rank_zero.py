@@ -3,8 +3,6 @@
 Their methods are collective calls (see `ranks`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path

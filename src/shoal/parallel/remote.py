@@ -1,7 +1,5 @@
 """A node's policy and learner where a worker process has them: the driver's stand-ins for both."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A worker process: it keeps the models of its nodes and serves the driver's requests (`parallel.workers`)."""
 
-from __future__ import annotations
-
 import contextlib
 import pickle
 import queue

@@ -1,7 +1,5 @@
 """Reading folders of LoRA adapters in peft's format."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -10,8 +10,6 @@ Shape suffixes: R rows, S new tokens of each, L tokens of the prefix, N = L + S,
 one, D size of a head, E size of a value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

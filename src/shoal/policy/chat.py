@@ -8,8 +8,6 @@ environment variable OPENAI_API_KEY and goes only into the request's header. A s
 OPENAI_BASE_URL is its address.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from typing import Any, Self, TypeVar

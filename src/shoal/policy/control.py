@@ -7,8 +7,6 @@ Every special or added token is one (`<|im_end|>`, `</think>`, `<tool_call>`, to
 the tokenizer says of it. All of this comes from the tokenizer and its chat template. No list of markers is kept here.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """Where a policy computes, in which precision, and how much memory is free there: probed, not assumed."""
 
-from __future__ import annotations
-
 import ctypes
 import sys
 from dataclasses import dataclass

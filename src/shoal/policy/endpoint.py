@@ -9,8 +9,6 @@ address comes from a file gets the key only if OPENAI_BASE_URL is the same addre
 A server that fails stops nobody: `generate` then gives fewer completions, or none, and `trouble` says why.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

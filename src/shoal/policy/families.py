@@ -3,8 +3,6 @@
 families([[1, 2, 3, 4], [9], [1, 2, 3, 5]], cost=2)    # [Family((0, 2), 3), Family((1,), 0)]
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -10,8 +10,6 @@ A file gets its name when all of it is there and right, so that an interrupted a
 taken for the model. Processes that fetch the same model at once wait for each other.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib

@@ -1,8 +1,6 @@
 """Loading a model with its tokenizer: one that ships with shoal, a short name (`named`), a folder (of a model or of
 adapters), a GGUF file, or a name on the Hugging Face Hub."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

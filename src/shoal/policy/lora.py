@@ -6,8 +6,6 @@ Adapters are saved in peft's own format, so `PeftModel.from_pretrained(base, fol
 `shoal export --merge` give an ordinary model, with the adapters added to the weights of the base.
 """
 
-from __future__ import annotations
-
 import copy
 from dataclasses import dataclass
 from pathlib import Path

@@ -10,8 +10,6 @@ They are small, need no account, and come as GGUF files from packages of the pac
 That is found before torch and transformers are imported: a command says so at once.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ All that compares prompts (shared prefixes, packed rows) then holds for pictures
 and others none in common. No text and no model's answer is ever a number below 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar

@@ -4,8 +4,6 @@ plain = PlainText(tokenizer)
 plain.ids("4<|im_end|>")      # the letters of a marker, not the marker
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Sequence

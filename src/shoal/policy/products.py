@@ -12,8 +12,6 @@ In bfloat16 autocast casts float32 weights in each call; without gradients it re
 copies also have the layout in which oneDNN reads them, and float32 gets them, too.
 """
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

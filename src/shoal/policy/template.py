@@ -9,8 +9,6 @@ template reads or changes what others wrote, and a prompt needs no run of the te
 takes too much memory or leaves out the question is an error when the model is loaded.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

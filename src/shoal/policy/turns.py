@@ -1,7 +1,5 @@
 """Turns of conversations with environments: the tokens between them, and what the environment answers."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import lru_cache

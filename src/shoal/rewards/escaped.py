@@ -7,8 +7,6 @@ boundary merges, no template reads it and nothing in it becomes one of the token
     ids = frame.fill([PlainText(tokenizer).ids("2 + 2")])
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 It calls the function as TRL's GRPOTrainer does: with keywords only, each a list with one item for each completion.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools

@@ -14,8 +14,6 @@ end its place in the prompt, whose marker is a keyed hash. That the model ignore
 (docs/guides/rewards.md).
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import secrets

@@ -7,8 +7,6 @@ It reads the question and the answer in its own chat template, or as a pair of t
 is cut and contains none of the tokenizer's special tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal
 

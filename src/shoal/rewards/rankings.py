@@ -7,8 +7,6 @@
 Answers that nobody ranked have no reward. Another process may write the file, such as the page where people rank.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sqlite3

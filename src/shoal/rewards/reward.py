@@ -9,8 +9,6 @@ values in [0, 1], or None where it does not apply. If it fails because of what a
 counts the failure. With None, an answer that breaks a reward would escape it.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 from collections import Counter, OrderedDict

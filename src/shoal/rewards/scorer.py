@@ -5,8 +5,6 @@ environments are held again.
     scorer = FadingScorer(tasks, verifier, node="ada", rounds=50)     # partial credit that fades out
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec

@@ -9,8 +9,6 @@ what is wrong with its data, before any model is loaded.
 run keeps what was chosen in its `config.toml`.
 """
 
-from __future__ import annotations
-
 import contextlib
 from typing import Final
 

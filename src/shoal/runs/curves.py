@@ -4,8 +4,6 @@ what answers that ignore the question get.
 draw_curves(read_metrics(folder), folder / "curves.png", title="four guppies, pond")
 """
 
-from __future__ import annotations
-
 import io
 import warnings
 from collections import defaultdict

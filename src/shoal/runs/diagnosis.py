@@ -10,8 +10,6 @@ A model learns only where some answers to a question are better than others. Aft
 the answers themselves show why. Their texts are a model's: what is quoted of them is short and printable.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from shoal.config.answer_form import extract

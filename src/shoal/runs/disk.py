@@ -6,8 +6,6 @@
 A locked folder has no links, pipes or devices, which may lead to somebody else's files.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

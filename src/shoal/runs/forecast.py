@@ -8,8 +8,6 @@ speed = try_out(config, policy, tasks)                                          
 expected_seconds(config, {"guppy": speed}, workers)
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import tempfile

@@ -5,8 +5,6 @@ if held_out.is_due():
     figures = held_out.ask(stop)     # a row for each node; None if `stop` was set meanwhile
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from functools import partial

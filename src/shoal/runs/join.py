@@ -1,8 +1,6 @@
 """What `shoal join` puts together: a node's membership in a swarm of strangers, and the judges whose questions it
 answers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 

@@ -1,7 +1,5 @@
 """What this machine has for a run: devices, processor cores and threads, worker processes, memory."""
 
-from __future__ import annotations
-
 import math
 import os
 import sys

@@ -4,8 +4,6 @@ The figures that count are `reward/local`, over a node's own unfiltered rollouts
 questions. `reward/trained_on` is a diagnostic: choosing what to train on is enough to raise it.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Builds what the nodes of one process answer and learn with: models, engines that decode, and learners."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import dataclasses

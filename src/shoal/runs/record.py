@@ -1,7 +1,5 @@
 """Writes a round's results to the run's folder and reports them to the watcher."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ The nodes of one process act in step, as in the paper's controlled experiment. T
 itself waits for nobody.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time

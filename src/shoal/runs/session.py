@@ -5,8 +5,6 @@
 `shoal run` and `shoal join` are this with a display; `shoal.run` and `shoal.join` are this without.
 """
 
-from __future__ import annotations
-
 import gc
 import threading
 import time

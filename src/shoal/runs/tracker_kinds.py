@@ -1,7 +1,5 @@
 """The trackers that a run reports to, and how each shows rollouts. All calls to one are made in one thread."""
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import asdict, astuple, dataclass, fields

@@ -7,8 +7,6 @@ A process of several nodes reports the mean over its nodes under the name of the
 compare, and each node's own figure under `NODE/NAME`.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -8,8 +8,6 @@ Each tracker has a thread of its own, so that one that waits, fails or hangs nei
 does not take is counted and left out.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import queue
 import re

@@ -9,8 +9,6 @@ The answers are those of the evaluation: nothing is asked twice. Which questions
 are answered. Texts are a model's and may come from a stranger's folder: show them as plain characters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce

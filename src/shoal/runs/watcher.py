@@ -1,7 +1,5 @@
 """What hears how a run goes: a display, or nobody."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@ and arithmetic, with limits on each number and on the work of all of it. No name
 attribute is read.
 """
 
-from __future__ import annotations
-
 import ast
 import math
 import operator

@@ -5,8 +5,6 @@ removed, refuses what a scorer has no reason to do. Third, the operating system 
 scorer does by mistake with a text made to provoke it. The code of a task itself is trusted, as any import is.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

@@ -5,8 +5,6 @@ that. On Linux it then forks a process for each connection that it is sent, ends
 text itself.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import gc

@@ -5,8 +5,6 @@ refusal(question, ("40", "44"), False, result)                # "": the conversa
 replayed(rollout, question, replayer)                         # the rollout with what the environment answered
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable

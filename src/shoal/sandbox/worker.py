@@ -5,8 +5,6 @@ which job killed it; and a stranger's candidate with one verdict. It announces w
 begins, so that each gets its own time.
 """
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Callable, Iterator

@@ -10,8 +10,6 @@ the lowest level and climbs as it learns. One draw in ten is of any level: what 
 level that is easier after all is found. Peers' rollouts do not count.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ New names cost nothing, so newcomers share one quota of an update (`selection.ne
 16 rollouts so far, and those that admission does not know.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

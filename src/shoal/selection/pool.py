@@ -1,7 +1,5 @@
 """What a node has received from the swarm and has not used yet."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

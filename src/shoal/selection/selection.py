@@ -8,8 +8,6 @@ The settings of `[selection]` add: peers' live rollouts in place of own ones wit
 newcomers, and trust. To write your own selection, see `examples/own_selection.py`.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import random

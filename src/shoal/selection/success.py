@@ -4,8 +4,6 @@ A rollout of one completion, as a person or a program gives it, has no group mea
 this node's own success rate for the task.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

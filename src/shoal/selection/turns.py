@@ -9,8 +9,6 @@ Makers come in random order, and each gives one rollout before anybody gives a s
   others have little. Newcomers do not count in the average of known makers.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -10,8 +10,6 @@ Each level of a ladder is a task of its own; `selection.levels` chooses from whi
 depend on the task's parameters and on the form of answers alone, so all nodes show the same ones.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final

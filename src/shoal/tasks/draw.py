@@ -10,8 +10,6 @@ drawn, held out and scored as a task of its own. Nobody's word is taken for a qu
 and own and peers' rollouts are checked alike.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections import Counter

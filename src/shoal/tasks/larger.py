@@ -5,8 +5,6 @@
 Its credit comes in steps, so that a model that is never right at first has something to climb.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from random import Random
 

@@ -6,8 +6,6 @@
 Only the tasks of the suite `pictures` are drawn: an identity may come from a stranger's file.
 """
 
-from __future__ import annotations
-
 import base64
 import io
 from functools import cache

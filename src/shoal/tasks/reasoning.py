@@ -9,8 +9,6 @@ for seconds, the number of steps is estimated here, in linear time, and answers 
 right answer is among them.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import decimal
 import functools

@@ -6,8 +6,6 @@ models of 100 to 500 million parameters, with three worked examples. `games`: a 
 back. `pictures`: five about small pictures.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Collection
 from importlib.resources import files

@@ -7,8 +7,6 @@ docs/guides/tasks.md for one of one's own, and docs/extend/tasks.md for a packag
     str(trouble)      # "task 'mine': ZeroDivisionError: division by zero (1 of 64 answers failed)"
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 

@@ -11,8 +11,6 @@ above it (`shoal.membership`): whatever a transport loses, repeats, changes or m
 See docs/extend/transport.md for an example.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import re

@@ -1,7 +1,5 @@
 """Which transport a node has: `network.transport`."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from shoal.config.own_code import find, make_part

@@ -9,8 +9,6 @@ too: no link is followed, only ordinary files are read, and each pass reads a bo
 whose name is not the hash of its content is not all there yet, and is read again once it has changed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import itertools

@@ -4,8 +4,6 @@ Nodes do not subscribe to notices; windows and people do. So a notice crosses th
 it. It is signed like a rollout, but it is only its sender's word: no node ever learns from it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any

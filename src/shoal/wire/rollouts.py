@@ -9,8 +9,6 @@ The key stands inside, so opening comes before verifying. Opening costs time and
 whatever sizes and depths the message claims.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Literal
 

@@ -8,8 +8,6 @@ The message travels as bytes within the envelope, so that nobody has to encode i
 front keeps a signature for one purpose from being used for another.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, TypeVar
 
 import msgspec

@@ -5,8 +5,6 @@
 Everything is counted in points, with room to spare, so that a drawing that a person calls right is right.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 

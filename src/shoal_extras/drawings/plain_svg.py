@@ -8,8 +8,6 @@ filters, patterns, scripts, events, entities. The text is made anew of what was 
 wrote reaches a renderer or a browser but numbers and the names of colours. Sizes, numbers and counts are bounded.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

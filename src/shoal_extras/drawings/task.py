@@ -9,8 +9,6 @@ judged by its points, not by its text, so that there are many right answers. res
 scripts, which opens nothing by itself.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import io
 from collections.abc import Sequence

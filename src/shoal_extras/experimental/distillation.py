@@ -8,8 +8,6 @@ the model that is not shown it. This is self-distillation (SDPO, arXiv 2601.2080
 travels, and all of it passes through the node's own model before it teaches anything.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean

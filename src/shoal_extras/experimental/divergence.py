@@ -3,8 +3,6 @@
 Shape suffixes: T trained tokens, D hidden size, V vocabulary.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

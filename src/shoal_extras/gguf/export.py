@@ -5,8 +5,6 @@ A Modelfile has no TEMPLATE: Ollama goes by the chat template in the file. It is
 (docs/modelfile.md), and has not been run with Ollama.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

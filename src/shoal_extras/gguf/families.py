@@ -7,8 +7,6 @@ llama.cpp has a fixed program for each family. What a configuration may ask for 
 would load and compute something else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final

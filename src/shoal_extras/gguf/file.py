@@ -5,8 +5,6 @@
 The facts are those of llama.cpp's `convert_hf_to_gguf.py`. One tensor is in memory beside the model.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Final
 

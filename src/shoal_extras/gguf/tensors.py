@@ -5,8 +5,6 @@ for tensor in tensors_of(model, family, Kind.Q8_0):
     tensor.data()                                # made when it is written: one tensor at a time is in memory
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterator

@@ -8,8 +8,6 @@ built-in patterns first. The other is SentencePiece's ("llama"): spaces are ▁,
 tokenizer.json says beyond that is refused, since the file would load and read texts differently.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

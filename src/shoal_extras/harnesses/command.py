@@ -6,8 +6,6 @@
 Tasks are code of other people, and whoever names one runs it. The harnesses are extras, imported when they are used.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json

@@ -1,8 +1,6 @@
 """Inspect asks a policy: a model of this process or an endpoint. Its logs are where Inspect writes them (`logs`, for
 `inspect view`)."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections import Counter

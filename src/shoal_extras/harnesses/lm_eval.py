@@ -4,8 +4,6 @@ The model is asked as shoal trains it: by its chat template where it has one. Th
 models run, in a process with limits (`policy.template`).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from lm_eval import simple_evaluate

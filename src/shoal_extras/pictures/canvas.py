@@ -7,8 +7,6 @@ canvas.picture                        # 32 x 32 pixels
 canvas.drawn                          # [("red circle", 8, 8), ("white 4", 2, 16)]
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

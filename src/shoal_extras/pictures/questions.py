@@ -6,8 +6,6 @@
 Only the question's identity travels. Each node draws the picture again, and the question's hash covers its pixels.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """`shoal probe`: how a model is best asked, before it is trained."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

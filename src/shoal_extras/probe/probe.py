@@ -7,8 +7,6 @@ Each task is asked in each of `WAYS`, with training questions alone: what is cho
 figure that counts is the share of live groups. A group whose answers are all right or all wrong teaches nothing.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress

@@ -7,8 +7,6 @@
 It is asked as the stage `solve` asks about problems that peers set, so it measures what that stage teaches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from random import Random
 

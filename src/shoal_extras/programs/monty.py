@@ -8,8 +8,6 @@ make a program wrong are counts, the same on every node. A clock ends what they 
 there one for a program that fails because Monty lacks something that Python has: in doubt it is not called wrong.
 """
 
-from __future__ import annotations
-
 import ast
 import atexit
 import builtins

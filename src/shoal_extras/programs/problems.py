@@ -7,8 +7,6 @@ Whatever verifies an answer is a `Problem`. A row's right answer is kept as the 
 of the data covers the tests.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import re

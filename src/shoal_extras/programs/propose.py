@@ -11,8 +11,6 @@ this node's interpreter, and no program that always returns the same may pass th
 functions, of which two tests say which one it is.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Sequence
 from random import Random

@@ -8,8 +8,6 @@ Each question has numbers and words of its own, so that no one program is right 
 are not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Final, NamedTuple

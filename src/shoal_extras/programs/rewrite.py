@@ -10,8 +10,6 @@ function that the program defines. What a builtin does in one call (`sum(range(1
 last, the clock ends that.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 from collections.abc import Collection, Mapping, Sequence

@@ -7,8 +7,6 @@
 Nothing is scored here. The verifier of the question that was asked first scores what `settle` returns.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 from collections import Counter, OrderedDict

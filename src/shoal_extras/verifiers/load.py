@@ -8,8 +8,6 @@ by what it has with it: verifiers itself leaves out such rewards without a word 
 A taskset is code: to load it is to run it, as with any module that one imports.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import itertools

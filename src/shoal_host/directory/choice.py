@@ -7,8 +7,6 @@ Names are not unique: one that was joined belongs to its host's key (`shoal.invi
 name is said aloud and joined only if the user names that key.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import queue
 import socket

@@ -1,7 +1,5 @@
 """`shoal announce`: makes a directory of public swarms, or adds to one."""
 
-from __future__ import annotations
-
 import argparse
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Directories of swarms for `shoal join NAME` and `shoal join --list` (entry point `shoal.directories`)."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 

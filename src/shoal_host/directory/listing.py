@@ -8,8 +8,6 @@ A directory is JSON: {"version": 1, "entries": [{"entry": {...}, "signature": ".
 too: what is read is bounded in size and time, and one bad entry spoils no other.
 """
 
-from __future__ import annotations
-
 import queue
 import re
 import threading

@@ -1,7 +1,5 @@
 """`shoal host`: hosts a swarm until it is stopped."""
 
-from __future__ import annotations
-
 import argparse
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Makes the invitation of a host, keeps it in the folder, and shows it."""
 
-from __future__ import annotations
-
 import io
 import time
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ They are made at the first start and stay in the folder. Whoever joined knows th
 machine gets a new address, the certificate is made anew, and earlier invitations stop working.
 """
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 import ipaddress

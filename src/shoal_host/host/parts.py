@@ -1,7 +1,5 @@
 """The parts of a host: which commands of shoal run, where, and after what."""
 
-from __future__ import annotations
-
 import socket
 import time
 import urllib.request

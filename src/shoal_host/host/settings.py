@@ -3,8 +3,6 @@
 settings = settled(folder, {"swarm": "club"})    # the file's, with these over them
 """
 
-from __future__ import annotations
-
 import re
 import secrets
 import socket

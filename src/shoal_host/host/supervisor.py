@@ -8,8 +8,6 @@ Each part is a process of its own with a log of its own. One that ends starts ag
 each time. If the supervisor itself is killed, all parts end within a second.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -9,8 +9,6 @@ judge is a stranger too: its replies are bounded in size and time, and count onl
 that was sent.
 """
 
-from __future__ import annotations
-
 import re
 import secrets
 import time

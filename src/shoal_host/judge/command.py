@@ -1,7 +1,5 @@
 """`shoal judge`: serves, or reports on a judge's records."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import sqlite3

@@ -8,8 +8,6 @@ neither credit nor debt (start-time fair queueing). So if k parties always have 
 long its work takes, and a newcomer waits for the current work and for at most one more of each party that came with it.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import OrderedDict, deque

@@ -9,8 +9,6 @@ again for the scores. A judge that failed is left alone for a while, twice as lo
 next to nothing. Whatever a judge does, nothing is raised here and training does not change.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence

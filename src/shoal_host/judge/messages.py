@@ -15,8 +15,6 @@ Only the encoding of this program is accepted: an array in the order of the fiel
 with floats in 64 bits. So equal statements are equal bytes, and a hash names a statement.
 """
 
-from __future__ import annotations
-
 import hashlib
 from typing import Annotated, Any, TypeVar
 

@@ -5,8 +5,6 @@ trains on it. The secret makes it unpredictable. The task is drawn by the weight
 scores are then independent draws from one mixture, as Wilson's interval requires, and no node knows its next task.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import secrets

@@ -15,8 +15,6 @@ thread writes, and commits together whatever arrived during the last fsync, so t
 serves any number of nodes, each 10 ms later.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import queue

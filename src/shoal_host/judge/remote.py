@@ -3,8 +3,6 @@
 A judge is a stranger: its answers are bounded in size and time, and count only if all of them has the right form.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from pathlib import Path

@@ -9,8 +9,6 @@ not. It is ordered by the lower end of the interval: whoever makes many keys and
 that has answered more questions equally well.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import json

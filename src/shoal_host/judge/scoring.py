@@ -7,8 +7,6 @@ delay their own sender. Answers are scored one at a time, which costs a fraction
 so that it is certain which answer caused the trouble.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Callable

@@ -5,8 +5,6 @@ POST /answer   an Answer  -> a Verdict, or a Receipt if scoring takes longer
 GET  /         the judge's card      GET /leaderboard      GET /health      (JSON)
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

@@ -6,8 +6,6 @@ work took, so that one's slow question or answer does not delay everybody. What 
 connection breaks, and whoever sends the same request again waits for the same result.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import shutil

@@ -1,7 +1,5 @@
 """The nodes and their questions in a judge's memory: bounded, whatever strangers do."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What `shoal watch` shows of a judge: its data folder, also while it serves (`remote`: a judge at an address)."""
 
-from __future__ import annotations
-
 import hashlib
 import sqlite3
 import threading

@@ -4,8 +4,6 @@ A node's round is a stranger's word. Rounds far beyond the others' are left out,
 curves into a corner, and a point has more rounds where there would be too many points.
 """
 
-from __future__ import annotations
-
 import math
 import sqlite3
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """`shoal relay`: runs a relay and shows how it stands."""
 
-from __future__ import annotations
-
 import argparse
 import ipaddress
 import math

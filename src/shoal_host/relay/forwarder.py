@@ -11,8 +11,6 @@ declaration costs the relay a walk over all others. So the forwarder accepts the
 reads what each of them asks of the relay (`zenoh_wire`), and passes on whole messages of clients alone. It passes on
 unread what the relay answers, and what comes from other relays, which have to be named. It ends TLS."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import socket

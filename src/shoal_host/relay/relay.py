@@ -10,8 +10,6 @@ checked by its reader. It carries only keys of `shoal/**`, and bounds the size o
 Zenoh bounds what one address may do: connections, declarations and messages. Zenoh has no such bounds ("downsampling"
 lets 1 of 20 rollouts pass when a round sends them in one burst)."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

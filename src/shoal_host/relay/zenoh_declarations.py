@@ -9,8 +9,6 @@
 Zenoh limits neither the number of declarations of a session nor their rate, and each costs a walk over all others.
 """
 
-from __future__ import annotations
-
 import re
 
 from shoal_host.relay.zenoh_fields import Unreadable

@@ -4,8 +4,6 @@ Zenoh reads some extensions without a look at the length that they give; so does
 do not agree.
 """
 
-from __future__ import annotations
-
 MORE = 0x80
 """The flag of a header that says that extensions follow, or further ones."""
 MAX_WAIT = 60_000  # milliseconds that a query may stay open

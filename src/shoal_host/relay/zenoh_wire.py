@@ -10,8 +10,6 @@ never takes a message for shorter or longer than Zenoh does. Above all, nobody b
 each other which relays there are (Zenoh's "OAM"), and one such message with a large number in it ends a relay.
 """
 
-from __future__ import annotations
-
 from shoal_host.relay.zenoh_declarations import INTEREST, Declarations
 from shoal_host.relay.zenoh_fields import MORE, Unreadable, ZenohFields
 

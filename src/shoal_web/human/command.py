@@ -1,7 +1,5 @@
 """`shoal human`: a page on which a person joins a swarm, and an API for programs that answer."""
 
-from __future__ import annotations
-
 import argparse
 from contextlib import closing
 from pathlib import Path

@@ -10,8 +10,6 @@ To others it is a node like any other: its rollouts are signed, drawn and admitt
 through the same admission, to be ranked.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import threading

@@ -10,8 +10,6 @@ Each node draws questions of its own. Some questions come to several nodes, and 
 otherwise different answers of one node are. The order is random and names are hidden, so that only the answers count.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence

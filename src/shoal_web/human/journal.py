@@ -10,8 +10,6 @@ round is given twice, whatever happens: it is on disk before it is used, and a n
 1970, in case an earlier one of the same identity was lost.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 import time

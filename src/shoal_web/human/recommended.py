@@ -9,8 +9,6 @@ tasks. The weight of a task is p (1 - p), where p is how often the person solves
 = 0.5.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random

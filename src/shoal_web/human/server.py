@@ -12,8 +12,6 @@ GET  /api/lessons?after=&wait=   who learned from them since; with `wait` it ans
 A GET changes nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 import time

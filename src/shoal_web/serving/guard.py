@@ -8,8 +8,6 @@
 - `POLICY`: scripts and styles from here alone, nothing from elsewhere, no text that becomes markup or code.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import ipaddress

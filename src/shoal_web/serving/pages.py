@@ -2,8 +2,6 @@
 
 A request's body is bounded in size and time (`read_body`)."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any, Final

@@ -7,8 +7,6 @@ uvicorn bounds the size of headers, the number of connections and the idle time 
 and slow clients: a reverse proxy does, which belongs before whatever strangers reach (docs/guides/deploy.md).
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import ipaddress

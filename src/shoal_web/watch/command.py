@@ -1,7 +1,5 @@
 """`shoal watch`: the page of runs, judges and live swarms."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from contextlib import closing

@@ -5,8 +5,6 @@ these alone. A search looks at some parts at a time, from the newest on, and ans
 with what it has found and how far it came; the page goes on from there.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

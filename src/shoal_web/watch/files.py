@@ -3,8 +3,6 @@
 A named pipe blocks whoever opens it until somebody writes; a symbolic link leads out of the folder.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The folder of a run as a source: its settings, metrics, tables, and the state of a joined node's swarm."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

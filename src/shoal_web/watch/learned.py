@@ -6,8 +6,6 @@ lessons.makers("node-1")                                        # whose rollouts
 lessons.before("node-1", "gcd", after=10, until=20)["last"]     # the last one of that task in these rounds
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import Any, Final

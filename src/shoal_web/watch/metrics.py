@@ -1,7 +1,5 @@
 """The metrics of a run, read whole whenever the file has changed, and curves over them."""
 
-from __future__ import annotations
-
 import math
 import threading
 from array import array

@@ -1,7 +1,5 @@
 """What the page says of nodes: their figures from the metrics, and the state of a joined node's swarm."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Final
 

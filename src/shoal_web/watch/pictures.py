@@ -7,8 +7,6 @@ A question's pictures are drawn again from its identity, never read from a folde
 which a browser runs nothing and fetches nothing.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any, Final
 

@@ -4,8 +4,6 @@ An open page asks for `/api/runs` again and again. While it does, sources look f
 the answer tell the page what has changed.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

@@ -9,8 +9,6 @@ Methods give plain data for JSON, of bounded size. They are called on threads an
 exist, and `BusyError` for what takes too long.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """All sources of a page: given ones, and the runs in folders. A folder such as `runs/` or a study has many runs."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import threading

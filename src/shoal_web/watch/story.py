@@ -7,8 +7,6 @@
 It says what came when. What caused what, a run alone does not show.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import numpy as np

@@ -5,8 +5,6 @@ rounds: this machine knows when a notice came, and the round is a stranger's wor
 whether it or another one is shown: those heard for longest come first.
 """
 
-from __future__ import annotations
-
 import hashlib
 import heapq
 import threading

@@ -10,8 +10,6 @@ about its size: then the reader runs into its limits and is started again. Runs 
 a query that fails is tried once more.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

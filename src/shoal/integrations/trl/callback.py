@@ -1,7 +1,5 @@
 """When a trainer begins, saves and ends, its node does."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Protocol
 

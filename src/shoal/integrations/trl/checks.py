@@ -1,7 +1,5 @@
 """What a trainer must be, so that nothing that it was told is ignored in silence."""
 
-from __future__ import annotations
-
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """The node of a trainer, as its user sees it: settings, and hooks for the GRPOTrainer."""
 
-from __future__ import annotations
-
 import atexit
 import logging
 import shutil

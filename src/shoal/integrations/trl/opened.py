@@ -1,7 +1,5 @@
 """All that a node has while its trainer trains: tasks, verifier, rewards, a place in the swarm, a policy. Close it."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Sequence

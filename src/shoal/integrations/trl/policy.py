@@ -1,7 +1,5 @@
 """The model that a trainer trains, as a policy: shoal's decoder answers with it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path

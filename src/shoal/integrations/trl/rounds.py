@@ -8,8 +8,6 @@
 than J to give, the node answers more questions of its own.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path

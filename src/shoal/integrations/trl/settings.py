@@ -1,7 +1,5 @@
 """The settings of a trainer's node: those of shoal that the trainer does not have."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from shoal.config.load import config_from_keywords

@@ -1,7 +1,5 @@
 """The losses by name (`learner.loss_type`). Each has a file of its own; docs/extend/loss.md shows how to write one."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from shoal.config.own_code import make_named

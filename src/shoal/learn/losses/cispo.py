@@ -1,7 +1,5 @@
 """CISPO (MiniMax-M1, arXiv 2506.13585, eqs. 4 and 5)."""
 
-from __future__ import annotations
-
 import torch
 
 from shoal.learn.losses.base import Average, TokenLosses, Tokens

@@ -1,7 +1,5 @@
 """DAPO (arXiv 2503.14476, eq. 8)."""
 
-from __future__ import annotations
-
 from shoal.learn.losses.base import Average, ClippedLoss
 
 

@@ -1,7 +1,5 @@
 """Dr. GRPO (arXiv 2503.20783)."""
 
-from __future__ import annotations
-
 from shoal.learn.losses.base import Average, ClippedLoss
 
 

@@ -1,7 +1,5 @@
 """GRPO (DeepSeekMath, arXiv 2402.03300, eq. 3)."""
 
-from __future__ import annotations
-
 from shoal.learn.losses.base import Average, ClippedLoss
 
 

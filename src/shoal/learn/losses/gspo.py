@@ -1,7 +1,5 @@
 """GSPO (arXiv 2507.18071, eqs. 5 and 7)."""
 
-from __future__ import annotations
-
 import torch
 
 from shoal.learn.losses.base import Average, ClippedLoss, Tokens, sequence_mean

@@ -1,7 +1,5 @@
 """The weights of peers' completions by name (`peers.weight`). docs/extend/loss.md shows how to write one."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from shoal.config.own_code import make_named

@@ -3,8 +3,6 @@
 Shape suffixes: T trained tokens of a micro-batch, its completions one after another.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol
 

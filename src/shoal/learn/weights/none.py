@@ -1,7 +1,5 @@
 """No weight, as in the paper of swarm sampling (arXiv 2509.08721)."""
 
-from __future__ import annotations
-
 import torch
 
 from shoal.learn.weights.base import PeerTokens

@@ -1,7 +1,5 @@
 """TOPR (arXiv 2503.14286)."""
 
-from __future__ import annotations
-
 import torch
 
 from shoal.learn.losses.base import sequence_sum

@@ -8,8 +8,6 @@
 docs/extend/decoder.md has one of thirty lines.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field

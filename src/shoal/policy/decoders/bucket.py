@@ -6,8 +6,6 @@ completions, T positions in a completion, C with the room for more, N = L + P + 
 share one (heads / H), D size of a head, E size of a value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import torch

@@ -3,8 +3,6 @@
 Shape suffixes: B rows, V vocabulary, N blocks of it, M tokens in a block.
 """
 
-from __future__ import annotations
-
 import torch
 
 from shoal.policy.decoders.base import Sampling

@@ -4,8 +4,6 @@ Where a turn of the policy ends, the environment answers. Its words are read tok
 other conversations are at their own turns: so every token is computed once, and the batch stays whole.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 

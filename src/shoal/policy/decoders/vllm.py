@@ -6,8 +6,6 @@ Training stays with transformers; vLLM has a copy of the weights, in the precisi
 process with the same model share one engine.
 """
 
-from __future__ import annotations
-
 import copy
 import logging
 import os

@@ -7,8 +7,6 @@ Each kind looks for the answer in what it is given, which may be a whole complet
 (`TaskSpec.answer`) found in it. Other packages add kinds by entry points (`RowScore`).
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Callable, Collection, Mapping

@@ -7,8 +7,6 @@
 All are read piece by piece. A row that is not even readable comes as an `Unusable`.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

@@ -6,8 +6,6 @@ program has in memory.
     parameters_of([{"prompt": "2 + 2 =", "answer": "4"}])       # {"path": ".../own-1f2e.jsonl", "name": "data"}
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

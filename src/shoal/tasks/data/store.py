@@ -12,8 +12,6 @@ in order, and `info.json` the rest. Only rows that are asked for are in memory. 
 there.
 """
 
-from __future__ import annotations
-
 import bisect
 import errno
 import hashlib

@@ -16,8 +16,6 @@ Of 16 numbers, four tries find 15 by halving. Without listening they find 4: the
 Numbers are 10 to 99, so that an answer that does not look is right once in 90.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from random import Random

@@ -14,8 +14,6 @@ that are tools, and `get_reward() -> float`.
 The policy calls a tool by a JSON object in its turn. A turn without a call is the last.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence

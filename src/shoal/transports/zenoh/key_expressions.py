@@ -8,8 +8,6 @@ A private swarm has other words in these places, which reveal nothing (`secret`)
 of the id. A region is all shards that begin with the same 3, 2, 1 or 0 digits.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from shoal.identity.secret import OPEN, Secret

@@ -10,8 +10,6 @@ so a new neighbour is on trial: if this node lacks rollouts, the new one must br
 Nothing here knows Zenoh: `subscriptions` asks and subscribes, and a simulation can run ten thousand of these.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from random import Random

@@ -7,8 +7,6 @@ Nodes find peers by their offers. A node that missed rollouts asks for them by t
 loss and after a reconnection. Anybody may answer under any key expression. So a receiver believes an offer only if it
 is signed by the key in the key expression, and a rollout only if it has the digest that was asked for."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections import deque

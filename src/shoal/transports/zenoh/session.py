@@ -15,8 +15,6 @@ Measurements on eclipse-zenoh 1.10.2 decided the modes:
 - A client does not open while no relay answers (`Unreachable`: try again later). A peer does, and keeps trying.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import socket

@@ -8,8 +8,6 @@ A node subscribes to some peers, its neighbours, and asks them for what it misse
 keeper thread tries again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time
