@@ -84,13 +84,17 @@ def test_files_from_somebody_else_run_no_code(here: Path) -> None:
 
 
 def test_parts_of_one_s_own_are_checked(here: Path) -> None:
-    (here / "mine.py").write_text("class Dumb:\n    def __init__(self, *a): pass\nclass Bare: pass\n")
+    (here / "bare_parts.py").write_text("class Dumb:\n    def __init__(self, *a): pass\nclass Bare: pass\n")
     for flag, name, said in (
-        ("policy", "mine:Dumb", "policy 'mine:Dumb' lacks generate, save, trouble"),
-        ("selection", "mine.py:Dumb", "selection 'mine.py:Dumb' lacks choose, load, on_update, save, to_send"),
-        ("learner", "mine:Dumb", "learner 'mine:Dumb' lacks load, save, update"),
-        ("selection", "mine:Bare", "selection 'mine:Bare' cannot be made: "),
-        ("selection", "mine:None_", "mine has no 'None_'"),
+        ("policy", "bare_parts:Dumb", "policy 'bare_parts:Dumb' lacks generate, save, trouble"),
+        (
+            "selection",
+            "bare_parts.py:Dumb",
+            "selection 'bare_parts.py:Dumb' lacks choose, load, on_update, save, to_send",
+        ),
+        ("learner", "bare_parts:Dumb", "learner 'bare_parts:Dumb' lacks load, save, update"),
+        ("selection", "bare_parts:Bare", "selection 'bare_parts:Bare' cannot be made: "),
+        ("selection", "bare_parts:None_", "bare_parts has no 'None_'"),
     ):
         with pytest.raises(shoal.UserError, match=said):
             shoal.run(rounds=1, out="never", **SMALL, **{flag: name})

@@ -66,9 +66,12 @@ def by_hand(policy: LanguagePolicy, groups: list[Scored], loss_type: str) -> dic
     return found
 
 
-def learned(policy: LanguagePolicy, groups: list[Scored], **settings: Any) -> dict[str, torch.Tensor]:
+def learned(
+    policy: LanguagePolicy, groups: list[Scored], budget: int | None = None, **settings: Any
+) -> dict[str, torch.Tensor]:
     """The gradient that the learner applies."""
-    learner = GRPOLearner(policy, LearnerConfig(**settings), PAPER, 1e-3, max_grad_norm=1e9, checkpoint_tokens=10_000)
+    config, limits = LearnerConfig(**settings), {"budget": budget, "checkpoint_tokens": 10_000}
+    learner = GRPOLearner(policy, config, PAPER, 1e-3, max_grad_norm=1e9, **limits)
     found: list[dict[str, torch.Tensor]] = []
     learner.optimizer.register_step_pre_hook(lambda *_: found.append(gradients(learner.model)))
     learner.update(groups)

@@ -34,17 +34,17 @@ def test_checkpointing_keeps_less() -> None:
 def test_auto_checkpoints_where_much_would_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     from tiny import CPU, make_model
 
-    from shoal.learn import checkpointing
+    from shoal.learn import activations
 
     model = make_model("llama")
-    kept = checkpointing.count_activations(model, CPU).kept(1, 100, above=100)
-    monkeypatch.setattr(checkpointing, "free_bytes", lambda _: 2**40)
-    assert checkpointing.checkpoint_above(model, CPU, 100) == 100
-    monkeypatch.setattr(checkpointing, "KEPT_AT_MOST", kept - 1)
-    assert checkpointing.checkpoint_above(model, CPU, 100) == 0
-    monkeypatch.setattr(checkpointing, "KEPT_AT_MOST", 2**40)
-    monkeypatch.setattr(checkpointing, "free_bytes", lambda _: 4 * kept - 4)
-    assert checkpointing.checkpoint_above(model, CPU, 100) == 0
+    kept = activations.count_activations(model, CPU).kept(1, 100, above=100)
+    monkeypatch.setattr(activations, "free_bytes", lambda _: 2**40)
+    assert activations.checkpoint_above(model, CPU, 100) == 100
+    monkeypatch.setattr(activations, "KEPT_AT_MOST", kept - 1)
+    assert activations.checkpoint_above(model, CPU, 100) == 0
+    monkeypatch.setattr(activations, "KEPT_AT_MOST", 2**40)
+    monkeypatch.setattr(activations, "free_bytes", lambda _: 4 * kept - 4)
+    assert activations.checkpoint_above(model, CPU, 100) == 0
 
 
 def test_parts_of_an_estimate() -> None:

@@ -87,10 +87,10 @@ def test_log_probabilities_and_gradients_are_those_of_the_models_own_pass(
                 prefix = Prefix(lm.model, family_of_rows.prefix_ids, policy.placement) if shared else None
                 (batch,) = micro_batches(rows, 1000, policy.placement.device, shared)
                 logps_T, _ = token_logprobs(lm.model, batch, 1.0, prefix.layers if prefix else [])
-                (logps_T * torch.linspace(1, 2, len(own))[batch.slots_T]).sum().backward()
+                (logps_T * torch.linspace(1, 2, len(own))[batch.offsets_T]).sum().backward()
                 if prefix:
                     prefix.backward()
-                found[batch.slots_T] = logps_T.detach()
+                found[batch.offsets_T] = logps_T.detach()
         assert (found - own.detach()).abs().max() < within
         made = gradients(lm.model)
         assert made.keys() == expected.keys()

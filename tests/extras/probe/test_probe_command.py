@@ -22,7 +22,7 @@ def test_what_is_recommended_is_a_configuration_that_runs(tmp_path: Path, capsys
     assert f"shoal run --config {file}" in " ".join(out.split())
     written = tomllib.loads(file.read_text())
     assert written["policy"]["model"] == ["guppy"]
-    assert [task["name"] for task in written["tasks"]["tasks"]] == ["chain_sum"]
+    assert [task["name"] for task in written["tasks"]["sources"]] == ["chain_sum"]
     assert main(["eval", "guppy", "--config", str(file), "--questions", "2", "--json"]) == 0
     assert main([*SHORT, "--write", str(file)]) == 2  # never over another
 
