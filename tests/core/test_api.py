@@ -84,17 +84,17 @@ def test_files_from_somebody_else_run_no_code(here: Path) -> None:
 
 
 def test_parts_of_one_s_own_are_checked(here: Path) -> None:
-    (here / "bare_parts.py").write_text("class Dumb:\n    def __init__(self, *a): pass\nclass Bare: pass\n")
+    (here / "bare.py").write_text("class Dumb:\n    def __init__(self, *a): pass\nclass Bare: pass\n")
     for flag, name, said in (
-        ("policy", "bare_parts:Dumb", "policy 'bare_parts:Dumb' lacks generate, save, trouble"),
+        ("policy", "bare:Dumb", "policy 'bare:Dumb' lacks generate, save, trouble"),
         (
             "selection",
-            "bare_parts.py:Dumb",
-            "selection 'bare_parts.py:Dumb' lacks choose, load, on_update, save, to_send",
+            "bare.py:Dumb",
+            "selection 'bare.py:Dumb' lacks choose, load, on_update, save, to_send",
         ),
-        ("learner", "bare_parts:Dumb", "learner 'bare_parts:Dumb' lacks load, save, update"),
-        ("selection", "bare_parts:Bare", "selection 'bare_parts:Bare' cannot be made: "),
-        ("selection", "bare_parts:None_", "bare_parts has no 'None_'"),
+        ("learner", "bare:Dumb", "learner 'bare:Dumb' lacks load, save, update"),
+        ("selection", "bare:Bare", "selection 'bare:Bare' cannot be made: "),
+        ("selection", "bare:None_", "bare has no 'None_'"),
     ):
         with pytest.raises(shoal.UserError, match=said):
             shoal.run(rounds=1, out="never", **SMALL, **{flag: name})
