@@ -45,8 +45,9 @@ PART = "shoal_host.host.supervisor"
 def children(host: Program) -> dict[str, psutil.Process]:
     """The processes of the parts by their commands."""
     found = [(each, each.cmdline()) for each in psutil.Process(host.process.pid).children()]
-    marked = [(each, words) for each, words in found if PART in words]  # a child is its parent's copy at first
-    return {words[words.index(PART) + 2]: each for each, words in marked}
+    started = [(each, [PART in word for word in words], words) for each, words in found]
+    marked = [(each, own.index(True), words) for each, own, words in started if any(own)]  # a child is a copy at first
+    return {words[place + 2]: each for each, place, words in marked}
 
 
 def invitation(host: Program) -> str:

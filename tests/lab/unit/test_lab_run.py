@@ -375,8 +375,8 @@ def test_a_study_that_was_moved_is_the_same(tmp_path: Path) -> None:
 def test_a_study_whose_network_has_another_name_by_now_is_the_same(tmp_path: Path) -> None:
     config = small().config(next(small().cells()))
     text = config.to_toml()
-    assert 'swarm = "lagoon"' in text
-    (tmp_path / "config.toml").write_text(text.replace('swarm = "lagoon"', 'swarm = "reef"'))
+    assert 'name = "lagoon"' in text
+    (tmp_path / "config.toml").write_text(text.replace('name = "lagoon"', 'swarm = "reef"'))
     assert differences(tmp_path, config) == []
 
 
