@@ -33,7 +33,7 @@ def cases(model: str) -> dict[str, dict[str, Any]]:
 
     def smol(nodes: int = 1, lora_r: int = 0, **learner: Any) -> dict[str, Any]:
         policy = SMOL["policy"] | {"model": [model], "lora_r": lora_r}
-        return SMOL | {"policy": policy, "learner": learner, "swarm": SMOL["swarm"] | {"nodes": nodes}}
+        return SMOL | {"policy": policy, "learner": learner, "round": SMOL["round"] | {"nodes": nodes}}
 
     found = {"guppy": {}}
     found["smol"] = smol()

@@ -292,6 +292,8 @@ def test_what_a_tracker_got_is_read_back(name: str, tmp_path: Path, monkeypatch:
         pytest.skip(f"{name} is not installed")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    for module in [each for each in sys.modules if each.split(".")[0] == "trackio"]:
+        monkeypatch.delitem(sys.modules, module)  # it reads that variable when it is imported, which TRL does
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     monkeypatch.chdir(tmp_path)
     run = tmp_path / "one"

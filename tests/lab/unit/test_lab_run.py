@@ -340,14 +340,14 @@ def test_finished_runs_with_other_settings_are_refused_and_told(tmp_path: Path) 
     cells = list(study.cells())
     file = tmp_path / cells[0].path / "config.toml"
     whole = file.read_text()
-    file.write_text(whole.replace("epsilon = 0.2\n", ""))  # as if that setting had come later
+    file.write_text(whole.replace("lora_r = 0\n", ""))  # as if that setting had come later
     assert file.read_text() != whole
     assert run_study(study, tmp_path, QUIET, jobs=1) == []
     assert [run.differs for run in read_results(tmp_path).finished] == [[], []]
-    file.write_text(whole.replace("epsilon = 0.2\n", "epsilon = 0.3\n"))
-    with pytest.raises(UserError, match=f"learner.epsilon was 0.3, and is 0.2.*delete {tmp_path / cells[0].path} to"):
+    file.write_text(whole.replace("lora_r = 0\n", "lora_r = 4\n"))
+    with pytest.raises(UserError, match=f"policy.lora_r was 4, and is 0.*delete {tmp_path / cells[0].path} to"):
         run_study(study, tmp_path, QUIET, jobs=1)
-    told = ["learner.epsilon was 0.3, and is 0.2"]
+    told = ["policy.lora_r was 4, and is 0"]
     assert {run.cell: run.differs for run in read_results(tmp_path).finished} == {cells[0]: told, cells[1]: []}
 
 
