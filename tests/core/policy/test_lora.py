@@ -31,11 +31,8 @@ from shoal.policy.decoders.own import sample
 from shoal.policy.language import LanguagePolicy
 from shoal.policy.loading import LanguageModel, load, load_base
 from shoal.policy.lora import AdaptedModel, add_adapters, restore_adapters
-from shoal.policy.products import use_fast_products
 from shoal.rollout import Scored
 from shoal.runs.folder import read_metrics
-from shoal_extras.gguf.file import write_gguf
-from shoal_extras.gguf.tensors import KINDS
 
 pytest.importorskip("peft")
 RANK = 4
@@ -358,29 +355,6 @@ def test_without_peft_it_says_what_to_install(
     assert "pip install 'shoal[lora]'" in complaint(capsys, "run", *SMALL, "--rounds", "1", "--out", tmp_path / "run")
     assert "pip install 'shoal[lora]'" in complaint(capsys, "export", node, "--to", tmp_path / "out", "--merge")
     assert "pip install 'shoal[lora]'" in complaint(capsys, "eval", node)
-
-
-@pytest.mark.slow
-def test_adapters_on_a_gguf_file_are_saved_found_again_and_merged(tmp_path: Path) -> None:
-    file = tmp_path / "guppy.gguf"
-    write_gguf(load("guppy", CPU.device), file, KINDS["Q8_0"])
-    base = load(str(file), CPU.device)
-    lm = adapt(base, moved=True)
-    policy = LanguagePolicy(lm, Sampling(max_completion_length=3), CPU)
-    learner = learner_of(policy)
-    folder = tmp_path / "node"
-    folder.mkdir()
-    policy.save(folder)
-    learner.save(folder)
-    assert base_name(folder) == str(file.resolve())
-    resumed = restore_adapters(load_base(folder, CPU.device), RANK, folder)
-    plain = logits(resumed.model)  # by torch's own product
-    use_fast_products(resumed.model, CPU.device)  # as the policy has had `lm` do
-    assert torch.equal(logits(resumed.model), logits(lm.model))
-    merge(folder, tmp_path / "merged")
-    merged = load(str(tmp_path / "merged"), CPU.device)
-    assert (logits(merged.model) - plain).abs().max() < 1e-3
-    assert merged.tokenizer.encode(" 2 + 2") == lm.tokenizer.encode(" 2 + 2")
 
 
 def test_adapters_on_adapters_load_and_are_trained_further(tmp_path: Path) -> None:

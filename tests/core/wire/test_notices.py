@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from shoal.identity.keys import Identity
 from shoal.wire.notices import MAX_BYTES, MAX_LESSONS, Lesson, Notice, notice_of, open_notice, seal_notice
 from shoal.wire.signed import AHEAD, OLD
-from shoal_web.registry import Registry
 
 NOW = 1000.0
 
@@ -51,18 +50,6 @@ def test_what_was_signed_long_ago_or_in_the_future_is_none(ada: Identity, age: f
     assert open_notice(data, "reef", NOW + age) is None
     for allowed in (-AHEAD, OLD):
         assert open_notice(data, "reef", NOW + allowed) is not None
-
-
-def test_old_notices_that_are_sent_again_neither_count_nor_silence_their_sender(ada: Identity) -> None:
-    registry = Registry(lambda: True)
-    of_the_last_run = notice(ada, round=400)
-    now = notice(ada, round=3, time=NOW + 100)
-    assert registry.hear(of_the_last_run, NOW)
-    assert registry.hear(now, NOW + 100)
-    for _ in range(50):
-        assert registry.hear(of_the_last_run, NOW + 101) is None
-        assert registry.hear(now, NOW + 101) is None
-    assert registry.hear(notice(ada, round=4, time=NOW + 101), NOW + 101)
 
 
 @pytest.mark.parametrize("changes", [{"reward": 1.5}, {"round": -1}, {"model": "x" * 300}, {"reward": float("nan")}])
