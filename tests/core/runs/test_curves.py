@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shoal.errors import UserError
-from shoal.runs.curves import draw_curves, mean_over_nodes, moving_average
+from shoal.runs.curves import draw_curves
 
 
 def rows_of(nodes: list[str], rounds: int) -> list[dict[str, Any]]:
@@ -20,16 +20,6 @@ def rows_of(nodes: list[str], rounds: int) -> list[dict[str, Any]]:
         for round in range(rounds + 1)
         for node in nodes
     ]
-
-
-def test_moving_average_looks_back_only() -> None:
-    assert moving_average({1: 1.0, 2: 2.0, 5: 6.0}, 2) == {1: 1.0, 2: 1.5, 5: 4.0}
-    assert moving_average({2: 4.0, 1: 2.0}, 1) == {1: 2.0, 2: 4.0}
-    assert moving_average({}, 3) == {}
-
-
-def test_mean_is_over_the_nodes_that_have_a_value() -> None:
-    assert mean_over_nodes({"ada": {1: 1.0, 2: 1.0}, "bob": {1: 0.0}}) == {1: 0.5, 2: 1.0}
 
 
 @pytest.mark.parametrize(
