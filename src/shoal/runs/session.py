@@ -106,7 +106,7 @@ def execute(
         else:
             nodes, watcher = _join(config, folder, watcher, checkpoint, ranks, identity, stack)
         group = config.network.name if identity else ""
-        trackers = stack.enter_context(Trackers(config, folder.path, names, group, nodes.round if resume else -1))
+        trackers = stack.enter_context(Trackers(config, folder.path, names, group))
         run = Run(nodes, folder, watcher, checkpoint, trackers)
         if resume:  # with the rounds, threads and addresses that have changed
             write_atomically(folder.path / CONFIG, config.to_toml().encode())

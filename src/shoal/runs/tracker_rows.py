@@ -10,8 +10,7 @@ compare, and each node's own figure under `NODE/NAME`.
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from itertools import islice, zip_longest
 from statistics import fmean
 from typing import Any, Final
@@ -25,35 +24,6 @@ MOST: Final = 8
 """Rollouts of a round that are shown, of all nodes together."""
 LONGEST, NAME = 4000, 100
 """Characters of a text and of a name that are shown."""
-VISIBLE: Final = "\n\t"
-"""Characters that are kept although they are not printable."""
-
-Settings = dict[str, bool | int | float | str]
-
-
-@dataclass(frozen=True)
-class TrackedRollout:
-    """One completion. Its texts may be a stranger's: plain characters, of bounded length."""
-
-    node: str
-    """Who learned from it."""
-    maker: str
-    """Who made it: the node itself or another."""
-    task: str
-    question: str
-    completion: str
-    reward: float
-
-
-@dataclass(frozen=True)
-class Report:
-    """A round, as trackers get it."""
-
-    round: int
-    metrics: dict[str, float]
-    rollouts: Sequence[TrackedRollout] = ()
-    late: bool = False
-    """Whether this belongs to a round that was reported before."""
 
 
 def tracked_metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -62,11 +32,9 @@ def tracked_metrics(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     own: dict[str, float] = {}
     for row in rows:
         for name, value in row.items():
-            if name in ("round", "time") or not isinstance(value, int | float) or not math.isfinite(value):
-                continue
-            name = tracked_name(name)
-            found.setdefault(name, []).append(value)
-            own[f"{tracked_name(row['node'])}/{name}"] = value
+            if name not in ("round", "time") and isinstance(value, int | float) and math.isfinite(value):
+                found.setdefault(tracked_name(name), []).append(value)
+                own[tracked_name(f"{row['node']}/{name}")] = value
     means = {name: fmean(values) for name, values in found.items()}
     return means | own if len(rows) > 1 else means
 
@@ -76,39 +44,37 @@ def tracked_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_\-./]", "_", name.replace("@", "_at_"))
 
 
-def tracked_rollouts(results: Sequence[tuple[str, RoundResult]]) -> list[TrackedRollout]:
+def tracked_rollouts(results: Sequence[tuple[str, RoundResult]]) -> list[dict[str, Any]]:
     """The first completions of a few rollouts of a round: each node's own and others' by turns. `results`: with the
-    name of the node."""
-    rows = [_rows(name, group) for name, result in results for group in (result.local, result.from_peers)]
-    return list(islice((row for turn in zip_longest(*rows) for row in turn if row), MOST))
+    name of the node. Texts may be a stranger's: they become plain characters, of bounded length."""
+    groups = [[(name, one) for one in group] for name, r in results for group in (r.local, r.from_peers)]
+    by_turns = (one for turn in zip_longest(*groups) for one in turn if one and one[1].rollout.completions)
+    return [_row(node, scored) for node, scored in islice(by_turns, MOST)]
 
 
-def tracked_config(config: Config) -> Settings:
-    """The settings by their dotted names: lists as JSON, and of the network the swarm's name alone."""
-    sections = config.model_dump(mode="json")
-    sections["network"] = {"name": config.network.name}
-    sections["policy"]["model"] = [re.sub(r"//[^/@]*@", "//", name) for name in config.policy.model]  # no password
-    sections["evaluation"].pop("judges")
-    found: dict[str, Any] = {}
-    for name, value in sections.items():
-        found |= {f"{name}.{key}": each for key, each in value.items()} if isinstance(value, dict) else {name: value}
-    return {name: json.dumps(json_safe(v)) if isinstance(v, list | dict) else v for name, v in found.items()}
-
-
-def _rows(node: str, group: Sequence[Scored]) -> Iterator[TrackedRollout]:
-    for scored in group:
-        for completion, reward in islice(zip(scored.rollout.completions, scored.rewards, strict=False), 1):
-            yield TrackedRollout(
-                printable(node, NAME),
-                printable(scored.rollout.node, NAME),
-                printable(scored.question.id.task, NAME),
-                _visible(scored.question.shown),
-                _visible(completion.text),
-                reward,
-            )
+def _row(node: str, scored: Scored) -> dict[str, Any]:
+    return {
+        "node": printable(node, NAME),
+        "maker": printable(scored.rollout.node, NAME),
+        "task": printable(scored.question.id.task, NAME),
+        "question": _visible(scored.question.shown),
+        "completion": _visible(scored.rollout.completions[0].text),
+        "reward": scored.rewards[0],
+    }
 
 
 def _visible(text: str) -> str:
     """`text` of at most `LONGEST` characters, with ? for what is invisible or would steer a terminal."""
     cut = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
-    return "".join(char if char.isprintable() or char in VISIBLE else "?" for char in cut)
+    return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in cut)
+
+
+def tracked_config(config: Config) -> dict[str, Any]:
+    """The settings by their dotted names: lists as JSON, and of the network the swarm's name alone."""
+    sections = config.model_dump(mode="json", exclude={"evaluation": {"judges"}})
+    sections["network"] = {"name": config.network.name}
+    sections["policy"]["model"] = [re.sub(r"//[^/@]*@", "//", name) for name in config.policy.model]  # no password
+    found: dict[str, Any] = {}
+    for name, value in sections.items():
+        found |= {f"{name}.{key}": each for key, each in value.items()} if isinstance(value, dict) else {name: value}
+    return {name: json.dumps(json_safe(v)) if isinstance(v, list | dict) else v for name, v in found.items()}

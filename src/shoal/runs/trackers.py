@@ -14,7 +14,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -24,17 +24,15 @@ from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.node import RoundResult
 from shoal.runs.disk import disk_errors, write_atomically
-from shoal.runs.folder import TRACKERS, run_metrics
-from shoal.runs.tracker_kinds import KINDS, Start
-from shoal.runs.tracker_rows import Report, tracked_config, tracked_metrics, tracked_rollouts
+from shoal.runs.folder import TRACKERS
+from shoal.runs.tracker_kinds import KINDS, Kind, Report, Start
+from shoal.runs.tracker_rows import tracked_config, tracked_metrics, tracked_rollouts
 from shoal.untrusted import printable, read_regular
 
 LIMIT: Final = 60.0
 """Seconds that all trackers have for what is left when the run ends."""
 WAITING: Final = 500
 """Rounds that wait for a tracker, at most."""
-SILENT: Final = 60.0
-"""Seconds that a tracker may take for a round before a user is told."""
 MOST_BYTES: Final = 1 << 12
 """Of what is remembered of a tracker's run."""
 
@@ -42,18 +40,15 @@ MOST_BYTES: Final = 1 << 12
 class Trackers:
     """The trackers that a run reports to. Close them."""
 
-    def __init__(
-        self, config: Config, folder: Path, nodes: Sequence[str] = (), group: str = "", done: int = -1
-    ) -> None:
-        """`folder`: of the run. `group`: the swarm that its node joined. `done`: the round after which a resumed run
-        goes on: a tracker gets the metrics in the folder that it has missed."""
+    def __init__(self, config: Config, folder: Path, nodes: Sequence[str] = (), group: str = "") -> None:
+        """`folder`: of the run. `group`: the swarm that its node joined."""
         place = folder.absolute() / TRACKERS
         if config.report_to:
             with disk_errors(place):
                 place.mkdir(exist_ok=True)
         run = folder.absolute().name + (f"-{nodes[0]}" if group else "")
         start = Start(place, run, group, tracked_config(config) | {"nodes": ", ".join(nodes)})
-        self._trackers = [_Tracker(name, start, done) for name in config.report_to]
+        self._trackers = [_Tracker(name, start) for name in config.report_to]
 
     def report(
         self,
@@ -84,9 +79,9 @@ class Trackers:
 
     def close(self, limit: float = LIMIT) -> None:
         """Gives the trackers `limit` seconds, all together, for what they did not take yet."""
+        deadline = time.monotonic() + limit
         for tracker in self._trackers:
             tracker.send(None)
-        deadline = time.monotonic() + limit
         for tracker in self._trackers:
             tracker.close(max(0.0, deadline - time.monotonic()), limit)
 
@@ -100,15 +95,12 @@ class Trackers:
 class _Tracker:
     """A tracker and its thread, which the end of the process does not wait for."""
 
-    def __init__(self, name: str, start: Start, done: int) -> None:
+    def __init__(self, name: str, start: Start) -> None:
         self.name = name
-        self._start, self._done = start, done
+        self._start = start
         self._reports: queue.SimpleQueue[Report | None] = queue.SimpleQueue()
         self._where = self._fatal = self._why = ""
         self._failed = self._left_out = 0
-        self._since = time.monotonic()
-        """When the thread got what it works on; 0: it waits for the next round."""
-        self._ended = False
         self._thread = threading.Thread(target=self._run, name=f"shoal-{name}", daemon=True)
         if importlib.util.find_spec(name) is None:
             self._fatal = f"it is not installed: `pip install {name}`"
@@ -117,9 +109,6 @@ class _Tracker:
 
     def send(self, report: Report | None) -> None:
         """Hands a round over, or leaves it out if the tracker is behind. None: there is no more to come."""
-        if self._fatal or self._ended:
-            return
-        self._ended = report is None
         if report is not None and self._reports.qsize() >= WAITING:
             self._left_out += 1
         else:
@@ -137,32 +126,25 @@ class _Tracker:
             return f"the run goes on without {self.name}: {self._fatal}"
         if self._failed:
             return f"{self.name} did not take {_rounds(self._failed)}: {self._why}"
-        if self._left_out:
-            return f"{self.name} is slower than the run: {_rounds(self._left_out)} left out"
-        if self._since and not self._ended and time.monotonic() - self._since > SILENT:
-            return f"{self.name} has not answered for a minute; the run goes on"
-        return ""
+        return f"{self.name} is slower than the run: {_rounds(self._left_out)} left out" if self._left_out else ""
 
     def close(self, seconds: float, limit: float) -> None:
         """Waits for so many `seconds` of `limit`."""
-        if self._thread.ident is None:
-            return
-        self._thread.join(seconds)
-        if self._thread.is_alive() and not self._fatal:
-            self._fatal = f"no answer within {limit:.0f} seconds at the end"
+        if not self._fatal:
+            self._thread.join(seconds)
+            if self._thread.is_alive():
+                self._fatal = f"no answer within {limit:.0f} seconds at the end"
 
     def _run(self) -> None:
         file = self._start.folder / f"{self.name}.json"
         try:
             memory = remembered(file)
-            new = memory.round < 0
-            if not memory.id and self.name != "mlflow":  # whose server makes the ids
-                memory.id = f"{_slug(self._start.run)[:40]}-{secrets.token_hex(3)}"
-            kind = KINDS[self.name](self._start, memory.id, new)
+            fresh = f"{_slug(self._start.run)[:40]}-{secrets.token_hex(3)}"
+            kind: Kind = KINDS[self.name](self._start, memory.id or fresh, new=memory.round < 0)
             memory.id = kind.id
             write_atomically(file, msgspec.json.encode(memory))
             self._where = printable(kind.where)
-            for report in self._due(memory.round):
+            while report := self._reports.get():
                 if not (report.late or report.round > memory.round):
                     continue  # a resumed run makes some rounds again
                 try:
@@ -175,23 +157,6 @@ class _Tracker:
             kind.finish()
         except Exception as error:  # a tracker raises whatever it likes
             self._fatal = _said(error)
-
-    def _due(self, reported: int) -> Iterator[Report]:
-        """What the tracker has missed: rounds before this resumption that were on their way when the run was killed, or
-        came while the tracker was down. Then the rounds of this run."""
-        missed: dict[int, list[dict[str, Any]]] = {}
-        for row in run_metrics(self._start.folder.parent) if reported < self._done else []:
-            if reported < row["round"] <= self._done:
-                missed.setdefault(row["round"], []).append(row)
-        for round, rows in sorted(missed.items()):
-            yield Report(round, tracked_metrics(rows))
-        while True:
-            self._since = 0.0
-            report = self._reports.get()
-            self._since = time.monotonic()
-            if report is None:
-                return
-            yield report
 
 
 class Memory(msgspec.Struct):
