@@ -256,7 +256,7 @@ def _execute(
 
         from shoal.display import make_display
 
-        return make_display(Console(), config.rounds, names, rows, config.evaluation.every)
+        return make_display(Console(), config.rounds, names, rows)
 
     out, resume = (None if folder is None else Path(folder) for folder in (out, resume))
     outcome = execute(config, out, resume, identity, watch, stop)

@@ -79,7 +79,7 @@ def _session(config: Config, options: Options, joins: bool) -> int:
             with ExitStack() as stack:
                 display: Watcher = QuietDisplay(Console(stderr=True))
                 if not quiet:
-                    display = make_display(console, config.rounds, names, rows, config.evaluation.every)
+                    display = make_display(console, config.rounds, names, rows)
                     stack.enter_context(display)
                     watchers.append(display)
                 if options.window:

@@ -18,9 +18,8 @@ from shoal.display.live import LiveDisplay
 
 
 def make_display(
-    console: Console, total_rounds: int, nodes: Sequence[str], history: Sequence[Row] = (), every: int = 0
+    console: Console, total_rounds: int, nodes: Sequence[str], history: Sequence[Row] = ()
 ) -> LiveDisplay | PlainDisplay:
-    """The display that fits `console`. `history`: the metrics of earlier rounds, if a run is resumed. `every`: rounds
-    between evaluations, 0: only at the start and the end."""
+    """The display that fits `console`. `history`: the metrics of earlier rounds, if a run is resumed."""
     kind = LiveDisplay if console.is_interactive else PlainDisplay
-    return kind(Progress(total_rounds, nodes, history, every), console)
+    return kind(Progress(total_rounds, nodes, history), console)

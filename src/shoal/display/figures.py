@@ -2,17 +2,28 @@
 
 import math
 import time
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import Any, Final, TypeGuard
-
-from rich.text import Text
+from typing import Any, TypeGuard
 
 from shoal.config.settings import ENDLESS
 
 Row = Mapping[str, Any]
 """The metrics of one node and round."""
+MEANINGS = {
+    "reward": "mean of the node's own answers",
+    "held-out": "right answers, first and now",
+    "live": "own rollouts whose rewards differ",
+    "given": "rollouts sent",
+    "taken": "others' rollouts used, of J wanted",
+    "pool": "rollouts of others, unused",
+}
+"""Of each column that needs it."""
+
+
+def legend(columns: Iterable[str]) -> str:
+    """What these columns mean."""
+    return "; ".join(f"{name}: {MEANINGS[name]}" for name in columns if name in MEANINGS)
 
 
 def cells(row: Row, held_out: Sequence[float], arrow: str) -> dict[str, str]:
@@ -63,53 +74,14 @@ def is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-MEANINGS = {
-    "reward": "mean of the node's own answers",
-    "held-out": "right answers, first→now",
-    "live": "own rollouts whose rewards differ",
-    "given": "rollouts sent",
-    "taken": "others' rollouts used, of J wanted",
-    "pool": "rollouts of others, unused",
-}
-"""Of each column that needs it. Two fit side by side into 80 columns."""
-GAP = 2
-
-
-def legend(columns: Sequence[str], width: int, ascii_only: bool = False) -> list[Text]:
-    """A line for some of `columns` each, all that fit side by side."""
-    entries = [(name, MEANINGS[name].replace("→", "->" if ascii_only else "→")) for name in columns if name in MEANINGS]
-    for side_by_side in range(len(entries), 0, -1):
-        groups = [entries[at::side_by_side] for at in range(side_by_side)]
-        names = [max(len(name) for name, _ in group) for group in groups]
-        wide = [GAP + max(len(text) for _, text in group) for group in groups]
-        if sum(names) + sum(wide) + GAP * (side_by_side - 1) <= width or side_by_side == 1:
-            break
-    lines = []
-    for start in range(0, len(entries), side_by_side):
-        line = Text(no_wrap=True, overflow="ellipsis")
-        for at, (name, text) in enumerate(entries[start : start + side_by_side]):
-            line.append(" " * GAP * bool(at) + name.ljust(names[at] + GAP))
-            line.append(text.ljust(wide[at] - GAP), "dim")
-        line.rstrip()
-        lines.append(line)
-    return lines
-
-
-def in_words(columns: Sequence[str]) -> str:
-    """The legend as one line of a file or a pipe."""
-    return "; ".join(f"{name}: {MEANINGS[name].replace('→', '->')}" for name in columns if name in MEANINGS)
-
-
 HISTORY = 24
 """Rounds whose rewards are kept."""
-SOON = 60.0
-"""Seconds to the end, below which nobody needs a forecast."""
 
 
 class Progress:
     """How far a run has come."""
 
-    def __init__(self, total_rounds: int, nodes: Iterable[str], history: Iterable[Row], every: int = 0) -> None:
+    def __init__(self, total_rounds: int, nodes: Iterable[str], history: Iterable[Row] = ()) -> None:
         self.total = total_rounds
         self.nodes = list(nodes)
         self.round = 0
@@ -118,20 +90,15 @@ class Progress:
         self.held_out: dict[str, list[float]] = {}
         """Held-out pass@1 of each node: the first and, if there are several, the last."""
         self._start = time.monotonic()
-        self._last: float | None = None
-        self._pace = Pace(total_rounds, every)
-        self._is_told = False
+        self._timed: list[tuple[int, float]] = []
+        """The first round of this process and the last one, with the times of their ends."""
         for row in history:
             self.round = row["round"]
             self._take(row)
 
     def update(self, rows: Sequence[Row], round: int) -> None:
         self.round = round
-        now, before = time.monotonic(), self._last
-        self._last = now
-        if before is not None:  # else it is not known when the round began
-            evaluating, saving = (_seconds(rows, what) for what in ("evaluate", "checkpoint"))
-            self._pace.took(round, now - before, evaluating, saving)
+        self._timed = [*self._timed[:1], (round, time.monotonic())]
         for row in rows:
             self._take(row)
 
@@ -167,60 +134,11 @@ class Progress:
         return f"round {self.round}" + (f"/{self.total}" if self.total < ENDLESS else "")
 
     def times(self) -> str:
-        """The time since the start and, at the pace of the last rounds, the time that is left."""
-        elapsed = f"{clock(time.monotonic() - self._start)} elapsed"
-        left = self._left()
-        return elapsed if left is None else f"{elapsed}, {clock(left)} left"
-
-    def forecast(self) -> str:
-        """Once, when it is known and long: how long the run takes."""
-        left = self._left()
-        if left is None or left < SOON or self._is_told:
-            return ""
-        self._is_told = True
-        return f"about {max(1, round(left / 60))} min to the end, at the pace of this round"
-
-    def _left(self) -> float | None:
-        """Seconds; None if unknown, at the end, and without an end."""
-        if self.round >= self.total or self.total >= ENDLESS or self._last is None or self._pace.left is None:
-            return None
-        return max(0.0, self._pace.left - (time.monotonic() - self._last))
-
-
-def _seconds(rows: Sequence[Row], what: str) -> float:
-    """What a round's rows say of a part of all its nodes together."""
-    values = [row.get(f"seconds/{what}") for row in rows]
-    return max((value for value in values if is_number(value)), default=0.0)
-
-
-RECENT: Final = 8
-"""Rounds whose mean counts."""
-
-
-class Pace:
-    """The seconds of rounds, evaluations and checkpoints so far."""
-
-    def __init__(self, rounds: int, every: int) -> None:
-        """`every`: rounds between evaluations; 0: only at the start and the end."""
-        self.rounds, self.every = rounds, every
-        self._round = 0
-        self._plain: deque[float] = deque(maxlen=RECENT)
-        self._evaluating = 0.0
-        self._saving: list[float] = []
-
-    def took(self, round: int, seconds: float, evaluating: float = 0.0, saving: float = 0.0) -> None:
-        """`round` took so many seconds in all, of which the evaluation and the checkpoint took some."""
-        self._round = round
-        self._evaluating = evaluating or self._evaluating
-        self._saving.append(saving)
-        if round:
-            self._plain.append(max(0.0, seconds - evaluating - saving))
-
-    @property
-    def left(self) -> float | None:
-        """Seconds to the end; None before the first round."""
-        if not self._plain:
-            return None
-        rounds = range(self._round + 1, self.rounds + 1)
-        asked = sum(round == self.rounds or bool(self.every and round % self.every == 0) for round in rounds)
-        return len(rounds) * (fmean(self._plain) + fmean(self._saving)) + asked * self._evaluating
+        """The time since the start and, at the pace so far, the time that is left."""
+        now = time.monotonic()
+        elapsed = f"{clock(now - self._start)} elapsed"
+        if len(self._timed) < 2 or self.round >= self.total or self.total >= ENDLESS:
+            return elapsed
+        (first, begun), (last, ended) = self._timed
+        left = (ended - begun) / max(1, last - first) * (self.total - last) - (now - ended)
+        return f"{elapsed}, {clock(max(0.0, left))} left"

@@ -8,7 +8,7 @@ from typing import Self
 from rich.console import Console
 
 from shoal.display.answers import print_before
-from shoal.display.figures import Progress, Row, cells, in_words
+from shoal.display.figures import Progress, Row, cells, legend
 from shoal.display.live import COLUMNS
 from shoal.display.text import plain, print_warning
 from shoal.runs.watcher import Watcher
@@ -54,14 +54,12 @@ class PlainDisplay(Watcher):
     def update(self, rows: Sequence[Row], round: int) -> None:
         progress = self._progress
         progress.update(rows, round)
-        if said := progress.forecast():
-            self.say(said)
         if time.monotonic() < self._next and round < progress.total:
             return
         self._next = self._after_pause()
         if not self._began:
             self._began = True
-            self._print(in_words(list(COLUMNS)))
+            self._print(legend(COLUMNS))
         figures = cells(progress.mean_row(), progress.mean_held_out(), "->")
         shown = [f"{name} {value}" for name, value in figures.items() if value]
         self._print("  ".join([progress.count(), *shown, progress.times()]))

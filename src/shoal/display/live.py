@@ -3,7 +3,6 @@
 It is redrawn in place. Each line fits the width; what the height has no room for is left out, the example first.
 """
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 from threading import RLock
@@ -18,7 +17,7 @@ from rich.text import Text
 
 from shoal.display.answers import print_before
 from shoal.display.figures import HISTORY, Progress, Row, cells, is_number, legend, spark
-from shoal.display.text import clip, clip_end, paragraph, plain, print_paragraph, print_warning
+from shoal.display.text import clip, paragraph, plain, print_paragraph, print_warning
 from shoal.runs.watcher import Watcher
 
 FEW = 4
@@ -29,6 +28,8 @@ NOTE_LINES = 2
 """Of a note, and of each line on the swarm."""
 LABEL = 15
 """Columns of the names before what a run has chosen (`runs.choices`)."""
+HELD = 4.0
+"""Seconds for which an example stays, at least: rounds may be faster than one can read."""
 
 
 class LiveDisplay(Watcher):
@@ -36,7 +37,8 @@ class LiveDisplay(Watcher):
 
     def __init__(self, progress: Progress, console: Console) -> None:
         self._progress = progress
-        self._example = Example()
+        self._example: Row | None = None
+        self._example_since = 0.0
         self._status = self._note = ""
         self._panel: list[str] = []
         self._lock = RLock()  # a thread of its own draws; whoever prints must not hold it
@@ -61,12 +63,11 @@ class LiveDisplay(Watcher):
         with self._lock:
             self._status = ""
             self._progress.update(rows, round)
-        if said := self._progress.forecast():
-            self.say(said)
 
     def example(self, row: Row) -> None:
         with self._lock:
-            self._example.take(row)
+            if self._example is None or time.monotonic() >= self._example_since + HELD:
+                self._example, self._example_since = row, time.monotonic()
 
     def note(self, text: str) -> None:
         with self._lock:
@@ -89,26 +90,26 @@ class LiveDisplay(Watcher):
 
     def _parts(self, console: Console, width: int, height: int, ascii_only: bool) -> list[Table | Text]:
         """From top to bottom."""
-
-        def lines(text: str, style: str) -> list[Text]:
-            return paragraph(console, plain(text, style), width, most=NOTE_LINES) if text else []
-
-        news = [line for text in self._panel for line in lines(text, "dim")]
-        news += [*lines(self._status, "cyan"), *lines(self._note, "yellow")]
-        table = NodeTable(self._progress, width, ascii_only)
-        nodes = len(self._progress.nodes)
+        styled = [*((line, "dim") for line in self._panel), (self._status, "cyan"), (self._note, "yellow")]
+        notes = [paragraph(console, plain(*each), width, most=NOTE_LINES) for each in styled if each[0]]
+        news = [line for note in notes for line in note]
+        course = 0 if ascii_only else HISTORY if width >= WIDE else COURSE
+        rows = node_rows(self._progress, course, "->" if ascii_only else "→")
+        columns = fitting_columns(rows, width)
+        meanings = paragraph(console, plain(legend(columns), "dim"), width)
         room = height - 7 - len(news)  # gap, progress, gap, names of columns, mean, gap, and the cursor's line
         below: list[Table | Text] = []
-        for part in (legend(table.columns, width, ascii_only), self._example.lines(width)):
-            if part and room - len(part) - 1 >= min(nodes, FEW):
+        for part in (meanings, _example(self._example, width) if self._example else []):
+            if part and room - len(part) - 1 >= min(len(rows) - 1, FEW):
                 below += [Text(), *part]
                 room -= len(part) + 1
-        return [Text(), self._header(width), Text(), table.draw(max(1, room)), *below, Text(), *news]
+        table = node_table(rows, columns, width, max(1, room))
+        return [Text(), self._header(width), Text(), table, *below, Text(), *news]
 
     def _header(self, width: int) -> Table | Text:
         progress = self._progress
         if width < BAR:
-            return Text(clip_end(f"{progress.count()}  {progress.times()}", width), "bold")
+            return Text(f"{progress.count()}  {progress.times()}", "bold", no_wrap=True, overflow="ellipsis")
         grid = Table.grid(padding=(0, 2, 0, 0), expand=True)
         for ratio in (None, 1, None):
             grid.add_column(no_wrap=True, ratio=ratio)
@@ -120,10 +121,11 @@ class LiveDisplay(Watcher):
         return grid
 
 
-COLUMNS = {"reward": 6, "held-out": 11, "live": 4, "given": 5, "taken": 5, "pool": 4, "tok/s": 5}
-"""Behind the nodes' names, and the least width of each, so that columns stay where they are."""
+COLUMNS = {"reward": 6, "course": 0, "held-out": 11, "live": 4, "given": 5, "taken": 5, "pool": 4, "tok/s": 5}
+"""Behind the nodes' names, and the least width of each, so that columns stay where they are. `course`: the rewards of
+the last rounds, as bars."""
 LEFT_OUT = ("tok/s", "given", "pool", "course", "live", "taken", "held-out")
-"""What a narrow terminal does not show, this first. `course`: the rewards of the last rounds, as bars."""
+"""What a narrow terminal does not show, this first."""
 GAP = 2
 NAME, SHORTEST = 24, 10
 """Columns of a node's name: at most, and what a longer one keeps where it is narrow."""
@@ -131,100 +133,80 @@ COURSE = 8
 """Rounds of the course in a terminal below `WIDE` columns; `HISTORY` in others."""
 WIDE = 100
 
-
-class NodeTable:
-    """What the table shows in a terminal of `width` columns. `columns`: those that have room."""
-
-    def __init__(self, progress: Progress, width: int, ascii_only: bool) -> None:
-        arrow = "->" if ascii_only else "→"
-        self._progress = progress
-        self._names = [clip(node, NAME) for node in progress.nodes]
-        self._rows = [cells(progress.last.get(n, {}), progress.held_out.get(n, []), arrow) for n in progress.nodes]
-        self._mean = cells(progress.mean_row(), progress.mean_held_out(), arrow)
-        self._highest = max((reward for past in progress.rewards.values() for reward in past), default=0.0)
-        rows = [*self._rows, self._mean]
-        self._widths = {name: max([least, *(len(row[name]) for row in rows)]) for name, least in COLUMNS.items()}
-        self._course = 0 if ascii_only else HISTORY if width >= WIDE else COURSE
-        self.columns = list(COLUMNS)
-        longest = max(map(cell_len, self._names), default=0)
-        for left_out in LEFT_OUT:
-            if self._room(width) >= min(longest, SHORTEST):
-                break
-            if left_out == "course":
-                self._course = 0
-            else:
-                self.columns.remove(left_out)
-        self._name = max(4, min(longest, self._room(width)))
-
-    def draw(self, most: int) -> Table:
-        """The table with at most `most` nodes, or those that fit and a line that says how many do not."""
-        progress = self._progress
-        table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
-        table.add_column("node", no_wrap=True, overflow="ellipsis", width=self._name)
-        for name in self.columns:
-            table.add_column(name, justify="right", no_wrap=True, width=self._widths[name])
-            if name == "reward" and self._course:
-                table.add_column("", style="cyan", no_wrap=True, width=self._course)
-        nodes = progress.nodes[: most if len(progress.nodes) <= most else max(1, most - 1)]
-        for node, name, row in zip(nodes, self._names, self._rows, strict=False):
-            self._add(table, plain(name), row, progress.rewards.get(node, []))
-        if len(nodes) < len(progress.nodes):
-            table.add_row(Text(f"{len(progress.nodes) - len(nodes)} more", "dim"))
-        if len(progress.nodes) > 1:
-            self._add(table, Text("mean"), self._mean, progress.mean_rewards())
-            table.rows[-1].style = "bold"
-        return table
-
-    def _add(self, table: Table, name: Text, row: Mapping[str, str], rewards: Sequence[float]) -> None:
-        figures = [row[column] for column in self.columns]
-        if self._course:
-            figures.insert(1, spark(rewards[-self._course :], self._highest))
-        table.add_row(name, *figures)
-
-    def _room(self, width: int) -> int:
-        """The columns that are left for the nodes' names."""
-        figures = sum(GAP + self._widths[name] for name in self.columns)
-        return width - figures - (GAP + self._course if self._course else 0)
+Rows = Mapping[str, Mapping[str, str]]
+"""The figures of each node by their columns. The last row is the mean over nodes."""
+MEAN = "\nmean"
+"""No node is called so."""
 
 
-HELD = 4.0
-"""Seconds for which an example stays, at least: rounds may be faster than one can read."""
-LINES = 3
+def node_rows(progress: Progress, course: int, arrow: str) -> Rows:
+    """The rows of the table, with rewards of so many rounds as bars."""
+    highest = max((reward for past in progress.rewards.values() for reward in past), default=0.0)
+
+    def row(figures: Row, held_out: Sequence[float], rewards: Sequence[float]) -> dict[str, str]:
+        bars = spark(rewards[-course:], highest).ljust(course) if course else ""
+        return cells(figures, held_out, arrow) | {"course": bars}
+
+    nodes = {
+        name: row(progress.last.get(name, {}), progress.held_out.get(name, []), progress.rewards.get(name, []))
+        for name in progress.nodes
+    }
+    return nodes | {MEAN: row(progress.mean_row(), progress.mean_held_out(), progress.mean_rewards())}
 
 
-class Example:
-    """The example that is shown now."""
-
-    def __init__(self) -> None:
-        self._row: Row | None = None
-        self._since = 0.0
-
-    def take(self, row: Row) -> None:
-        """`row`: of `rollouts.parquet`."""
-        if self._row is None or time.monotonic() >= self._since + HELD:
-            self._row, self._since = row, time.monotonic()
-
-    def lines(self, width: int) -> list[Text]:
-        """Three lines of at most `width` columns; none before the first answer."""
-        row = self._row
-        if row is None:
-            return []
-        reward = row.get("reward")
-        given = f", reward {reward:.2f}" if is_number(reward) else ""
-        if reward == 0 and _has(str(row["completion"]), str(row.get("answer") or "")):
-            given += ", though it has the right answer in it"
-        style = "green" if is_number(reward) and reward >= 1 else ""
-        node = clip(str(row["node"]), 24)
-        room = width - 10  # a column less than there is: terminals disagree about the width of some signs
-        return [
-            Text(clip_end(f"for example, {node}{given}", width), "dim"),
-            Text.assemble(("question ", "dim"), clip(str(row["question"]), room)),
-            Text.assemble(("answer   ", "dim"), (clip(str(row["completion"]), room) or "(nothing)", style)),
-        ]
+def column_width(rows: Rows, name: str) -> int:
+    return max(COLUMNS[name], *(len(row[name]) for row in rows.values()))
 
 
-def _has(completion: str, answer: str) -> bool:
-    """Whether the right answer stands in a completion. 11 does not stand in -11, 1.11, 11.5 or 2/11."""
-    words = re.escape(answer.strip())
-    alone = rf"(?<![\w−-])(?<!\w[.,/]){words}(?![.,/-]?\w)"
-    return bool(words) and re.search(alone, completion) is not None
+def name_width(rows: Rows, columns: Sequence[str], width: int) -> int:
+    """The columns that are left for the nodes' names, up to the longest."""
+    longest = max((cell_len(clip(name, NAME)) for name in rows if name != MEAN), default=0)
+    return min(longest, width - sum(GAP + column_width(rows, name) for name in columns))
+
+
+def fitting_columns(rows: Rows, width: int) -> list[str]:
+    """The columns that have room beside the names."""
+    columns = [name for name in COLUMNS if column_width(rows, name)]
+    for left_out in LEFT_OUT:
+        if name_width(rows, columns, width) >= min(name_width(rows, [], width), SHORTEST):
+            break
+        columns = [name for name in columns if name != left_out]
+    return columns
+
+
+def node_table(rows: Rows, columns: Sequence[str], width: int, most: int) -> Table:
+    """The table with at most `most` nodes, or those that fit and a line that says how many do not."""
+    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("node", no_wrap=True, overflow="ellipsis", width=max(4, name_width(rows, columns, width)))
+    for name in columns:
+        is_course = name == "course"
+        table.add_column(
+            "" if is_course else name,
+            justify="left" if is_course else "right",
+            style="cyan" if is_course else None,
+            no_wrap=True,
+            width=column_width(rows, name),
+        )
+    nodes = [name for name in rows if name != MEAN]
+    shown = nodes if len(nodes) <= most else nodes[: max(1, most - 1)]
+    for node in shown:
+        table.add_row(plain(clip(node, NAME)), *(rows[node][name] for name in columns))
+    if len(shown) < len(nodes):
+        table.add_row(Text(f"{len(nodes) - len(shown)} more", "dim"))
+    if len(nodes) > 1:
+        table.add_row("mean", *(rows[MEAN][name] for name in columns), style="bold")
+    return table
+
+
+def _example(row: Row, width: int) -> list[Text]:
+    """A row of `rollouts.parquet` in three lines of at most `width` columns."""
+    reward = row.get("reward")
+    given = f", reward {reward:.2f}" if is_number(reward) else ""
+    style = "green" if is_number(reward) and reward >= 1 else ""
+    room = width - 10  # a column less than there is: terminals disagree about the width of some signs
+    head = Text(f"for example, {clip(str(row['node']), NAME)}{given}", "dim", no_wrap=True, overflow="ellipsis")
+    return [
+        head,
+        Text.assemble(("question ", "dim"), clip(str(row["question"]), room)),
+        Text.assemble(("answer   ", "dim"), (clip(str(row["completion"]), room) or "(nothing)", style)),
+    ]

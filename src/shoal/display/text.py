@@ -8,9 +8,8 @@ that they can be copied: print those with `soft_wrap=True`.
 """
 
 from collections.abc import Mapping
-from itertools import accumulate
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
@@ -29,28 +28,19 @@ def plain(text: str, style: str = "") -> Text:
 def print_paragraph(console: Console, text: Text | str, indent: int = 2) -> None:
     """Prints `text`. In a terminal, all its lines but the first begin `indent` columns further right."""
     shown = text if isinstance(text, Text) else Text(text)
-    if not console.is_terminal:
-        console.print(shown, soft_wrap=True)
-        return
-    for line in paragraph(console, shown, console.width, indent):
+    for line in paragraph(console, shown, console.width, indent) if console.is_terminal else [shown]:
         console.print(line, soft_wrap=True)
 
 
-def paragraph(console: Console, text: Text, width: int, indent: int = 2, most: int = 0) -> list[Text]:
-    """`text` in lines of `width` columns, at most `most` of them unless that is 0."""
+def paragraph(console: Console, text: Text, width: int, indent: int = 2, most: int = LONGEST) -> list[Text]:
+    """`text` in at most `most` lines of `width` columns."""
     indent = min(indent, width // 3)
-    first, *rest = text.wrap(console, width, no_wrap=False) or [Text()]
-    if rest:
-        behind = text[len(first.plain) :]
-        behind = behind[len(behind.plain) - len(behind.plain.lstrip()) :]
-        rest = [Text(" " * indent) + line for line in behind.wrap(console, width - indent, no_wrap=False)]
-    lines = [first, *rest]
-    for line in lines:
-        line.rstrip()
-    if most and len(lines) > most:
-        lines = lines[:most]
-        lines[-1] = Text(clip_end(lines[-1].plain + " …", width), lines[-1].style)
-    return lines
+    first, *rest = text.wrap(console, width - indent, no_wrap=False) or [Text()]
+    lines = [first, *(Text(" " * indent) + line for line in rest)]
+    if len(lines) > most:
+        lines[most - 1].append(" " * width)  # so that it ends with an ellipsis
+        lines[most - 1].truncate(width, overflow="ellipsis")
+    return lines[:most]
 
 
 def print_warning(console: Console, text: str) -> None:
@@ -64,27 +54,13 @@ def clip(text: str, width: int) -> str:
     """`text` in one line of at most `width` columns. The middle of a longer one is left out, as questions and answers
     often end with what counts."""
     shown = " ".join(printable(text, LONGEST).split())
-    if _fits(shown, width):
+    most = 2 * width  # characters: marks that pile up on a letter take no columns
+    if cell_len(shown) <= width and len(shown) <= most:
         return shown
     if width < 12:
-        return clip_end(shown, width)
-    tail = _start(shown[::-1], (width - 3) // 3)[::-1].lstrip()
-    return f"{_start(shown, width - 3 - cell_len(tail)).rstrip()} … {tail}"
-
-
-def clip_end(text: str, width: int) -> str:
-    """`text` of at most `width` columns, with … in place of the rest."""
-    return text if _fits(text, width) else f"{_start(text, max(0, width - 1)).rstrip()}…"[: max(0, width)]
-
-
-def _fits(text: str, width: int) -> bool:
-    return cell_len(text) <= width and len(text) <= 2 * width  # marks that pile up on a letter take no columns
-
-
-def _start(text: str, width: int) -> str:
-    """As much of `text` as fits."""
-    ends = accumulate(cell_len(char) for char in text[: 2 * width])
-    return text[: sum(end <= width for end in ends)]
+        return set_cell_size(shown[:most], max(0, width - 1)).rstrip() + "…"
+    tail = set_cell_size(shown[: -most - 1 : -1], (width - 3) // 3)[::-1].strip()
+    return f"{set_cell_size(shown[:most], width - 3 - cell_len(tail)).rstrip()} … {tail}"
 
 
 def print_next(console: Console, steps: Mapping[str, str]) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import itertools
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -17,7 +15,7 @@ from rich.console import Console
 from shoal.display import PlainDisplay, make_display
 from shoal.display import lines as lines_module
 from shoal.display import live as live_module
-from shoal.display.figures import MEANINGS, Progress, clock, in_words, short, spark
+from shoal.display.figures import MEANINGS, Progress, clock, legend, short, spark
 from shoal.display.live import COLUMNS, LiveDisplay
 from shoal.display.text import clip, plain
 
@@ -76,7 +74,7 @@ def test_the_table(width: int) -> None:
     assert "left" in text
     assert "fewer than J live rollouts: 1 of 4" in text
     assert max(map(len, text.splitlines())) <= width
-    assert all(meaning in text for meaning in MEANINGS.values())
+    assert all(meaning in " ".join(text.split()) for meaning in MEANINGS.values())
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 100, 120, 200])
@@ -100,7 +98,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_column_is_cut(width: int, nod
     if "held-out" in shown:
         assert "0.0→100.0%" in text
     if width >= 80:
-        assert shown == list(COLUMNS)
+        assert shown == [name for name in COLUMNS if name != "course"]
 
 
 def test_an_example_of_the_round_is_plain_and_stays_for_a_while(monkeypatch: Any) -> None:
@@ -123,23 +121,6 @@ def test_an_example_of_the_round_is_plain_and_stays_for_a_while(monkeypatch: Any
         now = 100.0 + later
         display.example({"node": "ada", "question": "q", "completion": f"of round {round}", "reward": 0.0})
         assert ("of round" in text_of(display, 80)) == (round == 3)
-
-
-@pytest.mark.parametrize(
-    ("completion", "reward", "told"),
-    [
-        *(("The answer is 11", 0.0, True), ("0+11.", 0.0, True), ("11, I think", 0.0, True), ("11", 1.0, False)),
-        *((wrong, 0.0, False) for wrong in ("7", "111", "-11", "−11", "4.11", "11.5", "11/2", "2/11", "1,11")),
-    ],
-)
-def test_a_right_answer_among_other_words_is_told(completion: str, reward: float, told: bool) -> None:
-    display = live(10, ["ada"], 80)
-    asked = {"node": "ada", "question": "t + 4 = 15", "completion": completion, "reward": reward}
-    display.example(asked | {"answer": "11"})
-    assert ("reward 0.00, though it has the right answer in it" in text_of(display, 80)) == told
-    display = live(10, ["ada"], 80)
-    display.example(asked | {"answer": None})
-    assert "though" not in text_of(display, 80)
 
 
 def test_of_a_long_text_both_ends_are_shown() -> None:
@@ -265,9 +246,7 @@ class Watched(io.StringIO):
         return super().write(text)
 
 
-def test_a_table_is_drawn_while_something_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = itertools.count(0.0, 60.0)  # rounds so slow that the end is forecast
-    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+def test_a_table_is_drawn_while_something_is_printed() -> None:
     file = Watched()
     console = Console(file=file, force_terminal=True, width=80, height=24, legacy_windows=False, _environ={})
     file.display = LiveDisplay(Progress(1000, ["ada"], ()), console)
@@ -275,7 +254,7 @@ def test_a_table_is_drawn_while_something_is_printed(monkeypatch: pytest.MonkeyP
         file.display.update([row("ada", round)], round)
     file.display.warn("careful")
     file.display.before([{"node": "ada", "question": "1 + 1", "completion": "2", "reward": 1.0}])
-    for said in ("min to the end", "careful", "before any training"):
+    for said in ("careful", "before any training"):
         assert said in file.getvalue()
 
 
@@ -294,7 +273,7 @@ def test_lines_for_a_pipe(monkeypatch: Any) -> None:
     lines = console.file.getvalue().splitlines()
     assert lines[:4] == [
         "loading [models]",
-        in_words(list(COLUMNS)),
+        legend(COLUMNS),
         "round 0/20  held-out 0.0%  0:00 elapsed",
         "fewer than J",
     ]
