@@ -5,7 +5,6 @@ from pathlib import Path
 
 from shoal.cli.command import Command
 from shoal.cli.flags import add_allow_code, add_settings, given_settings
-from shoal.errors import UserError
 
 LAB = Command("shoal_lab.commands", "run controlled experiments and report on them", "lab")
 """What `shoal --help` says."""
@@ -17,7 +16,7 @@ HELP = """Runs controlled experiments (arms by regimes by seeds, as a study file
   shoal lab run DIR                                        goes on with a stopped or killed study
   shoal lab open RECORDS.csv                               swarm nodes against isolated ones, by a judge's records
   shoal lab report DIR                                     writes the report again; runs nothing
-  shoal lab verify REPORT                                  recomputes a report from its own figures by seed, with scipy
+  shoal lab verify REPORT                                  recomputes a report from its own figures by seed
 
 The format of a study file: docs/guides/lab.md."""
 
@@ -45,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     report = commands.add_parser("report", help="draw and write the report of a study")
     report.set_defaults(part=_report)
     report.add_argument("folder", type=Path, metavar="DIR", help="the folder of the study")
-    verify = commands.add_parser("verify", help="recompute a report from its own figures by seed, with scipy")
+    verify = commands.add_parser("verify", help="recompute a report from its own figures by seed")
     verify.set_defaults(part=_verify)
     verify.add_argument("report", type=Path, metavar="REPORT", help="the folder of a report, or its report.json")
     judged = commands.add_parser("open", help="compare swarm and isolated nodes by a judge's records")
@@ -90,10 +89,8 @@ def _open(args: argparse.Namespace) -> int:
 
 
 def _verify(args: argparse.Namespace) -> int:
-    try:
-        from shoal_lab.verify import verify
-    except ImportError as error:
-        raise UserError("`shoal lab verify` needs scipy, which is not installed: pip install 'shoal[lab]'") from error
+    from shoal_lab.verify import verify
+
     return verify(args.report, print)
 
 

@@ -3,21 +3,21 @@
     scores = {"4/4": {1: 0.31, 2: 0.28, ...}, "8/0": {1: 0.25, 2: 0.27, ...}}      # arm -> seed -> a figure of that run
     for contrast in compare(scores, {"sharing": ("4/4", "8/0"), "too much": ("2/6", "4/4")}):
         print(contrast.sentence)
-    for verdict in verdicts(results):                                              # what a study expected
+    for verdict in verdicts(study.plan(), results.figures, study.alpha):           # what a study expected
         print(verdict.title, verdict.spec.expect, verdict.outcome, verdict.sentence)
 
 Holm's adjustment is over all contrasts of a study that could be made, in all regimes and of all figures together: once
 for those that ask for a difference, once for those that ask for equality.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pandas as pd
 
 from shoal_lab.measures import FEWEST
-from shoal_lab.results import Results, by_seed
+from shoal_lab.results import by_seed
 from shoal_lab.statistics import (
     Array,
     Interval,
@@ -33,6 +33,7 @@ from shoal_lab.statistics import (
 )
 from shoal_lab.study import ONLY, ContrastSpec
 
+BySeed = dict[int, float]
 FEW = 10
 """With fewer seeds the interval is too narrow, and the sentence says so."""
 
@@ -62,7 +63,6 @@ class Contrast:
     contrasts: int
     """Of its kind."""
     alpha: float
-    level: float = 0.95
     margin: float | None = None
     """The margin for equality; None where a difference is asked for."""
     beyond_p: float | None = None
@@ -92,7 +92,7 @@ class Contrast:
         seeds = f"{self.seeds} seed" + "s" * (self.seeds != 1)
         seen = (
             f"{self.name}: {self.treated} less {self.control} is {d.value:+.4g} in interquartile mean "
-            f"({self.level:.0%} interval {d.low:+.4g} to {d.high:+.4g}; {seeds})."
+            f"(95% interval {d.low:+.4g} to {d.high:+.4g}; {seeds})."
         )
         notes = [seen, self._conclusion(seeds)]
         if self.seeds < FEW:
@@ -142,61 +142,85 @@ class Contrast:
         return found + "."
 
 
+@dataclass(frozen=True)
+class Pairs:
+    """A figure of the runs of two arms by seed."""
+
+    name: str
+    treated: str
+    control: str
+    above: BySeed
+    """Of `treated`."""
+    below: BySeed
+    """Of `control`."""
+    margin: float | None = None
+    """Asks whether the arms are equal within it; None: whether they differ."""
+
+
 def compare(
-    scores: Mapping[str, Mapping[int, float]],
+    scores: Mapping[str, BySeed],
     contrasts: Mapping[str, tuple[str, str]],
     margins: Mapping[str, float] | None = None,
     alpha: float = 0.05,
 ) -> list[Contrast]:
-    """All `contrasts` (name -> treated arm, control arm) of a figure, given for each arm by seed. Those with one of the
-    `margins` ask whether the arms are equal within it, the others whether they differ; Holm's adjustment is over those
-    of a kind.
-
-    Raises `ValueError` for an arm without scores, arms that share no seed, or a figure that is not finite: what
-    could not be measured in one run (a threshold never reached) needs a figure that says so, not a run left out.
-    """
-    margins = margins or {}
-    drawn: dict[str, tuple[list[int], Array, Array]] = {}
-    for name, (treated, control) in contrasts.items():
-        for arm in (treated, control):
+    """`tested` for `contrasts` (name -> treated arm, control arm) of a figure, given for each arm by seed; `margins` of
+    those that ask for equality. Raises `ValueError`, also for an arm without scores."""
+    for name, arms in contrasts.items():
+        for arm in arms:
             if arm not in scores:
                 raise ValueError(f"contrast {name}: no scores of arm {arm}, only of {', '.join(scores) or 'none'}")
-        seeds = sorted(scores[treated].keys() & scores[control].keys())
+    pairs = [
+        Pairs(name, treated, control, scores[treated], scores[control], (margins or {}).get(name))
+        for name, (treated, control) in contrasts.items()
+    ]
+    return tested(pairs, alpha)
+
+
+def tested(pairs: Sequence[Pairs], alpha: float) -> list[Contrast]:
+    """Each pair of arms compared; Holm's adjustment is over those that ask for a difference, and over those that ask
+    for equality.
+
+    Raises `ValueError` for arms that share no seed, or a figure that is not finite: what could not be measured in one
+    run (a threshold never reached) needs a figure that says so, not a run left out.
+    """
+    drawn: list[tuple[int, Array, Array]] = []
+    for each in pairs:
+        seeds = sorted(each.above.keys() & each.below.keys())
         if not seeds:
-            raise ValueError(f"contrast {name}: {treated} and {control} share no seed")
-        above, below = (finite([scores[arm][s] for s in seeds]) for arm in (treated, control))
-        drawn[name] = (seeds, above, below)
-    tests = {
-        name: equivalence_test(above - below, margins[name]) if name in margins else sign_flip_test(above - below)
-        for name, (_, above, below) in drawn.items()
-    }
-    adjusted: dict[str, float] = {}
-    smallest: dict[str, float] = {}
-    kinds = [[name for name in tests if (name in margins) is equal] for equal in (False, True)]
-    for kind in kinds:
-        adjusted |= holm({name: tests[name].p for name in kind})
-        smallest |= holm({name: tests[name].smallest_p for name in kind})
-    beyond = holm({name: test.beyond_p for name, test in tests.items() if test.beyond_p is not None})
+            raise ValueError(f"contrast {each.name}: {each.treated} and {each.control} share no seed")
+        above, below = (finite([side[seed] for seed in seeds]) for side in (each.above, each.below))
+        drawn.append((len(seeds), above, below))
+    tests = [
+        sign_flip_test(above - below) if each.margin is None else equivalence_test(above - below, each.margin)
+        for each, (_, above, below) in zip(pairs, drawn, strict=True)
+    ]
+    adjusted: dict[int, float] = {}
+    smallest: dict[int, float] = {}
+    families = [[n for n, each in enumerate(pairs) if (each.margin is None) is differ] for differ in (False, True)]
+    for family in families:
+        adjusted |= holm({n: tests[n].p for n in family})
+        smallest |= holm({n: tests[n].smallest_p for n in family})
+    beyond = holm({n: test.beyond_p for n, test in enumerate(tests) if test.beyond_p is not None})
     return [
         Contrast(
-            name=name,
-            treated=contrasts[name][0],
-            control=contrasts[name][1],
-            seeds=len(seeds),
-            unpaired=tuple(sorted(scores[contrasts[name][0]].keys() ^ scores[contrasts[name][1]].keys())),
+            name=each.name,
+            treated=each.treated,
+            control=each.control,
+            seeds=seeds,
+            unpaired=tuple(sorted(each.above.keys() ^ each.below.keys())),
             difference=iqm_difference(above, below),
             mean_difference=float((above - below).mean()),
             improvement=probability_of_improvement(above, below),
-            p=tests[name].p,
-            adjusted_p=adjusted[name],
-            smallest_adjusted_p=smallest[name],
-            contrasts=len(kinds[name in margins]),
+            p=tests[n].p,
+            adjusted_p=adjusted[n],
+            smallest_adjusted_p=smallest[n],
+            contrasts=len(families[each.margin is None]),
             alpha=alpha,
-            margin=margins.get(name),
-            beyond_p=tests[name].beyond_p,
-            adjusted_beyond_p=beyond.get(name),
+            margin=each.margin,
+            beyond_p=tests[n].beyond_p,
+            adjusted_beyond_p=beyond.get(n),
         )
-        for name, (seeds, above, below) in drawn.items()
+        for n, (each, (seeds, above, below)) in enumerate(zip(pairs, drawn, strict=True))
     ]
 
 
@@ -206,7 +230,6 @@ PAPER = {"6/2": 1.52, "4/4": 1.95, "2/6": 1.68}
 """Cumulative reward over that of 8/0 (arXiv 2509.08721, section 5), over the training set as it seems."""
 ABOVE_BLIND = ("held_out/area_per_update", "held_out/area_per_flop", "held_out/final")
 """Figures that are held-out pass@1."""
-BySeed = dict[int, float]
 
 
 @dataclass(frozen=True)
@@ -216,8 +239,7 @@ class Verdict:
     name: str
     regime: str
     spec: ContrastSpec
-    figure: str
-    sentence: str
+    sentence: str = ""
     contrast: Contrast | None = None
     """None where it could not be made: `sentence` says why."""
     relative: Interval | None = None
@@ -251,42 +273,37 @@ class Verdict:
         return MET if self.found == (EQUAL if expect == "equal" else expect) else NOT_MET
 
 
-def verdicts(results: Results) -> list[Verdict]:
-    """All contrasts of the study, regime by regime."""
-    study = results.study
-    planned: dict[str, Verdict] = {}
-    tables: dict[str, BySeed] = {}
-    pairs: dict[str, tuple[str, str]] = {}
-    margins: dict[str, float] = {}
-    for name, spec in study.contrasts.items():
-        for regime in study.paired(spec):
-            key, figure = f"{name}, {regime}", spec.figure or study.figure
-            made = _compared(results.figures.get(regime, pd.DataFrame()), spec, figure)
-            if isinstance(made, str):
-                planned[key] = Verdict(name, regime, spec, figure, made)
-                continue
-            treated, control, relative = made
-            pairs[key] = (f"{key}: {spec.treated}", f"{key}: {spec.control}")
-            tables |= dict(zip(pairs[key], (treated, control), strict=True))
-            if spec.expect == "equal":
-                margins[key] = spec.margin * abs(interquartile_mean(list(control.values())))
-            planned[key] = Verdict(name, regime, spec, figure, "", None, relative)
-    for contrast in compare(tables, pairs, margins, alpha=study.alpha):
-        verdict = planned[contrast.name]
-        spec = verdict.spec
-        contrast = replace(contrast, name=verdict.title, treated=spec.treated, control=spec.control)
-        key = f"{verdict.name}, {verdict.regime}"
-        planned[key] = replace(verdict, contrast=contrast, sentence=contrast.sentence)
-    return list(planned.values())
+def verdicts(
+    plan: Iterable[tuple[str, str, ContrastSpec]], figures: Mapping[str, pd.DataFrame], alpha: float
+) -> list[Verdict]:
+    """All contrasts of a study (`Study.plan`), by the `scores` of each regime."""
+    found: list[Verdict] = []
+    pairs: dict[int, Pairs] = {}
+    for name, regime, spec in plan:
+        verdict, table = Verdict(name, regime, spec), figures.get(regime)
+        if table is None or (why := _unable(table, spec)):
+            why = f"No run of {spec.treated} is finished." if table is None else why
+            verdict = replace(verdict, sentence=why)
+        else:
+            above, below = (by_seed(table, arm, spec.figure) for arm in (spec.treated, spec.control))
+            margin = spec.margin * abs(interquartile_mean(below)) if spec.expect == "equal" else None
+            pairs[len(found)] = Pairs(
+                verdict.title, spec.treated, spec.control, above.to_dict(), below.to_dict(), margin
+            )
+            verdict = replace(verdict, relative=gain_of(table, spec.figure, spec.treated, spec.control))
+        found.append(verdict)
+    for place, contrast in zip(pairs, tested(list(pairs.values()), alpha), strict=True):
+        found[place] = replace(found[place], contrast=contrast, sentence=contrast.sentence)
+    return found
 
 
-def _compared(figures: pd.DataFrame, spec: ContrastSpec, figure: str) -> tuple[BySeed, BySeed, Interval | None] | str:
-    """The figure of both arms by seed, and `gain_of` it; or why there is none. `figures`: of their regime."""
-    arms = (spec.treated, spec.control)
+def _unable(table: pd.DataFrame, spec: ContrastSpec) -> str:
+    """Why a contrast cannot be made; empty if it can. `table`: the `scores` of its regime."""
+    arms, figure = (spec.treated, spec.control), spec.figure
     for arm in arms:
-        if figures.empty or arm not in figures.index.unique("arm"):
+        if arm not in table.index.unique("arm"):
             return f"No run of {arm} is finished."
-    treated, control = (by_seed(figures, arm, figure) for arm in arms)
+    treated, control = (by_seed(table, arm, figure) for arm in arms)
     if not len(treated.index.intersection(control.index)):
         return f"No seed is finished in both {spec.treated} and {spec.control}."
     for arm, values in zip(arms, (treated, control), strict=True):
@@ -296,7 +313,7 @@ def _compared(figures: pd.DataFrame, spec: ContrastSpec, figure: str) -> tuple[B
             return f"`{figure}` was not measured in {arm}, seeds {seeds}{few}."
     if spec.expect == "equal" and not interquartile_mean(control):
         return f"`{figure}` of {spec.control} is 0, and so is any share of it."
-    return treated.to_dict(), control.to_dict(), gain_of(figures, figure, spec.treated, spec.control)
+    return ""
 
 
 def gain_of(figures: pd.DataFrame, name: str, treated: str, control: str) -> Interval | None:
@@ -313,8 +330,9 @@ def gain_of(figures: pd.DataFrame, name: str, treated: str, control: str) -> Int
 def ratios(figures: pd.DataFrame) -> list[dict[str, Any]]:
     """The reward of every arm of a regime over that of the first, per node and round, and the paper's."""
     found = []
-    control, *others = figures.index.unique("arm")
-    for arm in others:
+    arms = figures.index.unique("arm")
+    for arm in arms[1:]:
+        control = arms[0]
         row: dict[str, Any] = {"arm": arm, "control": control}
         for name, key in (("trained_on", "reward/trained_on"), ("local", "reward/local")):
             gain = gain_of(figures, f"per_round/{key}", arm, control)

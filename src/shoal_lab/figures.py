@@ -4,7 +4,6 @@ for picture in pictures(read_results(folder), gains):
     save(picture, folder / "report")
 """
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
@@ -18,7 +17,7 @@ from shoal_lab import drawing
 from shoal_lab.contrasts import gain_of
 from shoal_lab.drawing import Picture, joined
 from shoal_lab.measures import curves, flops, held_out, series
-from shoal_lab.results import Results, RunResult, Runs, cuts, each_run
+from shoal_lab.results import Results, RunResult, Runs, by_seed, cuts, each_run
 from shoal_lab.spread import draw_spread
 from shoal_lab.statistics import holm, interquartile_mean, sign_flip_test
 from shoal_lab.study import Gain, Study, slug
@@ -50,7 +49,7 @@ def moving(regime: str, runs: Runs, study: Study) -> Picture:
     tables = []
     for axes, (key, words) in zip(panels, PANELS, strict=True):
         drawing.dress(axes, words, "round", "mean reward of a round" if axes is panels[0] else "")
-        parts = [_smoothed(each_run({arm: by_seed}), key, window).assign(arm=arm) for arm, by_seed in runs.items()]
+        parts = [_smoothed(each_run({arm: seeds}), key, window).assign(arm=arm) for arm, seeds in runs.items()]
         tables.append(joined(parts).assign(reward=key))
         drawing.draw_arms(axes, tables[-1], arms, bands=len(arms) <= BANDS)
         drawing.rounds_axis(axes, last)
@@ -167,8 +166,8 @@ def held_out_curves(regime: str, runs: Runs, study: Study) -> Picture:
     tables = []
     for axes, unit, along, scale in ((left, "updates", _by_round, 1), (right, "flops", _by_flops, TERA)):
         parts = []
-        for arm, by_seed in runs.items():
-            values = along(list(by_seed.values()))
+        for arm, seeds in runs.items():
+            values = along(list(seeds.values()))
             if not values.empty:
                 parts.append(drawing.band(values).rename_axis("x").reset_index().assign(arm=arm, along=unit))
         tables.append(joined(parts))
@@ -228,21 +227,20 @@ LARGE = 3.0
 COLUMNS = ["figure", "regime", "x", "seeds", "value", "low", "high"]
 
 
-def points(results: Results, gain: Gain) -> pd.DataFrame:
-    """A row for each of `WHAT` and each of the gain's regimes that has both arms and an x, by x. A gain is a share;
-    NaN: the control is too near 0 for one."""
+def points(figures: Mapping[str, pd.DataFrame], regimes: Iterable[str], treated: str, control: str) -> pd.DataFrame:
+    """What `treated` gains over `control`, as a share: a row for each of `WHAT` and each of `regimes` that has both
+    arms and an x, by x. `figures`: the `scores` of each regime. NaN: the control is too near 0 for a share."""
     rows = []
-    for regime in results.study.paired(gain):
-        runs = results.runs.get(regime, {})
-        if not {gain.treated, gain.control} <= runs.keys():
+    for regime in regimes:
+        table = figures.get(regime)
+        if table is None or not {treated, control} <= set(table.index.unique("arm")):
             continue
-        figures = results.figures[regime]
-        seeds = len(runs[gain.treated].keys() & runs[gain.control].keys())
-        starts = figures.loc[[gain.treated, gain.control], "held_out/start"].dropna()
-        x = interquartile_mean(starts) if len(starts) else math.nan
-        for name in WHAT if seeds and not math.isnan(x) else ():
-            found = gain_of(figures, name, gain.treated, gain.control)
-            point = {"figure": name, "regime": regime, "x": x, "seeds": seeds}
+        starts = [by_seed(table, arm, "held_out/start") for arm in (treated, control)]
+        seeds = len(starts[0].index.intersection(starts[1].index))
+        known = pd.concat(starts).dropna()
+        for name in WHAT if seeds and len(known) else ():
+            found = gain_of(table, name, treated, control)
+            point = {"figure": name, "regime": regime, "x": interquartile_mean(known), "seeds": seeds}
             rows.append(point | (asdict(found) if found else {}))
     return pd.DataFrame(rows, columns=COLUMNS).sort_values("x", kind="stable", ignore_index=True)
 

@@ -26,7 +26,7 @@ from shoal_lab.provenance import SOURCES
 from shoal_lab.report_text import markdown
 from shoal_lab.results import Results, RunResult, by_seed, cuts, read_results
 from shoal_lab.spread import first_live, read_learned, taught
-from shoal_lab.statistics import Interval, iqm_interval
+from shoal_lab.statistics import iqm_interval
 
 REPORT = "report"
 
@@ -34,8 +34,11 @@ REPORT = "report"
 def write_report(folder: Path, console: Console) -> Path:
     """Writes `folder`/report and returns its report.md. Raises `UserError` if there is nothing to report."""
     results = read_results(folder)
-    found = verdicts(results)
-    gains = {name: points(results, gain) for name, gain in results.study.gains.items()}
+    study, figures = results.study, results.figures
+    found = verdicts(study.plan(), figures, study.alpha)
+    gains = {
+        name: points(figures, study.paired(gain), gain.treated, gain.control) for name, gain in study.gains.items()
+    }
     data = json_safe(gather(results, found, gains))
     room = folder / REPORT
     try:
@@ -81,7 +84,7 @@ def gather(results: Results, found: Sequence[Verdict], gains: Mapping[str, pd.Da
         "versions": {"of the runs": _versions(results.finished), "of the report": installed()},
         "arms": {name: arm.about for name, arm in study.arms.items()},
         "regimes": {regime: _regime(results, regime) for regime in results.runs},
-        "contrasts": [_contrast(verdict) for verdict in found],
+        "contrasts": [contrast_data(verdict) for verdict in found],
         "gains": {
             name: table.assign(**study.gains[name].model_dump(exclude={"regimes"})).to_dict("records")
             for name, table in gains.items()
@@ -91,22 +94,26 @@ def gather(results: Results, found: Sequence[Verdict], gains: Mapping[str, pd.Da
 
 def _regime(results: Results, regime: str) -> dict[str, Any]:
     study, runs, figures = results.study, results.runs[regime], results.figures[regime]
-    rounds, compute = cuts(runs)
     about = study.regimes[regime].about if regime in study.regimes else ""
     shared = {arm: next(iter(seeds.values())).cell.runs_of for arm, seeds in runs.items()}
-    return {
+    spread = {arm: _spread(seeds, study.threshold, cuts(runs)[0]) for arm, seeds in runs.items()}
+    return regime_data(figures) | {
         "about": about,
-        "areas_end": {"rounds": rounds, "flops": compute},
         "rounds": {arm: max(run.rounds for run in seeds.values()) for arm, seeds in runs.items()},
         "shared_runs": {arm: of for arm, of in shared.items() if of != arm},
         "counted_nodes": {arm: len(next(iter(seeds.values())).nodes) for arm, seeds in runs.items()},
-        "arms": {arm: {name: _figure(by_seed(figures, arm, name)) for name in figures} for arm in runs},
-        "ratios": ratios(figures),
-        "spread": {arm: _spread(seeds, study.threshold, rounds) for arm, seeds in runs.items()},
+        "arms": {arm: {name: figure_data(by_seed(figures, arm, name)) for name in figures} for arm in runs},
+        "spread": spread,
     }
 
 
-def _figure(values: pd.Series) -> dict[str, Any] | None:
+def regime_data(figures: pd.DataFrame) -> dict[str, Any]:
+    """What follows from the `scores` of a regime, beside what is said of each arm."""
+    ends = figures.reindex(columns=["run/end", "run/end_flops"]).min()
+    return {"areas_end": dict(zip(("rounds", "flops"), ends, strict=True)), "ratios": ratios(figures)}
+
+
+def figure_data(values: pd.Series) -> dict[str, Any] | None:
     """A figure of an arm over seeds; None where no seed has it."""
     known = values.dropna()
     if known.empty:
@@ -115,7 +122,7 @@ def _figure(values: pd.Series) -> dict[str, Any] | None:
 
 
 def _spread(runs: Mapping[int, RunResult], threshold: float, rounds: float) -> dict[str, Any]:
-    """Who learned from whom, run by run; shares and lags are means over runs, counts are sums. Lags: up to `rounds`."""
+    """Who learned from whom, run by run. Lags: up to `rounds`."""
     learned = {seed: read_learned(run.learned, run.nodes) for seed, run in runs.items()}
     late = {seed: followers(times_to_threshold(up_to(run.own, rounds), threshold)) for seed, run in runs.items()}
     runs_S = pd.DataFrame(
@@ -127,37 +134,36 @@ def _spread(runs: Mapping[int, RunResult], threshold: float, rounds: float) -> d
         },
         dtype=float,
     )
-    return {
-        **{name: runs_S[name].mean() for name in ("first_from_others", "mean_lag")},
-        **{name: int(runs_S[name].sum()) for name in ("followers", "followers_reached")},
-        "by_seed": runs_S.to_dict(),
-        "taught": {seed: [[*pair, count] for pair, count in taught(table).items()] for seed, table in learned.items()},
-    }
+    counts = {seed: [[*pair, count] for pair, count in taught(table).items()] for seed, table in learned.items()}
+    return spread_data(runs_S) | {"by_seed": runs_S.to_dict(), "taught": counts}
 
 
-def _contrast(verdict: Verdict) -> dict[str, Any]:
-    contrast = verdict.contrast
+def spread_data(runs_S: pd.DataFrame) -> dict[str, Any]:
+    """Shares and lags as means over runs, counts as sums."""
+    shares, counts = ["first_from_others", "mean_lag"], ["followers", "followers_reached"]
+    runs_S = runs_S.reindex(columns=shares + counts)
+    sums = {name: int(runs_S[name].sum()) for name in counts}
+    return {name: float(runs_S[name].mean()) for name in shares} | sums
+
+
+def contrast_data(verdict: Verdict) -> dict[str, Any]:
+    """A contrast and what came out."""
+    spec = verdict.spec
     said: dict[str, Any] = {
         "name": verdict.name,
         "regime": verdict.regime,
         "title": verdict.title,
-        "treated": verdict.spec.treated,
-        "control": verdict.spec.control,
-        "figure": verdict.figure,
-        "expect": verdict.spec.expect,
-        "share": verdict.spec.margin,
+        "treated": spec.treated,
+        "control": spec.control,
+        "figure": spec.figure,
+        "expect": spec.expect,
+        "share": spec.margin,
         "found": verdict.found,
         "outcome": verdict.outcome,
         "sentence": verdict.sentence,
-        "relative": _interval(verdict.relative),
+        "relative": verdict.relative and asdict(verdict.relative),
     }
-    if contrast is not None:
-        said |= {key: value for key, value in asdict(contrast).items() if key not in said}
-    return said
-
-
-def _interval(interval: Interval | None) -> Any:
-    return asdict(interval) if interval is not None else None
+    return (asdict(verdict.contrast) if verdict.contrast else {}) | said
 
 
 def _versions(runs: list[RunResult]) -> dict[str, str]:

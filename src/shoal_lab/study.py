@@ -230,6 +230,12 @@ class Study(Section):
         every = contrast.regimes or list(self.regimes or {ONLY: Regime()})
         return [r for r in every if all(not arm.regimes or r in arm.regimes for arm in arms)]
 
+    def plan(self) -> Iterator[tuple[str, str, ContrastSpec]]:
+        """Each contrast in each of its regimes, with its figure."""
+        for name, contrast in self.contrasts.items():
+            for regime in self.paired(contrast):
+                yield name, regime, contrast.model_copy(update={"figure": contrast.figure or self.figure})
+
     def smaller(self) -> Study:
         """The part of the study that `quick` names."""
         study = self.model_copy(deep=True)

@@ -113,7 +113,7 @@ def test_spread_shows_specialists_first(results: Results) -> None:
 
 def test_gain_of_each_regime(results: Results) -> None:
     gain = results.study.gains["sharing"]
-    found = points(results, gain)
+    found = points(results.figures, results.study.paired(gain), gain.treated, gain.control)
     assert set(found["regime"]) == {"generalists", "specialists"}
     assert found["x"].is_monotonic_increasing
     assert draw_gains({"sharing": (gain, found)}) is not None

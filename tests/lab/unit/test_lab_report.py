@@ -17,7 +17,7 @@ from shoal_lab.contrasts import MET, NOT_MET, OPEN, UNASKED, verdicts
 from shoal_lab.report import write_report
 from shoal_lab.report_regime import number
 from shoal_lab.report_text import markdown
-from shoal_lab.results import Results, counted_nodes, cuts, read_results, scores
+from shoal_lab.results import counted_nodes, cuts, read_results, scores
 from shoal_lab.study import Study
 from studies import make_study
 
@@ -133,7 +133,8 @@ def test_expectations_met_or_not(tmp_path: Path) -> None:
     }  # fmt: skip
     folder = make_study(tmp_path, seeds=10, nodes=2, rounds=20, regimes=["r"], arms=["8/0", "4/4"], contrasts=contrasts)
     results = read_results(folder)
-    found = {verdict.name: verdict for verdict in verdicts(results)}
+    study = results.study
+    found = {verdict.name: verdict for verdict in verdicts(study.plan(), results.figures, study.alpha)}
     outcomes = {name: verdict.outcome for name, verdict in found.items()}
     assert outcomes == {
         "up": MET, "down": NOT_MET, "open": UNASKED, "same": NOT_MET, "wide": MET, "compute": MET, "none": UNASKED,
@@ -198,7 +199,7 @@ def test_tables_contrasts_and_gains_end_at_one_place(tmp_path: Path) -> None:
     flops = {"flops": SHARING["sharing"] | {"figure": "held_out/area_per_flop"}}
     study = results.study.model_copy(update={"contrasts": Study.model_validate(
         results.study.model_dump() | {"contrasts": flops}).contrasts})  # fmt: skip
-    [verdict] = verdicts(Results(folder, study, results.runs, []))
+    [verdict] = verdicts(study.plan(), results.figures, study.alpha)
     table = results.figures["r"]["held_out/area_per_flop"]
     assert verdict.contrast is not None
     assert verdict.contrast.mean_difference == pytest.approx(table["4/4"].mean() - table["8/0"].mean())

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 import io
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from rich.console import Console
 
 from shoal.errors import UserError
-from shoal_lab import verify_scipy
-from shoal_lab.published import MAX_FIGURES, read_report
 from shoal_lab.report import write_report
-from shoal_lab.statistics import iqm_interval
-from shoal_lab.verify import check_tables, verify
-from shoal_lab.verify_scipy import ends_agree, flip_p, iqm, p_agrees, resampled
+from shoal_lab.verify import MAX_FIGURES, verify
 from studies import make_study
 
-pytest.importorskip("scipy")
 STUDIES = Path(__file__).parents[3] / "docs" / "studies"
 PAIR = {"treated": "4/4", "control": "8/0"}
 
@@ -61,15 +54,8 @@ def test_a_report_agrees_with_its_own_figures(published: Path) -> None:
     assert code == 0, said
     assert "All that could be checked agrees." in said
     assert "not checked" not in said
-    for kind in (
-        "interquartile means",
-        "ratios",
-        "gains",
-        "p of differences: 1 of 1",
-        "p of equality: 6 of 6",
-        "totals",
-    ):
-        assert kind in said
+    assert "13 runs, " in said
+    assert "tables of report.md" in said
     assert check(published.parent) == (code, said)  # of the study's folder
     assert check(published / "report.json") == (code, said)
     assert (
@@ -82,19 +68,25 @@ def test_a_report_agrees_with_its_own_figures(published: Path) -> None:
     ("change", "said"),
     [
         (lambda d: d["regimes"]["r"]["arms"]["4/4"]["held_out/final"]["seeds"].update({"101": 0.9}), "held_out/final"),
-        (lambda d: d["regimes"]["r"]["arms"]["8/0"]["held_out/final"].update(low=0.0), "held_out/final, interval"),
-        (lambda d: d["contrasts"][0].update(p=0.001), "p of differences"),
-        (lambda d: d["contrasts"][0].update(adjusted_p=0.04), "p, adjusted by Holm"),
-        (lambda d: d["contrasts"][0].update(outcome="not met"), "contrast up, r: not met is reported, met is found"),
-        (lambda d: d["contrasts"][0].update(sentence="4/4 is better."), "its sentence"),
-        (lambda d: d["contrasts"][1].update(margin=1.0), "margin"),
-        (lambda d: d["contrasts"][2]["relative"].update(value=3.0), "differences in percent"),
-        (lambda d: d["contrasts"][3].update(found="above"), "contrast none, r"),
-        (lambda d: d["regimes"]["r"]["ratios"][0]["local"].update(value=9.0), "4/4, local"),
-        (lambda d: d["gains"]["sharing"][0].update(value=9.0), "gains"),
-        (lambda d: d["regimes"]["r"]["areas_end"].update(rounds=7), "where areas end"),
+        (
+            lambda d: d["regimes"]["r"]["arms"]["8/0"]["held_out/final"].update(low=0.0),
+            "low: 0 is reported",
+        ),
+        (lambda d: d["contrasts"][0].update(p=0.001), "contrasts 1, p: 0.001 is reported"),
+        (lambda d: d["contrasts"][0].update(adjusted_p=0.04), "contrasts 1, adjusted_p"),
+        (
+            lambda d: d["contrasts"][0].update(outcome="not met"),
+            "not met is reported, met is found",
+        ),
+        (lambda d: d["contrasts"][0].update(sentence="4/4 is better."), "contrasts 1, sentence"),
+        (lambda d: d["contrasts"][1].update(margin=1.0), "contrasts 2, margin"),
+        (lambda d: d["contrasts"][2]["relative"].update(value=3.0), "contrasts 3, relative, value"),
+        (lambda d: d["contrasts"][3].update(found="above"), "contrasts 4, found"),
+        (lambda d: d["regimes"]["r"]["ratios"][0]["local"].update(value=9.0), "ratios 1, local, value"),
+        (lambda d: d["gains"]["sharing"][0].update(value=9.0), "gains, sharing 1, value"),
+        (lambda d: d["regimes"]["r"]["areas_end"].update(rounds=7), "areas_end, rounds"),
         (lambda d: d["regimes"]["r"]["spread"]["4/4"].update(followers=99), "followers: 99 is reported"),
-        (lambda d: d.update(seconds=1.0), "seconds of all runs"),
+        (lambda d: d.update(seconds=1.0), "seconds: 1 is reported"),
     ],
 )
 def test_what_does_not_follow_is_named(
@@ -127,8 +119,10 @@ def test_rows_that_were_exchanged_are_named(published: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("report", sorted(STUDIES.glob("*/report.json")), ids=lambda path: path.parent.name)
-def test_the_tables_of_published_reports_are_those_of_their_figures(report: Path) -> None:
-    assert check_tables(json.loads(read_report(report)), report.with_name("report.md").read_text())[1] == []
+def test_published_reports_follow_from_their_figures(report: Path) -> None:
+    code, said = check(report)
+    assert code == 0, said
+    assert "not checked" not in said
 
 
 @pytest.mark.parametrize("part", ["source", "by_seed"])
@@ -179,35 +173,3 @@ def test_names_in_a_report_steer_no_terminal(published: Path, tmp_path: Path) ->
 def test_no_report_no_verdict(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no report\.json"):
         verify(tmp_path, lambda line: None)
-
-
-def test_the_recomputation_uses_scipy_and_numpy_alone() -> None:
-    tree = ast.parse(Path(verify_scipy.__file__).read_text())
-    named = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    named |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    assert {str(name).split(".")[0] for name in named} <= {
-        "__future__",
-        "collections",
-        "math",
-        "numpy",
-        "scipy",
-        "typing",
-    }
-
-
-def test_intervals_agree_and_shifted_ones_do_not() -> None:
-    for seed in range(20):
-        values = np.random.default_rng(seed).normal(size=10)
-        found, drawn = iqm_interval(values), resampled([values], iqm)
-        assert ends_agree(found.low, found.high, drawn)
-        width = found.high - found.low
-        assert not ends_agree(found.low - 0.5 * width, found.high, drawn)
-        assert not ends_agree(found.low, found.high - 0.5 * width, drawn)
-
-
-def test_p_by_scipy() -> None:
-    assert flip_p(np.array([1.0, 2.0, 3.0])) == 0.25
-    assert flip_p(np.array([0.1, 0.2, 0.3]), "greater") == 0.125  # 0.1 + 0.2 is not 0.3, and a tie all the same
-    assert flip_p(np.array([1.0])) == 1
-    assert p_agrees(0.03, 0.031, 15)
-    assert not p_agrees(0.03, 0.031, 10)
