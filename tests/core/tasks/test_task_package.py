@@ -1,4 +1,5 @@
-"""The package of docs/extend/tasks.md, as it stands there: installed, asked, scored in the sandbox."""
+"""The package of docs/extend/tasks.md with the task of docs/guides/tasks.md, as they stand there: installed, asked,
+scored in the sandbox."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from shoal.sandbox.examiner import Candidate, check
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks, create_task
 
-PAGE = Path(__file__).parents[3] / "docs" / "extend" / "tasks.md"
-LONGEST = 40
+DOCS = Path(__file__).parents[3] / "docs"
+LONGEST = 45
 """Lines of the example."""
 
 
@@ -33,7 +34,8 @@ def installed(folder: Path, name: str, group: str, entries: dict[str, str]) -> N
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder into which the example is installed."""
-    settings, module = re.findall(r"```(?:toml|python)\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    [settings] = re.findall(r"```toml\n(.*?)```", (DOCS / "extend" / "tasks.md").read_text("utf-8"), re.DOTALL)
+    module = re.findall(r"```python\n(.*?)```", (DOCS / "guides" / "tasks.md").read_text("utf-8"), re.DOTALL)[0]
     assert len((settings + module).splitlines()) <= LONGEST
     project = tomllib.loads(settings)["project"]
     [(group, entries)] = project["entry-points"].items()
