@@ -17,7 +17,7 @@ network for training. Without a link a node trains alone, and it shares as soon 
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,13 @@ from shoal.admission.admission import Admission
 from shoal.admission.bounded import Newest
 from shoal.admission.intake import Intake
 from shoal.admission.limits import AdmissionLimits
+from shoal.admission.peers import Differing
 from shoal.config.settings import Config
 from shoal.identity.keys import Identity, name_of
 from shoal.membership.meter import Meter
 from shoal.membership.notices import NoticeReader
 from shoal.membership.settings import secret_of
+from shoal.policy.control import ControlText
 from shoal.protocols import Stages
 from shoal.rewards import ExaminedRewards
 from shoal.rollout import Rollout, Scored
@@ -139,8 +141,11 @@ class SwarmConnection:
         """Errors of this program itself in the threads."""
         return self._intake.faults + self.transport.faults
 
-    def start(self) -> None:
-        """The admission knows this node's own model and tasks now: what came in is examined."""
+    def start(self, tasks: Iterable[tuple[str, str, str]] = (), control: Iterable[str] = ()) -> None:
+        """Examines what came in. `tasks`: the identities of this node's own tasks. `control`: the control tokens of its
+        own model, as text."""
+        self.admission.differing = Differing(tasks)
+        self.admission.control = ControlText(control)
         self._intake.start()
 
     def share(self, rollouts: Sequence[Rollout]) -> None:

@@ -151,7 +151,7 @@ class Nodes:
             policy=answers,
             learner=learner,
             swarm=self._place(name),
-            selection=self._selection(),
+            selection=make_selection(config),
             pool=Pool(),
             I=config.round.local,
             J=config.round.peers,
@@ -170,12 +170,7 @@ class Nodes:
 
     def make_scorer(self, name: str, tasks: TaskSource) -> Scorer:
         """The scorer of one node, whose questions are of `tasks`."""
-        credit = self.config.tasks.partial_credit
-        if isinstance(credit, bool):
-            return Scorer(tasks, self.scoring, self._replayer)
-        if self.config.rewards:
-            raise UserError("tasks.partial_credit cannot be a number of rounds beside [[rewards]]: use true or false")
-        return FadingScorer(tasks, self.scoring, name, credit, self._replayer)
+        return make_scorer(self.config, name, tasks, self.scoring, self._replayer)
 
     def _stages(self, name: str) -> Stages | None:
         """The stages of one node, with what it may quote."""
@@ -211,11 +206,7 @@ class Nodes:
 
     def check_scoring(self) -> None:
         """Raises `UserError` if every answer since the last call failed to be scored."""
-        if self.ranks.any(self.failing.all_failed()):
-            raise UserError(
-                f"no answer could be scored: {self.scoring.trouble or self.verifier.trouble}; correct the scorer, "
-                "and let it return 0 for an answer that it cannot read"
-            )
+        self.failing.check(self.ranks, self.scoring.trouble or self.verifier.trouble)
 
     def is_evaluated(self, node: Node) -> bool:
         """Whether `node` is asked held-out questions."""
@@ -283,11 +274,6 @@ class Nodes:
             for name, source in sources.items()
         ]
 
-    def _selection(self) -> Selection:
-        if name := self.config.selection.factory:
-            return make_part(name, "selection", Selection, self.config)  # type: ignore[type-abstract]
-        return FairSelection(self.config.selection, self.config.peers.gate)
-
     def _place(self, name: str) -> Swarm:
         """The node's end of the swarm, joined by what people ranked if that is a reward."""
         swarm = self.member.swarm if self.member else self.swarm.join(name, self.config.policy.num_generations)
@@ -295,6 +281,26 @@ class Nodes:
             return swarm
         rewards = [entry.reward for entry in self.rewards.entries] if self.rewards else []
         return RankedSwarm(swarm, [one for one in rewards if isinstance(one, Rankings)], self.tasks, self.ranks)
+
+
+def make_scorer(
+    config: Config, name: str, tasks: TaskSource, scoring: Grader, replayer: Verifier | None = None
+) -> Scorer:
+    """What scores own and peers' rollouts of the node `name`. Raises `UserError` for settings that exclude each
+    other."""
+    credit = config.tasks.partial_credit
+    if isinstance(credit, bool):
+        return Scorer(tasks, scoring, replayer)
+    if config.rewards:
+        raise UserError("tasks.partial_credit cannot be a number of rounds beside [[rewards]]: use true or false")
+    return FadingScorer(tasks, scoring, name, credit, replayer)
+
+
+def make_selection(config: Config) -> Selection:
+    """What a node shares and learns from."""
+    if name := config.selection.factory:
+        return make_part(name, "selection", Selection, config)  # type: ignore[type-abstract]
+    return FairSelection(config.selection, config.peers.gate)
 
 
 def node_names(config: Config) -> list[str]:

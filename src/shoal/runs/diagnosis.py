@@ -14,7 +14,9 @@ from collections.abc import Sequence
 
 from shoal.config.answer_form import extract
 from shoal.config.settings import Config
+from shoal.errors import UserError
 from shoal.node import RoundResult
+from shoal.parallel.ranks import Ranks
 from shoal.rewards.combined import Combined
 from shoal.rewards.function import FunctionReward
 from shoal.rewards.reward import Verified
@@ -100,6 +102,14 @@ class FailedScoring:
         self._known = all(isinstance(reward, FunctionReward | Verified) for reward in others)
         self._before = 0, 0
         self.all_failed()  # the verifier may have been used before
+
+    def check(self, ranks: Ranks, trouble: str) -> None:
+        """Raises `UserError`, on all ranks, if every answer since the last call failed to be scored. `trouble`: why."""
+        if ranks.any(self.all_failed()):
+            raise UserError(
+                f"no answer could be scored: {trouble}; correct the scorer, and let it return 0 for an answer that it "
+                "cannot read"
+            )
 
     def all_failed(self) -> bool:
         """Whether there were answers since the last call, and each failed. False where a model or a person rewards."""

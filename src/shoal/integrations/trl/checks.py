@@ -1,4 +1,4 @@
-"""What a trainer must be, so that nothing that it was told is ignored in silence."""
+"""What a trainer and the settings of its node must be, so that nothing that either was told is ignored in silence."""
 
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
@@ -6,8 +6,14 @@ from typing import Any, Final
 from packaging.version import Version
 from transformers import PreTrainedTokenizerBase
 
+from shoal.config.load import config_from_keywords
+from shoal.config.names import from_keywords
+from shoal.config.settings import Config
 from shoal.errors import UserError
+from shoal.membership.settings import check_network
 from shoal.policy.loading import LanguageModel
+from shoal.tasks.data.spec import keep_data
+from shoal.tasks.suites import specs_of
 
 LOWEST, ABOVE = Version("1.0.0"), Version("2")
 """The versions of TRL that have the hooks: `rollout_func` with further columns, and `log_metric`."""
@@ -16,7 +22,8 @@ UNREAD: Final = (
     *("top_k", "min_p", "chat_template_kwargs", "cast_lm_head_to_fp32"),
 )
 """Settings of GRPOConfig, off by default, that shoal's decoder does not read. Not every TRL has all of them."""
-DEFAULT_PENALTY: Final = 1.0
+SECTIONS: Final = {"seed", "tasks", "rewards", "selection", "network"}
+"""Of shoal's settings, those that the trainer does not have."""
 
 
 def check_version() -> None:
@@ -34,7 +41,7 @@ def check_trainer(trainer: Any, reward: Any) -> None:
     must have."""
     args = trainer.args
     unread = [name for name in UNREAD if vars(args).get(name)]
-    if args.repetition_penalty != DEFAULT_PENALTY:
+    if args.repetition_penalty != 1.0:
         unread.append("repetition_penalty")
     if unread:
         raise UserError(f"shoal decodes by temperature and top_p alone: leave out {', '.join(unread)}")
@@ -60,3 +67,25 @@ def check_stop(trainer: Any, lm: LanguageModel) -> None:
             "this model has no chat template, so its answers end with their line, which TRL takes for cut short: leave "
             "out mask_truncated_completions"
         )
+
+
+def node_config(settings: dict[str, Any], network: bool) -> Config:
+    """The configuration of keyword arguments, as `shoal.join` takes them. `network`: whether the node joins one. Raises
+    `UserError` for a setting that is unknown, cannot be used, or is the trainer's."""
+    settings = keep_data(settings)
+    nested = from_keywords(settings)
+    config = config_from_keywords(settings)
+    theirs = sorted(set(nested) - SECTIONS - {"round"}) + sorted(set(nested.get("round", {})) - {"peers"})
+    if theirs:
+        raise UserError(
+            f"'{theirs[0]}' is no setting of a trainer's node: models, decoding and learning are GRPOConfig's, and "
+            "`peers` says how many groups of a batch are those of peers"
+        )
+    if any(spec.kind == "rankings" for spec in config.rewards):
+        raise UserError("people's rankings are no reward of a trainer's node: use `shoal join`")
+    if config.rewards and not isinstance(config.tasks.partial_credit, bool):
+        raise UserError("tasks.partial_credit as a number of rounds goes with no [[rewards]]: use true or false")
+    specs_of(config.tasks)  # a mistyped name is reported before a model is loaded
+    if network:
+        check_network(config)
+    return config

@@ -1,5 +1,7 @@
 """The node of a trainer, as its user sees it: settings, and hooks for the GRPOTrainer."""
 
+from __future__ import annotations
+
 import atexit
 import logging
 import shutil
@@ -8,12 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Self
 
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
 from shoal.config.own_code import refuse_import
 from shoal.errors import UserError
-from shoal.integrations.trl.callback import NEVER_ASKED, SwarmCallback
-from shoal.integrations.trl.checks import check_trainer, check_version
+from shoal.integrations.trl.checks import check_trainer, check_version, node_config
 from shoal.integrations.trl.opened import Opened, rows
-from shoal.integrations.trl.settings import node_config
 from shoal.runs.disk import disk_errors
 from shoal.transports.memory import MemorySwarm
 
@@ -25,6 +28,10 @@ ROWS: Final = 65_536
 """Rows of the data set. It is read again from the beginning when it ends."""
 FOLDER: Final = "shoal"
 """In a checkpoint of the trainer: the state of the node."""
+NEVER_ASKED = (
+    "this trainer does not call rollout_func, so it cannot join a swarm: shoal needs trl.GRPOTrainer as TRL has it "
+    "(not unsloth's, not AsyncGRPO)"
+)
 
 
 class TRLNode:
@@ -83,7 +90,7 @@ class TRLNode:
         opened = self._opened or self._open(trainer)
         size, rank = opened.ranks.size, opened.ranks.rank
         batch = opened.batch(len(prompts) * size // trainer.args.num_generations)
-        self._round = opened.rounds.node.round
+        self._round = opened.node.round
         mine = rows(batch, opened.policy)[rank * len(prompts) : (rank + 1) * len(prompts)]
         return {"logprobs": None, **{column: [row[column] for row in mine] for column in mine[0]}}
 
@@ -102,7 +109,7 @@ class TRLNode:
             raise UserError(NEVER_ASKED)
         log_extra("question", list(shoal_question))
         log_extra("maker", list(shoal_maker))
-        for metric, value in self._opened.rounds.metrics.items():
+        for metric, value in self._opened.metrics.items():
             log_metric(metric, value)
         return list(shoal_reward)
 
@@ -149,3 +156,34 @@ class TRLNode:
             elif opened.ranks.is_zero:
                 logger.warning("shoal: %s has no state of a node, so the pool is empty", self._resumed)
         return opened
+
+
+class SwarmCallback(TrainerCallback):
+    """Tells a node of the trainer's steps. Raises `UserError` for a trainer without an end or without the hooks."""
+
+    def __init__(self, node: TRLNode) -> None:
+        self.node = node
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if args.max_steps <= 0:
+            raise UserError("a swarm's questions never end: say how long to train with GRPOConfig(max_steps=...)")
+        self.node.begin(_checkpoint(args, state) if state.global_step else None, state.global_step)
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if not self.node.was_asked:
+            raise UserError(NEVER_ASKED)
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if state.is_world_process_zero:
+            self.node.save(_checkpoint(args, state))
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self.node.close()
+
+
+def _checkpoint(args: TrainingArguments, state: TrainerState) -> Path:
+    return Path(str(args.output_dir)) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"

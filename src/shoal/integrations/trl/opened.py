@@ -2,35 +2,31 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-from shoal.admission.peers import Differing
-from shoal.config.own_code import make_part
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.identity.keys import Identity, identity_path
 from shoal.identity.lock import only_node
 from shoal.integrations.trl.checks import check_stop
+from shoal.integrations.trl.learner import TrainerLearner, WholeGroups
 from shoal.integrations.trl.policy import TrainerPolicy
-from shoal.integrations.trl.rounds import Rounds, TrainerLearner, WholeGroups
 from shoal.membership.connection import SwarmConnection
 from shoal.membership.settings import public_name
 from shoal.node import Node
 from shoal.parallel.rank_zero import RankZeroSwarm, RankZeroVerifier
 from shoal.parallel.ranks import Ranks
-from shoal.policy.control import ControlText
-from shoal.protocols import Grader, Selection, Swarm
+from shoal.protocols import Grader, Swarm
 from shoal.rewards import Combined, ExaminedRewards, RewardVerifier, rewards_of
-from shoal.rewards.scorer import FadingScorer, Scorer
 from shoal.rollout import Scored
+from shoal.runs.build import make_scorer, make_selection
 from shoal.runs.diagnosis import FailedScoring
-from shoal.runs.metrics import live_in_pool
+from shoal.runs.metrics import learned_rows, live_in_pool, round_metrics
 from shoal.sandbox.verifier import Verifier as SandboxVerifier
 from shoal.selection.levels import Levels
-from shoal.selection.selection import FairSelection
 from shoal.tasks import Tasks
 from shoal.wire.rollouts import SamplingSettings
 
@@ -38,10 +34,25 @@ logger = logging.getLogger("shoal")
 
 ALONE_NOTED = 10.0
 """Seconds alone after which the user is told."""
+LOGGED = (
+    *("reward/local", "reward/peers", "rollouts/live_local", "rollouts/sampled", "rollouts/live_pool"),
+    *("rollouts/refused", "gradient/peers", "seconds/generate", "seconds/score"),
+)
+"""Figures of a round that TRL logs, with shoal's names."""
+MOST_SLOTS = 64
+"""Questions of a round that other nodes take."""
+TRIES = 64
+"""Rounds in a row without any rollout, after which it gives up."""
 
 
 class Opened:
-    """A node of a trainer. All processes of the trainer together are one node; rank zero has its place in the swarm."""
+    """A node of a trainer. All processes of the trainer together are one node; rank zero has its place in the swarm.
+
+        opened.batch(8)         # 8 groups: at most J of them foreign, the others own
+        opened.metrics          # reward/local, reward/peers, ...
+
+    `Node.act` and `Node.learn` are those of every node. The trainer wants a fixed number of groups: where others have
+    fewer than J to give, the node answers more questions of its own."""
 
     def __init__(self, config: Config, trainer: Any, place: Swarm | None, name: str, round: int) -> None:
         """`config`: the settings of tasks, rewards, selection and network; the trainer has the others. `place`: in a
@@ -50,6 +61,8 @@ class Opened:
         accelerator = trainer.accelerator
         self.ranks = Ranks(accelerator.process_index, accelerator.num_processes, accelerator.local_process_index)
         self.config = _completed(config, trainer)
+        self.metrics: dict[str, float] = {}
+        """What TRL logs of the last round."""
         self._membership: SwarmConnection | None = None
         self._said = ""
         self._stack = ExitStack()
@@ -58,13 +71,13 @@ class Opened:
         except BaseException:
             self.close()
             raise
-        self.rounds.node.round = round
+        self.node.round = round
 
     def _open(self, trainer: Any, place: Swarm | None, name: str) -> None:
         config, ranks = self.config, self.ranks
         self.policy = policy = TrainerPolicy(trainer, ranks)
         check_stop(trainer, policy.lm)
-        tasks = Tasks(config.tasks)
+        self._tasks = tasks = Tasks(config.tasks)
         tasks.refuse_environments("a trainer of TRL")
         if config.tasks.stages:
             raise UserError("a trainer of TRL asks no questions of stages: leave `stages` out")
@@ -74,36 +87,30 @@ class Opened:
             self._stack.enter_context(rewards)
         self._failing = FailedScoring(verifier, rewards)
         self._verifier: Grader = RewardVerifier(tasks, rewards) if rewards else verifier
-        scoring = self._verifier if ranks.size == 1 else RankZeroVerifier(self._verifier, ranks)
         if place is None and ranks.is_zero:
-            name, place = self._join(policy, rewards, tasks)
+            name, place = self._join(rewards)
         name = ranks.broadcast(name)
-        swarm = RankZeroSwarm(place, ranks) if place is None or ranks.size > 1 else place
-        selection = config.selection
-        credit = config.tasks.partial_credit
-        G = config.policy.num_generations
-        node = Node(
+        self.node = Node(
             name=name,
             seed=config.seed,
             tasks=tasks,
-            scorer=Scorer(tasks, scoring) if isinstance(credit, bool) else FadingScorer(tasks, scoring, name, credit),
+            scorer=make_scorer(
+                config, name, tasks, self._verifier if ranks.size == 1 else RankZeroVerifier(self._verifier, ranks)
+            ),
             policy=policy,
             learner=TrainerLearner(policy, trainer.args.scale_rewards),
-            swarm=swarm,
-            selection=make_part(selection.factory, "selection", Selection, config)  # type: ignore[type-abstract]
-            if selection.factory
-            else FairSelection(selection),
-            pool=WholeGroups(G, policy.completion_ids),
+            swarm=RankZeroSwarm(place, ranks) if place is None or ranks.size > 1 else place,
+            selection=make_selection(config),
+            pool=WholeGroups(config.policy.num_generations, policy.completion_ids),
             I=config.round.local,
             J=config.round.peers,
-            G=G,
+            G=config.policy.num_generations,
             draws=Levels(tasks) if tasks.ladders else None,
         )
-        self.rounds = Rounds(node, config.round.peers, lambda: tasks.trouble or self._verifier.trouble)
 
-    def _join(self, policy: TrainerPolicy, rewards: Combined | None, tasks: Tasks) -> tuple[str, Swarm]:
+    def _join(self, rewards: Combined | None) -> tuple[str, Swarm]:
         """The node's name and its place in the network."""
-        config, identity = self.config, Identity.load_or_create(identity_path())
+        config, identity, policy = self.config, Identity.load_or_create(identity_path()), self.policy
         self._stack.enter_context(only_node(identity_path(), config.network.name))
         sampling = policy.sampling
         member = SwarmConnection(
@@ -115,28 +122,43 @@ class Opened:
             waits=True,
         )
         self._membership = self._stack.enter_context(closing(member))
-        member.admission.control = ControlText(policy.control_strings())
-        member.admission.differing = Differing(tasks.identities)
-        member.start()
+        member.start(self._tasks.identities, policy.control_strings())
         return identity.name, member
 
     def batch(self, groups: int) -> list[Scored]:
-        """The groups of a generation batch. Raises `UserError` if no answer can be scored."""
-        batch = self.rounds.batch(groups)
-        if self.ranks.any(self._failing.all_failed()):
-            raise UserError(
-                f"no answer could be scored: {self._verifier.trouble}; correct the scorer, and let it return 0 for an "
-                "answer that it cannot read"
-            )
+        """`groups` scored rollouts to train on, own ones first. Shares all own ones. Raises `UserError` if no answer
+        can be scored."""
+        node = self.node
+        node.pool.add(node.scorer.score(node.swarm.receive()), node.round + 1)
+        peers = min(self.config.round.peers, live_in_pool(node))
+        local = self._answer(groups - peers)
+        node.local, node.I, node.J = local, groups - peers, peers
+        result = node.learn()
+        batch = result.batch + self._answer(groups - len(result.batch))
+        row = round_metrics(node, result)
+        self.metrics = {name: row[name] for name in LOGGED if row.get(name) is not None}
+        self._failing.check(self.ranks, self._verifier.trouble)
         if self._membership:
-            self._tell(self._membership)
+            self._membership.tell(row, learned_rows(node, result))
+            self._membership.need(live_in_pool(node), self.config.round.peers)
+            self._say_if_alone(self._membership.status())
         return batch
 
-    def _tell(self, member: SwarmConnection) -> None:
-        """Tells the swarm how the round went, and the user if there is no swarm."""
-        member.tell(self.rounds.row, self.rounds.learned)
-        member.need(live_in_pool(self.rounds.node), self.rounds.peers)
-        status = member.status()
+    def _answer(self, n: int) -> list[Scored]:
+        """Own rollouts of `n` questions, scored and shared."""
+        local: list[Scored] = []
+        failed = 0
+        while n > len(local):
+            self.node.I = min(n - len(local), MOST_SLOTS)
+            self.node.act()
+            local += self.node.local
+            failed = 0 if self.node.local else failed + 1
+            if failed == TRIES:
+                why = self._tasks.trouble or self._verifier.trouble
+                raise UserError(f"nothing could be asked and scored in {TRIES} rounds in a row: {why}")
+        return local
+
+    def _say_if_alone(self, status: Mapping[str, Any]) -> None:
         alone = status["silo_since"] is not None and time.time() - status["silo_since"] > ALONE_NOTED
         note = status["note"] if alone else ""
         if note and note != self._said:
@@ -145,12 +167,12 @@ class Opened:
 
     def save(self, folder: Path) -> None:
         """Writes the state of the node; the model is the trainer's. Rank zero calls it."""
-        self.rounds.node.save(folder)
+        self.node.save(folder)
 
     def load(self, folder: Path) -> None:
         """Reads what `save` wrote. All ranks call it. Raises `UserError` if it cannot be read."""
         try:
-            self.rounds.node.load(folder)
+            self.node.load(folder)
         except Exception as error:  # the parsers of its files raise whatever they do
             raise UserError(
                 f"the state of the node in {folder} cannot be read ({type(error).__name__}: {error}): remove that "
