@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from shoal.identity.keys import Identity
     from shoal.node import Node
     from shoal.protocols import Grader, Learner, Policy, Selection, Swarm, TaskSource
-    from shoal.runs.session import Rows
-    from shoal.runs.watcher import Watcher
 
 
 @dataclass(frozen=True)
@@ -232,13 +230,15 @@ def _execute(
     identity: Identity | None,
     settings: dict[str, Any],
 ) -> RunResult:
+    from rich.console import Console
+
+    from shoal.display import make_display
     from shoal.runs.session import execute, ready
     from shoal.runs.watcher import Watcher
     from shoal.tasks.data.spec import keep_data
 
     refuse_import()
     settings = keep_data(settings)
-
     if sum(bool(given) for given in (config, settings, resume and not settings)) > 1:
         raise UserError("give a Config, settings or a run to resume, not two of them")
     if resume and out:
@@ -247,17 +247,8 @@ def _execute(
         config = resumed_config(Path(resume), from_keywords(settings), allow_code, network=identity is not None)
     elif config is None:
         config = config_from_keywords(settings)
-    config = ready(config)
-
-    def watch(names: list[str], rows: Rows) -> AbstractContextManager[Watcher]:
-        if not progress:
-            return nullcontext(Watcher())
-        from rich.console import Console
-
-        from shoal.display import make_display
-
-        return make_display(Console(), config.rounds, names, rows)
-
+    config = ready(config, joins=identity is not None)
     out, resume = (None if folder is None else Path(folder) for folder in (out, resume))
+    watch = partial(make_display, Console(), config.rounds) if progress else lambda names, rows: Watcher()
     outcome = execute(config, out, resume, identity, watch, stop)
     return RunResult(outcome.folder, outcome.round, outcome.finished, outcome.warnings)

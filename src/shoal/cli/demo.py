@@ -34,7 +34,6 @@ ASK: Final = "Which is larger, 17 or 71? Answer with the number only."
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: runs/DATE-TIME)")
-    parser.add_argument("--watch", action="store_true", help="show it in the browser, too (`shoal watch`)")
     defaults = {"policy.model": MODEL, "rounds": str(SETTINGS["rounds"])}
     add_settings(parser, ["policy.model", "seed", "threads", "rounds"], defaults=defaults)
 
@@ -50,7 +49,7 @@ def command(args: argparse.Namespace) -> int:
     models = " and ".join(config.policy.model)
     print_paragraph(console, f"Two copies of {models} learn from what both try. This does the same:", 0)
     console.print(f"  {as_command(settings)} --out {shlex.quote(str(out))}\n", markup=False, soft_wrap=True)
-    return run_session(config, Options(out, window=args.watch, question=ASK))
+    return run_session(config, Options(out, question=ASK))
 
 
 def as_command(settings: dict[str, Any]) -> str:

@@ -54,6 +54,6 @@ def command(args: argparse.Namespace) -> int:
     else:
         given = merged(given, {"round": {"nodes": 1}})
         config = config_of(args.config, given, args.allow_code, below={"rounds": ENDLESS})
-    from shoal.cli.session import Options, join_session
+    from shoal.cli.session import Options, run_session
 
-    return join_session(config, Options(args.out, args.resume, args.quiet, args.watch))
+    return run_session(config, Options(args.out, args.resume, args.quiet), joins=True)

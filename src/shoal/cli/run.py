@@ -24,13 +24,10 @@ and learns from its own rollouts and those of its peers.
 
 Settings can also stand in a TOML file (--config FILE); flags go over the file."""
 
-WITHOUT = ("network.",)
-"""The section that is for `shoal join`."""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_arguments(parser)
-    add_settings(parser, without=(*WITHOUT, "evaluation.judges"))
+    add_settings(parser, without=("network.", "evaluation.judges"))  # they are for `shoal join`
     add_own_code(parser)
 
 
@@ -40,7 +37,6 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in this folder")
     parser.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (default: runs/DATE-TIME)")
     add_allow_code(parser)
-    parser.add_argument("--watch", action="store_true", help="show it in the browser, too (`shoal watch`)")
     parser.add_argument("--quiet", action="store_true", help="print the result alone")
 
 
@@ -49,7 +45,7 @@ def command(args: argparse.Namespace) -> int:
     config = resumed(args, given) if args.resume else config_of(args.config, given, args.allow_code)
     from shoal.cli.session import Options, run_session
 
-    return run_session(config, Options(args.out, args.resume, args.quiet, args.watch))
+    return run_session(config, Options(args.out, args.resume, args.quiet))
 
 
 def resumed(args: argparse.Namespace, given: dict[str, Any], network: bool = False) -> Config:

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import shlex
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 
 from shoal.cli.result import print_result
-from shoal.cli.window import Window
 from shoal.config.settings import Config
 from shoal.display import make_display
 from shoal.display.lines import QuietDisplay
 from shoal.parallel.ranks import joined
-
-if TYPE_CHECKING:
-    from shoal.runs.watcher import Watcher
+from shoal.runs.watcher import Watcher
 
 
 @dataclass(frozen=True)
@@ -34,69 +30,40 @@ class Options:
     resume: Path | None = None
     """The folder of a run to go on with."""
     quiet: bool = False
-    window: bool = False
-    """Whether to show the run in the browser while it goes."""
     question: str = ""
     """What to ask the model in the end."""
 
 
-def run_session(config: Config, options: Options) -> int:
-    """`shoal run`. Returns the exit code: 0, or 130 if it was stopped before its last round."""
-    return _session(config, options, joins=False)
-
-
-def join_session(config: Config, options: Options) -> int:
-    """`shoal join`: one node in a swarm that spans processes. Returns the exit code as `run_session` does."""
-    from shoal.runs.join import check_network  # the network, only now
-
-    check_network(config)
-    return _session(config, options, joins=True)
-
-
-def _session(config: Config, options: Options, joins: bool) -> int:
+def run_session(config: Config, options: Options, joins: bool = False) -> int:
+    """`shoal run`, or `shoal join` if the node `joins` a swarm of many machines. Returns the exit code: 0, or 130 if it
+    was stopped before its last round."""
+    from shoal.identity.keys import Identity, identity_path
     from shoal.policy.named import check_exists
 
     if not (options.resume or config.policy.factory):
         for model in dict.fromkeys(config.policy.model):
             check_exists(model)
-    from shoal.runs.session import execute, follow, new_folder, ready  # torch, only now
+    from shoal.runs.session import execute, follow, ready  # torch, only now
 
     with joined(config.policy.device) as ranks:
-        if not ranks.is_zero:
-            with _stoppable([]) as stop:
-                return 0 if follow(config, ranks, stop, ranks.broadcast("") if joins else "").finished else 130
-        from shoal.identity.keys import Identity, identity_path
-
-        config = ready(config)  # here, Ctrl-C still stops at once
-        console, quiet = Console(highlight=False), options.quiet
-        identity = Identity.load_or_create(identity_path()) if joins else None
-        folder = options.resume or options.out or new_folder()
         watchers: list[Watcher] = []
-        windows: list[Window] = []
-
-        @contextmanager
-        def watch(names: list[str], rows: Sequence[Mapping[str, Any]]) -> Iterator[Watcher]:
-            with ExitStack() as stack:
-                display: Watcher = QuietDisplay(Console(stderr=True))
-                if not quiet:
-                    display = make_display(console, config.rounds, names, rows)
-                    stack.enter_context(display)
-                    watchers.append(display)
-                if options.window:
-                    windows.append(shown.enter_context(Window(folder, display.say)))
-                else:
-                    display.say(f"window         shoal watch {shlex.quote(str(folder))}  (or add --watch)")
-                yield display
-
-        with ExitStack() as shown:
+        if not ranks.is_zero:
             with _stoppable(watchers) as stop:
-                out = None if options.resume else folder
-                outcome = execute(config, out, options.resume, identity, watch, stop, ranks)
-            print_result(console, outcome, config, "join" if joins else "run", quiet, options.question)
-            for window in windows:
-                if outcome.finished and console.is_interactive and window.address:
-                    console.print(f"\nThe window stays at {window.address} until Ctrl-C.", markup=False)
-                    window.wait()
+                return 0 if follow(config, ranks, stop, ranks.broadcast("") if joins else "").finished else 130
+        config = ready(config, joins)  # here, Ctrl-C still stops at once
+        console = Console(highlight=False)
+        identity = Identity.load_or_create(identity_path()) if joins else None
+
+        def watch(names: list[str], rows: Sequence[Mapping[str, Any]]) -> Watcher:
+            quiet = options.quiet
+            watchers.append(
+                QuietDisplay(Console(stderr=True)) if quiet else make_display(console, config.rounds, names, rows)
+            )
+            return watchers[0]
+
+        with _stoppable(watchers) as stop:
+            outcome = execute(config, options.out, options.resume, identity, watch, stop, ranks)
+        print_result(console, outcome, config, "join" if joins else "run", options.quiet, options.question)
     return 0 if outcome.finished else 130
 
 

@@ -3,7 +3,6 @@
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Self
 
 from rich.console import Console
 
@@ -33,12 +32,6 @@ class PlainDisplay(Watcher):
         self._next = self._next_status = 0.0
         self._began = False
         self._next_panel = self._start + PAUSE
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        pass
 
     def say(self, text: str) -> None:
         self._print(text)

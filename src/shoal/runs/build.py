@@ -7,11 +7,13 @@
 `runs.run` runs their rounds.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -33,7 +35,6 @@ from shoal.rewards import Combined, RankedSwarm, Rankings, RewardVerifier, rewar
 from shoal.rewards.scorer import FadingScorer, Scorer
 from shoal.rollout import hash_of
 from shoal.runs.diagnosis import FailedScoring
-from shoal.runs.join import Judges
 from shoal.runs.machine import checkpoint_bytes, count_workers, place_rank, usable_cores, use_threads
 from shoal.runs.models import (
     endpoint_policy,
@@ -51,6 +52,10 @@ from shoal.tasks.create import create_stages
 from shoal.tasks.suites import specs_of
 from shoal.transports.memory import MemorySwarm
 
+if TYPE_CHECKING:
+    from shoal.runs.join import LearnerConnection
+    from shoal.runs.swarm_status import StatusReporter
+
 T = TypeVar("T")
 
 
@@ -60,14 +65,9 @@ class SwarmNode:
 
     name: str
     swarm: Swarm
-    tell: Callable[[Mapping[str, Any], Sequence[Mapping[str, Any]]], None] | None = None
-    """Called after each round with its metrics and the rows of `learned.parquet`: tells the swarm how it went."""
-    need: Callable[[int, int], None] | None = None
-    """Called after each round with the live rollouts in the pool, and J."""
-    judges: Judges | None = None
-    """The judges whose questions the node answers after each round."""
-    stages: Stages | None = None
-    """Questions about what peers answered, if the node asks any."""
+    place: LearnerConnection | None = None
+    """The connection that keeps it; None on all ranks but rank zero."""
+    reporter: StatusReporter | None = None
 
 
 class Nodes:
@@ -182,7 +182,7 @@ class Nodes:
             )
         if names and self.ranks.size > 1:
             raise UserError("tasks.stages is for nodes of one process each: leave it out")
-        stages = self.member.stages if self.member else create_stages(names, name)
+        stages = self.member.place.stages if self.member and self.member.place else create_stages(names, name)
         if stages:
             stages.check_tasks([task.name for task in self.tasks.tasks])
         return stages

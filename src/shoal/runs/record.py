@@ -38,11 +38,13 @@ class Record:
                 self.watch.example(firsts[round % len(firsts)])  # the nodes by turns, whatever its reward is
             learned = [row for pair in zip(self.nodes, results, strict=False) for row in learned_rows(*pair)]
             self.folder.save(LEARNED, round, learned)
-            if self.nodes.member and self.nodes.member.tell:
-                self.nodes.member.tell(rows[0], learned)
-            if results and self.nodes.member and self.nodes.member.need:
+            if self.nodes.member and (place := self.nodes.member.place):
+                place.tell(rows[0], learned)
                 [node] = self.nodes
-                self.nodes.member.need(live_in_pool(node), node.J)
+                if results:
+                    place.need(live_in_pool(node), node.J)
+            if self.nodes.member and self.nodes.member.reporter:
+                self.nodes.member.reporter.update(rows[0])
         self.report(rows, results)
         self.watch.update(rows, round)
 
@@ -98,7 +100,8 @@ class Record:
         learning = [result for node, result in zip(self.nodes, results, strict=True) if node.learner]
         self.diagnosis.look(learning)
         self.warn()
-        notes = [member.judges.trouble] if member and member.judges and member.judges.trouble else []
+        judges = member.place.judges if member and member.place else None
+        notes = [judges.trouble] if judges and judges.trouble else []
         notes += [f"{n.name} gives fewer rollouts: {trouble}" for n in self.nodes if (trouble := n.policy.trouble)]
         pairs = zip(self.nodes, results, strict=True)
         short = [node.J for node, result in pairs if node.learner and len(result.from_peers) < node.J]

@@ -6,10 +6,11 @@
 """
 
 import gc
+import shlex
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,6 @@ from shoal.identity.keys import Identity, identity_path
 from shoal.identity.lock import only_node
 from shoal.parallel.rank_zero import RankZeroSwarm
 from shoal.parallel.ranks import ALONE, Ranks
-from shoal.policy.control import ControlText
 from shoal.policy.fetch import fetch_models
 from shoal.runs.build import Nodes, SwarmNode, node_names
 from shoal.runs.choices import check_data, choose
@@ -63,7 +63,7 @@ def execute(
     out: Path | None = None,
     resume: Path | None = None,
     identity: Identity | None = None,
-    watch: Callable[[list[str], Rows], AbstractContextManager[Watcher]] = lambda names, rows: nullcontext(Watcher()),
+    watch: Callable[[list[str], Rows], Watcher] = lambda names, rows: Watcher(),
     stop: threading.Event | None = None,
     ranks: Ranks = ALONE,
 ) -> Outcome:
@@ -75,13 +75,7 @@ def execute(
     """
     start = time.monotonic()
     stop = stop or threading.Event()
-    if identity:
-        from shoal.runs.join import check_network  # the network, only now
-
-        check_network(config)
-    choices: list[str] = []
-    if not resume:
-        config, choices = choose(config, ranks)
+    config, choices = choose(config, ranks) if not resume else (config, [])
     folder = RunFolder.open(resume) if resume else RunFolder.create(out or new_folder(), config.to_toml())
     with folder, ExitStack() as stack:
         if identity:
@@ -98,13 +92,13 @@ def execute(
             ranks.broadcast(identity.name)
         ranks.broadcast((checkpoint, config))
         watcher = stack.enter_context(watch(names, run_metrics(folder.path)))
-        for line in choices:
+        for line in [*choices, f"window         shoal watch {shlex.quote(str(folder.path))}"]:
             watcher.say(line)
         watcher.status("starting")
         if identity is None:
             nodes = stack.enter_context(closing(Nodes(config, watcher.status, checkpoint, ranks)))
         else:
-            nodes, watcher = _join(config, folder, watcher, checkpoint, ranks, identity, stack)
+            nodes = _join(config, folder, watcher, checkpoint, ranks, identity, stack)
         group = config.network.name if identity else ""
         trackers = stack.enter_context(Trackers(config, folder.path, names, group))
         run = Run(nodes, folder, watcher, checkpoint, trackers)
@@ -123,9 +117,13 @@ def execute(
         return Outcome(folder.path, nodes.round, run.finished, device, tuple(run.record.warnings.values()), costs)
 
 
-def ready(config: Config) -> Config:
-    """`config` with its models on this machine. Raises `UserError` for models that cannot be fetched and for data that
-    nothing can be learned from."""
+def ready(config: Config, joins: bool) -> Config:
+    """`config` with its models on this machine. `joins`: the node joins a swarm over the network. Raises `UserError`
+    for a network that cannot be used, models that cannot be fetched and data that nothing can be learned from."""
+    if joins:
+        from shoal.runs.join import check_network  # the network, only now
+
+        check_network(config)
     check_data(config, trains=True)
     return fetch_models(config)
 
@@ -148,9 +146,8 @@ def _join(
     ranks: Ranks,
     identity: Identity,
     stack: ExitStack,
-) -> tuple[Nodes, Watcher]:
-    """One node with a place in a swarm over the network, and a watcher that also reports the state of the swarm."""
-    from shoal.admission.peers import Differing
+) -> Nodes:
+    """One node with a place in a swarm over the network, whose state is reported."""
     from shoal.policy.language import LanguagePolicy
     from shoal.rewards import rewards_of
     from shoal.runs.join import LearnerConnection  # the network, only now
@@ -166,15 +163,13 @@ def _join(
     place = stack.enter_context(closing(LearnerConnection(config, identity, rewards, waits=True)))
     reporter = stack.enter_context(closing(StatusReporter(watcher, place, folder.path, config.round.peers)))
     swarm = RankZeroSwarm(place, ranks) if ranks.size > 1 else place
-    member = SwarmNode(identity.name, swarm, place.tell, place.need, place.judges, place.stages)
-    nodes = stack.enter_context(closing(Nodes(config, reporter.status, checkpoint, ranks, member, rewards)))
-    place.admission.differing = Differing(nodes.tasks.identities)
+    member = SwarmNode(identity.name, swarm, place, reporter)
+    nodes = stack.enter_context(closing(Nodes(config, watcher.status, checkpoint, ranks, member, rewards)))
     policy = nodes.nodes[0].policy
-    place.admission.control = ControlText(policy.control_strings() if isinstance(policy, LanguagePolicy) else ())
-    place.start()
+    place.start(nodes.tasks.identities, policy.control_strings() if isinstance(policy, LanguagePolicy) else ())
     gc.collect()  # a later full collection would walk over all that was imported, and delay what comes in
     gc.freeze()
-    return nodes, reporter
+    return nodes
 
 
 def _check_names(folder: RunFolder, checkpoint: Path | None, name: str, identity: Identity | None) -> None:

@@ -11,7 +11,7 @@ import contextlib
 import json
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -133,7 +133,7 @@ def lines(status: Mapping[str, Any], share: float | None) -> list[str]:
     ]
     if share is not None:
         parts.append(f"{share:.0%} of this round's gradient came from other nodes")
-    return parts
+    return [*parts, status["note"]] if status["note"] else parts
 
 
 def all_refused(status: Mapping[str, Any]) -> Counter[str]:
@@ -159,15 +159,14 @@ def size(count: float) -> str:
 INTERVAL = 2.0  # seconds between two reports while a round takes long
 
 
-class StatusReporter(Watcher):
-    """Stands between a run and its watcher. Close it."""
+class StatusReporter:
+    """Tells the state of the swarm every few seconds. Close it."""
 
     def __init__(self, watcher: Watcher, member: SwarmConnection, folder: Path, wanted: int) -> None:
         """`wanted`: J, the rollouts of others that an update can use."""
         self._watcher = watcher
         self._member = member
         self._folder = folder
-        self._note = self._noted = ""
         self._pool = {"rollouts": 0, "live": 0, "wanted": wanted}
         self._share: float | None = None
         self._warned = False
@@ -177,31 +176,12 @@ class StatusReporter(Watcher):
         self._thread = threading.Thread(target=self._repeat, name="shoal-status", daemon=True)
         self._thread.start()
 
-    def say(self, text: str) -> None:
-        self._watcher.say(text)
-
-    def status(self, text: str) -> None:
-        self._watcher.status(text)
-
-    def note(self, text: str) -> None:
-        self._note = text
-
-    def update(self, rows: Sequence[Mapping[str, Any]], round: int) -> None:
-        row = rows[0]
+    def update(self, row: Mapping[str, Any]) -> None:
+        """Takes the metrics of a round."""
         if row.get("rollouts/pool") is not None:
             self._pool |= {"rollouts": row["rollouts/pool"], "live": row["rollouts/live_pool"]}
         self._share = row.get("gradient/peers")
-        self._watcher.update(rows, round)
         self._report()
-
-    def example(self, row: Mapping[str, Any]) -> None:
-        self._watcher.example(row)
-
-    def before(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        self._watcher.before(rows)
-
-    def warn(self, text: str) -> None:
-        self._watcher.warn(text)
 
     def close(self) -> None:
         """Notes in the file that the node has ended."""
@@ -221,10 +201,6 @@ class StatusReporter(Watcher):
                 self._warned = True
                 self._watcher.warn(status["warning"])
             self._watcher.panel(lines(status, self._share))
-            note = "; ".join(filter(None, (status["note"], self._note)))
-            if note != self._noted:  # what others note in between stays, such as that the run is stopping
-                self._noted = note
-                self._watcher.note(note)
 
     def _status(self) -> dict[str, Any]:
         return self._member.status() | {"pool": self._pool, "ended": False}

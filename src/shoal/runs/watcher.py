@@ -1,11 +1,16 @@
 """What hears how a run goes: a display, or nobody."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 
 class Watcher:
-    """Hears how a run goes. Each method does nothing unless a subclass says otherwise."""
+    """Hears how a run goes, from `with` to its end. Each method does nothing unless a subclass says otherwise."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None: ...
 
     def say(self, text: str) -> None:
         """A line that stays."""

@@ -41,11 +41,10 @@ def test_a_node_that_ended_in_order_is_not_said_to_be_in_touch(
         return capsys.readouterr().out
 
     with closing(StatusReporter(Watcher(), Member(), run, 4)) as reporter:  # type: ignore[arg-type]
-        reporter.update([{"round": 1, "node": "calm-otter-1a2b"}], 1)
+        reporter.update({"round": 1, "node": "calm-otter-1a2b"})
         assert not read_status(run)["ended"]
         assert "in touch, 1 link" in said()
         assert "shows it live: shoal watch one" in said()
-        reporter.example({"node": "calm-otter-1a2b", "question": "q", "completion": "a", "reward": 1.0})
     assert read_status(run)["ended"]
     text = said()
     assert "in touch" not in text
@@ -68,23 +67,10 @@ def test_a_note_hides_neither_state_nor_what_was_dropped(tmp_path: Path, capsys:
             panels.extend(lines)
 
     with closing(StatusReporter(Seen(), Differs(), tmp_path, 4)) as reporter:  # type: ignore[arg-type]
-        reporter.update([{"round": 1, "node": "calm-otter-1a2b"}], 1)
+        reporter.update({"round": 1, "node": "calm-otter-1a2b"})
         assert main(["status", str(tmp_path)]) == 0
     text = capsys.readouterr().out
     assert "in touch, 1 link" in text
     assert "note      swift-otter has another 'gsm8k'" in text
     assert "refused   size 80" in text
     assert any("refused: size 80" in line for line in panels)
-
-
-def test_the_same_note_is_passed_on_once(tmp_path: Path) -> None:
-    notes: list[str] = []
-
-    class Seen(Watcher):
-        def note(self, text: str) -> None:
-            notes.append(text)
-
-    with closing(StatusReporter(Seen(), Differs(), tmp_path, 4)) as reporter:  # type: ignore[arg-type]
-        for round in (1, 2):
-            reporter.update([{"round": round, "node": "calm-otter-1a2b"}], round)
-    assert notes == ["swift-otter has another 'gsm8k'"]
