@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
@@ -20,13 +20,9 @@ from shoal.config.settings import Config
 from shoal.display.answers import print_answers
 from shoal.errors import UserError
 from shoal.policy.named import check_exists
-from shoal.rollout import Completion, FinishReason, Question, seed_of
+from shoal.rollout import Completion, FinishReason, seed_of
 from shoal.runs.folder import CONFIG
 from shoal.untrusted import encodable, printable
-
-if TYPE_CHECKING:
-    from shoal.policy.endpoint import EndpointPolicy
-    from shoal.policy.language import LanguagePolicy
 
 HELP = """Asks models questions and prints what they answer. Each question stands alone: there is no conversation.
 
@@ -78,54 +74,39 @@ def command(args: argparse.Namespace) -> int:
     form = form_of(config, args.form) if file else None
     notes.print(Text(f"loading {' and '.join(printable(contender.label) for contender in contenders)}", "dim"))
     policies = load_all(contenders, config, temperature, lambda text: notes.print(Text(printable(text), "dim")))
-    asker = Asker(policies, form, args.num, config.seed, notes)
+    console = Console(highlight=False)
+    asked = itertools.count(1)
+
+    def ask(text: str, echo: bool = False) -> int:
+        """Returns 1 if a model gave no answer, else 0. Raises `UserError`."""
+        question = in_form(encodable(text), form)
+        seed = seed_of(config.seed, "ask", next(asked))
+        if echo:
+            console.print(Text(printable(text), "bold cyan"), soft_wrap=True)
+        answers: dict[str, Sequence[Completion]] = {}
+        for label, policy in policies.items():
+            with notes.status(Text(f"asking {printable(label, 60)}")):
+                [answers[label]] = policy.generate([question], args.num, seed)
+            if policy.trouble:
+                notes.print(Text(printable(policy.trouble), "red"))
+        print_answers(console, answers)
+        if any(one.finish_reason == FinishReason.length for group in answers.values() for one in group):
+            notes.print(Text("cut: --max-completion-length N allows more tokens", "dim"))
+        if echo:
+            console.print()
+        return int(not all(answers.values()))
+
     if args.questions or not sys.stdin.isatty():
-        return max([0, *(asker.ask(text, echo=len(args.questions) != 1) for text in args.questions or _piped())])
+        return max([0, *(ask(text, echo=len(args.questions) != 1) for text in args.questions or _piped())])
     notes.print(Text(f"asking {' and '.join(map(printable, policies))}; Ctrl-D ends", "dim"))
     if form:
         notes.print(Text(f"for example: {printable(form.prompt[-1].content)}", "dim"))
     for text in _typed():
         try:
-            asker.ask(text)
+            ask(text)
         except UserError as error:  # the question may be too long
             notes.print(Text(printable(str(error)), "red"))
     return 0
-
-
-class Asker:
-    """Asks all models one question after another, and prints what they answer."""
-
-    def __init__(
-        self,
-        policies: Mapping[str, LanguagePolicy | EndpointPolicy],
-        form: Question | None,
-        num: int,
-        seed: int,
-        notes: Console,
-    ) -> None:
-        self._policies, self._form, self._num, self._seed = policies, form, num, seed
-        self._asked = 0
-        self._console = Console(highlight=False)
-        self._notes = notes
-
-    def ask(self, text: str, echo: bool = False) -> int:
-        """`echo`: print the question, too. Returns 1 if a model gave no answer, else 0. Raises `UserError`."""
-        question = in_form(encodable(text), self._form)
-        self._asked += 1
-        if echo:
-            self._console.print(Text(printable(text), "bold cyan"), soft_wrap=True)
-        answers: dict[str, Sequence[Completion]] = {}
-        for label, policy in self._policies.items():
-            with self._notes.status(Text(f"asking {printable(label, 60)}")):
-                [answers[label]] = policy.generate([question], self._num, seed_of(self._seed, "ask", self._asked))
-            if policy.trouble:
-                self._notes.print(Text(printable(policy.trouble), "red"))
-        print_answers(self._console, answers)
-        if any(one.finish_reason == FinishReason.length for group in answers.values() for one in group):
-            self._notes.print(Text("cut: --max-completion-length N allows more tokens", "dim"))
-        if echo:
-            self._console.print()
-        return int(not all(answers.values()))
 
 
 def _settings(args: argparse.Namespace) -> tuple[Config, list[Contender], Path | None]:

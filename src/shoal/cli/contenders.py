@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -52,28 +52,21 @@ def load_all(
 ) -> dict[str, LanguagePolicy | EndpointPolicy]:
     """The contenders' policies by their labels. `say`: hears of an optional one that cannot be loaded. Raises
     `UserError`."""
-    from shoal.parallel.ranks import ALONE
     from shoal.policy.decoders.base import Sampling  # torch, only now
     from shoal.policy.fetch import resolve
-    from shoal.runs.machine import place_rank, use_threads
-    from shoal.runs.models import endpoint_policy, language_policy, sampling_of
+    from shoal.runs.models import build_policy
 
-    use_threads(config)
-    placement = place_rank(config, ALONE)
-    usual = sampling_of(config)
     policies: dict[str, LanguagePolicy | EndpointPolicy] = {}
     for contender in contenders:
+        source = contender.source
         try:
-            if is_endpoint(contender.source):
-                policy: LanguagePolicy | EndpointPolicy = endpoint_policy(config, contender.source)
-            else:
-                policy = language_policy(config, resolve(contender.source), placement)
+            policy: Any = build_policy(config, source if is_endpoint(source) else resolve(source))
         except UserError as error:
             if not contender.optional:
                 raise
             say(f"without {contender.label}: {error}")
             continue
-        policy.sampling = Sampling(temperature, usual.top_p, usual.max_completion_length)
+        policy.sampling = Sampling(temperature, config.policy.top_p, int(config.policy.max_completion_length))
         policies[contender.label] = policy
     return policies
 

@@ -2,15 +2,12 @@
 
 import argparse
 import json
-import shlex
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
@@ -18,10 +15,9 @@ from shoal.cli.flags import add_allow_code, add_data, add_settings, config_of, g
 from shoal.config.answer_form import extract
 from shoal.config.load import merged
 from shoal.config.own_code import call_offered, offered
-from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
 from shoal.display.answers import ANSWER, QUESTION, answer_line
-from shoal.display.text import print_next, print_warning
+from shoal.display.text import print_warning
 from shoal.errors import UserError, nearest
 from shoal.evaluation.blind import Shares, constants, over_all, shuffled
 from shoal.evaluation.pass_at_k import Estimate, Evaluation, evaluate
@@ -97,34 +93,11 @@ def command(args: argparse.Namespace) -> int:
     [model] = args.model
     check_exists(model)
     given = merged(given_settings(args), {"policy": {"model": [model]}})
-    config = config_of(args.config, given, args.allow_code, FROM_FILE)
-    return eval_session(config, model, args.k, args.json, args.show, args.words, tasks_as_flags(args))
+    return eval_session(config_of(args.config, given, args.allow_code, FROM_FILE), model, args.k, args.json, args.show)
 
 
-def tasks_as_flags(args: argparse.Namespace) -> str:
-    """The flags that said which questions are asked, for the commands that are shown next."""
-    given = vars(args)
-    named = {
-        "config": [args.config],
-        "suite": [given.get("tasks.suite")],
-        "task": args.task or [],
-        "data": args.data or [],
-    }
-    named |= {flag: [given.get(f"tasks.{flag}")] for flag in ("examples", "answer")}
-    words = [f"--{flag} {shlex.quote(str(one))}" for flag, values in named.items() for one in values if one is not None]
-    return " ".join(["", *words, *(["--allow-code"] if args.allow_code else [])])
-
-
-def eval_session(
-    config: Config,
-    model: str,
-    ks: Sequence[int] | None,
-    as_json: bool,
-    shown: int,
-    words: Sequence[str],
-    asked: str,
-) -> int:
-    """`shoal eval`. `words`: the command's own. `asked`: the flags of its tasks. Returns the exit code."""
+def eval_session(config: Config, model: str, ks: Sequence[int] | None, as_json: bool, shown: int) -> int:
+    """`shoal eval`. Returns the exit code."""
     from shoal.runs.choices import check_data
 
     check_data(config, trains=False)
@@ -148,8 +121,12 @@ def eval_session(
             with Verifier(config.tasks) as verifier:
                 scorer: Grader = verifier if ranks.size == 1 else RankZeroVerifier(verifier, ranks)
                 seed = seed_of(config.seed, "evaluate")
-                told = partial(_show, status, model, sum(map(len, questions.values())))
-                result = evaluate(policy, scorer, questions, samples, seed, told)
+                every = sum(map(len, questions.values()))
+
+                def hear(answered: int) -> None:
+                    status.update(Text(f"asking {model}: {answered} of {every} questions"))
+
+                result = evaluate(policy, scorer, questions, samples, seed, hear)
                 baselines = {"blind": constants(tasks, questions), "shuffled": shuffled(result, scorer)}
     if not ranks.is_zero:
         return 0
@@ -168,9 +145,6 @@ def eval_session(
     else:
         console.print(_evaluation_table(result, baselines, ks, model))
         print_answers(console, result, tasks, shown)
-        more = {shlex.join(["shoal", *_asking(words, 2 * int(config.evaluation.questions))]): "narrower intervals"}
-        train = {f"shoal run --model {shlex.quote(model)}{asked}": "train it in a swarm"}
-        print_next(console, more | ({} if is_endpoint(model) else train))
     return 0
 
 
@@ -184,17 +158,6 @@ def print_answers(console: Console, result: Evaluation, tasks: Tasks, most: int)
         console.print(answer_line("  answer ", text, asked.rewards[0] >= 1))
         counted = "nothing: it does not have the form asked for" if found is None else printable(found, ANSWER)
         console.print(Text(f"  counted  {counted}"))
-
-
-def _asking(words: Sequence[str], questions: int) -> list[str]:
-    """The words of a command with this number of --questions."""
-    flag = "--questions"
-    kept = [w for w, before in zip(words, ["", *words], strict=False) if before != flag and w.partition("=")[0] != flag]
-    return [*kept, flag, str(questions)]
-
-
-def _show(status: Status, model: str, every: int, answered: int) -> None:
-    status.update(Text(f"asking {model}: {answered} of {every} questions"))
 
 
 def _evaluation_object(

@@ -1,6 +1,8 @@
 """`shoal id`: shows, exports and imports this machine's identity in swarms."""
 
 import argparse
+import contextlib
+import hashlib
 import json
 from pathlib import Path
 
@@ -8,11 +10,9 @@ from shoal.errors import UserError
 from shoal.identity.keys import Identity, identity_path, replace, write_new
 
 HELP = "Shows this machine's identity in swarms, which is created on first use."
-BACKUPS = 1000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `shoal id`."""
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--export", type=Path, metavar="FILE", help="write the private key to a new file")
     action.add_argument(
@@ -26,7 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(args: argparse.Namespace) -> int:
-    """Runs `shoal id`; returns the exit code."""
     if args.passphrase_file and not (args.export or args.source):
         raise UserError("--passphrase-file goes with --export or --import")
     if args.force and not args.source:
@@ -69,25 +68,15 @@ def _import(identity: Identity, path: Path, force: bool) -> Path | None:
             raise
     if not force:
         raise UserError(f"{path} holds another identity, {name}: --force replaces it and keeps a copy")
-    backup = _back_up(path, name)
-    replace(path, pem)
-    return backup
-
-
-def _back_up(path: Path, name: str) -> Path:
     try:
-        data = path.read_bytes()
+        old = path.read_bytes()
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
-    for number in range(BACKUPS):
-        copy = path.with_name(f"{path.name}.{name}{f'-{number}' if number else ''}.bak")
-        try:
-            write_new(copy, data)
-            return copy
-        except FileExistsError:
-            if copy.read_bytes() == data:
-                return copy
-    raise UserError(f"{path.parent} holds {BACKUPS} copies of {name}: remove some")
+    backup = path.with_name(f"{path.name}.{name}.{hashlib.sha256(old).hexdigest()[:8]}.bak")
+    with contextlib.suppress(FileExistsError):  # the same copy, from before
+        write_new(backup, old)
+    replace(path, pem)
+    return backup
 
 
 def _read_passphrase(path: Path) -> bytes:

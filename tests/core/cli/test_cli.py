@@ -150,7 +150,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """What `shoal run` was to start with: (config, out, resume, quiet) each time."""
     calls: list[tuple[Any, ...]] = []
 
-    def session(config: Config, options: Options) -> int:
+    def session(config: Config, options: Options, joins: bool = False) -> int:
         calls.append((config, options.out, options.resume, options.quiet))
         return 0
 
@@ -503,13 +503,6 @@ def test_eval_as_a_table(judged: list[tuple[Config, str]], capsys: Capture, monk
     rows = {line.split()[0]: line.split()[1:3] for line in out.splitlines() if line.strip()}
     assert rows["chain_sum"] == ["2", "0.500"]
     assert rows["all"] == ["16", "0.500"]
-
-
-def test_what_to_do_after_eval_has_the_same_tasks(judged: list[tuple[Config, str]], capsys: Capture) -> None:
-    assert main(["eval", "guppy", "--task", "gcd", "--task", "lcm", "--examples", "1", "--questions", "2"]) == 0
-    said = capsys.readouterr().out
-    assert "shoal eval guppy --task gcd --task lcm --examples 1 --questions 4" in said
-    assert "shoal run --model guppy --task gcd --task lcm --examples 1" in said
 
 
 def test_eval_shows_answers(judged: list[tuple[Config, str]], capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
