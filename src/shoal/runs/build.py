@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -36,12 +37,7 @@ from shoal.rewards.scorer import FadingScorer, Scorer
 from shoal.rollout import hash_of
 from shoal.runs.diagnosis import FailedScoring
 from shoal.runs.machine import checkpoint_bytes, count_workers, place_rank, usable_cores, use_threads
-from shoal.runs.models import (
-    endpoint_policy,
-    make_learner,
-    make_nodes,
-    make_policies,
-)
+from shoal.runs.models import endpoint_policy, make_learner, make_nodes, make_policies
 from shoal.sandbox.replay import attach_environments
 from shoal.sandbox.verifier import Verifier
 from shoal.selection.levels import Levels
@@ -90,9 +86,8 @@ class Nodes:
         self.ranks = ranks
         self.member = member
         self.workers: Workers | None = None
-        self._verifier_is_ours = verifier is None
-        self._verifier = verifier or Verifier(config.tasks)
-        self._our_rewards: Combined | None = None
+        self._stack = ExitStack()
+        self._verifier = verifier or self._stack.enter_context(Verifier(config.tasks))
         self.rewards = rewards.by(self._verifier) if rewards else None
         """What answers are rewarded by; None: by the verifier alone. Only rank zero has them."""
         try:
@@ -115,7 +110,9 @@ class Nodes:
         self.placement = place_rank(config, ranks)
         if ranks.is_zero and not self.rewards:  # so is that of a reward function
             key = hash_of(("judge", config.seed)).encode()  # the nodes of one process know each other
-            self.rewards = self._our_rewards = rewards_of(config, self._verifier, self.placement, key)
+            self.rewards = rewards_of(config, self._verifier, self.placement, key)
+            if self.rewards:
+                self._stack.enter_context(self.rewards)
         names = [self.member.name] if self.member else node_names(config)
         policies = self._policies(names, checkpoint, status)  # before tasks: workers start in the background
         self.tasks = Tasks(config.tasks)
@@ -192,13 +189,6 @@ class Nodes:
         """What holds conversations with environments again. Several ranks hold none."""
         return self._verifier if self.ranks.size == 1 else None
 
-    @property
-    def advice(self) -> str:
-        """What in the settings keeps the nodes from learning; empty if nothing does."""
-        if self.config.policy.num_generations == 1:
-            return "with --num-generations 1 nothing is learned from own rollouts: one answer has no others to compare"
-        return ""
-
     @cached_property
     def blind(self) -> Shares:
         """What answers that ignore the question get of the held-out ones of each task."""
@@ -230,12 +220,7 @@ class Nodes:
         save_tasks(folder, self.tasks)
 
     def close(self) -> None:
-        if self._verifier_is_ours:
-            self._verifier.close()
-        if self._our_rewards:
-            self._our_rewards.close()
-        if self.workers:
-            self.workers.close()
+        self._stack.close()
 
     def _restore(self, checkpoint: Path) -> None:
         try:
@@ -269,6 +254,7 @@ class Nodes:
         status(f"starting {count} worker processes")
         threads = config.threads or max(1, usable_cores() // count)
         self.workers = Workers(partial(make_nodes, config, checkpoint, threads), learning, count, threads)
+        self._stack.callback(self.workers.close)
         return [
             RemotePolicy(self.workers, name) if name in learning else endpoint_policy(config, source)
             for name, source in sources.items()

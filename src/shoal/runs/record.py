@@ -29,7 +29,7 @@ class Record:
 
     def write(self, rows: Sequence[Mapping[str, Any]], results: Sequence[RoundResult]) -> None:
         """Records a round: `rows`, the metrics of each node, and `results`, one for each node (none in round 0)."""
-        round = self.nodes.round
+        round, member = self.nodes.round, self.nodes.member
         if self.folder is not None:
             self.folder.log(rows)
             rollouts = [rollout_rows(result, self.nodes.tasks.answer) for result in results]
@@ -38,53 +38,35 @@ class Record:
                 self.watch.example(firsts[round % len(firsts)])  # the nodes by turns, whatever its reward is
             learned = [row for pair in zip(self.nodes, results, strict=False) for row in learned_rows(*pair)]
             self.folder.save(LEARNED, round, learned)
-            if self.nodes.member and (place := self.nodes.member.place):
-                place.tell(rows[0], learned)
+            if member and member.place and member.reporter:
                 [node] = self.nodes
+                member.place.tell(rows[0], learned)
                 if results:
-                    place.need(live_in_pool(node), node.J)
-            if self.nodes.member and self.nodes.member.reporter:
-                self.nodes.member.reporter.update(rows[0])
+                    member.place.need(live_in_pool(node), node.J)
+                member.reporter.update(rows[0])
         self.report(rows, results)
         self.watch.update(rows, round)
 
     def report(
         self, rows: Sequence[Mapping[str, Any]], results: Sequence[RoundResult] = (), late: bool = False
     ) -> None:
-        """Hands a round to the trackers. `late`: its evaluation, which comes after the rest."""
+        """Hands a round to the trackers, and says where they show the run once they have begun. `late`: its evaluation,
+        which comes after the rest."""
         if self.trackers is not None:
             named = [(node.name, result) for node, result in zip(self.nodes, results, strict=False)]
             self.trackers.report(self.nodes.round, rows, named, late)
-            self.report_news()
+            for line in self.trackers.news():
+                self.watch.say(line)
 
-    def report_news(self) -> None:
-        """Says where the trackers show the run, once they have begun."""
-        for line in self.trackers.news() if self.trackers is not None else []:
-            self.watch.say(line)
-
-    @property
-    def warnings(self) -> dict[str, str]:
-        """What is wrong now, by its cause."""
-        diagnosed = {self.diagnosis.cause: self.diagnosis.warning}
-        trouble = self.nodes.scoring.trouble or self.nodes.verifier.trouble
-        trackers = self.trackers.troubles if self.trackers is not None else {}
-        found = (
-            {"scoring": trouble, "questions": self.nodes.tasks.trouble, "alone": self.nodes.advice}
-            | trackers
-            | diagnosed
-        )
-        return {cause: text for cause, text in found.items() if text}
-
-    def warn(self) -> None:
-        """Shows each warning once, at once, and keeps those of now in the folder."""
-        now = self.warnings
-        for cause in now:
-            if cause not in self._warned:
-                self.watch.warn(now[cause])
-        self._warned |= now.keys()
-        if self.folder is not None and self._written != list(now.values()):
-            self._written = list(now.values())
-            write_warnings(self.folder.path, self._written)
+    def close_trackers(self) -> None:
+        """Waits until the trackers have what is left, and says what is wrong with them."""
+        if self.trackers is not None and self.trackers.names:
+            self.watch.status(f"waiting for {self.trackers.names}")
+            self.trackers.close()
+            self.watch.status("")
+            for line in self.trackers.news():
+                self.watch.say(line)
+            self.warn()
 
     def keep_answers(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Takes transcripts of this round's evaluation and writes them, so that they are seen while the run goes on."""
@@ -94,17 +76,37 @@ class Record:
         if self.nodes.round == 0:
             self.watch.before(rows)
 
+    @property
+    def warnings(self) -> dict[str, str]:
+        """What is wrong now, by its cause."""
+        found = {
+            "scoring": self.nodes.scoring.trouble or self.nodes.verifier.trouble,
+            "questions": self.nodes.tasks.trouble,
+            **(self.trackers.troubles if self.trackers is not None else {}),
+            self.diagnosis.cause: self.diagnosis.warning,
+        }
+        return {cause: text for cause, text in found.items() if text}
+
+    def warn(self) -> None:
+        """Shows each warning once, at once, and keeps those of now in the folder."""
+        now = self.warnings
+        for cause in now.keys() - self._warned:
+            self.watch.warn(now[cause])
+        self._warned |= now.keys()
+        if self.folder is not None and self._written != list(now.values()):
+            self._written = list(now.values())
+            write_warnings(self.folder.path, self._written)
+
     def note(self, results: Sequence[RoundResult]) -> None:
         """Reports warnings, and what is worth a remark."""
         member = self.nodes.member
-        learning = [result for node, result in zip(self.nodes, results, strict=True) if node.learner]
-        self.diagnosis.look(learning)
+        pairs = list(zip(self.nodes, results, strict=True))
+        self.diagnosis.look([result for node, result in pairs if node.learner])
         self.warn()
         judges = member.place.judges if member and member.place else None
         notes = [judges.trouble] if judges and judges.trouble else []
         notes += [f"{n.name} gives fewer rollouts: {trouble}" for n in self.nodes if (trouble := n.policy.trouble)]
-        pairs = zip(self.nodes, results, strict=True)
         short = [node.J for node, result in pairs if node.learner and len(result.from_peers) < node.J]
-        if short and (len(self.nodes.nodes) > 1 or member):
+        if short and (len(pairs) > 1 or member):
             notes.append(f"fewer than J = {max(short)} rollouts of others this round: no more live ones had come")
         self.watch.note("; ".join(notes))

@@ -29,18 +29,10 @@ from shoal.runs.curves import draw_curves
 from shoal.runs.disk import write_atomically
 from shoal.runs.folder import CONFIG, CURVES, RunFolder, run_metrics
 from shoal.runs.run import Run
-from shoal.runs.trackers import LIMIT, Trackers
+from shoal.runs.trackers import Trackers
 from shoal.runs.watcher import Watcher
 
 Rows = Sequence[Mapping[str, Any]]
-
-
-@dataclass(frozen=True)
-class Costs:
-    """What a run took of its user's time, in seconds."""
-
-    all: float = 0.0
-    checkpoints: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -55,7 +47,9 @@ class Outcome:
     device: str
     warnings: tuple[str, ...] = ()
     """What was wrong during the run, such as a task whose scorer failed."""
-    costs: Costs = Costs()
+    seconds: float = 0.0
+    saving_seconds: float = 0.0
+    """Of these, what checkpoints took."""
 
 
 def execute(
@@ -106,15 +100,11 @@ def execute(
             write_atomically(folder.path / CONFIG, config.to_toml().encode())
         run.go(stop)
         draw_curves(run_metrics(folder.path), folder.path / CURVES, title(config))
-        if trackers.names:
-            watcher.status(f"waiting for {trackers.names}, {LIMIT:.0f} seconds at most")
-            trackers.close()
-            watcher.status("")
-            run.record.report_news()
-            run.record.warn()
+        run.record.close_trackers()
         device = f"{nodes.placement}" + (f", {ranks.size} ranks" if ranks.size > 1 else "")
-        costs = Costs(time.monotonic() - start, run.saving.seconds)
-        return Outcome(folder.path, nodes.round, run.finished, device, tuple(run.record.warnings.values()), costs)
+        warnings = tuple(run.record.warnings.values())
+        seconds = time.monotonic() - start, run.saving.seconds
+        return Outcome(folder.path, nodes.round, run.finished, device, warnings, *seconds)
 
 
 def ready(config: Config, joins: bool) -> Config:

@@ -13,7 +13,7 @@ from shoal.cli.result import print_result
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.runs.folder import RunFolder, best_model, run_metrics
-from shoal.runs.session import Costs, execute
+from shoal.runs.session import execute
 from shoal.runs.tables import TRANSCRIPTS
 
 
@@ -21,7 +21,7 @@ class Ended:
     """The outcome of a run."""
 
     device = "cpu, float32"
-    costs = Costs(372.0, 31.0)
+    seconds, saving_seconds = 372.0, 31.0
     warnings = ("task x: broken", "")
 
     def __init__(self, folder: Path, finished: bool) -> None:

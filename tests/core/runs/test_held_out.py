@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +56,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("round", [0, 1, 2])
 def test_it_ends_at_once_and_gets_the_same_figures(whole: list[dict[str, Any]], tmp_path: Path, round: int) -> None:
     watcher = Stopper(round)
-    done = execute(CONFIG, tmp_path / "run", watch=lambda names, rows: nullcontext(watcher), stop=watcher.stop)
+    done = execute(CONFIG, tmp_path / "run", watch=lambda names, rows: watcher, stop=watcher.stop)
     assert done.round == round
     assert watcher.asked[0] == "asking held-out questions (0 of 4)"
     stopped = [row for row in figures(tmp_path / "run") if row["round"] == round]
