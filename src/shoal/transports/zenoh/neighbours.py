@@ -137,8 +137,9 @@ class Neighbours:
             self.chosen[id].unanswered += 1
 
     def credit(self, id: str, usable: int = 1) -> None:
-        """Neighbour `id` brought something usable."""
+        """Neighbour `id` brought something usable, so it is there."""
         if id in self.chosen and usable:
+            self.answered(id)
             self.chosen[id].rounds = 0
             self.chosen[id].brought += usable
 

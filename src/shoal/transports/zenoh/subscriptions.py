@@ -20,19 +20,23 @@ import zenoh
 from shoal.admission.bounded import Newest, RecentKeys
 from shoal.transports.zenoh.key_expressions import Keys
 from shoal.transports.zenoh.neighbours import ENOUGH, Neighbours, find_region, random_branch
-from shoal.transports.zenoh.offers import HISTORY, MAX_BYTES, SEPARATOR, Offer, digest_of, open_offer
+from shoal.transports.zenoh.offers import HISTORY, MAX_BYTES, SEPARATOR, Offer, digest_of, is_genuine, read_offer
+from shoal.wire.signed import Envelope
 
-ANSWERS = 4096  # answers of a region that are looked at: those that come first
-NEIGHBOUR_ANSWERS = 256  # answers to a question to one neighbour that are looked at; one is honest
+ANSWERS = 4096  # offers of a region whose signatures are looked at: those that come first
+NEIGHBOUR_ANSWERS = 256  # the same of one neighbour; one is honest
+FLOOD = 256  # answers without use since the last look: somebody answers in the names of others
+CAREFUL = 30.0  # seconds after a flood in which fewer questions are asked: each brings another one, which hides answers
+SPACING = 2.0  # seconds between two questions then
 TIMEOUT = 3.0  # seconds that an answer may take
 MAX_NOTICE = 1 << 15  # bytes of a notice; readers take less
 MAX_FETCHED = 4 << 20  # bytes of rollouts that are accepted for one question
 
-Answer = tuple[str, bytes]
-"""The key expression of an answer, and its bytes."""
+Answer = tuple[Offer, Envelope]
+"""An answer that may be an offer: its signature is not checked yet."""
 HEARD = 512  # messages of each neighbour that are remembered, to know which ones were missed
 ASK, ASK_AGAIN = 10.0, 2.5  # seconds between two questions to a neighbour, and after one without an answer
-CHECK = 5.0  # seconds between two questions whether another node has this node's key; nobody else is asked
+CHECK = 5.0  # seconds between two questions whether another node has this node's key
 PAUSE, ALONE, LONGEST = 2.0, 4.0, 30.0
 """Seconds between two searches for peers: at first, at most while nobody was found, and at most."""
 
@@ -61,7 +65,7 @@ class Subscriptions:
         self.copy_seen: float | None = None
         """When another node with this node's key was noticed, in seconds since 1970."""
         self._is_own = is_own
-        self._started, self._checked = time.time(), -CHECK
+        self._started = time.time()
         self._random = Random()  # a seed does not repeat the network
         self._on_message = on_message
         self._dropped = dropped
@@ -70,6 +74,7 @@ class Subscriptions:
         """For each neighbour: digests of its messages."""
         self._asked: dict[str, float] = {}
         """When each neighbour was asked last."""
+        self._careful_until = self._questioned = -CAREFUL
         self._searched, self._pause = -LONGEST, PAUSE
         self._linked = False
 
@@ -92,7 +97,6 @@ class Subscriptions:
             self._asked.clear()
             self._searched = -LONGEST
         self._linked = bool(links)
-        self._catch_up(queries)
         with self.lock:
             missing = self.neighbours.missing
         # Without a link nobody can answer, and the region would seem to be empty.
@@ -110,11 +114,9 @@ class Subscriptions:
             with self.lock:
                 self._heard[id] = RecentKeys(HEARD)
             self.subscribers[id] = self._subscribe(session, id)
+        self._catch_up(queries, now)
         if links:
             self._ask(queries, now)
-            if now - self._checked >= CHECK:
-                self._checked = now
-                queries.ask(self.id)
 
     def _search(self, queries: Queries, missing: int) -> None:
         """Finds a region, and the peers there that have something to give."""
@@ -135,17 +137,22 @@ class Subscriptions:
         self._pause = PAUSE if region else min(2 * self._pause, ALONE if alone else LONGEST)
 
     def _ask(self, queries: Queries, now: float) -> None:
-        """Asks each neighbour now and then what it has."""
+        """Asks each neighbour now and then what it has, and whether anybody else has this node's key."""
+        if queries.flooded():
+            self._careful_until = now + CAREFUL
         with self.lock:
             waits = {id: ASK_AGAIN if each.unanswered else ASK for id, each in self.neighbours.chosen.items()}
-            due = [id for id in self.subscribers if now - self._asked.get(id, -ASK) >= waits[id]]
-            for id in due:
-                self.neighbours.asked(id)
+        waits[self.id] = CHECK
+        due = [id for id in (self.id, *self.subscribers) if now - self._asked.get(id, -ASK) >= waits[id]]
+        if now < self._careful_until:
+            due = sorted(due, key=lambda id: self._asked.get(id, -ASK))[: now - self._questioned >= SPACING]
         for id in due:
-            self._asked[id] = now
+            self._asked[id] = self._questioned = now
+            with self.lock:
+                self.neighbours.asked(id)
             queries.ask(id)
 
-    def _catch_up(self, queries: Queries) -> None:
+    def _catch_up(self, queries: Queries, now: float) -> None:
         """Takes the answers of neighbours, and asks for the rollouts that have not come."""
         for offer in queries.offers():
             # Others can only repeat what this key has signed: an offer that is new and not this node's proves a copy.
@@ -157,10 +164,12 @@ class Subscriptions:
                     continue
                 self.neighbours.answered(offer.id)
                 missed = [digest for digest in offer.digests if digest not in heard]
+            self._asked[offer.id] = now
             if missed:
                 # From a new neighbour, the last ones only.
                 missed = missed[-HISTORY:] if len(missed) == len(offer.digests) else missed
                 queries.fetch(offer.id, missed, partial(self._arrived, offer.id))
+                self._asked[offer.id] = now - ASK + ASK_AGAIN  # to see soon whether they have come
 
     def _subscribe(self, session: zenoh.Session, id: str) -> zenoh.Subscriber[None]:
         key = self.keys.rollouts(id)
@@ -185,6 +194,8 @@ class Queries:
     def __init__(self, session: zenoh.Session, keys: Keys) -> None:
         self._session, self._keys = session, keys
         self._answers: Newest[Answer] = Newest(ANSWERS)
+        self._surveyed: list[Offer] = []
+        self._useless = 0
 
     def survey(self, prefix: str) -> list[Offer]:
         """The offers of the peers in a region. Waits while answers come, for `TIMEOUT` seconds at most."""
@@ -196,18 +207,21 @@ class Queries:
             if len(answers) >= ANSWERS:
                 done.set()
 
-        self._get(self._keys.region(prefix), _first(ANSWERS, keep), done.set, cancel)
+        self._get(self._keys.region(prefix), self._first(ANSWERS, keep), done.set, cancel)
         done.wait(TIMEOUT)
         cancel.cancel()
-        return self._opened(answers)
+        found = self._opened(answers)
+        self._surveyed += found
+        return found
 
     def ask(self, id: str) -> None:
-        """Asks a neighbour what it has; `offers` returns the answer."""
-        self._get(self._keys.offers(id), _first(NEIGHBOUR_ANSWERS, lambda answer: self._answers.put([answer])))
+        """Asks a peer what it has; `offers` returns the answer."""
+        self._get(self._keys.offers(id), self._first(NEIGHBOUR_ANSWERS, lambda answer: self._answers.put([answer])))
 
     def offers(self) -> list[Offer]:
-        """What neighbours answered since the last call."""
-        return self._opened(self._answers.take())
+        """What peers answered since the last call, each by itself or in a survey."""
+        surveyed, self._surveyed = self._surveyed, []
+        return surveyed + self._opened(self._answers.take())
 
     def fetch(self, id: str, digests: Iterable[bytes], on_rollout: Callable[[bytes], None]) -> None:
         """Asks a neighbour for the rollouts with these digests. Calls `on_rollout` with each, on a Zenoh thread; other
@@ -248,13 +262,34 @@ class Queries:
             cancellation_token=cancel,
         )
 
+    def flooded(self) -> bool:
+        """Whether many answers came without use since the last call."""
+        useless, self._useless = self._useless, 0
+        return useless > FLOOD
+
+    def _first(self, number: int, keep: Callable[[Answer], None]) -> Callable[[zenoh.Reply], None]:
+        """A callback that keeps the first `number` answers that may be offers. Others do not count: otherwise garbage
+        that comes sooner would hide an honest answer."""
+        left = number
+
+        def arrived(reply: zenoh.Reply) -> None:
+            nonlocal left
+            sample = reply.ok
+            if sample is not None and left and len(sample.payload) <= MAX_BYTES:
+                answer = read_offer(self._keys, str(sample.key_expr), sample.payload.to_bytes(), time.time())
+                if answer is not None:
+                    left -= 1
+                    keep(answer)
+                    return
+            self._useless += 1
+
+        return arrived
+
     def _opened(self, answers: Iterable[Answer]) -> list[Offer]:
-        now = time.time()
         offers: dict[str, Offer] = {}
-        for key, data in answers:
-            offer = None if key in offers else open_offer(self._keys, key, data, now)
-            if offer is not None:
-                offers[key] = offer
+        for offer, envelope in answers:
+            if offer.id not in offers and is_genuine(self._keys, offer, envelope):
+                offers[offer.id] = offer
         return list(offers.values())
 
 
@@ -273,17 +308,3 @@ def direct(callback: Callable[[Any], object], done: Callable[[], object] | None 
     """A callback on Zenoh's own thread: the link waits while it runs. Otherwise Zenoh stores what comes faster than the
     callback runs, without a bound."""
     return zenoh.handlers.Callback(callback, done, indirect=False)
-
-
-def _first(number: int, keep: Callable[[Answer], None]) -> Callable[[zenoh.Reply], None]:
-    """A callback that keeps the first `number` answers that are small enough for an offer."""
-    count = 0
-
-    def arrived(reply: zenoh.Reply) -> None:
-        nonlocal count
-        sample = reply.ok
-        if sample is not None and count < number and len(sample.payload) <= MAX_BYTES:
-            count += 1
-            keep((str(sample.key_expr), sample.payload.to_bytes()))
-
-    return arrived
