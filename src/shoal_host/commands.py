@@ -4,5 +4,5 @@ from shoal.cli.command import Command
 
 HOST = Command("shoal_host.host.command", "host a swarm: relay, judge, window and an invitation in one command", "host")
 RELAY = Command("shoal_host.relay.command", "carry a swarm between machines", "host")
-ANNOUNCE = Command("shoal_host.directory.command", "sign what others need to join a public swarm by its name", "host")
+ANNOUNCE = Command("shoal_host.host.announce", "sign what others need to join a swarm, as an invitation", "host")
 JUDGE = Command("shoal_host.judge.command", "ask nodes held-out questions and keep the scores", "host")

@@ -8,11 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import socket
 import subprocess
-import sys
-import time
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -102,34 +98,6 @@ def test_the_host_keeps_its_keys_and_shows_its_ports() -> None:
     name, target = volume.split(":")
     assert name in COMPOSE["volumes"]
     assert SERVICES["host"]["command"][1].startswith(f"{target}/")
-
-
-def test_the_directory_s_server_serves_its_folder(tmp_path: Path) -> None:
-    service = SERVICES["directory"]
-    [folder] = [volume.split(":")[1] for volume in service["volumes"]]
-    (tmp_path / "swarms.json").write_text("{}")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    changed = {"python": sys.executable, "8080": port, "0.0.0.0": "127.0.0.1", folder: str(tmp_path)}
-    words = [changed.get(word, word) for word in service["entrypoint"]]
-    with subprocess.Popen(words, stderr=subprocess.DEVNULL) as server:
-        try:
-            end = time.monotonic() + 60
-            while fetched(f"http://127.0.0.1:{port}/swarms.json") != b"{}":
-                assert time.monotonic() < end
-                time.sleep(0.05)
-        finally:
-            server.kill()
-
-
-def fetched(url: str) -> bytes:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            data: bytes = answer.read()
-            return data
-    except OSError:
-        return b""
 
 
 @pytest.mark.parametrize("name", ["Deployment/relay", "StatefulSet/node"])

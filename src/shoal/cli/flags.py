@@ -207,19 +207,6 @@ def add_allow_code(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_directory(parser: argparse._ActionsContainer) -> None:
-    """The flags of every command that finds a swarm by its name."""
-    parser.add_argument(
-        "--directory",
-        action="append",
-        metavar="FILE|URL",
-        help="where to look; may be repeated (default: the lines of ~/.config/shoal/directories)",
-    )
-    parser.add_argument(
-        "--allow-private", action="store_true", help="let a directory at a URL name addresses of private networks"
-    )
-
-
 def config_of(
     file: Path | None,
     given: dict[str, Any],

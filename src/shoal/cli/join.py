@@ -2,11 +2,10 @@
 
 import argparse
 
-from shoal.cli.flags import add_directory, add_own_code, add_settings, config_of, given_settings
+from shoal.cli.flags import add_own_code, add_settings, config_of, given_settings
 from shoal.cli.run import add_run_arguments, resumed
 from shoal.config.load import merged
 from shoal.config.settings import ENDLESS
-from shoal.errors import UserError
 
 HELP = """Trains one node in a swarm of many machines. It answers questions, shares what it tried under its own key
 (`shoal id`), and learns from its own rollouts and from those of nodes that it need not trust.
@@ -16,8 +15,7 @@ HELP = """Trains one node in a swarm of many machines. It answers questions, sha
   shoal join HOST:PORT --swarm lab --secret-file FILE  a private swarm
   shoal join /mnt/shared --transport folder            through a folder that all nodes see
   shoal join SHOAL:INVITATION                          the line that `shoal host` prints: relay, tasks, judge, secret
-  shoal join --list --directory FILE-OR-URL            public swarms of a signed directory
-  shoal join lagoon --directory FILE-OR-URL            joins one by its name: its entry gives relays, tasks, judge
+  shoal join --show SHOAL:INVITATION                   everything that it says; joins nothing
   shoal join --resume runs/one                         goes on where a node ended or was killed
 
 Training never waits for the network: without peers it trains alone. `shoal status` shows its state. Settings can also
@@ -29,24 +27,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "endpoints",
         nargs="*",
         metavar="ENDPOINT",
-        help="whom to reach: HOST:PORT, tls/HOST:PORT; or a folder, a swarm's name, or an invitation",
+        help="whom to reach: HOST:PORT, tls/HOST:PORT; or a folder, or an invitation",
     )
     add_run_arguments(parser)
-    public = parser.add_argument_group("public swarms")
-    public.add_argument("--list", action="store_true", help="show the swarms of the directories; of a NAME everything")
-    add_directory(public)
+    parser.add_argument("--show", action="store_true", help="only show what an invitation says")
     add_settings(parser, without=("round.nodes", "network.connect"), defaults={"rounds": "until it is stopped"})
     add_own_code(parser)
 
 
 def command(args: argparse.Namespace) -> int:
-    from shoal.cli.swarms import list_swarms, swarm_settings  # the network, only now
+    from shoal.cli.swarms import show_invitation, swarm_settings  # the network, only now
 
     given = given_settings(args)
-    if args.list:
-        if given or args.resume or args.config:
-            raise UserError("--list only shows swarms: leave out settings, --config and --resume")
-        return list_swarms(args.directory, args.endpoints)
+    if args.show:
+        return show_invitation(args.endpoints)
     public = None if args.resume else swarm_settings(args, given)
     given = merged(public or ({"network": {"connect": args.endpoints}} if args.endpoints else {}), given)
     if args.resume:

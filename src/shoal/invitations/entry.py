@@ -1,12 +1,11 @@
-"""An entry of a directory: what a stranger needs to join a public swarm, signed by who hosts it.
+"""An entry: what a stranger needs to join a swarm, in the words of its host, who signs it (`invitation`).
 
-    signed = sign_entry(entry, identity)
-    opened = open_entry(json_of_somebody, now=time.time())      # an `Entry`, or `BadEntry` with the reason
-    opened.settings                                             # all that it sets here
+    entry = Entry(name="lagoon", swarm="lagoon", relays=("relay.example.org:7447",), key=identity.id, ...)
+    entry.settings                  # all that it sets where somebody joins
+    check(entry)                    # raises `BadEntry` for what the types do not say
 
 An entry is a stranger's text. It says where the relays are, which suite is asked and who judges, and nothing else: it
-names no code, no data, no model and no file. Whoever passes it on can leave it out, and can change nothing. What is
-signed is made again from what was read, so what is verified is what is used.
+names no code, no data, no model and no file.
 """
 
 import contextlib
@@ -14,7 +13,6 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -22,22 +20,18 @@ from msgspec import UNSET, Meta, UnsetType
 from shoal.config.judge_address import parse_judge_address
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
-from shoal.identity.keys import Identity, name_of, verify
+from shoal.identity.keys import name_of
 from shoal.tasks.create import extras_of
 from shoal.tasks.suites import specs_of
 from shoal.transports.base import check_name
 from shoal.transports.zenoh.session import parse_endpoint
-from shoal.untrusted import UNDECODABLE, printable
+from shoal.untrusted import printable
 
 VERSION: Final = 1
 DOMAIN: Final = b"shoal directory entry v1\0"
 DAY: Final = 86_400
 LONGEST: Final = 400 * DAY
 """Seconds for which an entry may hold."""
-AHEAD: Final = 600
-"""Seconds by which a host's clock may be ahead."""
-MAX_BYTES: Final = 16_384
-"""Of an entry."""
 
 Time = Annotated[int, Meta(ge=0, le=2**37)]
 Line = Annotated[str, Meta(max_length=160)]
@@ -79,11 +73,11 @@ class EntryTasks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A public swarm, in the words of its host."""
+    """A swarm, in the words of its host."""
 
     version: int = VERSION
     name: Word
-    """What people type."""
+    """For people: from the first join on it belongs to the key."""
     swarm: Annotated[str, Meta(max_length=64)]
     about: Line = ""
     relays: Annotated[tuple[Place, ...], Meta(min_length=1, max_length=8)]
@@ -115,58 +109,9 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         return found | ({"tasks": self.tasks.settings} if self.tasks else {})
 
     @property
-    def hosts(self) -> dict[str, str]:
-        """Each address of the entry with the machine that it names."""
-        relays = {
-            relay: parse_endpoint(relay).partition("/")[2].rpartition(":")[0].strip("[]") for relay in self.relays
-        }
-        return relays | {judge: urlsplit(judge).hostname or "" for judge in self.judges}
-
-
-class SignedEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An entry as a directory holds it."""
-
-    entry: Entry
-    signature: Annotated[str, Meta(pattern=r"\A[0-9a-f]{128}\Z")]
-
-
-class _Head(msgspec.Struct):
-    """What entries of all versions have."""
-
-    version: int
-
-
-class _SignedHead(msgspec.Struct):
-    entry: _Head
-
-
-def sign_entry(entry: Entry, identity: Identity) -> SignedEntry:
-    """`entry` with the signature of its host. Raises `BadEntry` for one that nobody would take."""
-    check(entry)
-    return SignedEntry(entry, identity.sign(_statement(entry)).hex())
-
-
-def open_entry(data: bytes, now: float) -> SignedEntry:
-    """The entry in JSON, if it is of this version, within bounds, signed by its key and holds `now` (seconds since
-    1970). Raises `BadEntry`, and nothing else."""
-    if len(data) > MAX_BYTES:
-        raise BadEntry(f"too large: {len(data):,} bytes, of at most {MAX_BYTES:,}")
-    try:
-        version = msgspec.json.decode(data, type=_SignedHead).entry.version
-        if version != VERSION:
-            raise BadEntry(f"unknown version {version}: this shoal reads version {VERSION}")
-        found = msgspec.json.decode(data, type=SignedEntry)
-    except UNDECODABLE as error:
-        raise BadEntry(f"malformed: {printable(str(error), 120)}") from None
-    entry = found.entry
-    if not verify(bytes.fromhex(entry.key), bytes.fromhex(found.signature), _statement(entry)):
-        raise BadEntry("bad signature")
-    if entry.signed > now + AHEAD:
-        raise BadEntry(f"from the future: signed on {date(entry.signed)}")
-    if entry.expires <= now:
-        raise BadEntry(f"expired on {date(entry.expires)}")
-    check(entry)
-    return found
+    def statement(self) -> bytes:
+        """The bytes that are signed: JSON with sorted keys, without white space, in UTF-8."""
+        return DOMAIN + msgspec.json.encode(self, order="sorted")
 
 
 def check(entry: Entry) -> None:
@@ -194,11 +139,6 @@ def check(entry: Entry) -> None:
 def date(seconds: float) -> str:
     """The day, as people write it."""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d}"
-
-
-def _statement(entry: Entry) -> bytes:
-    """The bytes that are signed: JSON with sorted keys, without white space, in UTF-8."""
-    return DOMAIN + msgspec.json.encode(entry, order="sorted")
 
 
 @contextlib.contextmanager

@@ -1,10 +1,10 @@
 """An invitation: a swarm's signed entry as one word to paste or to scan, with the secret of a private swarm.
 
-    word = written(Invitation(signed))                     # SHOAL:AEOPQ...
+    word = written(sign_entry(entry, identity))            # SHOAL:AEOPQ...
     opened = read_invitation(word, now=time.time())        # an `Invitation`, or `BadEntry` with the reason
 
-It is an entry and nothing else, so all that holds for entries holds here: what it may set, how long it holds, and that
-its host has signed it. Base32 in capitals makes the smallest QR code, and no shell, chat or terminal changes it.
+Whoever passes it on can change nothing: what is signed is made again from what was read, so what is verified is what is
+used. Base32 in capitals makes the smallest QR code, and no shell, chat or terminal changes it.
 
     SHOAL: base32( checksum of 4 bytes | version, 1 byte | MessagePack array of the fields )
 """
@@ -14,14 +14,14 @@ import binascii
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
+from shoal.identity.keys import Identity, verify
 from shoal.identity.secret import SHORTEST
-from shoal.invitations.entry import VERSION as ENTRY_VERSION
-from shoal.invitations.entry import BadEntry, SignedEntry, open_entry
+from shoal.invitations.entry import BadEntry, Entry, EntryTasks, check, date
 from shoal.untrusted import UNDECODABLE, printable
 
 PREFIX: Final = "SHOAL:"
@@ -30,22 +30,23 @@ LONGEST: Final = 4096
 """Characters of an invitation."""
 CHECKSUM: Final = 4
 """Bytes. It finds lines that were cut or mistyped; the signature finds what was changed on purpose."""
+AHEAD: Final = 600
+"""Seconds by which a host's clock may be ahead."""
 SECRET: Final = rf"[!-~]{{{SHORTEST},128}}"
-
-_WORD = re.compile(rf"{PREFIX}[A-Z2-7]+")
 
 
 @dataclass(frozen=True)
 class Invitation:
     """A swarm that somebody is invited to."""
 
-    signed: SignedEntry
+    entry: Entry
+    signature: bytes
     secret: str = ""
-    """Of a private swarm."""
+    """Of a private swarm. The host does not sign it."""
 
 
 class _Packed(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
-    """An entry with keys and hashes as bytes. `open_entry` checks all that stands in it."""
+    """An entry with keys and hashes as bytes, its signature, and the secret. `Entry` bounds what stands in it."""
 
     name: str
     swarm: str
@@ -65,16 +66,22 @@ class _Packed(msgspec.Struct, array_like=True, forbid_unknown_fields=True, froze
 _decoder = msgspec.msgpack.Decoder(_Packed)
 
 
+def sign_entry(entry: Entry, identity: Identity, secret: str = "") -> Invitation:
+    """The invitation of the entry's host. Raises `BadEntry` for an entry that nobody would take."""
+    check(entry)
+    return Invitation(entry, identity.sign(entry.statement), secret)
+
+
 def is_invitation(word: str) -> bool:
     """Whether `word` is meant as an invitation; it may be damaged."""
     return word.upper().startswith(PREFIX)
 
 
 def written(invitation: Invitation) -> str:
-    """The word that `read_invitation` reads. Raises `ValueError` if it would be too long, or its secret is none."""
-    entry, signature = invitation.signed.entry, invitation.signed.signature
+    """The word that `read_invitation` reads. Raises `BadEntry` if it would be too long, or its secret is none."""
+    entry = invitation.entry
     if invitation.secret and not re.fullmatch(SECRET, invitation.secret):
-        raise ValueError(f"a secret has {SHORTEST} to 128 visible characters")
+        raise BadEntry(f"a secret has {SHORTEST} to 128 visible characters")
     tasks = entry.tasks
     packed = _Packed(
         entry.name,
@@ -88,22 +95,22 @@ def written(invitation: Invitation) -> str:
         entry.signed,
         entry.expires,
         bytes.fromhex(entry.certificate or ""),
-        bytes.fromhex(signature),
+        invitation.signature,
         invitation.secret,
     )
     body = bytes([VERSION]) + msgspec.msgpack.encode(packed)
     word = PREFIX + base64.b32encode(_checksum(body) + body).decode().rstrip("=")
     if len(word) > LONGEST:
-        raise ValueError(f"an invitation of {len(word)} characters, of at most {LONGEST}")
+        raise BadEntry(f"an invitation of {len(word)} characters, of at most {LONGEST}")
     return word
 
 
 def read_invitation(word: str, now: float) -> Invitation:
-    """The invitation in `word`, if its entry holds at the time `now` (seconds since 1970). Raises `BadEntry`, and
-    nothing else."""
+    """The invitation in `word`, if it is within bounds, signed by its key and holds `now` (seconds since 1970). Raises
+    `BadEntry`, and nothing else."""
     if len(word) > LONGEST:
         raise BadEntry(f"too long: {len(word):,} characters, of at most {LONGEST:,}")
-    if not _WORD.fullmatch(word):
+    if not re.fullmatch(rf"{PREFIX}[A-Z2-7]+", word):
         raise BadEntry(f"not an invitation: {PREFIX} and then letters A to Z and digits 2 to 7, in one piece")
     try:
         text = word.removeprefix(PREFIX)
@@ -117,32 +124,31 @@ def read_invitation(word: str, now: float) -> Invitation:
         raise BadEntry(f"unknown version {body[0]}: this shoal reads version {VERSION}")
     try:
         packed = _decoder.decode(body[1:])
+        entry = _entry_in(packed)
     except UNDECODABLE as error:
         raise BadEntry(f"malformed: {printable(str(error), 120)}") from None
-    invitation = Invitation(open_entry(_as_json(packed), now), packed.secret)
+    if not verify(bytes.fromhex(entry.key), packed.signature, entry.statement):
+        raise BadEntry("bad signature")
+    if entry.signed > now + AHEAD:
+        raise BadEntry(f"from the future: signed on {date(entry.signed)}")
+    if entry.expires <= now:
+        raise BadEntry(f"expired on {date(entry.expires)}")
+    check(entry)
+    invitation = Invitation(entry, packed.signature, packed.secret)
     if written(invitation) != word:
         raise BadEntry("malformed: an invitation is written in one way only")
     return invitation
 
 
-def _as_json(packed: _Packed) -> bytes:
-    """The signed entry as directories have it."""
-    entry: dict[str, Any] = {
-        "version": ENTRY_VERSION,
-        **{name: getattr(packed, name) for name in ("name", "swarm", "about", "relays", "judges", "rules")},
-        "tasks": dict(zip(("suite", "only", "examples", "answer"), packed.tasks, strict=True))
-        if packed.tasks
-        else None,
-        "key": packed.key.hex(),
-        "signed": packed.signed,
-        "expires": packed.expires,
-    }
-    if packed.certificate:
-        entry["certificate"] = packed.certificate.hex()
-    try:
-        return msgspec.json.encode({"entry": entry, "signature": packed.signature.hex()})
-    except (msgspec.MsgspecError, UnicodeEncodeError, OverflowError) as error:
-        raise BadEntry(f"malformed: {printable(str(error), 120)}") from None
+def _entry_in(packed: _Packed) -> Entry:
+    """Raises `msgspec.ValidationError` for what an entry may not have."""
+    fields = msgspec.structs.asdict(packed)
+    del fields["signature"], fields["secret"]
+    fields["key"] = packed.key.hex()
+    fields["tasks"] = packed.tasks and dict(zip(EntryTasks.__struct_fields__, packed.tasks, strict=True))
+    if certificate := fields.pop("certificate"):
+        fields["certificate"] = certificate.hex()
+    return msgspec.convert(fields, Entry)
 
 
 def _checksum(body: bytes) -> bytes:

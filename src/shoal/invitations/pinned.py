@@ -1,9 +1,9 @@
-"""Keeps what an entry or invitation brings along: its host's key, the relay's certificate, a private swarm's secret.
+"""Keeps what an invitation brings along: its host's key, the relay's certificate, a private swarm's secret.
 
-    settings = kept(entry, secret)        # {"tls": FILE, "secret_file": FILE}, as `[network]` has them
+    settings = kept(invitation)        # {"tls": FILE, "secret_file": FILE}, as `[network]` has them
 
-An entry has only the certificate's fingerprint. So the certificate is fetched from the relay once, without trust, and
-kept if it has that fingerprint. From then on the node trusts this certificate and no other for these relays.
+An invitation has only the certificate's fingerprint. So the certificate is fetched from the relay once, without trust,
+and kept if it has that fingerprint. From then on the node trusts this certificate and no other for these relays.
 
 Names of swarms are not unique. From the first time that a name is joined, it belongs to its host's key.
 """
@@ -11,7 +11,6 @@ Names of swarms are not unique. From the first time that a name is joined, it be
 import contextlib
 import hashlib
 import queue
-import re
 import socket
 import ssl
 import threading
@@ -21,6 +20,7 @@ from typing import Final
 from shoal.errors import UserError
 from shoal.identity.keys import identity_path, replace
 from shoal.invitations.entry import Entry
+from shoal.invitations.invitation import Invitation
 from shoal.transports.zenoh.session import parse_endpoint
 from shoal.untrusted import printable, read_regular
 
@@ -34,16 +34,6 @@ PATIENCE: Final = 5.0
 """Seconds that a relay has to show its certificate."""
 MAX_BYTES: Final = 65_536
 """Of a certificate's file."""
-
-
-def is_name(word: str) -> bool:
-    """Whether `word` is a swarm's name, NAME or NAME@KEY, and no address: that has a port."""
-    return re.fullmatch(rf"[a-z0-9][a-z0-9-]{{0,31}}(?:@[0-9a-f]{{{DIGITS},64}})?", word) is not None
-
-
-def spelled(entry: Entry) -> str:
-    """How a user names this host's entry."""
-    return f"{entry.name}@{entry.key[:DIGITS]}"
 
 
 def known_swarms() -> dict[str, str]:
@@ -71,17 +61,18 @@ def remember(entry: Entry) -> None:
     replace(path, "".join(f"{name} {key}\n" for name, key in sorted(known.items())).encode())
 
 
-def kept(entry: Entry, secret: str = "") -> dict[str, str]:
-    """The settings of `[network]` for the certificate and the `secret`, each of which is kept in a file beside the
+def kept(invitation: Invitation) -> dict[str, str]:
+    """The settings of `[network]` for the certificate and the secret, each of which is kept in a file beside the
     identity. Raises `UserError` if no relay shows the certificate, if another secret is kept already, or if a file
     cannot be written."""
+    entry, secret = invitation.entry, invitation.secret
     folder = identity_path().with_name(FOLDER)
-    name = f"{entry.name}-{entry.key[:16]}"
+    name = f"{entry.name}-{entry.key[:DIGITS]}"
     found = {}
     if entry.certificate:
         path = folder / f"{name}-{entry.certificate[:16]}.pem"
-        if fingerprint_in(path) != entry.certificate:
-            _write(path, ssl.DER_cert_to_PEM_cert(fetched(entry, PATIENCE)).encode())
+        if _fingerprint_in(path) != entry.certificate:
+            _write(path, ssl.DER_cert_to_PEM_cert(_fetched(entry, PATIENCE)).encode())
         found["tls"] = str(path)
     if secret:
         path, data = folder / f"{name}.secret", f"{secret}\n".encode()
@@ -95,7 +86,7 @@ def kept(entry: Entry, secret: str = "") -> dict[str, str]:
     return found
 
 
-def fetched(entry: Entry, patience: float) -> bytes:
+def _fetched(entry: Entry, patience: float) -> bytes:
     """The certificate (DER) of the entry, from the first of its relays that shows one. Raises `UserError` if none does,
     or if it is another one."""
     for relay in entry.relays:
@@ -139,7 +130,7 @@ def shown_certificate(endpoint: str, patience: float) -> bytes | None:
         return None
 
 
-def fingerprint_in(path: Path) -> str:
+def _fingerprint_in(path: Path) -> str:
     """SHA-256 of the certificate in a PEM file; "" if there is none."""
     try:
         return hashlib.sha256(ssl.PEM_cert_to_DER_cert(read_regular(path, MAX_BYTES).decode())).hexdigest()

@@ -12,18 +12,16 @@ from rich.text import Text
 
 from shoal.errors import UserError
 from shoal.identity.keys import replace
-from shoal.invitations.entry import DAY, BadEntry, Entry, sign_entry
-from shoal.invitations.invitation import Invitation, written
-from shoal.runs.disk import disk_errors, write_atomically
+from shoal.invitations.entry import DAY, BadEntry, Entry
+from shoal.invitations.invitation import sign_entry, written
 from shoal.untrusted import printable
-from shoal_host.directory.listing import directory_of
 from shoal_host.host.keys import HostKeys
 from shoal_host.host.parts import Part
 from shoal_host.host.settings import HostSettings, at
 from shoal_web.serving.server import is_loopback
 
 LOGS: Final = "logs"
-INVITATION, PICTURE, ENTRIES = "invitation", "invitation.png", "public/swarms.json"
+INVITATION, PICTURE = "invitation", "invitation.png"
 DAYS: Final = 365
 """For which an invitation holds. Each start writes a new one."""
 MARGIN: Final = 2
@@ -31,8 +29,7 @@ MARGIN: Final = 2
 
 
 def invite(folder: Path, settings: HostSettings, keys: HostKeys) -> str:
-    """The invitation, which is also written into the folder: as a line, as a picture and, unless the swarm is private,
-    as a directory of this one swarm, which any web server may serve. Raises `UserError`."""
+    """The invitation, which is also written into the folder, as a line and as a picture. Raises `UserError`."""
     now = int(time.time())
     reached = settings.reached
     entry = Entry(
@@ -48,20 +45,13 @@ def invite(folder: Path, settings: HostSettings, keys: HostKeys) -> str:
         certificate=keys.fingerprint,
     )
     try:
-        signed = sign_entry(entry, keys.identity)
-        word = written(Invitation(signed, keys.secret))
-    except (BadEntry, ValueError) as error:
+        word = written(sign_entry(entry, keys.identity, keys.secret))
+    except BadEntry as error:
         raise UserError(f"nobody could join: {printable(str(error), 200)}") from None
     replace(folder / INVITATION, f"{word}\n".encode())
     picture = io.BytesIO()
     code_of(word).save(picture, kind="png", scale=6, border=4)
     replace(folder / PICTURE, picture.getvalue())
-    if settings.private:
-        (folder / ENTRIES).unlink(missing_ok=True)
-    else:
-        with disk_errors(folder):
-            (folder / ENTRIES).parent.mkdir(exist_ok=True)
-        write_atomically(folder / ENTRIES, directory_of([signed]))
     return word
 
 

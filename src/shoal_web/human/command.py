@@ -4,7 +4,7 @@ import argparse
 from contextlib import closing
 from pathlib import Path
 
-from shoal.cli.flags import add_allow_code, add_directory, add_settings, config_of, given_settings
+from shoal.cli.flags import add_allow_code, add_settings, config_of, given_settings
 from shoal.cli.swarms import swarm_settings
 from shoal.config.load import merged
 from shoal.identity.keys import identity_path
@@ -52,10 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "endpoints",
         nargs="*",
         metavar="ENDPOINT",
-        help="relays or nodes to reach: HOST:PORT; or a swarm's name, or an invitation",
+        help="relays or nodes to reach: HOST:PORT; or an invitation",
     )
     parser.set_defaults(quiet=False)  # of `swarm_settings`
-    add_directory(parser.add_argument_group("public swarms"))
     parser.add_argument("--config", type=Path, metavar="FILE", help="config.toml of a node of this swarm")
     add_allow_code(parser)
     server.add_arguments(parser, LISTEN)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from swarm_entries import KEY, NOW, entry, signed
 
 from shoal.identity.keys import Identity
-from shoal.invitations.entry import DAY, DOMAIN, BadEntry, EntryTasks, SignedEntry
+from shoal.invitations.entry import DAY, BadEntry, EntryTasks
 from shoal.invitations.invitation import LONGEST, PREFIX, Invitation, is_invitation, read_invitation, written
 
 HOST = Identity.generate()
@@ -23,7 +23,7 @@ RELAY = ("tls/192.0.2.7:7447",)
 
 
 def invitation(secret: str = "", **changes: Any) -> Invitation:
-    return Invitation(signed(HOST, **{"relays": RELAY, "certificate": CERTIFICATE, **changes}), secret)
+    return signed(HOST, secret, **{"relays": RELAY, "certificate": CERTIFICATE, **changes})
 
 
 def word_of(body: bytes) -> str:
@@ -143,8 +143,7 @@ HOSTILE: list[dict[str, Any]] = [
 @pytest.mark.parametrize("changes", HOSTILE, ids=lambda changes: str(changes)[:40])
 def test_nothing_comes_in_that_an_entry_may_not_have(changes: dict[str, Any]) -> None:
     made = entry(HOST, **{"relays": RELAY, "certificate": CERTIFICATE, **changes})
-    signature = HOST.sign(DOMAIN + msgspec.json.encode(made, order="sorted")).hex()
-    why(written(Invitation(SignedEntry(made, signature))))
+    why(written(Invitation(made, HOST.sign(made.statement))))
 
 
 @pytest.mark.parametrize("secret", ["short", "with a space", "x" * 129, "\x1b[31m" + "x" * 12, "ü" * 20])
@@ -161,8 +160,3 @@ def test_there_is_one_way_to_write_it() -> None:
     fields = msgspec.msgpack.decode(body_of(word)[1:])
     longer = b"\x01\xdc\x00\x0d" + b"".join(map(msgspec.msgpack.encode, fields))
     assert "one way" in why(word_of(longer))
-
-
-def test_entries_without_a_certificate_are_signed_as_before() -> None:
-    """Entries that older hosts have signed still hold."""
-    assert b"certificate" not in msgspec.json.encode(signed(HOST))

@@ -20,10 +20,9 @@ from shoal.cli.main import _parser, main
 from shoal.config.load import make_config
 from shoal.errors import UserError
 from shoal.invitations.invitation import read_invitation
-from shoal_host.directory.listing import read_directory
 from shoal_host.host import keys as host_keys_file
 from shoal_host.host import parts as host_parts
-from shoal_host.host.invite import ENTRIES, INVITATION, MARGIN, PICTURE, code_of, drawn, invite, show
+from shoal_host.host.invite import INVITATION, MARGIN, PICTURE, code_of, drawn, invite, show
 from shoal_host.host.keys import host_keys
 from shoal_host.host.parts import check_ports, parts_of
 from shoal_host.host.settings import HostSettings, keep, settled
@@ -45,12 +44,12 @@ def test_a_second_start_needs_no_flags_and_changes_no_key(tmp_path: Path) -> Non
     assert again == settings
     same = host_keys(tmp_path, again.reached, again.private)
     first, second = (read_invitation(each, time.time()) for each in (word, invite(tmp_path, again, same)))
-    assert (first.secret, first.signed.entry.key, first.signed.entry.certificate) == (
+    assert (first.secret, first.entry.key, first.entry.certificate) == (
         second.secret,
-        second.signed.entry.key,
-        second.signed.entry.certificate,
+        second.entry.key,
+        second.entry.certificate,
     )
-    assert first.signed.entry.judges == second.signed.entry.judges
+    assert first.entry.judges == second.entry.judges
     assert settled(tmp_path, {"human": False}).human is False
 
 
@@ -67,7 +66,6 @@ def test_the_folder_keeps_its_secrets(tmp_path: Path) -> None:
     invite(tmp_path, settings, keys)
     for name in ("identity", "relay.key", "secret", "token", INVITATION, PICTURE, "judge/identity"):
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600, name
-    assert not (tmp_path / ENTRIES).exists(), "a directory is for everybody"
 
 
 def test_a_new_address_takes_a_new_certificate_and_nothing_else(tmp_path: Path) -> None:
@@ -96,13 +94,11 @@ def test_key_and_certificate_fit_after_an_interrupt(tmp_path: Path, monkeypatch:
 
 def test_who_is_invited_gets_all_that_a_node_needs(tmp_path: Path) -> None:
     settings, keys = made(tmp_path, swarm="club", suite="reef", only=("products",), about="Hello.")
-    entry = read_invitation(invite(tmp_path, settings, keys), time.time()).signed.entry
+    entry = read_invitation(invite(tmp_path, settings, keys), time.time()).entry
     config = make_config(entry.settings, "the invitation")
     assert config.network.connect == ["tls/192.0.2.7:7447"]
     assert config.evaluation.judges == [f"http://192.0.2.7:7448#{keys.judge.id}"]
     assert (config.tasks.suite, config.tasks.only, config.network.name) == ("reef", ["products"], "club")
-    [listed] = read_directory(str(tmp_path / ENTRIES), time.time()).entries
-    assert listed.entry == entry
 
 
 @pytest.mark.parametrize(
@@ -255,5 +251,5 @@ def test_a_swarm_of_pictures_or_games_has_no_judge(tmp_path: Path) -> None:
         parts = parts_of(tmp_path / suite, settings, keys)
         assert [part.name for part in parts] == ["relay", "window"]
         assert not any("judge" in word for part in parts for word in part.words)
-        assert read_invitation(invite(tmp_path / suite, settings, keys), time.time()).signed.entry.judges == ()
+        assert read_invitation(invite(tmp_path / suite, settings, keys), time.time()).entry.judges == ()
     assert settled(tmp_path, {}).unjudged == ""

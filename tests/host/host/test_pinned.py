@@ -17,7 +17,7 @@ from swarm_entries import signed
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal.invitations import pinned
-from shoal.invitations.entry import Entry
+from shoal.invitations.invitation import Invitation
 from shoal.transports.zenoh.session import TransportOptions, Unreachable, open_session
 from shoal_host.host.keys import HostKeys, host_keys
 from shoal_host.relay.relay import Relay, RelayOptions
@@ -51,24 +51,24 @@ def relay(of: HostKeys) -> Iterator[str]:
         yield where
 
 
-def entry(where: str, of: HostKeys) -> Entry:
-    return signed(HOST, relays=(where,), certificate=of.fingerprint).entry
+def invitation(where: str, of: HostKeys, secret: str = "") -> Invitation:
+    return signed(HOST, secret, relays=(where,), certificate=of.fingerprint)
 
 
 @pytest.mark.network
 def test_the_named_certificate_is_kept_and_trusted(tmp_path: Path, home: Path) -> None:
     host, secret = keys(tmp_path / "host"), "correct-horse-battery"
     with relay(host) as where:
-        files = pinned.kept(entry(where, host), secret)
+        files = pinned.kept(invitation(where, host, secret))
         with open_session(TransportOptions(connect=(where,), ca=Path(files["tls"]))) as session:
             assert list(session.info.links())
     assert Path(files["secret_file"]).read_text().strip() == secret
     for path in (home / pinned.FOLDER).iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert pinned.kept(entry(where, host)) == {"tls": files["tls"]}, "it is asked for once"
+    assert pinned.kept(invitation(where, host)) == {"tls": files["tls"]}, "it is asked for once"
     with pytest.raises(UserError, match="another secret"):
-        pinned.kept(entry(where, host), "of somebody else")
-    assert pinned.kept(entry(where, host), secret) == files
+        pinned.kept(invitation(where, host, "of-somebody-else"))
+    assert pinned.kept(invitation(where, host, secret)) == files
 
 
 @pytest.mark.network
@@ -77,7 +77,7 @@ def test_a_forged_certificate_is_refused(tmp_path: Path, home: Path) -> None:
     host, forger = keys(tmp_path / "host"), keys(tmp_path / "forger")
     with relay(forger) as where:
         with pytest.raises(UserError, match="another certificate") as caught:
-            pinned.kept(entry(where, host), "correct-horse-battery")
+            pinned.kept(invitation(where, host, "correct-horse-battery"))
         assert "\n" not in str(caught.value)
         assert not (home / pinned.FOLDER).exists()
         with pytest.raises(Unreachable, match="cannot be trusted"):
@@ -87,10 +87,10 @@ def test_a_forged_certificate_is_refused(tmp_path: Path, home: Path) -> None:
 def test_a_kept_file_that_somebody_changed_is_not_trusted(tmp_path: Path) -> None:
     host, forger = keys(tmp_path / "host"), keys(tmp_path / "forger")
     with relay(host) as where:
-        path = Path(pinned.kept(entry(where, host))["tls"])
+        path = Path(pinned.kept(invitation(where, host))["tls"])
     path.write_bytes(forger.certificate.read_bytes())
     with pytest.raises(UserError, match="no relay of 'reef' answers"):
-        pinned.kept(entry(where, host))
+        pinned.kept(invitation(where, host))
 
 
 @pytest.mark.parametrize("says", [b"", b"HTTP/1.0 200 OK\r\n\r\n", b"\x16\x03\x01"])
@@ -116,5 +116,13 @@ def test_who_is_no_relay_costs_seconds_at_most(tmp_path: Path, says: bytes) -> N
 def test_the_next_relay_is_asked_where_one_is_down(tmp_path: Path) -> None:
     host = keys(tmp_path / "host")
     with relay(host) as where:
-        two = signed(HOST, relays=(f"tls/127.0.0.1:{free_port()}", where), certificate=host.fingerprint).entry
-        assert pinned.fingerprint_in(Path(pinned.kept(two)["tls"])) == host.fingerprint
+        two = signed(HOST, relays=(f"tls/127.0.0.1:{free_port()}", where), certificate=host.fingerprint)
+        assert pinned._fingerprint_in(Path(pinned.kept(two)["tls"])) == host.fingerprint
+
+
+@pytest.mark.parametrize("text", ["reef", "reef key more", "\xff"])
+def test_a_damaged_file_of_names_is_said(text: str, home: Path) -> None:
+    home.mkdir()
+    (home / "known_swarms").write_bytes(text.encode("latin-1"))
+    with pytest.raises(UserError, match="known_swarms is damaged"):
+        pinned.known_swarms()

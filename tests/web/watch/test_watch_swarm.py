@@ -24,7 +24,7 @@ from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.identity.keys import Identity
 from shoal.identity.secret import read_secret
-from shoal.invitations.invitation import Invitation, written
+from shoal.invitations.invitation import written
 from shoal.transports.zenoh.key_expressions import Keys
 from shoal.transports.zenoh.session import TransportOptions, open_session, options_of
 from shoal.wire.notices import MAX_LESSONS, Lesson, Notice, seal_notice
@@ -243,7 +243,7 @@ def test_an_invitation_is_all_that_it_takes(tmp_path: Path, monkeypatch: pytest.
     host, where = host_keys(tmp_path, ["127.0.0.1"], private=True), f"tls/{address()}"
     now = int(time.time())
     entry = {"swarm": SWARM, "relays": (where,), "certificate": host.fingerprint, "signed": now, "expires": now + 60}
-    word = written(Invitation(signed(host.identity, **entry), host.secret))
+    word = written(signed(host.identity, host.secret, **entry))
     assert host.secret_file
     secret, at = read_secret(host.secret_file, SWARM), address()
     words = ("watch", "--no-open", "--listen", at, "--swarm", word)

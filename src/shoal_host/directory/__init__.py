@@ -1,1 +1,0 @@
-"""Directories of public swarms: lists of signed entries, and which entry a name means."""
