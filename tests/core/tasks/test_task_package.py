@@ -17,7 +17,7 @@ from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks, create_task
 
 DOCS = Path(__file__).parents[3] / "docs"
-LONGEST = 45
+LONGEST = 40
 """Lines of the example."""
 
 

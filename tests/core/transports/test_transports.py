@@ -83,7 +83,7 @@ def words(transport: str, folder: Path, ports: tuple[int, int]) -> list[dict[str
 def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeNode]:
     """Makes the first or second node with each transport; one's own is the example of the page."""
     [example] = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(example.splitlines()) <= 44
+    assert len(example.splitlines()) <= 40
     (tmp_path / "own_transport.py").write_text(example)
     monkeypatch.syspath_prepend(str(tmp_path))
     sys.modules.pop("own_transport", None)
