@@ -14,7 +14,6 @@ from tiny import CPU, make_lm, make_question
 from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.learn.learner import GRPOLearner
 from shoal.parallel.ranks import Ranks, joined, leave
-from shoal.parallel.sharding import Sharded
 from shoal.policy.decoders.base import Sampling
 from shoal.policy.language import LanguagePolicy
 
@@ -26,28 +25,24 @@ CASES: dict[str, dict[str, Any]] = {
 """Settings of learners."""
 KINDS = {"beta": "gemma3", "batch": "llama", "checkpointed": "gpt2"}
 """Architectures; gemma3 and gpt2 have tied embeddings."""
-SHARDINGS = {"beta": ("", "-step"), "batch": ("", "-gather"), "checkpointed": ("-gather", "-step")}
-"""How weights lie on two ranks: whole, or sharded and decoded with in one of two ways."""
 QUESTIONS = ["2 + 2 =", "the quick brown fox", "say nothing at all, or say it well", "yes", "no?"]
 """More on one rank than on the other."""
 
 
-def make(case: str, ranks: Ranks, sharding: str = "") -> tuple[LanguagePolicy, GRPOLearner]:
-    """A tiny policy in float64 with its learner. `sharding`: one of `SHARDINGS`."""
-    lm = make_lm(KINDS[case], double=True)
-    sharded = Sharded(lm.model, ranks, CPU.device, torch.float32, sharding == "-gather") if sharding else None
-    policy = LanguagePolicy(lm, Sampling(max_completion_length=12), CPU, ranks, sharded)
+def make(case: str, ranks: Ranks) -> tuple[LanguagePolicy, GRPOLearner]:
+    """A tiny policy in float64 with its learner."""
+    policy = LanguagePolicy(make_lm(KINDS[case], double=True), Sampling(max_completion_length=12), CPU, ranks)
     options = {name: value for name, value in CASES[case].items() if name in ("checkpoint_tokens", "max_grad_norm")}
     chosen = {name: value for name, value in CASES[case].items() if name not in options}
     config = LearnerConfig(**chosen)
-    return policy, GRPOLearner(policy, config, PeersConfig(), 1e-2, ranks, sharded, budget=24, **options)
+    return policy, GRPOLearner(policy, config, PeersConfig(), 1e-2, ranks, budget=24, **options)
 
 
-def live(case: str, ranks: Ranks, sharding: str, folder: Path) -> dict[str, Any]:
+def live(case: str, ranks: Ranks, folder: Path) -> dict[str, Any]:
     """Two updates, with a checkpoint and another learner in between, and answers after them."""
-    policy, learner = make(case, ranks, sharding)
+    policy, learner = make(case, ranks)
     metrics = [learner.update(rollouts(), seed=1).metrics]
-    folder = folder / f"{case}{sharding}"
+    folder = folder / case
     if ranks.is_zero:
         folder.mkdir()
     ranks.each(None)
@@ -58,21 +53,16 @@ def live(case: str, ranks: Ranks, sharding: str, folder: Path) -> dict[str, Any]
     learner.load(folder)
     metrics.append(learner.update(rollouts(), seed=2).metrics)
     answers = policy.generate([make_question(text) for text in QUESTIONS], 3, seed=5)
-    weights = learner.sharded.whole() if learner.sharded else dict(learner.model.named_parameters())
     return {
         "metrics": metrics,
-        "weights": {n: w.detach().clone() for n, w in (weights or {}).items()},
+        "weights": {n: w.detach().clone() for n, w in learner.model.named_parameters()},
         "tokens": [[completion.token_ids for completion in group] for group in answers],
         "saved": torch.load(folder / "learner.pt"),
     }
 
 
 def all_cases(ranks: Ranks, folder: Path) -> dict[str, Any]:
-    return {
-        case + kind: live(case, ranks, kind, folder)
-        for case in CASES
-        for kind in (SHARDINGS[case] if ranks.size > 1 else ("",))
-    }
+    return {case: live(case, ranks, folder) for case in CASES}
 
 
 def learn(ranks: Ranks, folder: Path) -> None:

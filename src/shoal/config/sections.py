@@ -108,8 +108,8 @@ class LearnerConfig(Section):
     guppy-games and guppy-eye, 1e-6 for Gemma, 2e-5 for other models; ten times that for LoRA adapters."""
     optim: Literal["auto", "adamw", "adamw_bf16", "adafactor", "adamw_8bit"] = "auto"
     """The optimizer. adamw keeps 8 bytes of state for each parameter, adamw_bf16 6 (its first moment rests in bfloat16
-    between steps), adamw_8bit 2 (CUDA, `shoal[8bit]`), adafactor almost none. auto: adamw for models of guppy's size,
-    for LoRA adapters and for sharded weights, adamw_bf16 elsewhere."""
+    between steps), adamw_8bit 2 (CUDA, `shoal[8bit]`), adafactor almost none. auto: adamw for models of guppy's size
+    and for LoRA adapters, adamw_bf16 elsewhere."""
     loss_type: str = "dr_grpo"
     """The loss: grpo, dr_grpo, dapo, cispo, gspo or module:attribute. Parameters may follow:
     "gspo(epsilon=3e-4, epsilon_high=4e-4)" (docs/concepts/update.md)."""

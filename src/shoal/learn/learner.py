@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -16,7 +14,7 @@ from shoal.config.policy import default_learning_rate
 from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.errors import UserError
 from shoal.learn.activations import Checkpointing, checkpoint_above
-from shoal.learn.batch import Family, MicroBatch, Row, Trained, has_split_groups, micro_batches, row_families, tensors
+from shoal.learn.batch import Family, MicroBatch, Row, Trained, has_split_groups, micro_batches, row_families
 from shoal.learn.logprobs import Prefix, check_architecture, token_logprobs
 from shoal.learn.losses import make_loss
 from shoal.learn.losses.base import Tokens, kl_k3
@@ -35,11 +33,6 @@ from shoal.policy.flops import Flops
 from shoal.policy.vision import vision_of
 from shoal.protocols import TrainablePolicy, UpdateResult
 from shoal.rollout import Scored
-
-if TYPE_CHECKING:
-    from shoal.parallel.sharding import Sharded, ShardedReference
-
-T = TypeVar("T")
 
 MAX_GRAD_NORM = 1.0
 """Longest gradient (2-norm) that is applied; a longer one is scaled down."""
@@ -72,15 +65,14 @@ class GRPOLearner:
         peers: PeersConfig | None = None,
         learning_rate: float | None = None,
         ranks: Ranks = ALONE,
-        sharded: Sharded | None = None,
         *,
         max_grad_norm: float = MAX_GRAD_NORM,
         budget: int | None = None,
         checkpoint_tokens: int | None = None,
     ) -> None:
-        """`learning_rate`: None: that of `config`, or the model's default. `sharded`: the policy's model, if no rank
-        holds all of it; its architecture has been checked before. `budget`: see `token_budget`. `checkpoint_tokens`:
-        passes of more tokens keep less and compute it again (gradient checkpointing); None: as memory allows."""
+        """`learning_rate`: None: that of `config`, or the model's default. `budget`: see `token_budget`.
+        `checkpoint_tokens`: passes of more tokens keep less and compute it again (gradient checkpointing); None: as
+        memory allows."""
         self.policy = policy
         self.config = config = config or LearnerConfig()
         self.peers = peers or PeersConfig()
@@ -92,19 +84,16 @@ class GRPOLearner:
             learning_rate = default_learning_rate(policy.name, adapters) if rate == "auto" else rate
         self.learning_rate = learning_rate
         self.ranks = ranks
-        self.sharded = sharded
         self.max_grad_norm = max_grad_norm
         self.model: Any = policy.lm.model
         self.device: torch.device = policy.placement.device
-        if sharded is None:
-            check_architecture(self.model, policy.name)
+        check_architecture(self.model, policy.name)
         self.optimizer = make_optimizer(self.model.parameters(), config.optim, learning_rate, self.device)
         self.token_budget = budget or token_budget(self.model)
-        if checkpoint_tokens is None:  # a sharded model is one that does not fit
-            alone = sharded is None
-            checkpoint_tokens = checkpoint_above(self.model, policy.placement, self.token_budget) if alone else 0
+        if checkpoint_tokens is None:
+            checkpoint_tokens = checkpoint_above(self.model, policy.placement, self.token_budget)
         self.checkpointing = Checkpointing(self.model, checkpoint_tokens)
-        self.reference = self._reference() if config.beta else None
+        self.reference = Reference(self.model) if config.beta else None
         self.router_coefficient = router_coefficient(self.model, policy.name)
         self.flops = Flops.of(self.model)
         self.skipped_steps = 0
@@ -156,9 +145,8 @@ class GRPOLearner:
     def _step(self, rows: list[Row], fixed: Fixed, sums: Sums) -> None:
         """One optimiser step on `rows`. A gradient that is not finite is counted and not applied."""
         self.optimizer.zero_grad(set_to_none=True)
-        whole = self.sharded is None
-        in_place = gradients_in_place(self.model, self.policy.placement) if whole else nullcontext()
-        with attention(self.model), in_place:  # a checkpointed layer is computed again in the backward pass
+        # a checkpointed layer is computed again in the backward pass
+        with attention(self.model), gradients_in_place(self.model, self.policy.placement):
             self.add_gradient(rows, fixed, sums)
         give_back()
         norm = self._clip()
@@ -185,9 +173,6 @@ class GRPOLearner:
             router_logits: list[torch.Tensor] | None = [] if self.router_coefficient else None
             with self.checkpointing.of(batch.input_ids_RS.numel()):
                 logps_T, entropy_T = self._forward(self.model, batch, prefix, router_logits)
-            if batch is self._idle:
-                (0 * logps_T.sum()).backward()
-                continue
             loss = self._loss(batch, logps_T, fixed, sums)
             if router_logits:
                 loss = loss + self.router_coefficient * self._balance(batch, read, router_logits, sums)
@@ -232,13 +217,10 @@ class GRPOLearner:
         prefix: Prefix | None,
         router_logits: list[torch.Tensor] | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """logps_T and entropy_T, in one pass through the model, wherever its weights are."""
+        """logps_T and entropy_T, in one pass through the model."""
         layers = [] if prefix is None else prefix.layers
-        compute: Callable[[], tuple[torch.Tensor, torch.Tensor]] = partial(
-            token_logprobs, model, batch, self.policy.sampling.temperature, layers, router_logits
-        )
         with self.policy.placement.autocast():
-            return compute() if self.sharded is None else self.sharded(compute)
+            return token_logprobs(model, batch, self.policy.sampling.temperature, layers, router_logits)
 
     @torch.no_grad()
     def _logprobs(self, model: Any, rows: list[Row], offsets: int) -> torch.Tensor:
@@ -247,9 +229,7 @@ class GRPOLearner:
         for family in self.families(rows):
             prefix = self.prefix(model, family)
             for batch in self.micro_batches(family):
-                logps_T, _ = self._forward(model, batch, prefix)
-                if batch is not self._idle:
-                    logps[batch.offsets_T] = logps_T
+                logps[batch.offsets_T], _ = self._forward(model, batch, prefix)
         self.ranks.add([logps])
         return logps
 
@@ -260,18 +240,16 @@ class GRPOLearner:
     def _clip(self) -> torch.Tensor:
         """Sums gradients over ranks, scales them down to `max_grad_norm`, and returns their norm before."""
         weights = list(self.model.parameters())
-        if self.sharded is not None:
-            return self.sharded.clip(weights, self.max_grad_norm)
         sum_gradients(weights, self.ranks, self.device)
         return torch.nn.utils.clip_grad_norm_(weights, self.max_grad_norm)
 
     def families(self, rows: list[Row]) -> list[Family]:
-        """This rank's part of `rows`, as families with a shared prefix. None is shared with sharded weights, as all
-        ranks must make equally many passes, nor with experts, as their load counts every position."""
+        """This rank's part of `rows`, as families with a shared prefix. None is shared with experts, as their load
+        counts every position."""
         return self._sharing(self.ranks.deal(rows, len))
 
     def _sharing(self, rows: list[Row]) -> list[Family]:
-        return [Family(rows)] if self.sharded is not None or self.router_coefficient else row_families(rows)
+        return [Family(rows)] if self.router_coefficient else row_families(rows)
 
     def cost(self, rows: list[Row], fixed: Fixed) -> dict[str, float]:
         """What the update read and computed, on all ranks together."""
@@ -295,26 +273,12 @@ class GRPOLearner:
         return sum(map(vision.flops, behind)) + sum(vision.flops(f.prefix_ids) for f in self._sharing(rows) if f.shared)
 
     def micro_batches(self, family: Family) -> Iterator[MicroBatch]:
-        """The micro-batches of `family`. With sharded weights `_idle` ones are added until all ranks have as many."""
-        batches = micro_batches(family.rows, self.token_budget, self.device, family.shared)
-        if self.sharded is None:
-            return batches
-        mine = list(batches)
-        return iter([*mine, *[self._idle] * self.sharded.lag(len(mine))])
-
-    @cached_property
-    def _idle(self) -> MicroBatch:
-        """The smallest batch, without effect."""
-        return tensors([Row([0], (Trained([0], 0.0, 0.0, 0),))], self.device)
-
-    def _reference(self) -> Reference | ShardedReference:
-        return Reference(self.model) if self.sharded is None else self.sharded.reference()
+        """The micro-batches of `family`."""
+        return micro_batches(family.rows, self.token_budget, self.device, family.shared)
 
     def save(self, folder: Path) -> None:
-        """Writes the optimiser's state and the running means; the policy saves the weights. Only rank zero writes; the
-        others have to call it if weights are sharded."""
-        optimizer = self.optimizer.state_dict() if self.sharded is None else self.sharded.state_of(self.optimizer)
-        state = {"optimizer": optimizer, "skipped_steps": self.skipped_steps}
+        """Writes the optimiser's state and the running means; the policy saves the weights. Only rank zero writes."""
+        state = {"optimizer": self.optimizer.state_dict(), "skipped_steps": self.skipped_steps}
         state |= {"own_nll": self.own_nll, "own_size": self.own_size}
         if self.reference is not None:
             state["reference"] = self.reference.state_dict()
@@ -323,12 +287,8 @@ class GRPOLearner:
 
     def load(self, folder: Path) -> None:
         """Restores what `save` wrote."""
-        where = self.device if self.sharded is None else "cpu"  # the whole may not fit on the device
-        state = torch.load(folder / "learner.pt", map_location=where, weights_only=True)
-        if self.sharded is None:
-            self.optimizer.load_state_dict(state["optimizer"])
-        else:
-            self.sharded.restore(self.optimizer, state["optimizer"])
+        state = torch.load(folder / "learner.pt", map_location=self.device, weights_only=True)
+        self.optimizer.load_state_dict(state["optimizer"])
         for group in self.optimizer.param_groups:  # that of the settings, which may be another by now
             group["lr"] = self.learning_rate
         self.skipped_steps = state["skipped_steps"]

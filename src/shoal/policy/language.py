@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shoal.errors import Stopped, UserError
 from shoal.parallel.ranks import ALONE, Ranks
@@ -26,9 +26,6 @@ from shoal.protocols import OnProgress
 from shoal.rollout import Completion, FinishReason, Part, Question, seed_of
 from shoal.sandbox.replay import Replayer, refuse_conversations
 from shoal.tasks.task import too_long
-
-if TYPE_CHECKING:
-    from shoal.parallel.sharding import Sharded
 
 
 class LanguagePolicy:
@@ -50,25 +47,21 @@ class LanguagePolicy:
         sampling: Sampling | None = None,
         placement: Placement | None = None,
         ranks: Ranks = ALONE,
-        sharded: Sharded | None = None,
         *,
         max_completion_length: int = 256,
         decoder: MakeDecoder | None = None,
     ) -> None:
         """`model`: a name on the Hub, a folder, a GGUF file or "guppy". `placement`: None: the best that this machine
-        has. `max_completion_length`: if there is no `sampling`. `ranks`: among which questions are divided; `sharded`:
-        the shards of `model`, if no rank holds all of it. `decoder`: None: shoal's own, which alone decodes with
-        shards."""
+        has. `max_completion_length`: if there is no `sampling`. `ranks`: among which questions are divided.
+        `decoder`: None: shoal's own."""
         self.placement = placement or place()
         self.sampling = sampling or Sampling(max_completion_length=max_completion_length)
         self.lm = load(model, self.placement.device) if isinstance(model, str) else model
         self.ranks = ranks
-        self.sharded = sharded
         self.lm.model.eval()
         use_fast_products(self.lm.model, self.placement.device)
-        make = decoder or partial(OwnDecoder, sharded=sharded)
-        self.decoder: Decoder = make(self.lm, self.placement)
-        check_decoder(self.decoder, self.lm, self.placement, sharded.decoding() if sharded else None)
+        self.decoder: Decoder = (decoder or OwnDecoder)(self.lm, self.placement)
+        check_decoder(self.decoder, self.lm, self.placement)
         check_pictures(self.lm.model, self.lm.name, self.placement)
         self._template = chat_template(self.lm.tokenizer, self.lm.name)
         vision = self.lm.vision
@@ -218,15 +211,9 @@ class LanguagePolicy:
         return control_strings(self.lm.tokenizer)
 
     def save(self, folder: Path) -> None:
-        """Writes the model. Only rank zero writes; the others have to call it if weights are sharded."""
-        whole = None if self.sharded is None else self.sharded.whole()
-        if not self.ranks.is_zero:
-            return
-        if whole is None:
+        """Writes the model. Only rank zero writes."""
+        if self.ranks.is_zero:
             self.lm.save(folder)
-        else:
-            self.lm.model.save_pretrained(folder, state_dict=whole)
-            self.lm.tokenizer.save_pretrained(folder)
 
     def _turn_ids(self, completion: Completion) -> list[list[int]]:
         """The tokens of each turn. None if a turn is too long, or has a stop token inside: a base model answers in one

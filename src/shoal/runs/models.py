@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from shoal.config.policy import default_learning_rate, is_endpoint
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.learn.learner import GRPOLearner
-from shoal.learn.logprobs import check_architecture
 from shoal.parallel.rank_zero import RankZeroPolicy
 from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.adapters import base_name
@@ -27,7 +25,7 @@ from shoal.policy.loading import LanguageModel, display_name, load, load_base
 from shoal.policy.lora import add_adapters, restore_adapters
 from shoal.protocols import Policy
 from shoal.rollout import Message, Question, seed_of
-from shoal.runs.machine import FREE_SHARE, check_memory, lasting_bytes, parameters, place_rank, use_threads
+from shoal.runs.machine import check_memory, place_rank, use_threads
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 from shoal.tasks.create import is_of_reasoning_gym
@@ -58,8 +56,6 @@ def make_policies(
     status: Callable[[str], None],
 ) -> list[LanguagePolicy | EndpointPolicy]:
     """The policies of nodes, by name, from their models (`sources`) or from `checkpoint`."""
-    sharded = shards(config, ranks)
-    device = torch.device("cpu") if sharded else placement.device  # whole, it may not fit where it computes
     if not checkpoint:
         check_memory(config, sources, placement)
     models: dict[str, LanguageModel] = {}
@@ -73,14 +69,12 @@ def make_policies(
             status(f"loading {display_name(source)}")
             loaded: LanguageModel = _adapted(config, name, source, checkpoint, models, placement.device)
         elif checkpoint:
-            loaded = dataclasses.replace(load(str(checkpoint / name), device), name=source)
+            loaded = dataclasses.replace(load(str(checkpoint / name), placement.device), name=source)
         elif source in models:
             loaded = dataclasses.replace(models[source], model=copy.deepcopy(models[source].model))
         else:
             status(f"loading {display_name(source)}")
-            loaded = models[source] = load(source, device)
-            if sharded:  # a sharded model cannot be copied
-                del models[source]
+            loaded = models[source] = load(source, placement.device)
         policies.append(language_policy(config, loaded, placement, ranks))
     language = [policy for policy in policies if isinstance(policy, LanguagePolicy)]
     check_questions(config, language)
@@ -112,10 +106,7 @@ def make_learner(config: Config, policy: LanguagePolicy, ranks: Ranks = ALONE) -
     rate = config.learner.learning_rate
     if rate == "auto":
         rate = default_learning_rate(policy.name, config.policy.lora_r > 0)
-    learner = config.learner
-    if policy.sharded and learner.optim == "adamw_bf16":
-        learner = learner.model_copy(update={"optim": "adamw"})  # the only one that supports sharded weights
-    return GRPOLearner(policy, learner, config.peers, rate, ranks, policy.sharded)
+    return GRPOLearner(policy, config.learner, config.peers, rate, ranks)
 
 
 def build_policy(config: Config, model: str, ranks: Ranks = ALONE) -> Policy:
@@ -138,34 +129,7 @@ def language_policy(
                 f"--engine {engine} needs one process for each GPU: start it without torchrun, or leave it out"
             )
         return LanguagePolicy(model, sampling_of(config), placement, decoder=decoder_of(engine))
-    sharded = None
-    if shards(config, ranks):
-        if config.learner.optim not in ("adamw", "adamw_bf16"):
-            raise UserError(
-                f"one GPU does not hold this model, and --optim {config.learner.optim} does not support sharded "
-                "weights: use adamw"
-            )
-        model = load(model, torch.device("cpu")) if isinstance(model, str) else model
-        if model.vision is not None:
-            raise UserError(f"one GPU does not hold '{model.name}', and models that read pictures cannot be sharded")
-        check_architecture(model.model, model.name)
-        from shoal.parallel.sharding import Sharded  # not every torch has it
-
-        sharded = Sharded(model.model, ranks, placement.device, placement.dtype)
-    return LanguagePolicy(model, sampling_of(config), placement, ranks, sharded)
-
-
-def shards(config: Config, ranks: Ranks) -> bool:
-    """Whether weights are sharded over ranks (FSDP2): where no GPU holds them with gradients and optimizer states."""
-    if ranks.size == 1 or config.policy.lora_r:
-        return False
-    device = place_rank(config, ranks).device
-    if device.type != "cuda":
-        return False
-    sizes = [parameters(name) for name in config.policy.model if not is_endpoint(name)]
-    largest = max((size for size in sizes if math.isfinite(size)), default=0.0)
-    whole = torch.cuda.get_device_properties(device).total_memory
-    return (4 + lasting_bytes(config)) * largest * config.round.nodes > FREE_SHARE * whole
+    return LanguagePolicy(model, sampling_of(config), placement, ranks)
 
 
 def endpoint_policy(config: Config, url: str) -> EndpointPolicy:

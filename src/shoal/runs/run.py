@@ -4,7 +4,6 @@ The nodes of one process act in step, as in the paper's controlled experiment. T
 itself waits for nobody.
 """
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +18,6 @@ from shoal.runs.disk import ensure_space
 from shoal.runs.folder import RunFolder
 from shoal.runs.held_out import HeldOut
 from shoal.runs.metrics import round_metrics
-from shoal.runs.models import shards
 from shoal.runs.record import Record
 from shoal.runs.trackers import Trackers
 from shoal.runs.watcher import Watcher
@@ -145,11 +143,6 @@ class Run:
         with self.saving.timed():
             if self.folder is not None:
                 self.folder.checkpoint(nodes.round, nodes.save)
-            elif shards(self.config, nodes.ranks):
-                for node in nodes:  # hands its shards to rank zero, which writes
-                    node.policy.save(Path(os.devnull))
-                    if node.learner:
-                        node.learner.save(Path(os.devnull))
         self.record.watch.status("")
         self._checkpointed, self._flushed = nodes.round, time.monotonic()
 

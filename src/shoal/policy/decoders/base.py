@@ -9,7 +9,6 @@ docs/extend/decoder.md has one of thirty lines.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -116,11 +115,9 @@ def decoder_of(engine: str) -> MakeDecoder:
     return make
 
 
-def check_decoder(
-    decoder: Decoder, lm: LanguageModel, placement: Placement, passes: AbstractContextManager[None] | None = None
-) -> None:
+def check_decoder(decoder: Decoder, lm: LanguageModel, placement: Placement) -> None:
     """Raises `UserError` if tokens drawn by `decoder` have other log-probabilities than in the model's own forward
-    pass. `passes`: within it the model can make one."""
+    pass."""
     a, b, c, d, e, f, g, h = ordinary_tokens(lm.model)
     alike = [a, b, c] * 8  # enough for sharing to pay
     prompts = [[*alike, d], [*alike, e], [*alike, f], [*alike, g, h], [d]]
@@ -130,12 +127,11 @@ def check_decoder(
     try:
         decoder.update_weights()
         groups = decoder.decode(request)
-        with passes or nullcontext():
-            worst = max(
-                logprob_error(lm.model, prompt, s.token_ids, s.logps, placement)
-                for prompt, group in zip(prompts, groups, strict=True)
-                for s in group
-            )
+        worst = max(
+            logprob_error(lm.model, prompt, s.token_ids, s.logps, placement)
+            for prompt, group in zip(prompts, groups, strict=True)
+            for s in group
+        )
     except Exception as error:  # architectures refuse in many ways
         raise UserError(f"{refused}: {in_brief(error)}") from error
     if not worst < placement.tolerance:  # NaN is refused too

@@ -10,8 +10,8 @@ Shape suffixes: Q prompts, P positions in a prompt behind its prefix, B living c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
@@ -31,9 +31,6 @@ from shoal.policy.products import cast_once
 from shoal.policy.vision import output_logits, read, read_prefix
 from shoal.protocols import OnProgress
 
-if TYPE_CHECKING:
-    from shoal.parallel.sharding import Sharded
-
 CACHE_BYTES = 2**30
 """Keys and values of one decoding batch; more questions than fit are decoded in several batches."""
 
@@ -52,9 +49,8 @@ class OwnDecoder:
     context = None
     holds_conversations = True
 
-    def __init__(self, lm: LanguageModel, placement: Placement, sharded: Sharded | None = None) -> None:
-        """`sharded`: the shards of the model, if no rank holds all of it."""
-        self.lm, self.placement, self.sharded = lm, placement, sharded
+    def __init__(self, lm: LanguageModel, placement: Placement) -> None:
+        self.lm, self.placement = lm, placement
 
     def update_weights(self) -> None:
         """Nothing to do."""
@@ -65,8 +61,7 @@ class OwnDecoder:
         room = CACHE_BYTES // cache_bytes_per_token(model)
         found: list[list[Sampled]] = [[] for _ in request.prompts]
         done = 0
-        on_progress = None if self.sharded else request.on_progress  # shards are gathered by all ranks at once
-        with self._passes(), reporting(model, on_progress) as tell:
+        with cast_once(model, self.placement), reporting(model, request.on_progress) as tell:
             for batch in batches(request.prompts, room, G * longest):
                 groups = sample(
                     model,
@@ -83,9 +78,6 @@ class OwnDecoder:
                 for number, group in zip(batch, groups, strict=True):
                     found[number] = group
         return found
-
-    def _passes(self) -> AbstractContextManager[None]:
-        return cast_once(self.lm.model, self.placement) if self.sharded is None else self.sharded.decoding()
 
 
 @contextmanager
