@@ -77,9 +77,12 @@ def measured(settings: dict[str, Any]) -> int:
 def expected(settings: dict[str, Any]) -> dict[str, int]:
     """The estimate, by parts."""
     from shoal.config.load import make_config
-    from shoal.runs.forecast import expected_memory
+    from shoal.runs.forecast import expected_memory, local_models, try_apart
+    from shoal.runs.machine import expected_workers
 
-    return expected_memory(make_config(settings, "the benchmark"))
+    config = make_config(settings, "the benchmark").resolved()
+    trials = [try_apart(config, name) for name in local_models(config)]
+    return expected_memory(config, trials, expected_workers(config))
 
 
 def apart(what: str, settings: dict[str, Any]) -> Any:

@@ -9,7 +9,6 @@ import platform
 import shlex
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,8 +26,8 @@ HELP = """Says what this machine can do, whether a run of these settings fits in
   shoal doctor --model smollm2 --suite reef --nodes 2
   shoal doctor --config my.toml --json           one JSON object
 
-Loads each model once, counts what an update keeps, and tries it for some seconds. It makes no run folder. A
-model with a short name is fetched into the cache."""
+Tries each model for some seconds, in a process of its own. It makes no run folder. A model with a short name is
+fetched into the cache."""
 
 SETTINGS: Final = (
     *("rounds", "seed", "threads", "tasks.suite", "tasks.examples", "tasks.answer"),
@@ -73,52 +72,39 @@ def command(args: argparse.Namespace) -> int:
 
 def examine(config: Config) -> dict[str, Any]:
     """The whole report. Raises `UserError` for a model, a device or a suite that is not there."""
-    from shoal.learn.memory import estimate
     from shoal.policy.device import free_bytes, place
     from shoal.runs import forecast
     from shoal.runs.machine import expected_workers, use_threads
-    from shoal.tasks import Tasks
 
     use_threads(config)
     placement = place(config.policy.device, config.policy.dtype)
     here = 0 if placement.device.type == "cuda" else forecast.resident_bytes()
-    workers = expected_workers(config)  # before models are loaded here
-    free, tasks, program = free_bytes(placement.device) + here, Tasks(config.tasks), forecast.program_bytes(config)
-    models: list[forecast.Model] = []
-    speeds: dict[str, forecast.Speed] = {}
-    shown = []
-    for name in forecast.local_models(config):
-        policy = forecast.trial_policy(config, name)
-        model = forecast.measure(config, policy, name, tasks)
-        models.append(model)
-        alone = estimate([(model.sizes, replace(model.work, nodes=1))], program)
-        if sum(alone.values()) * forecast.MARGIN <= free:
-            speeds[name] = forecast.try_out(config, policy, tasks)
-        sizes, work, speed = model.sizes, model.work, speeds.get(name)
-        shown.append(
-            {
-                "model": name,
-                "parameters": sizes.parameters,
-                "trained": sizes.trained,
-                "nodes": work.nodes,
-                "gradient_checkpointing": not work.checkpoint_above,
-                "trial": speed and {"decode_tokens_per_second": speed.decode, "update_tokens_per_second": speed.update},
-            }
-        )
-    parts = estimate([(model.sizes, model.work) for model in models], program, workers)
+    free, workers = free_bytes(placement.device) + here, expected_workers(config)
+    trials = [forecast.try_apart(config, name) for name in forecast.local_models(config)]
+    parts = forecast.expected_memory(config, trials, workers)
     peak = sum(parts.values())
     fits = peak * forecast.MARGIN <= free
-    known = len(speeds) == len(models) and fits
+    models = [
+        {
+            "model": trial.model,
+            "parameters": trial.parameters,
+            "trained": trial.trained,
+            "nodes": forecast.nodes_of(config, trial.model),
+            "gradient_checkpointing": trial.checkpoints,
+            "trial": {"decode_tokens_per_second": trial.decode, "update_tokens_per_second": trial.update},
+        }
+        for trial in trials
+    ]
     return {
         "machine": _machine(config, free),
-        "models": shown,
+        "models": models,
         "run": {
             "expected_peak_bytes": peak,
             "parts_bytes": parts,
             "free_bytes": free,
             "fits": fits,
-            "advice": [] if fits else [_flags(c) for c in forecast.advise(config, models, program, free, workers)],
-            "expected_seconds": forecast.expected_seconds(config, speeds, workers) if known else None,
+            "advice": [] if fits else [_flags(c) for c in forecast.advise(config, trials, free, workers)],
+            "expected_seconds": forecast.expected_seconds(config, trials, workers) if fits else None,
         },
     }
 
@@ -198,13 +184,13 @@ def show(
         },
     )
     for model in report["models"]:
-        rates = [f"{what.partition('_')[0]} {rate:,.0f} tokens/s" for what, rate in (model["trial"] or {}).items()]
+        rates = [f"{what.partition('_')[0]} {rate:,.0f} tokens/s" for what, rate in model["trial"].items()]
         table(
             model["model"],
             {
                 "parameters": f"{model['parameters']:,}, of which {model['trained']:,} are trained",
                 "nodes": str(model["nodes"]),
-                "measured": ", ".join(rates) or "nothing: it does not fit",
+                "measured": ", ".join(rates),
             },
         )
     if choices:

@@ -13,8 +13,8 @@ import torch
 from shoal.config.policy import default_learning_rate
 from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.errors import UserError
-from shoal.learn.activations import Checkpointing, checkpoint_above
 from shoal.learn.batch import Family, MicroBatch, Row, Trained, has_split_groups, micro_batches, row_families
+from shoal.learn.checkpointing import Checkpointing, checkpoint_above
 from shoal.learn.logprobs import Prefix, check_architecture, token_logprobs
 from shoal.learn.losses import make_loss
 from shoal.learn.losses.base import Tokens, kl_k3

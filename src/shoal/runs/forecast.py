@@ -1,39 +1,45 @@
-"""What a run would take: memory, estimated from the sizes of its models, and time, from a short trial of each.
+"""What a run would take: memory and time, from a short trial of each of its models in a process of its own.
 
-policy = trial_policy(config, "guppy")
-model = measure(config, policy, "guppy", Tasks(config.tasks))
-workers = expected_workers(config)
-memory = estimate([(model.sizes, model.work)], program_bytes(config), workers)    # bytes, by what takes them
-speed = try_out(config, policy, tasks)                                            # changes the model
-expected_seconds(config, {"guppy": speed}, workers)
+trials = [try_apart(config, name) for name in local_models(config)]
+expected_memory(config, trials, workers)                  # bytes at the peak, by what takes them
+expected_seconds(config, trials, workers)
+advise(config, trials, free, workers)                     # [{"learner.optim": "adafactor"}, ...]
 """
 
-import gc
+from __future__ import annotations
+
 import importlib
+import multiprocessing
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
+import torch
 
-from shoal.config.policy import GUPPY, is_endpoint
+from shoal.config.policy import is_endpoint
 from shoal.config.settings import Config
-from shoal.learn.activations import checkpoint_above
-from shoal.learn.batch import Trained, make_rows, micro_batches, row_families
-from shoal.learn.learner import token_budget
-from shoal.learn.memory import Sizes, Work, estimate
+from shoal.errors import UserError
+from shoal.learn.learner import GRPOLearner
+from shoal.learn.optim import STATE_BYTES
 from shoal.parallel.ranks import ALONE
-from shoal.policy.decoders.own import CACHE_BYTES
-from shoal.policy.device import place
+from shoal.policy.decoders.base import OWN, ordinary_tokens
+from shoal.policy.decoders.own import CACHE_BYTES, cache_bytes_per_token
+from shoal.policy.device import Placement, place
 from shoal.policy.families import kept_tokens
 from shoal.policy.language import LanguagePolicy
+from shoal.policy.loading import display_name
 from shoal.policy.products import uses_onednn
-from shoal.rollout import Completion, FinishReason, Question, Rollout, Scored
+from shoal.rollout import Completion, FinishReason, Part, Question, Rollout, Scored
 from shoal.runs.curves import draw_curves
-from shoal.runs.machine import expected_workers
+from shoal.runs.machine import use_threads
 from shoal.runs.models import make_learner, make_policies
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
@@ -42,8 +48,10 @@ MARGIN: Final = 1.15
 """A run fits if this times its expected peak is free: the estimate may be off by that much."""
 COMPILED: Final = 140_000_000
 """What oneDNN's code for products of all shapes takes, once its cache is full: measured with guppy on Linux."""
+ALLOCATOR_SHARE: Final = 0.1
+"""What malloc holds in the end beside what a trial shows: measured on Linux, 8 to 16 % after two rounds."""
 ROUNDS: Final = 8
-"""Rounds whose questions are looked at for their lengths."""
+"""Rounds among whose questions the longest are sought."""
 SHORTEST: Final = 8
 """Tokens of each answer in a trial, at least."""
 TRIAL_SECONDS: Final = 4.0
@@ -51,18 +59,19 @@ TRIAL_SECONDS: Final = 4.0
 
 
 @dataclass(frozen=True)
-class Model:
-    """One model of a run: its sizes, and the work of the nodes that have it."""
-
-    name: str
-    sizes: Sizes
-    work: Work
-
-
-@dataclass(frozen=True)
-class Speed:
+class Trial:
     """What a trial measured for one node. Seconds are upper bounds: answers that were cut short count in full."""
 
+    model: str
+    parameters: int
+    trained: int
+    """All parameters, or those of the adapters."""
+    checkpoints: bool
+    """Whether layers are checkpointed in every training pass."""
+    program: int
+    """Bytes of the process without a model; 0 on a GPU, whose memory is what runs out there."""
+    working: int
+    """Bytes at the worst moment, beside the program and what lasts: weights, optimizer and reference."""
     decode: float
     """Tokens a second while answering."""
     update: float
@@ -80,91 +89,39 @@ def local_models(config: Config) -> list[str]:
     return [name for name in dict.fromkeys(config.policy.model) if not is_endpoint(name)]
 
 
-def nodes_of(config: Config, name: str, nodes: int | None = None) -> int:
-    """How many of the first `nodes` nodes (None: of all) have the model `name`."""
-    models = config.policy.model
-    return sum(models[place % len(models)] == name for place in range(nodes or config.round.nodes))
+def try_apart(config: Config, name: str, seconds: float = TRIAL_SECONDS) -> Trial:
+    """A trial of the model `name`, in a process of its own: its peak is that of nothing else, and where memory runs
+    out, it is what ends. Raises `UserError`."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _die_first) as process:
+        try:
+            return process.submit(try_out, config, name, seconds).result()
+        except BrokenProcessPool:
+            raise UserError(
+                f"the trial of '{display_name(name)}' was killed, probably as memory ran out: take a smaller model, "
+                "--lora-r 16 or --optim adafactor"
+            ) from None
 
 
-def trial_policy(config: Config, name: str) -> LanguagePolicy:
-    """A policy as a node of the run has it, with the adapters that it would train. Raises `UserError`."""
+def _die_first() -> None:
+    """Where memory runs out, Linux ends the process of the highest score."""
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def try_out(config: Config, name: str, seconds: float = TRIAL_SECONDS) -> Trial:
+    """Answers the questions of a round and of an evaluation, with as many tokens as `seconds` allow for each; learns
+    from the answers, and then from the longest ones that there may be."""
+    use_threads(config)
     placement = place(config.policy.device, config.policy.dtype)
-    [policy] = make_policies(config, {"node-1": name}, None, placement, ALONE, lambda text: None)
-    assert isinstance(policy, LanguagePolicy)
-    policy.replayer = Verifier(config.tasks)  # whose process ends with this one
-    return policy
-
-
-def measure(config: Config, policy: LanguagePolicy, name: str, tasks: Tasks) -> Model:
-    """Counts what the run's first questions need, with answers as long as they may get."""
-    round, evaluation, learner = config.round, config.evaluation, config.learner
-    device, generations = policy.placement.device, config.policy.num_generations
-    budget = token_budget(policy.lm.model)
-    length = policy.sampling.max_completion_length
-    answers = [Trained([0] * length, 0.0, 0.0, 0)] * generations
-    asks, learns = int(round.questions_per_round), round.local + round.peers
-    keys = [(config.seed, "node-1", round + 1) for round in range(ROUNDS)]
-    drawn = [[q for q in tasks.draw(max(asks, learns), *key) if q.prompt and policy.has_room(q)] for key in keys]
-    passes: set[tuple[int, int, int, int]] = set()
-    for questions in drawn:
-        rows = [
-            row for question in questions[:learns] for row in make_rows(policy.prompt_ids(question), answers, budget)
-        ]
-        for family in row_families(rows):
-            for b in micro_batches(family.rows, budget, device, family.shared):
-                R, S = b.input_ids_RS.shape
-                passes.add((R, S, b.shared, len(b.targets_T)))
-    by_task = tasks.held_out(int(evaluation.questions), config.seed)
-    held_out = [q for group in by_task.values() for q in group if policy.has_room(q)]
-    asked = [(questions[:asks], generations) for questions in drawn] + [(held_out, int(evaluation.samples))]
-    work = Work(
-        nodes=nodes_of(config, name),
-        optim=learner.optim,
-        reference=learner.beta > 0,
-        checkpoint_above=checkpoint_above(policy.lm.model, policy.placement, budget),
-        passes=sorted(passes),
-        decoded=[(len(qs), kept_tokens([policy.prompt_ids(q) for q in qs]), each) for qs, each in asked if qs],
-        completion_length=length,
-        cache_limit=CACHE_BYTES,
-    )
-    return Model(name, Sizes.of(policy.lm.model, policy.placement), work)
-
-
-def expected_memory(config: Config) -> dict[str, int]:
-    """Bytes at the peak of a run, by what takes them, without a trial of its models."""
-    config = config.resolved()
-    workers, program, tasks = expected_workers(config), program_bytes(config), Tasks(config.tasks)
-    models = [measure(config, trial_policy(config, name), name, tasks) for name in local_models(config)]
-    return estimate([(model.sizes, model.work) for model in models], program, workers)
-
-
-def program_bytes(config: Config) -> int:
-    """Bytes of the process without models, measured after all of it has run once. 0 on a GPU, whose memory is what
-    runs out there."""
-    if place(config.policy.device).device.type == "cuda":
-        return 0
-    importlib.import_module("pyarrow.parquet")  # the run's folder needs it
-    small = Config.model_validate({"policy": {"model": [GUPPY], "device": config.policy.device}}).resolved()
-    try_out(small, trial_policy(small, GUPPY), Tasks(small.tasks), seconds=0)
-    with tempfile.TemporaryDirectory() as folder:
-        draw_curves([{"round": 1, "node": "node-1", "eval/pass@1": 0.5}], Path(folder) / "curves.png", "")
-    gc.collect()
-    return resident_bytes() + (COMPILED if uses_onednn(place(config.policy.device, config.policy.dtype)) else 0)
-
-
-def resident_bytes() -> int:
-    """The memory that this process has now."""
-    return int(psutil.Process().memory_info().rss)
-
-
-def try_out(config: Config, policy: LanguagePolicy, tasks: Tasks, seconds: float = TRIAL_SECONDS) -> Speed:
-    """Answers the questions of a round and of an evaluation, with as many tokens as `seconds` allow for each, and
-    learns once. This changes `policy`."""
+    program = _program_bytes(placement)
+    policy, tasks = trial_policy(config, name), Tasks(config.tasks)
+    model: Any = policy.lm.model
     full, generations = policy.sampling.max_completion_length, max(2, config.policy.num_generations)
     asks, local = int(config.round.questions_per_round), max(1, config.round.local)
     drawn = [q for q in tasks.draw(max(asks, local), config.seed, "node-1", 1) if q.prompt]
     questions = [q for q in drawn if policy.has_room(q)] or drawn  # if all are too long, `generate` says so
-    held_out = [q for group in tasks.held_out(int(config.evaluation.questions), config.seed).values() for q in group]
+    by_task = tasks.held_out(int(config.evaluation.questions), config.seed)
+    held_out = [q for group in by_task.values() for q in group if policy.has_room(q)]
     samples = int(config.evaluation.samples)
 
     def answer(asked: Sequence[Question], each: int, tokens: int) -> tuple[list[tuple[Completion, ...]], float, float]:
@@ -184,29 +141,143 @@ def try_out(config: Config, policy: LanguagePolicy, tasks: Tasks, seconds: float
     more = len(held_out) * samples / (len(questions) * generations)
     _, _, evaluating = answer(held_out, samples, max(SHORTEST, round(affordable / max(1.0, more))))
     groups, taken, answering = answer(questions, generations, max(SHORTEST, round(affordable)))
-    rollouts = [
-        Scored(Rollout(q.id, q.hash, group, "node-1", 0), q, tuple(float(i % 2) for i in range(len(group))))
-        for q, group in zip(questions[:local], groups, strict=False)
-    ]
+    answered = peak_bytes(placement)
+    if config.policy.engine == OWN:
+        each = [(questions, generations), (held_out, samples)]
+        answered += max(_cache_bytes(policy, asked, count * full) for asked, count in each)
+    policy.sampling = replace(policy.sampling, max_completion_length=full)
     learner = make_learner(config, policy)
+    rollouts = [half_right(q, group) for q, group in zip(questions[:local], groups, strict=False)]
     start = time.perf_counter()
     learner.update(rollouts)
     updating = time.perf_counter() - start
+    learner.update(longest_answers(config, policy, tasks, learner.token_budget))
+    weights, others = _lasting(learner)
     tokens = sum(len(c.token_ids or ()) for group in groups for c in group)
     learned = [completion for rollout in rollouts for completion in rollout.rollout.completions]
     read = sum(len(c.token_ids or ()) for c in learned) + sum(len(policy.prompt_ids(r.question)) for r in rollouts)
-    learning = updating * (1 + config.round.peers / len(rollouts)) * answering / taken
-    return Speed(tokens / taken, read / updating, answering, learning, evaluating)
+    return Trial(
+        model=name,
+        parameters=model.num_parameters(),
+        trained=sum(weight.numel() for weight in model.parameters() if weight.requires_grad),
+        checkpoints=not learner.checkpointing.above,
+        program=program,
+        working=max(peak_bytes(placement) - others, answered) - weights - program,
+        decode=tokens / taken,
+        update=read / updating,
+        answering=answering,
+        learning=updating * (1 + config.round.peers / len(rollouts)) * answering / taken,
+        evaluating=evaluating,
+    )
 
 
-def expected_seconds(config: Config, speeds: Mapping[str, Speed], workers: int) -> dict[str, float]:
-    """Seconds, at most, of a round's parts, of an evaluation and of the run, from the `speeds` of its models. Scoring
-    and endpoints are not in it."""
+def trial_policy(config: Config, name: str) -> LanguagePolicy:
+    """A policy as a node of the run has it, with the adapters that it would train. Raises `UserError`."""
+    placement = place(config.policy.device, config.policy.dtype)
+    [policy] = make_policies(config, {"node-1": name}, None, placement, ALONE, lambda text: None)
+    assert isinstance(policy, LanguagePolicy)
+    policy.replayer = Verifier(config.tasks)  # whose process ends with this one
+    return policy
+
+
+def longest_answers(config: Config, policy: LanguagePolicy, tasks: Tasks, budget: int) -> list[Scored]:
+    """Invented answers of full length to the longest questions of some rounds, enough to fill two passes."""
+    asks = max(int(config.round.questions_per_round), config.round.local)
+    drawn = [q for round in range(ROUNDS) for q in tasks.draw(asks, config.seed, "node-1", round + 1)]
+    questions = sorted((q for q in drawn if q.prompt and policy.has_room(q)), key=lambda q: -len(policy.prompt_ids(q)))
+    length, generations = policy.sampling.max_completion_length, max(2, config.policy.num_generations)
+    token = ordinary_tokens(policy.lm.model)[0]
+    answer = Completion((Part(""),), FinishReason.length, (token,) * length, (0.0,) * length)
+    most = min(config.round.local + config.round.peers, 1 + 2 * budget // (length * generations))
+    return [half_right(question, (answer,) * generations) for question in questions[: max(1, most)]]
+
+
+def half_right(question: Question, answers: tuple[Completion, ...]) -> Scored:
+    """Every other answer is right."""
+    rollout = Rollout(question.id, question.hash, answers, "node-1", 0)
+    return Scored(rollout, question, tuple(float(number % 2) for number in range(len(answers))))
+
+
+def _cache_bytes(policy: LanguagePolicy, questions: Sequence[Question], tokens: int) -> int:
+    """Keys and values while `questions` are answered with so many `tokens` each."""
+    prompts = kept_tokens([policy.prompt_ids(question) for question in questions])
+    return min(CACHE_BYTES, cache_bytes_per_token(policy.lm.model) * (prompts + len(questions) * tokens))
+
+
+def _lasting(learner: GRPOLearner) -> tuple[int, int]:
+    """Bytes of the weights, and of the optimizer and the reference."""
+    states = (v for state in learner.optimizer.state.values() for v in state.values() if isinstance(v, torch.Tensor))
+    reference = learner.reference.state_dict().values() if learner.reference else ()
+    weights = sum(weight.nbytes for weight in learner.model.parameters())
+    return weights, sum(tensor.nbytes for tensor in [*states, *reference])
+
+
+def _program_bytes(placement: Placement) -> int:
+    """Bytes of this process without a model, once it has loaded what else a run needs. 0 on a GPU."""
+    if placement.device.type == "cuda":
+        return 0
+    for name in ("pyarrow.parquet", "shoal.runs.run"):
+        importlib.import_module(name)
+    with tempfile.TemporaryDirectory() as folder:
+        draw_curves([{"round": 1, "node": "node-1", "eval/pass@1": 0.5}], Path(folder) / "curves.png", "")
+    return resident_bytes()
+
+
+def resident_bytes() -> int:
+    """The memory that this process has now."""
+    return int(psutil.Process().memory_info().rss)
+
+
+def peak_bytes(placement: Placement) -> int:
+    """The most memory that this process has had, of the device that `placement` names."""
+    if placement.device.type == "cuda":
+        return torch.cuda.max_memory_allocated(placement.device)
+    if sys.platform == "linux":  # where `ru_maxrss` would begin with the peak of the parent
+        [line] = [one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith("VmHWM")]
+        return 1024 * int(line.split()[1])
+    if sys.platform == "win32":
+        return int(psutil.Process().memory_info().peak_wset)
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def expected_memory(config: Config, trials: Sequence[Trial], workers: int) -> dict[str, int]:
+    """Bytes at the worst moment of a run, by what takes them. `workers`: processes that keep the models beside this
+    one; each may be at its worst moment at the same time. Adapters that the trials did not have count nothing."""
+    processes = max(1, workers)
+    program = max((trial.program for trial in trials), default=0)
+    compiled = COMPILED if program and uses_onednn(place(config.policy.device, config.policy.dtype)) else 0
+    parts = {"program": (1 + workers) * program + processes * compiled, "weights": 0, "optimizer": 0, "reference": 0}
+    working = [0]
+    for trial in trials:
+        nodes = nodes_of(config, trial.model)
+        if not nodes:
+            continue
+        fresh = config.policy.lora_r and trial.trained == trial.parameters
+        trained = 0 if fresh else trial.trained
+        parts["weights"] += 4 * (nodes * trained + min(processes, nodes) * (trial.parameters - trained))
+        parts["optimizer"] += round(STATE_BYTES[config.learner.optim] * trained * nodes)
+        parts["reference"] += 4 * trial.parameters * nodes if config.learner.beta and not config.policy.lora_r else 0
+        working.append(trial.working - 4 * (trial.trained - trained))  # without gradients
+    parts["working"] = processes * max(working)
+    return {**parts, "allocator": round(ALLOCATOR_SHARE * sum(parts.values())) if program else 0}
+
+
+def nodes_of(config: Config, name: str) -> int:
+    """How many nodes have the model `name`."""
     models = config.policy.model
-    nodes = [speeds.get(models[place % len(models)]) for place in range(config.round.nodes)]
+    return sum(models[place % len(models)] == name for place in range(config.round.nodes))
+
+
+def expected_seconds(config: Config, trials: Sequence[Trial], workers: int) -> dict[str, float]:
+    """Seconds, at most, of a round's parts, of an evaluation and of the run. Scoring and endpoints are not in it."""
+    by_name = {trial.model: trial for trial in trials}
+    models = config.policy.model
+    nodes = [by_name.get(models[place % len(models)]) for place in range(config.round.nodes)]
     processes = max(1, workers)  # which take turns when they are given nodes; a round waits for the slowest
     times = {
-        part: max(sum(getattr(speed, part) for speed in nodes[first::processes] if speed) for first in range(processes))
+        part: max(sum(getattr(trial, part) for trial in nodes[first::processes] if trial) for first in range(processes))
         for part in ("answering", "learning", "evaluating")
     }
     every = config.evaluation.every
@@ -219,13 +290,13 @@ Change = dict[str, Any]
 """Settings by their dotted names."""
 
 
-def advise(config: Config, models: Sequence[Model], program: int, free: int, workers: int) -> list[Change]:
+def advise(config: Config, trials: Sequence[Trial], free: int, workers: int) -> list[Change]:
     """Changes of settings with which the run fits into `free` bytes: up to three that do by themselves, those that
     change least first; else one change of several settings together. Empty if nothing helps."""
 
     def fits(change: Change) -> bool:
         processes = min(change.get("round.workers", workers), change.get("round.nodes", workers))
-        return MARGIN * sum(estimate(changed(config, models, change), program, processes).values()) <= free
+        return MARGIN * sum(expected_memory(changed(config, change), trials, processes).values()) <= free
 
     choices: dict[str, list[Any]] = {
         "round.workers": [0] if workers else [],
@@ -245,14 +316,10 @@ def advise(config: Config, models: Sequence[Model], program: int, free: int, wor
     return []
 
 
-def changed(config: Config, models: Sequence[Model], change: Change) -> list[tuple[Sizes, Work]]:
-    """The models with other settings. With fewer nodes, the first ones are left."""
-    found = []
-    for model in models:
-        sizes, work = model.sizes, model.work
-        if "policy.lora_r" in change:
-            sizes = sizes.with_adapters(change["policy.lora_r"])
-        nodes = nodes_of(config, model.name, change.get("round.nodes"))
-        if nodes:
-            found.append((sizes, replace(work, nodes=nodes, optim=change.get("learner.optim", work.optim))))
-    return found
+def changed(config: Config, change: Mapping[str, Any]) -> Config:
+    """`config` with other settings."""
+    config = config.model_copy(deep=True)
+    for name, value in change.items():
+        section, _, setting = name.partition(".")
+        setattr(getattr(config, section), setting, value)
+    return config

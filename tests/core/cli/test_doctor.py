@@ -19,14 +19,12 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_report_as_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     from shoal.cli import doctor
     from shoal.cli.flags import Parser
-    from shoal.runs import forecast
 
     parser = Parser()
     doctor.add_arguments(parser)
-    monkeypatch.setattr(forecast, "program_bytes", lambda _: 5 * 10**8)
     given = ["--nodes", "2", "--threads", "1", "--workers", "0", "--rounds", "10"]
     args: argparse.Namespace = parser.parse([*given, "--json"])
     assert doctor.command(args) == 0

@@ -23,8 +23,8 @@ from tiny import (
 
 from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.learn import batch as batching
-from shoal.learn.activations import Checkpointing
 from shoal.learn.batch import Row, Trained, has_split_groups, make_rows, micro_batches, row_families
+from shoal.learn.checkpointing import Checkpointing
 from shoal.learn.learner import GRPOLearner
 from shoal.learn.logprobs import Prefix, token_logprobs
 from shoal.policy.attention import attention
