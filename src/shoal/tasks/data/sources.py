@@ -1,8 +1,7 @@
 """Where the rows of a data set come from: one file, a folder, or a name on the Hub.
 
-    parts = sides_of(data_spec({"path": "questions.jsonl"}))
-    for block in parts.train.blocks():
-        block.rows                  # [(1, {"prompt": "2 + 2 =", "answer": "4"}), ...]
+    train, held_out = sides_of(data_spec({"path": "questions.jsonl"}))
+    list(train.rows())              # [(1, {"prompt": "2 + 2 =", "answer": "4"}), ...]
 
 All are read piece by piece. A row that is not even readable comes as an `Unusable`.
 """
@@ -12,11 +11,11 @@ import gzip
 import io
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple, cast
+from typing import Any, BinaryIO, Final, cast
 
 import msgspec
 
@@ -25,8 +24,6 @@ from shoal.tasks.data.rows import MOST_BYTES, Unusable
 from shoal.tasks.data.spec import FORMATS, HASH, NONE, DataSpec
 from shoal.untrusted import open_regular, printable
 
-CHUNK: Final = 2**20
-"""Bytes that are read at once."""
 MOST_COLUMNS: Final = 10_000
 """Of a table in CSV: each row takes a place for each of them."""
 BATCH: Final = 256
@@ -36,35 +33,22 @@ OWN_SPLITS: Final = ("test", "validation")
 MOST_FILES: Final = 100_000
 """Of a folder."""
 
-
-class Block(NamedTuple):
-    """Some rows that follow each other."""
-
-    share: float
-    """How much of the part is read, in [0, 1]."""
-    rows: list[tuple[int, Any]]
-    """Each with its number, from 1: of its line in JSON lines, otherwise of its row."""
+Numbered = Iterator[tuple[int, Any]]
+"""Rows with their numbers, from 1: of the line in JSON lines, otherwise of the row."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """The rows of one side."""
+    """The rows that are trained on, or those that are held out."""
 
     name: str
     """What messages call it."""
-    blocks: Callable[[], Iterator[Block]]
+    rows: Callable[[], Numbered]
 
 
-@dataclass(frozen=True)
-class Sides:
-    """Both sides of a data set. `held_out` is None if a hash decides what is held out."""
-
-    train: Side | None
-    held_out: Side | None
-
-
-def sides_of(spec: DataSpec) -> Sides:
-    """What to train on and what to hold out. Raises `UserError`; it may read from the Hub."""
+def sides_of(spec: DataSpec) -> tuple[Side | None, Side | None]:
+    """What to train on and what to hold out; None for the latter if a hash decides. Raises `UserError`; it may read
+    from the Hub."""
     splits = _splits(spec)
     train = None if spec.split == NONE else _chosen(splits, spec)
     if spec.held_out == HASH:
@@ -74,8 +58,7 @@ def sides_of(spec: DataSpec) -> Sides:
     elif spec.held_out in splits:
         held_out = splits[spec.held_out]
     elif is_place(spec.held_out):
-        other = msgspec.structs.replace(spec, path=spec.held_out, split="", held_out=HASH)
-        held_out = sides_of(other).train
+        held_out, _ = sides_of(msgspec.structs.replace(spec, path=spec.held_out, split="", held_out=HASH))
     else:
         has = ", ".join(splits) if len(splits) > 1 or "" not in splits else "no splits"
         raise UserError(f"{spec.path} has no split {spec.held_out!r} to hold out; it has {has}")
@@ -84,7 +67,7 @@ def sides_of(spec: DataSpec) -> Sides:
     same = is_place(spec.held_out) and Path(spec.held_out).absolute() == Path(spec.path).absolute()
     if train is not None and (train == held_out or same):
         raise UserError(f"{spec.path}: the same rows are trained on and held out; leave out held_out, or say 'hash'")
-    return Sides(train, held_out)
+    return train, held_out
 
 
 def is_place(text: str) -> bool:
@@ -104,13 +87,12 @@ def state_of(path: str) -> list[tuple[str, int, int]]:
 
 def _chosen(splits: Mapping[str, Side], spec: DataSpec) -> Side:
     """The split to train on."""
-    if spec.split in splits or (not spec.split and len(splits) == 1):
-        return splits.get(spec.split) or next(iter(splits.values()))
-    if not spec.split and "train" in splits:
-        return splits["train"]
+    name = spec.split or (next(iter(splits)) if len(splits) == 1 else "train")
+    if name in splits:
+        return splits[name]
     if "" in splits:
         raise UserError(f"{spec.path} is one file, without splits: leave out split = {spec.split!r}")
-    raise UserError(f"{spec.path} has no split {spec.split or 'train'!r}; it has {', '.join(splits)}: say split = NAME")
+    raise UserError(f"{spec.path} has no split {name!r}; it has {', '.join(splits)}: say split = NAME")
 
 
 def _splits(spec: DataSpec) -> dict[str, Side]:
@@ -121,60 +103,39 @@ def _splits(spec: DataSpec) -> dict[str, Side]:
         return _of_datasets(spec)
     if not path.exists():
         raise UserError(f"there is no file {spec.path}")
-    readers: dict[str, Callable[[Path], Iterator[Block]]] = {
-        ".parquet": _parquet,
-        ".csv": partial(_csv, ","),
-        ".tsv": partial(_csv, "\t"),
-    }
     if not suffix:
         raise UserError(f"{spec.path}: files of data end with {', '.join(FORMATS)}")
+    readers = {".parquet": _parquet, ".csv": partial(_csv, ","), ".tsv": partial(_csv, "\t")}
     return {"": Side(path.name, partial(readers.get(suffix, _json_lines), path))}
 
 
-def _json_lines(path: Path) -> Iterator[Block]:
-    size = max(1, path.stat().st_size)
-    number, tail, skipping = 0, b"", False
+def _json_lines(path: Path) -> Numbered:
     with open_regular(path) as raw:
         file = cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if path.name.lower().endswith(".gz") else raw
-        while True:
-            chunk = _chunk(file, path)
-            if number == 0 and not tail:
-                chunk = chunk.removeprefix(b"\xef\xbb\xbf")
-            lines = (tail + chunk).split(b"\n")
-            tail = lines.pop() if chunk else b""
-            rows: list[tuple[int, Any]] = []
-            for line in lines:
-                number += 1
-                if skipping:
-                    skipping = False
-                    rows.append((number, Unusable(f"has more than {MOST_BYTES:,} bytes")))
-                elif line and not line.isspace():
-                    rows.append((number, _decoded(line)))
-            if len(tail) > MOST_BYTES:
-                skipping, tail = True, b"x"  # the rest of a line that is too long
-            yield Block(raw.tell() / size, rows)
-            if not chunk:
+        for number in count(1):
+            try:
+                line = file.readline(MOST_BYTES + 1)
+                rest = line
+                while len(rest) > MOST_BYTES and not rest.endswith(b"\n"):
+                    rest = file.readline(MOST_BYTES + 1)
+            except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+                raise UserError(f"{path} cannot be unpacked: {printable(str(error), 120)}") from error
+            if not line:
                 return
-
-
-def _chunk(file: BinaryIO, path: Path) -> bytes:
-    try:
-        return file.read(CHUNK)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{path} cannot be unpacked: {printable(str(error), 120)}") from error
+            if not line.isspace():
+                yield number, _decoded(line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line)
 
 
 def _decoded(line: bytes) -> Any:
     if len(line) > MOST_BYTES:
         return Unusable(f"has more than {MOST_BYTES:,} bytes")
     try:
-        return _json.decode(line)
+        return msgspec.json.decode(line)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         return Unusable(f"is not JSON ({printable(str(error), 80)})")
 
 
-def _csv(delimiter: str, path: Path) -> Iterator[Block]:
-    size = max(1, path.stat().st_size)
+def _csv(delimiter: str, path: Path) -> Numbered:
     number = 0
     csv.field_size_limit(MOST_BYTES)  # a longer text than its usual limit is a row that is left out, not an error
     try:
@@ -183,18 +144,11 @@ def _csv(delimiter: str, path: Path) -> Iterator[Block]:
             header = next(lines, [])
             if len(header) > MOST_COLUMNS:
                 raise csv.Error(f"it has {len(header):,} columns, and {MOST_COLUMNS:,} are the most")
-            rows: list[tuple[int, Any]] = []
-            characters = 0
             for number, fields in enumerate(lines, 1):
                 if len(fields) == len(header):
-                    rows.append((number, dict(zip(header, fields, strict=True))))
+                    yield number, dict(zip(header, fields, strict=True))
                 elif fields:
-                    rows.append((number, Unusable(f"has {len(fields)} fields, and the header has {len(header)}")))
-                characters += sum(map(len, fields))
-                if len(rows) >= BATCH or characters >= MOST_BYTES:
-                    yield Block(raw.tell() / size, rows)
-                    rows, characters = [], 0
-            yield Block(1.0, rows)
+                    yield number, Unusable(f"has {len(fields)} fields, and the header has {len(header)}")
     except (csv.Error, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read after row {number}: {printable(str(error), 120)}") from error
 
@@ -206,18 +160,16 @@ def _line(text: io.TextIOWrapper) -> str:
     return line
 
 
-def _parquet(path: Path) -> Iterator[Block]:
+def _parquet(path: Path) -> Numbered:
     import pyarrow
     import pyarrow.parquet
 
     number = 0
     try:
         open_regular(path).close()  # a pipe would be waited for
-        with closing(pyarrow.parquet.ParquetFile(path, memory_map=True)) as file:
-            for batch in file.iter_batches(BATCH):
-                rows = _numbered(batch, number)
-                number += len(rows)
-                yield Block(number / max(1, file.metadata.num_rows), rows)
+        with pyarrow.parquet.ParquetFile(path, memory_map=True) as file:
+            for number, row in enumerate(_rows(file.iter_batches(BATCH)), 1):
+                yield number, row
     except (pyarrow.ArrowException, OSError) as error:
         raise UserError(f"{path} cannot be read after row {number}: {printable(str(error), 120)}") from error
 
@@ -233,35 +185,34 @@ def _of_datasets(spec: DataSpec) -> dict[str, Side]:
             "pip install 'shoal[data]'"
         ) from error
     path = Path(spec.path)
-    saved = any((path / name).is_file() for name in ("dataset_dict.json", "state.json"))
     try:
-        if saved:
+        if any((path / name).is_file() for name in ("dataset_dict.json", "state.json")):
             found = datasets.load_from_disk(spec.path)
-        elif path.is_dir():
-            found = datasets.load_dataset(spec.path, spec.subset or None)
         else:
-            found = datasets.load_dataset(spec.path, spec.subset or None, revision=spec.revision or None)
+            revision = {} if path.is_dir() else {"revision": spec.revision or None}
+            found = datasets.load_dataset(spec.path, spec.subset or None, **revision)
     except Exception as error:  # of the Hub, of the network, of the parsers of its files
         what = "cannot be read" if path.is_dir() else "is no file here, and cannot be read from the Hub"
         raise UserError(f"{spec.path} {what}: {printable(' '.join(str(error).split()), 300)}") from error
     splits = found if isinstance(found, datasets.DatasetDict) else {"train": found}
-    return {str(name): Side(f"{spec.path} ({name})", partial(_rows, split)) for name, split in splits.items()}
+    return {
+        str(name): Side(f"{spec.path} ({name})", partial(_of_split, split.with_format("arrow")))
+        for name, split in splits.items()
+    }
 
 
-def _rows(split: Any) -> Iterator[Block]:
-    number = 0
-    for table in split.with_format("arrow").iter(BATCH):
-        rows = _numbered(table, number)
-        number += len(rows)
-        yield Block(number / max(1, len(split)), rows)
+def _of_split(split: Any) -> Numbered:
+    return enumerate(_rows(split.iter(BATCH)), 1)
 
 
-def _numbered(table: Any, before: int) -> list[tuple[int, Any]]:
-    """The rows of a table of Arrow, of which so many came `before`."""
-    try:
-        return list(enumerate(table.to_pylist(), before + 1))
-    except (ValueError, OverflowError):  # a text that is no UTF-8, a time beyond the year 9999: of some rows
-        return [(before + n + 1, _converted(table.slice(n, 1))) for n in range(table.num_rows)]
+def _rows(tables: Iterator[Any]) -> Iterator[Any]:
+    """The rows of tables of Arrow."""
+    for table in tables:
+        try:
+            yield from table.to_pylist()
+        except (ValueError, OverflowError):  # a text that is no UTF-8, a time beyond the year 9999: of some rows
+            for number in range(table.num_rows):
+                yield _converted(table.slice(number, 1))
 
 
 def _converted(row: Any) -> Any:
@@ -270,6 +221,3 @@ def _converted(row: Any) -> Any:
         return row.to_pylist()[0]
     except (ValueError, OverflowError) as error:
         return Unusable(f"cannot be read: {printable(in_brief(error), 120)}")
-
-
-_json = msgspec.json.Decoder()

@@ -78,9 +78,9 @@ def data_spec(parameters: Mapping[str, Any]) -> DataSpec:
     if given not in (kinds := ("auto", *SCORES, *offered(GROUP))):
         raise UserError(f"a data set has no score {given!r}; {nearest(str(given), kinds)}")
     try:
-        spec = msgspec.convert(
-            {**preset_of(parameters.get("path")), **parameters, **_place(parameters)}, DataSpec, strict=False
-        )
+        preset = preset_of(parameters.get("path"))
+        path = {"path": preset["path"]} if preset else {}  # in place of its short name
+        spec = msgspec.convert({**preset, **parameters, **path}, DataSpec, strict=False)
         check_form(spec.gold)
     except (msgspec.ValidationError, ValueError) as error:
         raise UserError(f"parameters of a data set: {error}") from error
@@ -113,13 +113,6 @@ def label(spec: DataSpec) -> str:
     return spec.name
 
 
-def _place(parameters: Mapping[str, Any]) -> dict[str, str]:
-    """A preset's short name becomes its path."""
-    path = parameters.get("path")
-    preset = preset_of(path)
-    return {"path": preset["path"]} if preset else {}
-
-
 def parameters_of(data: Any) -> Any:
     """The parameters of a data set that is in memory: a list of rows, a `datasets.Dataset`, or a `DatasetDict`, whose
     splits it keeps. Anything else as it is. Raises `UserError` for rows that cannot be kept."""
@@ -143,27 +136,21 @@ def keep_data(settings: dict[str, Any]) -> dict[str, Any]:
 
 def kept(rows: Iterable[Any]) -> Path:
     """A file with these rows. The same rows have the same file."""
-    folder = cache_folder("data")
-    room = folder / f".own-{os.getpid()}.part"
-    digest, number = hashlib.blake2b(digest_size=16), 1
+    lines: list[bytes] = []
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with room.open("wb") as file:
-            for row in rows:
-                line = msgspec.json.encode(row) + b"\n"
-                digest.update(line)
-                file.write(line)
-                number += 1
-        path = folder / f"own-{digest.hexdigest()}.jsonl"
-        if not path.exists():
-            os.replace(room, path)
-        return path
+        lines.extend(msgspec.json.encode(row) + b"\n" for row in rows)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise UserError(
-            f"row {number} of the data cannot be kept as JSON ({printable(str(error), 120)}): save the data as parquet "
-            "and give the file"
+            f"row {len(lines) + 1} of the data cannot be kept as JSON ({printable(str(error), 120)}): save the data as "
+            "parquet and give the file"
         ) from error
+    data = b"".join(lines)
+    path = cache_folder("data") / f"own-{hashlib.blake2b(data, digest_size=16).hexdigest()}.jsonl"
+    part = path.with_name(f".own-{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(data)
+        part.replace(path)
     except OSError as error:
-        raise UserError(f"cannot keep the data in {folder}: {error.strerror or error}") from error
-    finally:
-        room.unlink(missing_ok=True)
+        raise UserError(f"cannot keep the data in {path.parent}: {error.strerror or error}") from error
+    return path

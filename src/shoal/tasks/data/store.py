@@ -7,44 +7,45 @@
 A file is read again when its size or its time of change is another. What comes from the Hub is read once for each
 `revision`: to read it again, remove it from the cache.
 
-`rows.bin` has the rows one after the other, `rows.idx` where each begins, `texts.idx` the hashes of the held-out texts
-in order, and `info.json` the rest. Only rows that are asked for are in memory. A folder gets its name when all of it is
+`rows.bin` has the rows one after the other, `ends.npy` where each ends, `texts.npy` the hashes of the held-out texts in
+order, and `info.json` the rest. Only rows that are asked for are in memory. A folder gets its name when all of it is
 there.
 """
 
-import bisect
 import errno
 import hashlib
-import heapq
 import mmap
 import os
 import shutil
-import struct
-import sys
-import time
 from array import array
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import msgspec
+import numpy as np
 
 from shoal.config.caches import alone, cache_folder
 from shoal.errors import UserError
 from shoal.rollout import canonical, hash_of
 from shoal.tasks.data.rows import Layout, LongerThanWanted, Row, Unusable, encoded, identified
 from shoal.tasks.data.scores import SCORES, kind_of
-from shoal.tasks.data.sources import Block, Side, is_place, sides_of, state_of
+from shoal.tasks.data.sources import is_place, sides_of, state_of
 from shoal.tasks.data.spec import DataSpec
 
+FORMAT: Final = 4
+"""Of the cache: what another one wrote is made again."""
 ROWS: Final = "rows.bin"
-PLACES: Final = "rows.idx"
-TEXTS: Final = "texts.idx"
+ENDS: Final = "ends.npy"
+TEXTS: Final = "texts.npy"
 INFO: Final = "info.json"
 LONGEST: Final = 8
 """Questions that are known as the longest."""
-_PAIR: Final = struct.Struct("=QQ")
+SEEN: Final = 256
+"""Rows that are looked at for the names of columns."""
+MOST_SKIPPED: Final = 0.1
+"""The share of rows that may be unusable. More of them mean that something else is wrong."""
+MOST_COLUMNS: Final = 1000
 
 
 class Info(msgspec.Struct, frozen=True):
@@ -81,25 +82,19 @@ class Writer:
         self.folder = folder
         self.counts = {False: 0, True: 0}
         self._hashes = {side: hashlib.blake2b(digest_size=16) for side in self.counts}
+        self._file = (folder / ROWS).open("wb")
+        self._ends = array("Q", [0])
         self._texts = array("Q")
-        self._longest: list[tuple[int, int]] = []
-        """The bytes and the number of each of the longest questions, as a heap."""
-        self._place = 0
-        self._rows: BinaryIO = (folder / ROWS).open("wb")
-        self._places: BinaryIO = (folder / PLACES).open("wb")
-        self._places.write((0).to_bytes(8, _ORDER))
+        self._asked = array("Q")
+        """The bytes of each question."""
 
     def add(self, row: Row, held_out: bool) -> None:
         """Writes one row. Raises `Unusable` for one that cannot be kept."""
         data = encoded(row)
-        self._rows.write(data)
-        self._place += len(data)
-        self._places.write(self._place.to_bytes(8, _ORDER))
+        self._file.write(data)
+        self._ends.append(self._ends[-1] + len(data))
+        self._asked.append(sum(len(text.encode()) for _, text in row.turns))
         self._hashes[held_out].update(identified(row))
-        size = sum(len(text.encode()) for _, text in row.turns)
-        heapq.heappush(self._longest, (size, sum(self.counts.values())))
-        if len(self._longest) > LONGEST:
-            heapq.heappop(self._longest)
         self.counts[held_out] += 1
         if held_out:
             self._texts.append(text_hash(row.text))
@@ -113,39 +108,35 @@ class Writer:
     @property
     def longest(self) -> list[int]:
         """The numbers of the longest questions that were added so far."""
-        return sorted(number for _, number in self._longest)
+        return sorted(np.argsort(self._asked, kind="stable")[-LONGEST:].tolist())
 
     def close(self) -> None:
         """Writes what is left, but for `info.json`."""
-        (self.folder / TEXTS).write_bytes(array("Q", sorted(self._texts)).tobytes())
-        self.abandon()
-
-    def abandon(self) -> None:
-        """Closes the files, whatever is in them."""
-        for file in (self._rows, self._places):
-            file.close()
+        self._file.close()
+        np.save(self.folder / ENDS, np.array(self._ends))
+        np.save(self.folder / TEXTS, np.sort(self._texts))
 
 
 class Rows:
     """The rows in a folder."""
 
     def __init__(self, folder: Path) -> None:
-        self._rows = _mapped(folder / ROWS)
-        self._places = _mapped(folder / PLACES)
-        self._texts = memoryview(_mapped(folder / TEXTS)).cast("Q")
+        with (folder / ROWS).open("rb") as file:
+            self._rows = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._ends = np.load(folder / ENDS, mmap_mode="r")
+        self._texts = np.load(folder / TEXTS, mmap_mode="r")
 
     def __len__(self) -> int:
-        return len(self._places) // 8 - 1
+        return len(self._ends) - 1
 
     def __getitem__(self, number: int) -> Row:
-        start, end = _PAIR.unpack_from(self._places, 8 * number)
-        return _decoder.decode(self._rows[start:end])
+        return _decoder.decode(self._rows[int(self._ends[number]) : int(self._ends[number + 1])])
 
     def holds_out(self, text: str) -> bool:
         """Whether a question on the data's own held-out side has this text."""
-        wanted = text_hash(text)
-        place = bisect.bisect_left(self._texts, wanted)
-        return place < len(self._texts) and self._texts[place] == wanted
+        wanted = np.uint64(text_hash(text))
+        place = np.searchsorted(self._texts, wanted)
+        return place < len(self._texts) and bool(self._texts[place] == wanted)
 
 
 def text_hash(text: str) -> int:
@@ -161,26 +152,7 @@ def read_info(folder: Path) -> Info | None:
         return None
 
 
-def _mapped(path: Path) -> Any:
-    """The bytes of a file, of which the system reads what is asked for."""
-    with path.open("rb") as file:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else b""
-
-
-_ORDER: Final = "little" if struct.pack("=H", 1) == b"\1\0" else "big"
 _decoder = msgspec.msgpack.Decoder(Row)
-
-
-FORMAT: Final = 3
-"""Of the cache: what another one wrote is made again."""
-MOST_SKIPPED: Final = 0.1
-"""The share of rows that may be unusable. More of them mean that something else is wrong."""
-MOST_COLUMNS: Final = 1000
-PATIENCE: Final = 1.0
-"""Seconds until progress is shown."""
-
-OnRows = Callable[[str, float, int], None]
-"""Hears the name of what is read, the share of it that is read, and the rows so far."""
 
 
 def prepared(spec: DataSpec) -> tuple[Path, Info]:
@@ -204,16 +176,11 @@ def prepared(spec: DataSpec) -> tuple[Path, Info]:
                         shutil.rmtree(old, ignore_errors=True)
             return folder, info
     except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise UserError(
-                f"no space is left for {spec.path} in {cache_folder('data')}: free some, or set XDG_CACHE_HOME to a "
-                "folder with more"
-            ) from error
-        if str(error.filename or "").startswith(str(cache_folder("data"))):
-            raise UserError(
-                f"cannot write {cache_folder('data')}: {error.strerror}; set XDG_CACHE_HOME to a folder of your own"
-            ) from error
-        raise UserError(f"cannot read {spec.path} into {cache_folder('data')}: {error.strerror or error}") from error
+        cache = cache_folder("data")
+        if error.errno == errno.ENOSPC or str(error.filename or "").startswith(str(cache)):
+            said = "no space is left" if error.errno == errno.ENOSPC else error.strerror
+            raise UserError(f"cannot write {cache}: {said}; set XDG_CACHE_HOME to a folder of your own") from error
+        raise UserError(f"cannot read {spec.path} into {cache}: {error.strerror or error}") from error
 
 
 def _build(spec: DataSpec, folder: Path) -> Info:
@@ -222,9 +189,7 @@ def _build(spec: DataSpec, folder: Path) -> Info:
     shutil.rmtree(room, ignore_errors=True)  # of a process that was killed
     room.mkdir()
     try:
-        parts = sides_of(spec)
-        with _progress() as on_rows:
-            info = _read(spec, {False: parts.train, True: parts.held_out}, room, on_rows)
+        info = _read(spec, room)
         (room / INFO).write_bytes(msgspec.json.encode(info))
         shutil.rmtree(folder, ignore_errors=True)  # of another version
         os.replace(room, folder)
@@ -234,46 +199,54 @@ def _build(spec: DataSpec, folder: Path) -> Info:
         raise
 
 
-def _read(spec: DataSpec, sides: dict[bool, Side | None], room: Path, on_rows: OnRows) -> Info:
-    writer, layout = Writer(room), None
+def _read(spec: DataSpec, room: Path) -> Info:
+    """Writes the rows that can be used into `room`."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    train, held_out = sides_of(spec)
+    writer, layout = Writer(room), Layout("", "", "")
     columns: dict[str, None] = {}
     kinds: set[str] = set()
     skipped, wrong, first, fault = 0, 0, "", ""
-    try:
-        for held_out, part in sides.items():
-            if part is None:
+    for side in (train, held_out):
+        if side is None:
+            continue
+        quiet = not console.is_terminal
+        rows = track(side.rows(), f"reading {side.name}, once", None, console=console, transient=True, disable=quiet)
+        begun = list(islice(rows, SEEN))
+        if not layout.prompt:
+            layout = _layout(spec, begun, side.name)
+        for number, raw in chain(begun, rows):
+            try:
+                row = layout.row(raw)
+                writer.add(row, held_out=side is held_out)
+            except Unusable as reason:
+                skipped += 1
+                said = f"row {number} of {side.name} {reason}"
+                first = first or said
+                if not isinstance(reason, LongerThanWanted):
+                    wrong += 1
+                    fault = fault or said
                 continue
-            for block in part.blocks():
-                layout = layout or _layout(spec, block, part.name)
-                for number, raw in block.rows:
-                    try:
-                        row = (layout or Layout("", "", "")).row(raw)
-                        writer.add(row, held_out)
-                        _note(row, columns, kinds)
-                    except Unusable as reason:
-                        skipped += 1
-                        said = f"row {number} of {part.name} {reason}"
-                        first = first or said
-                        if not isinstance(reason, LongerThanWanted):
-                            wrong += 1
-                            fault = fault or said
-                on_rows(part.name, block.share, sum(writer.counts.values()))
-        writer.close()
-    finally:
-        writer.abandon()
-    rows = sum(writer.counts.values())
-    if not rows and not skipped:
+            if len(columns) < MOST_COLUMNS:
+                columns.update(dict.fromkeys(row.columns))
+            if row.answer is not None and len(kinds) < 2:
+                kinds.add(kind_of(row.answer))
+    writer.close()
+    rows_kept = sum(writer.counts.values())
+    if not rows_kept and not skipped:
         raise UserError(f"{spec.path} has no rows")
-    if wrong > MOST_SKIPPED * (rows + skipped):
-        raise UserError(f"{wrong:,} of {rows + skipped:,} rows cannot be used: {fault}")
-    if not rows:
+    if wrong > MOST_SKIPPED * (rows_kept + skipped):
+        raise UserError(f"{wrong:,} of {rows_kept + skipped:,} rows cannot be used: {fault}")
+    if not rows_kept:
         raise UserError(f"none of {skipped:,} rows can be used: {first}")
-    assert layout is not None
     answer = layout.answer
     return Info(
         train=writer.counts[False],
         held_out=writer.counts[True],
-        has_split=sides[True] is not None,
+        has_split=held_out is not None,
         content=writer.content,
         columns=sorted(columns | ({answer: None} if answer and "." not in answer else {})),
         answer=answer,
@@ -285,47 +258,7 @@ def _read(spec: DataSpec, sides: dict[bool, Side | None], room: Path, on_rows: O
     )
 
 
-def _layout(spec: DataSpec, block: Block, name: str) -> Layout | None:
-    """The layout that the rows of a block show together: one of them may lack a column. None without readable rows."""
-    columns = dict.fromkeys(str(column) for _, raw in block.rows if isinstance(raw, dict) for column in raw)
-    return Layout.of(spec, list(columns), name) if columns else None
-
-
-def _note(row: Row, columns: dict[str, None], kinds: set[str]) -> None:
-    """What all rows have in common."""
-    if len(columns) < MOST_COLUMNS:
-        columns.update(dict.fromkeys(row.columns))
-    if row.answer is not None and len(kinds) < 2:
-        kinds.add(kind_of(row.answer))
-
-
-@contextmanager
-def _progress() -> Iterator[OnRows]:
-    """Shows on standard error how far a long reading is."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    begun = time.monotonic()
-    console = Console(stderr=True)
-    text = TextColumn("{task.description}", markup=False)
-    bar = Progress(text, BarColumn(), TaskProgressColumn(), TimeRemainingColumn(), console=console, transient=True)
-    line = bar.add_task("", total=1.0)
-    shown, said = False, begun
-
-    def on_rows(name: str, share: float, rows: int) -> None:
-        nonlocal shown, said
-        now = time.monotonic()
-        if not shown and now - begun > PATIENCE and console.is_terminal:
-            bar.start()
-            shown = True
-        if shown:
-            bar.update(line, completed=share, description=f"reading {name}, once: {rows:,} rows")
-        elif now - said > 10:  # a log, not a terminal
-            said = now
-            print(f"reading {name}, once: {rows:,} rows, {share:.0%}", file=sys.stderr, flush=True)
-
-    try:
-        yield on_rows
-    finally:
-        if shown:
-            bar.stop()
+def _layout(spec: DataSpec, rows: list[tuple[int, Any]], name: str) -> Layout:
+    """The layout that several rows show together: one of them may lack a column."""
+    columns = dict.fromkeys(str(column) for _, raw in rows if isinstance(raw, dict) for column in raw)
+    return Layout.of(spec, list(columns), name) if columns else Layout("", "", "")

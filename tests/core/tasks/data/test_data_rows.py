@@ -91,10 +91,9 @@ def test_any_bytes_are_read_or_refused_in_a_line(data: bytes) -> None:
             path.write_bytes(data)
             said = ""
             try:
-                part = sides_of(data_spec({"path": str(path)})).train
-                assert part is not None
-                for block in part.blocks():
-                    assert 0 <= block.share <= 1
+                train, _ = sides_of(data_spec({"path": str(path)}))
+                assert train is not None
+                assert all(number > 0 for number, _ in train.rows())
             except UserError as error:
                 said = str(error)
             assert "\n" not in said
