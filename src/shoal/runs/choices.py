@@ -26,7 +26,6 @@ from shoal.tasks import Tasks
 from shoal.tasks.create import is_taskset
 from shoal.tasks.data.task import DataTask
 from shoal.tasks.draw import QuestionFailed
-from shoal.tasks.task import Described
 
 REASONING: Final = 256
 """Tokens for an answer that thinks before it says what is right."""
@@ -94,8 +93,8 @@ def choose_length(config: TasksConfig) -> tuple[int, str]:
     if any(spec.system_prompt for spec in free):
         return REASONING, "a system prompt may ask for reasoning"
     steps = [
-        isinstance(t, Described) and t.has_steps and not s.examples
-        for t, s in zip(tasks.tasks, tasks.specs, strict=True)
+        getattr(task, "has_steps", False) and not spec.examples
+        for task, spec in zip(tasks.tasks, tasks.specs, strict=True)
     ]
     if any(steps):
         return REASONING, "steps may come before the answer"
@@ -140,7 +139,7 @@ def check_data(config: Config, trains: bool) -> None:
     rewarded = any(spec.kind != "verifier" for spec in config.rewards)
     for label, task in zip(tasks.labels, tasks.tasks, strict=True):
         if not isinstance(task, DataTask):
-            if isinstance(task, Described):
+            if hasattr(task, "description"):
                 _check_taskset(config, label, tasks.first(label, 0) if trains else None, held_out[label])
             continue
         info = task.info
@@ -175,7 +174,7 @@ def has_data(config: Config) -> bool:
 def data_lines(tasks: Tasks) -> list[str]:
     """A line on each data set and each taskset."""
     named = zip(tasks.labels, tasks.tasks, strict=True)
-    return [f"{label}: {task.description}" for label, task in named if isinstance(task, Described)]
+    return [f"{label}: {said}" for label, task in named if (said := getattr(task, "description", ""))]
 
 
 def _check_taskset(config: Config, label: str, first: Question | None, held_out: list[Question]) -> None:

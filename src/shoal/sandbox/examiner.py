@@ -13,19 +13,20 @@ takes as long for plain texts.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from shoal.config.tasks import TasksConfig
 from shoal.protocols import Grader, TaskSource
-from shoal.sandbox.pipes import Candidate, Made, Verdict, readable
+from shoal.rollout import Question
+from shoal.sandbox.pipes import Candidate, Made, Result, Verdict, readable
 from shoal.sandbox.process import COMMAND, GuardedProcess
 from shoal.sandbox.replay import Replayer, refusal
 from shoal.tasks.draw import InvalidRollout, validate
 
-__all__ = ["Candidate", "Examiner", "LocalExaminer", "Verdict", "check"]
-
+__all__ = ["Candidate", "Examiner", "LocalExaminer", "Verdict"]
 
 PLAIN: Final = "<answer>{0}</answer> \\boxed{{{0}}}\n{0}"
 """An answer that holds nobody up, in every form but a pattern."""
@@ -103,34 +104,38 @@ class LocalExaminer:
     def examine(self, candidate: Candidate, seconds: float) -> Verdict:
         """The verdict, however long it takes."""
         begun = time.process_time()
-        verdict = check(self._tasks, candidate)
-        if not verdict.reason:
-            verdict = self._replayed(candidate, verdict)
-        if not verdict.reason:
-            [rewards] = self._verifier.score([(candidate.question, candidate.texts)])
-            verdict = msgspec.structs.replace(verdict, rewards=tuple(rewards))
+        verdict = self._examined(candidate)
         return msgspec.structs.replace(verdict, seconds=time.process_time() - begun)
 
-    def _replayed(self, candidate: Candidate, verdict: Verdict) -> Verdict:
-        """`verdict` with what an environment answers, or with the reason to refuse a conversation."""
-        question = verdict.question
-        if question is None or question.turns == 1 or not isinstance(self._verifier, Replayer):
-            return verdict
-        results = self._verifier.replay([(question.id, text) for text in candidate.texts])
-        cut = candidate.cut or (False,) * len(results)
-        reasons = [refusal(question, *each) for each in zip(candidate.texts, cut, results, strict=True)]
-        if found := [reason for reason in reasons if reason]:
-            return Verdict("replay" if found[0] == "replay" else "environment")
-        return msgspec.structs.replace(verdict, observations=tuple(result.observations for result in results))
+    def _examined(self, candidate: Candidate) -> Verdict:
+        try:
+            question = validated(self._tasks, candidate)
+        except InvalidRollout as invalid:
+            return Verdict(invalid.reason)
+        observations: tuple[tuple[str, ...], ...] = ()
+        if question.turns > 1 and isinstance(self._verifier, Replayer):
+            results = self._verifier.replay([(question.id, text) for text in candidate.texts])
+            if reason := refused(question, candidate, results):
+                return Verdict(reason)
+            observations = tuple(result.observations for result in results)
+        [rewards] = self._verifier.score([(candidate.question, candidate.texts)])
+        return Verdict("", question, tuple(rewards), observations=observations)
 
 
-def check(tasks: TaskSource, candidate: Candidate) -> Verdict:
-    """A verdict with the candidate's question, made again, or with the reason to refuse it. Nothing is scored yet."""
-    claim, drawn = candidate, (candidate.key, candidate.slot) if candidate.key else None
-    try:
-        return Verdict(question=validate(tasks, claim.question, claim.question_hash, len(claim.texts), drawn))
-    except InvalidRollout as invalid:
-        return Verdict(invalid.reason)
+def validated(tasks: TaskSource, candidate: Candidate) -> Question:
+    """The candidate's question, made again. Raises `InvalidRollout`."""
+    drawn = (candidate.key, candidate.slot) if candidate.key else None
+    return validate(tasks, candidate.question, candidate.question_hash, len(candidate.texts), drawn)
+
+
+def refused(question: Question, candidate: Candidate, results: Sequence[Result]) -> str:
+    """Why the candidate's conversations are refused ("replay" or "environment"); empty if they are not."""
+    if question.turns == 1:
+        return ""
+    cut = candidate.cut or (False,) * len(results)
+    reasons = [refusal(question, *each) for each in zip(candidate.texts, cut, results, strict=True)]
+    reason = next(filter(None, reasons), "")
+    return "environment" if reason not in ("", "replay") else reason
 
 
 _replies: msgspec.msgpack.Decoder[Made | Verdict] = msgspec.msgpack.Decoder(Made | Verdict)

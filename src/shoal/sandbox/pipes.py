@@ -1,34 +1,27 @@
 """What a process and its guarded worker say to each other, and how the worker listens; `process.py` is the other end.
 
-Messages are MessagePack, each after its length in four bytes. A worker reads its first message, gets ready, and reports
-that. On Linux it then forks a process for each connection that it is sent, ends forks when asked to, and never sees a
-text itself.
+Messages are MessagePack. A worker reads its first message, gets ready, and reports that. On Linux it then forks a
+process for each connection that it is sent, ends forks when asked to, and never sees a text itself.
 """
 
 import contextlib
 import ctypes
 import gc
 import os
-import select
 import signal
-import socket
-import struct
 import sys
 import time
 from collections.abc import Callable, Iterable
-from typing import IO, BinaryIO, NoReturn
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle
+from typing import NoReturn
 
 import msgspec
 
-from shoal.child import die_with_parent, own_pipes
+from shoal.child import die_with_parent
 from shoal.errors import UserError
 from shoal.rollout import Answer, Question, QuestionId
 from shoal.untrusted import encodable
-
-_LENGTH = struct.Struct(">I")
-ORDER = struct.Struct(">II")
-"""To a process that forks: the number of the fork to end, and that of the fork to make for the connection sent with it.
-0: none."""
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -104,7 +97,16 @@ class Ready(msgspec.Struct, frozen=True):
     error: str = ""
     pid: int = 0
     forks: bool = False
-    """It answers no requests itself: it forks a process for each connection that it is sent (`ORDER`)."""
+    """It answers no requests itself, but takes an `Order`."""
+
+
+class Order(msgspec.Struct, frozen=True):
+    """To a worker that forks. 0: none."""
+
+    end: int
+    """The number of the fork to end."""
+    make: int
+    """The number of the fork to make for the connection that follows."""
 
 
 def readable(answer: Answer) -> Answer:
@@ -112,23 +114,8 @@ def readable(answer: Answer) -> Answer:
     return encodable(answer) if isinstance(answer, str) else tuple(map(encodable, answer))
 
 
-def send(stream: IO[bytes], message: object) -> None:
-    """Write one message and flush it."""
-    data = msgspec.msgpack.encode(message)
-    stream.write(_LENGTH.pack(len(data)) + data)
-    stream.flush()
-
-
-def receive(stream: IO[bytes]) -> bytes:
-    """The next message, encoded. Raises `EOFError` at the end of the stream."""
-    header = stream.read(_LENGTH.size)
-    if len(header) < _LENGTH.size:
-        raise EOFError
-    (length,) = _LENGTH.unpack(header)
-    data = stream.read(length)
-    if len(data) < length:
-        raise EOFError
-    return data
+def send(link: Connection, message: object) -> None:
+    link.send_bytes(msgspec.msgpack.encode(message))
 
 
 Handler = Callable[[bytes], Iterable[object]]
@@ -137,25 +124,23 @@ Handler = Callable[[bytes], Iterable[object]]
 
 def serve(prepare: Callable[[bytes], Handler]) -> None:
     """Serve until the other end is closed. `prepare` makes a handler from the first message, or raises `UserError`."""
-    requests, replies = own_pipes()
+    link = Connection(os.dup(0))  # out of reach of code that reads standard input
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
     stop_watching = die_with_parent()
     try:
-        handle = prepare(receive(requests))
+        handle = prepare(link.recv_bytes())
     except UserError as error:
-        send(replies, Ready(str(error)))
+        send(link, Ready(str(error)))
         return
     stop_watching()
     forks = sys.platform == "linux" and _is_single_threaded()  # a fork has no other threads
     if not forks:
         die_with_parent()
-    send(replies, Ready(pid=os.getpid(), forks=forks))
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # from here on only answers could make it write there
+    send(link, Ready(pid=os.getpid(), forks=forks))
+    os.dup2(0, 2)  # from here on only answers could make it write there
     if forks:
-        with requests, replies:
-            control = socket.socket(fileno=os.dup(requests.fileno()))
-        _fork(control, handle)
-    else:
-        _answer(requests, replies, handle)
+        _fork(link, handle)
+    _answer(link, handle)
 
 
 def _is_single_threaded() -> bool:
@@ -167,61 +152,54 @@ def _is_single_threaded() -> bool:
     return False
 
 
-def _answer(requests: BinaryIO, replies: BinaryIO, handle: Handler) -> None:
-    while True:
-        try:
-            request = receive(requests)
-        except EOFError:
-            return
-        for reply in handle(request):
-            send(replies, reply)
+def _answer(link: Connection, handle: Handler) -> None:
+    with contextlib.suppress(EOFError):
+        while True:
+            for reply in handle(link.recv_bytes()):
+                send(link, reply)
 
 
-def _fork(control: socket.socket, handle: Handler) -> NoReturn:
-    """Fork a child for each connection sent over `control`. Ends with `control` or the parent."""
+def _fork(link: Connection, handle: Handler) -> NoReturn:
+    """Fork a child for each connection sent over `link`. Ends with `link` or the parent."""
     parent = os.getppid()
     children: dict[int, int] = {}
     gc.collect()
     gc.freeze()  # a collection in a child would copy what it touches
-    while os.getppid() == parent:
-        if not select.select([control], [], [], 1.0)[0]:
-            continue
-        order, connections, _, _ = socket.recv_fds(control, ORDER.size, 1)
-        if len(order) < ORDER.size:
-            break
-        old, new = ORDER.unpack(order)
-        _end(children.pop(old, 0))
-        for connection in connections:
-            children[new] = _child(control, connection, handle)
-            os.close(connection)
+    with contextlib.suppress(EOFError, OSError):
+        while os.getppid() == parent:
+            if not link.poll(1.0):
+                continue
+            order = msgspec.msgpack.decode(link.recv_bytes(), type=Order)
+            _end(children.pop(order.end, 0))
+            if order.make:
+                children[order.make] = _child(link, recv_handle(link), handle)
     for child in children.values():
         _end(child)
     os._exit(0)
 
 
-def _child(control: socket.socket, connection: int, handle: Handler) -> int:
-    """The id of a new process that answers on `connection`; 0 if the system has no process left, which the parent
+def _child(control: Connection, descriptor: int, handle: Handler) -> int:
+    """The id of a new process that answers on a connection; 0 if the system has no process left, which the parent
     notices by the end of the connection."""
     above = os.getpid()
-    try:
-        pid = os.fork()
-    except OSError:
-        return 0
-    if pid:
-        with contextlib.suppress(OSError):  # it may have done so, or be gone
-            os.setpgid(pid, pid)
-        return pid
-    try:
-        os.setpgid(0, 0)  # so that what it starts ends with it
-        control.close()
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # even during an endless scorer
-        if os.getppid() == above:
-            with socket.socket(fileno=connection) as link:
-                requests, replies = link.makefile("rb"), link.makefile("wb")
-                send(replies, Ready(pid=os.getpid()))
-                _answer(requests, replies, handle)
-    finally:
-        os._exit(1)
+    with Connection(descriptor) as link:
+        try:
+            pid = os.fork()
+        except OSError:
+            return 0
+        if pid:
+            with contextlib.suppress(OSError):  # it may have done so, or be gone
+                os.setpgid(pid, pid)
+            return pid
+        try:
+            os.setpgid(0, 0)  # so that what it starts ends with it
+            control.close()
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # even during an endless scorer
+            if os.getppid() == above:
+                send(link, Ready(pid=os.getpid()))
+                _answer(link, handle)
+        finally:
+            os._exit(1)
 
 
 def _end(child: int) -> None:

@@ -16,21 +16,22 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import queue
 import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import send_handle
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 import msgspec
 
 from shoal.child import command, environment
 from shoal.errors import UserError
-from shoal.sandbox.pipes import ORDER, Ready, receive, send
+from shoal.sandbox.pipes import Order, Ready, send
 
 STARTS: Final = 3
 """Times in a row that a process is started before its user gets an error."""
@@ -51,7 +52,7 @@ class GuardedProcess:
         self._source: Source | None = None
         self._number = 0
         """Of this among the forks of its source."""
-        self._channel: Channel | None = None
+        self._link: Connection | None = None
         self._pid: int | None = None
         """Of the process that works, once it has said that it is ready."""
 
@@ -68,12 +69,13 @@ class GuardedProcess:
 
     def close(self) -> None:
         """End it at once, whatever it does. Another request starts another."""
-        if self._channel is not None:
-            self._channel.close()
         if self._source is not None:
-            self._source.end(self._number)
+            if self._source.forks:
+                self._source.order(Order(self._number, 0))
+                if self._link is not None:
+                    self._link.close()
             release(self._source)
-        self._source = self._channel = self._pid = None
+        self._source = self._link = self._pid = None
         self._number = 0
 
     @property
@@ -83,7 +85,8 @@ class GuardedProcess:
 
     def send(self, message: object) -> None:
         """Send a request. Raises `UserError` as `start` does."""
-        self._ready().send(message)
+        with contextlib.suppress(OSError):  # a dead process shows as a missing answer
+            send(self._ready(), message)
 
     def receive(self, seconds: float, wall: float | None = None) -> bytes:
         """The next message. Raises `TimeoutError` once the process has worked for `seconds` on it, however busy the
@@ -92,24 +95,23 @@ class GuardedProcess:
         `wall`: seconds by the clock after which a process that only waits counts as too late; by default enough for a
         busy machine.
         """
-        assert self._channel is not None
+        assert self._link is not None
         try:
             wall_end = time.monotonic() + (1.0 + 10.0 * seconds if wall is None else wall)
-            with contextlib.suppress(queue.Empty):
-                return self._channel.next(POLL)  # most come at once, and reading the clock takes longer
+            if self._link.poll(POLL):  # most come at once, and reading the clock takes longer
+                return _received(self._link)
             begun = self.processor_seconds
             left = seconds
-            while True:
-                with contextlib.suppress(queue.Empty):
-                    return self._channel.next(max(POLL, min(left, wall_end - time.monotonic())))
+            while not self._link.poll(max(POLL, min(left, wall_end - time.monotonic()))):
                 left = seconds - (self.processor_seconds - begun)
                 if left <= 0 or time.monotonic() >= wall_end:
                     raise TimeoutError
+            return _received(self._link)
         except (TimeoutError, EOFError):
             self.renew()
             raise
 
-    def _ready(self) -> Channel:
+    def _ready(self) -> Connection:
         for _ in range(STARTS):
             try:
                 if self._source is None:
@@ -117,11 +119,11 @@ class GuardedProcess:
                     if self._source.forks:
                         self._fork(self._source)
                     else:
-                        self._channel, self._pid = self._source.channel, self._source.process.pid
-                assert self._channel is not None
+                        self._link, self._pid = self._source.link, self._source.process.pid
+                assert self._link is not None
                 if self._pid is None:
-                    self._pid = announced(self._channel).pid
-                return self._channel
+                    self._pid = announced(self._link).pid
+                return self._link
             except (TimeoutError, EOFError):
                 self.close()
             except BaseException:
@@ -131,10 +133,10 @@ class GuardedProcess:
 
     def _fork(self, source: Source) -> None:
         """Have `source` replace the fork. Waits for nothing."""
-        if self._channel is not None:
-            self._channel.close()
+        if self._link is not None:
+            self._link.close()
         self._pid = None
-        self._number, self._channel = source.fork(self._number)
+        self._number, self._link = source.fork(self._number)
 
 
 def processor_seconds(pid: int) -> float:
@@ -172,52 +174,46 @@ class Source:
         # Linear algebra gets one thread: stacks of more would count as memory.
         variables = environment(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
         self.users = 0
-        self._control: socket.socket | None = None
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
-        if sys.platform == "linux":
-            self._control, theirs = socket.socketpair()
-            with theirs:
-                self.process = _popen(command, theirs.fileno(), theirs.fileno(), variables)
-            self.channel = Channel(self._control.makefile("wb"), self._control.makefile("rb"))
-        else:
-            self.process = _popen(command, subprocess.PIPE, subprocess.PIPE, variables)
-            assert self.process.stdin is not None
-            assert self.process.stdout is not None
-            self.channel = Channel(self.process.stdin, self.process.stdout)
+        self.link, theirs = _pair()
+        with theirs:
+            # a session of its own: an interrupt from the keyboard is for the parent
+            self.process = subprocess.Popen(
+                command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, env=variables, start_new_session=True
+            )
         self.forks = False
         try:
-            self.channel.send(start)
-            self.forks = announced(self.channel).forks
+            with contextlib.suppress(OSError):  # a dead process shows as a missing answer
+                send(self.link, start)
+            self.forks = announced(self.link).forks
         except BaseException:
             self.close()
             raise
 
-    def fork(self, instead_of: int = 0) -> tuple[int, Channel]:
-        """The number of a new fork and the channel to it. Ends the fork `instead_of`."""
-        assert self._control is not None
+    def fork(self, instead_of: int = 0) -> tuple[int, Connection]:
+        """The number of a new fork and the link to it. Ends the fork `instead_of`."""
         number = next(self._numbers)
-        ours, theirs = socket.socketpair()
-        with theirs, contextlib.suppress(OSError), self._lock:  # a dead source shows as the end of the channel
-            socket.send_fds(self._control, [ORDER.pack(instead_of, number)], [theirs.fileno()])
-        return number, Channel(ours.makefile("wb"), ours.makefile("rb"), ours)
+        ours, theirs = _pair()
+        with theirs:
+            self.order(Order(instead_of, number), theirs)
+        return number, ours
 
-    def end(self, number: int) -> None:
-        """End a fork."""
-        if self.forks and self._control is not None:
-            with contextlib.suppress(OSError), self._lock:
-                self._control.sendall(ORDER.pack(number, 0))
+    def order(self, order: Order, link: Connection | None = None) -> None:
+        """Has forks made and ended. `link`: the new fork's."""
+        with contextlib.suppress(OSError), self._lock:  # a dead source shows as the end of its forks
+            send(self.link, order)
+            if link:
+                send_handle(self.link, link.fileno(), self.process.pid)
 
     def close(self) -> None:
         """End it with all its forks."""
-        if self._control is not None:
-            _shut(self._control)
+        self.link.close()
         if self.forks:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(5.0)  # it ends its forks first
         self.process.kill()
         self.process.wait()
-        self.channel.close()
 
 
 _sources: dict[object, Source] = {}
@@ -247,56 +243,25 @@ def release(source: Source) -> None:
             source.close()
 
 
-def announced(channel: Channel) -> Ready:
-    try:
-        message = channel.next(START_TIMEOUT)
-    except queue.Empty:
-        raise TimeoutError from None
-    ready = msgspec.msgpack.decode(message, type=Ready)
+def announced(link: Connection) -> Ready:
+    """What a new process says first."""
+    if not link.poll(START_TIMEOUT):
+        raise TimeoutError
+    ready = msgspec.msgpack.decode(_received(link), type=Ready)
     if ready.error:
         raise UserError(ready.error)
     return ready
 
 
-class Channel:
-    """Messages to and from a process. A thread reads, since not every system can wait on a pipe."""
-
-    def __init__(self, requests: IO[bytes], replies: IO[bytes], connection: socket.socket | None = None) -> None:
-        self._requests = requests
-        self._connection = connection
-        self._messages: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        threading.Thread(target=self._read, args=(replies,), daemon=True).start()
-
-    def send(self, message: object) -> None:
-        with contextlib.suppress(OSError):  # a dead process shows as a missing answer
-            send(self._requests, message)
-
-    def next(self, timeout: float) -> bytes:
-        """The next message. Raises `queue.Empty` after `timeout` seconds, `EOFError` if nothing more can come."""
-        message = self._messages.get(timeout=timeout)
-        if message is None:
-            raise EOFError
-        return message
-
-    def close(self) -> None:
-        if self._connection is not None:
-            _shut(self._connection)  # wakes the thread that reads
-        with contextlib.suppress(OSError):
-            self._requests.close()
-
-    def _read(self, replies: IO[bytes]) -> None:
-        with replies, contextlib.suppress(EOFError, OSError):
-            while True:
-                self._messages.put(receive(replies))
-        self._messages.put(None)
+def _received(link: Connection) -> bytes:
+    """The next message. Raises `EOFError` if there will be none."""
+    try:
+        return link.recv_bytes()
+    except OSError as error:  # the process died before it read all that it was sent
+        raise EOFError from error
 
 
-def _popen(command: Sequence[str], stdin: int, stdout: int, variables: dict[str, str]) -> subprocess.Popen[bytes]:
-    # a session of its own: an interrupt from the keyboard is for the parent
-    return subprocess.Popen(command, stdin=stdin, stdout=stdout, env=variables, start_new_session=True)
-
-
-def _shut(connection: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
-    connection.close()
+def _pair() -> tuple[Connection, Connection]:
+    """Both ends of a link."""
+    ours, theirs = socket.socketpair()
+    return Connection(ours.detach()), Connection(theirs.detach())

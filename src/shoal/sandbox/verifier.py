@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
 
@@ -51,7 +51,7 @@ class Verifier:
         self._trouble = Trouble()
         self._undecided = Trouble("answers have no verdict")
         self._worker = GuardedProcess(COMMAND, config.model_dump(mode="json"))
-        self._known: OrderedDict[str, Result] = OrderedDict()
+        self._known: dict[str, Result] = {}
         """By a hash of the job: its text may be long."""
         self._lock = threading.Lock()
 
@@ -90,7 +90,9 @@ class Verifier:
             keys = {job: hash_of(msgspec.structs.astuple(job)) for job in jobs}
             results = {job: self._known[key] for job, key in keys.items() if key in self._known}
             results |= self._score([job for job in jobs if job not in results])
-            self._remember({keys[job]: result for job, result in results.items() if job.scored})
+            if len(self._known) > CACHED:
+                self._known.clear()
+            self._known |= {keys[job]: result for job, result in results.items() if job.scored}
         return results
 
     def close(self) -> None:
@@ -153,13 +155,6 @@ class Verifier:
             return [lost]
         same = itertools.takewhile(lambda job: job.question == question, jobs)
         return [Result(failure="slow question") for _ in same]
-
-    def _remember(self, results: dict[str, Result]) -> None:
-        for key, result in results.items():
-            self._known[key] = result
-            self._known.move_to_end(key)
-        while len(self._known) > CACHED:
-            self._known.popitem(last=False)
 
 
 def is_too_long(answer: Answer) -> bool:

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError, in_brief
@@ -24,7 +25,7 @@ from shoal.rollout import Message, Question, QuestionId, hash_of, seed_of
 from shoal.tasks.create import create_levels, worked_examples
 from shoal.tasks.environments.task import EnvironmentTask
 from shoal.tasks.suites import specs_of
-from shoal.tasks.task import MAX_INDEX, Bounded, Failed, Split, Task, Trouble, Verifiable, right_answer
+from shoal.tasks.task import MAX_INDEX, Failed, Task, Trouble, right_answer
 
 HELD_OUT = 0.2
 """The share of all questions, by a hash of their content, that is never trained on. All nodes hold out the same."""
@@ -86,7 +87,9 @@ class Tasks:
         identities = [(t.name, t.version, identity_of(t, spec)) for t, spec in zip(self.tasks, self.specs, strict=True)]
         if twice := [identity for identity, count in Counter(identities).items() if count > 1]:
             raise UserError(f"task {twice[0][0]!r} is listed twice with the same parameters; give it more weight")
-        self._splits = {(t.name, t.version): t for t in self.tasks if isinstance(t, Split) and t.has_split}
+        self._splits: dict[tuple[str, str], Any] = {
+            (task.name, task.version): task for task in self.tasks if getattr(task, "has_split", False)
+        }
         """The tasks that say themselves what is held out."""
         self._alike: set[tuple[str, str, str]] = set()
         """Environments whose first words would hold out nothing, or everything: too few differ. With other parameters
@@ -126,7 +129,7 @@ class Tasks:
         found: dict[str, list[Question]] = {}
         for label, source in self._labelled.items():
             texts: dict[str, Question] = {}
-            if isinstance(source.task, Verifiable) and not source.task.has_answers:
+            if not getattr(source.task, "has_answers", True):
                 found[label] = []
                 continue
             scan = max(1000, 50 * per_task)
@@ -161,9 +164,9 @@ class Tasks:
     def longest(self) -> dict[str, list[Question]]:
         """The longest questions of each task that knows them, by its label. The ids in them belong to no question."""
         return {
-            label: [self._asked(source, question.id, question) for question in source.task.longest()]
+            label: [self._asked(source, question.id, question) for question in longest()]
             for label, source in self._labelled.items()
-            if isinstance(source.task, Bounded)
+            if (longest := getattr(source.task, "longest", None))
         }
 
     def made(self, label: str, seed: int, index: int) -> Question:

@@ -34,7 +34,10 @@ class NoVerdict(Failed):
 
 @runtime_checkable
 class Task(Protocol):
-    """A source of questions. `(name, version, config, seed, index)` gives the same question on every machine."""
+    """A source of questions. `(name, version, config, seed, index)` gives the same question on every machine.
+
+    A task may have more members, which are looked for by their names (docs/extend/tasks.md): `has_split` with
+    `holds_out`, `longest`, `description`, `has_steps`, `has_answers`, `runs_programs`, `solved`."""
 
     name: str
     version: str
@@ -72,75 +75,6 @@ def right_answer(task: Task, question: QuestionId) -> str | None:
     except Exception:  # own code raises whatever it does
         return None
     return answer if isinstance(answer, str) else None
-
-
-@runtime_checkable
-class Split(Task, Protocol):
-    """A task that may say itself what is held out, in place of a hash of the text."""
-
-    @property
-    def has_split(self) -> bool:
-        """Whether it does."""
-        ...
-
-    def holds_out(self, text: str) -> bool:
-        """Whether the question with this text is held out."""
-        ...
-
-
-@runtime_checkable
-class Bounded(Task, Protocol):
-    """A task that knows its longest questions."""
-
-    def longest(self) -> list[Question]:
-        """Some of them. What they are asked with counts, and not their ids."""
-        ...
-
-
-@runtime_checkable
-class Verifiable(Task, Protocol):
-    """A task that may be without right answers, so that rewards alone judge its answers."""
-
-    @property
-    def has_answers(self) -> bool:
-        """Whether it can verify answers."""
-        ...
-
-
-@runtime_checkable
-class Described(Task, Protocol):
-    """A task with a content of its own, such as a data set's rows. A run says a line on it."""
-
-    @property
-    def description(self) -> str:
-        """How much there is, how it is scored, and its hash."""
-        ...
-
-    @property
-    def has_steps(self) -> bool:
-        """Whether an answer is likely to need steps before it."""
-        ...
-
-
-@runtime_checkable
-class Proposes(Task, Protocol):
-    """A task whose answers are problems, which others solve (`tasks.stages`)."""
-
-    def solved(self, question: QuestionId, problem: str, solution: str) -> float:
-        """The score of a solution to a problem that answers `question`. Raises as `score`; `NoVerdict` for a problem
-        that is none."""
-        ...
-
-
-@runtime_checkable
-class RunsPrograms(Task, Protocol):
-    """A task whose answers may be programs. Where one runs for too long, that is no verdict: another machine is
-    faster."""
-
-    @property
-    def runs_programs(self) -> bool:
-        """Whether they are."""
-        ...
 
 
 class Trouble:

@@ -36,7 +36,7 @@ from shoal.rollout import Completion, Question, Rollout, Scored
 from shoal.sandbox.verifier import Verifier
 from shoal.tasks import Tasks
 from shoal.tasks.draw import slot_seed
-from shoal.tasks.task import Verifiable, right_answer
+from shoal.tasks.task import right_answer
 from shoal.wire.rollouts import Kind
 from shoal_web.human.gallery import Comparison, Gallery
 from shoal_web.human.journal import Entry, Journal, Learned, Learners
@@ -194,9 +194,7 @@ class Contributor:
     def _can_be_ranked(self, label: str) -> bool:
         """Whether the order of answers means something. Where the whole completion is the answer, it is right or wrong,
         and no order of wrong ones says more. Elsewhere a person can see how well it is argued."""
-        task = self._made[label]
-        is_verified = task.has_answers if isinstance(task, Verifiable) else True
-        return not is_verified or self.specs[label].answer != "whole"
+        return not getattr(self._made[label], "has_answers", True) or self.specs[label].answer != "whole"
 
     def _draw(self, label: str) -> Entry:
         """A new question of the task, which every node can derive from this key, the round and slot 0."""
