@@ -26,7 +26,7 @@ from shoal.identity.keys import name_of
 from shoal.identity.secret import OPEN, Secret
 from shoal.policy.control import ControlText
 from shoal.protocols import Stages
-from shoal.rewards import ExaminedRewards
+from shoal.rewards import Combined
 from shoal.rollout import MAX_TURNS, FinishReason, Question, Rollout, Scored, hash_of
 from shoal.sandbox.examiner import Candidate, Examiner, LocalExaminer, Verdict
 from shoal.sandbox.replay import with_observations
@@ -67,7 +67,7 @@ class Admission:
         *,
         num_generations: int,
         patient: Examiner | LocalExaminer | None = None,
-        rewards: ExaminedRewards | None = None,
+        rewards: Combined | None = None,
         stages: Stages | None = None,
         clock: Callable[[], float] = time.time,
         secret: Secret = OPEN,
@@ -269,7 +269,9 @@ class Admission:
             maker = claim.key.hex() if len(texts) == 1 else ""
             new = self._texts.add(hash_of((question.hash, texts, maker)))
         _require(new, Reason.duplicate)
-        rewards = verdict.rewards if self.rewards is None else tuple(self.rewards.reward(candidate, verdict))
+        rewards = verdict.rewards
+        if self.rewards is not None:
+            rewards = tuple(self.rewards.examined(verdict.question, candidate.texts, rewards))
         shown = with_observations(rollout.public(), verdict.observations) if verdict.observations else rollout.public()
         scored = Scored(shown, question, rewards, claim.peer.weight, newcomer=not claim.peer.known)
         with self._lock:  # again: another key of this name may have come while this one was examined

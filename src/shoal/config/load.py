@@ -143,7 +143,7 @@ def _explain(error: Any, config: type[Config], typed: bool) -> str:
             return f"{'.'.join(where[:2])}: a reward of kind '{kind}' needs '{where[-1]}'"
         case "missing":
             return f"the setting '{name}' is missing"
-        case "union_tag_not_found":
+        case "union_tag_not_found" | "model_attributes_type":
             return f"{name} = {_shown(error['input'])}: write [[rewards]] with a kind, one of {', '.join(REWARD_KINDS)}"
         case "union_tag_invalid":
             tag = str(error["ctx"]["tag"])

@@ -6,9 +6,9 @@ model = "Skywork/Skywork-Reward-V2-Qwen3-0.6B"
 """
 
 from collections.abc import Iterable
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self, get_args
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Field, model_validator
 
 from shoal.config.sections import Section
 
@@ -113,30 +113,14 @@ class RankingsRewardSpec(RewardSection):
     """The SQLite file in which `shoal human` keeps them (SWARM-rankings.sqlite in its --home)."""
 
 
-RewardSpec = VerifierRewardSpec | ModelRewardSpec | GenerativeRewardSpec | FunctionRewardSpec | RankingsRewardSpec
-REWARD_KINDS: Final[dict[str, type[RewardSection]]] = {
-    "verifier": VerifierRewardSpec,
-    "model": ModelRewardSpec,
-    "generative": GenerativeRewardSpec,
-    "function": FunctionRewardSpec,
-    "rankings": RankingsRewardSpec,
-}
-
-
-def _kind(value: Any) -> Any:
-    """The verifier where an entry does not say its kind."""
-    return value.get("kind", "verifier") if isinstance(value, dict) else getattr(value, "kind", None)
-
-
-AnyRewardSpec = Annotated[
-    Annotated[VerifierRewardSpec, Tag("verifier")]
-    | Annotated[ModelRewardSpec, Tag("model")]
-    | Annotated[GenerativeRewardSpec, Tag("generative")]
-    | Annotated[FunctionRewardSpec, Tag("function")]
-    | Annotated[RankingsRewardSpec, Tag("rankings")],
-    Discriminator(_kind),
+RewardSpec = Annotated[
+    VerifierRewardSpec | ModelRewardSpec | GenerativeRewardSpec | FunctionRewardSpec | RankingsRewardSpec,
+    Field(discriminator="kind"),
 ]
 """An entry of `[[rewards]]`: `kind` says which."""
+REWARD_KINDS: Final[dict[str, type[RewardSection]]] = {
+    section.model_fields["kind"].default: section for section in get_args(get_args(RewardSpec)[0])
+}
 
 
 def specs_with_models(specs: Iterable[RewardSpec]) -> list[ModelRewardSpec | GenerativeRewardSpec]:

@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from shoal.config.own_code import is_own
 from shoal.config.policy import SUITE_MODELS, PolicyConfig, default_learning_rate, is_endpoint, is_small
-from shoal.config.rewards import AnyRewardSpec, FunctionRewardSpec
+from shoal.config.rewards import FunctionRewardSpec, RewardSpec
 from shoal.config.sections import (
     EvaluationConfig,
     LearnerConfig,
@@ -52,7 +52,7 @@ class Config(Section):
     report_to: list[Tracker] = []
     """Trackers that get the metrics and some rollouts of each round: trackio, wandb, tensorboard, mlflow. Several:
     with commas."""
-    rewards: list[AnyRewardSpec] = []
+    rewards: list[RewardSpec] = []
     """What answers are rewarded by (`[[rewards]]` in a file); none: the tasks' own verifier. Held-out questions are
     scored by that alone."""
     tasks: TasksConfig = TasksConfig()

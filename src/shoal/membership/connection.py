@@ -33,7 +33,7 @@ from shoal.membership.notices import NoticeReader
 from shoal.membership.settings import secret_of
 from shoal.policy.control import ControlText
 from shoal.protocols import Stages
-from shoal.rewards import ExaminedRewards
+from shoal.rewards import Combined
 from shoal.rollout import Rollout, Scored
 from shoal.sandbox.examiner import Examiner
 from shoal.transports.base import Channel, Presence, TransportContext, key_of
@@ -60,7 +60,7 @@ class SwarmConnection:
         kind: Kind = "model",
         model: str | None = None,
         sampling: SamplingSettings | None = None,
-        rewards: ExaminedRewards | None = None,
+        rewards: Combined | None = None,
         limits: AdmissionLimits | None = None,
         stages: Stages | None = None,
         neighbours: int | None = None,
@@ -109,7 +109,7 @@ class SwarmConnection:
         if not waits:
             self.start()
 
-    def _admission(self, limits: AdmissionLimits, rewards: ExaminedRewards | None, stages: Stages | None) -> Admission:
+    def _admission(self, limits: AdmissionLimits, rewards: Combined | None, stages: Stages | None) -> Admission:
         quick, patient = self._examiners = [Examiner(self.config.tasks), Examiner(self.config.tasks)]
         return Admission(
             self.swarm,

@@ -1,22 +1,21 @@
 """Rewards of answers besides the tasks' own verifier: models, functions, people's rankings, and weighted sums of them.
 
-    rewards = make_rewards(specs, config.tasks, verifier, place, config.seed)
+    rewards = rewards_of(config, verifier, placement)
     rewards.score([(question, ["42", "43"])])       # [[0.9, 0.1]]
 
 See docs/guides/rewards.md.
 """
 
 from shoal.config.rewards import RewardSpec
-from shoal.rewards.combined import Combined, Entry, ExaminedRewards, RewardVerifier
+from shoal.rewards.combined import Combined, Entry, RewardVerifier
 from shoal.rewards.function import FunctionReward
-from shoal.rewards.make import make_rewards, rewards_of
+from shoal.rewards.make import rewards_of
 from shoal.rewards.rankings import RankedSwarm, Rankings
 from shoal.rewards.reward import Pointwise, Reward, Verified
 
 __all__ = [
     "Combined",
     "Entry",
-    "ExaminedRewards",
     "FunctionReward",
     "Pointwise",
     "RankedSwarm",
@@ -25,6 +24,5 @@ __all__ = [
     "RewardSpec",
     "RewardVerifier",
     "Verified",
-    "make_rewards",
     "rewards_of",
 ]

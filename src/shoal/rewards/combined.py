@@ -15,11 +15,7 @@ from statistics import fmean
 
 from shoal.protocols import Grader, TaskSource
 from shoal.rewards.reward import Items, Reward, Verified
-from shoal.rollout import Answer, QuestionId
-from shoal.sandbox.pipes import Candidate, Verdict
-
-Column = Sequence[float | None]
-"""Values of one reward for the answers of a group."""
+from shoal.rollout import Answer, Question, QuestionId
 
 
 @dataclass(frozen=True)
@@ -70,6 +66,14 @@ class Combined:
         ]
         return Combined(entries)
 
+    def examined(self, question: Question, answers: Sequence[Answer], verified: Sequence[float]) -> list[float]:
+        """One reward for each of a stranger's answers, to which the tasks' verifier has given `verified`."""
+        rewards = (entry.reward for entry in self.entries)
+        return self._group(
+            [verified if isinstance(one, Verified) else one.score([(question, answers)])[0] for one in rewards],
+            len(answers),
+        )
+
     @property
     def trouble(self) -> str:
         """The first failure of each reward, in one line; empty if there was none."""
@@ -86,17 +90,30 @@ class Combined:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _group(self, columns: Sequence[Column], size: int) -> list[float]:
+    def _group(self, columns: Sequence[Sequence[float | None]], size: int) -> list[float]:
         """Rewards of one group of `size` answers, given the values of each entry."""
-        pairs = list(zip(self.entries, columns, strict=True))
-        summed = [values for entry, values in pairs if not entry.gate]
-        weights = [entry.weight for entry in self.entries if not entry.gate]
-        raw = _means(summed, weights, size)
-        for values in (values for entry, values in pairs if entry.gate):
-            raw = [_gated(value, gate, alone=not summed) for value, gate in zip(raw, values, strict=True)]
-        known = _known(raw)
+        raw = [self._sum([values[i] for values in columns]) for i in range(size)]
+        known = [value for value in raw if value is not None]
         mean = fmean(known) if known else 0.0
         return [mean if value is None else value for value in raw]
+
+    def _sum(self, values: Sequence[float | None]) -> float | None:
+        """The reward of one answer: the weighted mean of the values that are known, times the gates that are. Gates
+        alone multiply each other."""
+        pairs = [(entry, value) for entry, value in zip(self.entries, values, strict=True) if value is not None]
+        summed = [(value, entry.weight) for entry, value in pairs if not entry.gate]
+        alone = all(entry.gate for entry in self.entries)
+        found: float | None = None
+        if len(summed) == 1:  # a single value is returned exactly
+            found = summed[0][0]
+        elif summed:
+            found = math.fsum(value * weight for value, weight in summed) / math.fsum(weight for _, weight in summed)
+        for gate in (value for entry, value in pairs if entry.gate):
+            if found is not None:
+                found *= gate
+            elif alone or not gate:
+                found = gate
+        return found
 
 
 class RewardVerifier:
@@ -115,54 +132,3 @@ class RewardVerifier:
     def score(self, items: Sequence[tuple[QuestionId, Sequence[Answer]]]) -> list[list[float]]:
         """Rewards in [0, 1]. Raises `ValueError` for an id that is none of the tasks'."""
         return self.rewards.score([(self.tasks.question(id), texts) for id, texts in items])
-
-
-class ExaminedRewards:
-    """Rewards of strangers' answers, which an examiner has already scored by the tasks' verifier."""
-
-    def __init__(self, rewards: Combined) -> None:
-        self.rewards = rewards
-
-    def reward(self, candidate: Candidate, verdict: Verdict) -> list[float]:
-        """One reward in [0, 1] for each of the candidate's texts."""
-        assert verdict.question is not None
-        [values] = self.rewards.by(_KnownScores(verdict.rewards)).score([(verdict.question, candidate.texts)])
-        return values
-
-
-class _KnownScores:
-    """A verifier that has already scored the one group it is asked about."""
-
-    trouble = ""
-
-    def __init__(self, rewards: Sequence[float]) -> None:
-        self.rewards = list(rewards)
-
-    def score(self, items: Sequence[tuple[QuestionId, Sequence[Answer]]]) -> list[list[float]]:
-        return [self.rewards for _ in items]
-
-
-def _known(values: Column) -> list[float]:
-    return [value for value in values if value is not None]
-
-
-def _mean(values: Column, weights: Sequence[float]) -> float | None:
-    """The weighted mean of the values that are known."""
-    pairs = [(value, weight) for value, weight in zip(values, weights, strict=True) if value is not None]
-    if len(pairs) < 2:  # a single value is returned exactly
-        return pairs[0][0] if pairs else None
-    return math.fsum(v * w for v, w in pairs) / math.fsum(w for _, w in pairs)
-
-
-def _means(columns: Sequence[Column], weights: Sequence[float], size: int) -> list[float | None]:
-    """The weighted mean for each of `size` answers."""
-    return [_mean([values[i] for values in columns], weights) for i in range(size)]
-
-
-def _gated(value: float | None, gate: float | None, alone: bool) -> float | None:
-    """`value` times `gate`, if that applies; gates alone multiply each other."""
-    if gate is None:
-        return value
-    if value is None:
-        return gate if alone or not gate else None
-    return value * gate

@@ -4,7 +4,7 @@
     def short(completions, **kwargs):
         return [1.0 if len(c[0]["content"]) < 40 else 0.0 for c in completions]
 
-    with FunctionReward("rewards:short", TasksConfig()) as reward:
+    with FunctionReward(FunctionRewardSpec(function="rewards:short"), TasksConfig()) as reward:
         [[value]] = reward.score([(question, ["42"])])
 
 It runs in its own process, guarded like the verifier's. If a call with several completions fails (by an error, a
@@ -15,12 +15,12 @@ counted.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Literal
+from collections.abc import Iterator
 
 import msgspec
 
 from shoal.child import command
+from shoal.config.rewards import FunctionRewardSpec
 from shoal.config.tasks import TasksConfig
 from shoal.rewards.function_worker import Call, Returned, Start
 from shoal.rewards.reward import Pair, Pointwise, unit
@@ -38,26 +38,18 @@ SHARE = 8
 class FunctionReward(Pointwise):
     """A reward function in its own process. Close it, or use it as a context manager."""
 
-    def __init__(
-        self,
-        function: str,
-        tasks: TasksConfig,
-        conversational: bool | Literal["auto"] = "auto",
-        columns: Mapping[str, str] | None = None,
-        timeout: float = 2.0,
-        low: float = 0.0,
-        high: float = 1.0,
-        guarded: bool = True,
-    ) -> None:
-        """`function`: `module:attribute`. `timeout`: seconds for one completion. `low` and `high`: what it returns for
-        the worst and the best answer. The other arguments: see `shoal.config.rewards.FunctionRewardSpec`."""
+    def __init__(self, spec: FunctionRewardSpec, tasks: TasksConfig) -> None:
+        """Starts the process, so that mistakes are said now. Raises `UserError` if there is no such function, or if
+        nothing gives it an argument."""
         super().__init__()
-        start = Start(function, conversational, dict(columns or {}), guarded, tasks.model_dump(mode="json"))
-        self._process = GuardedProcess(COMMAND, start)
-        self._function = function
-        self._timeout = timeout
-        self._scale = low, high
+        self.spec = spec
+        self._process = GuardedProcess(COMMAND, Start(spec.model_dump(mode="json"), tasks.model_dump(mode="json")))
         self._trouble = Trouble()
+        try:
+            self._process.start()
+        except BaseException:
+            self._process.close()
+            raise
 
     @property
     def trouble(self) -> str:
@@ -69,11 +61,6 @@ class FunctionReward(Pointwise):
     def counts(self) -> tuple[int, int]:
         """Answers that the function failed on so far, and all that it was given."""
         return self._trouble.failed, self._trouble.tried
-
-    def start(self) -> None:
-        """Start the process. Raises `UserError` if there is no such function, or if nothing gives it an argument."""
-        with self._lock:
-            self._process.start()
 
     def close(self) -> None:
         with self._lock:
@@ -105,7 +92,7 @@ class FunctionReward(Pointwise):
                 yield from [0.0] if result.failure else map(self._value, result.values)
 
     def _returned(self, calls: list[Call]) -> Returned:
-        timeout = self._timeout * (1 if len(calls) == 1 else 1 + len(calls) / SHARE)
+        timeout = self.spec.timeout * (1 if len(calls) == 1 else 1 + len(calls) / SHARE)
         try:
             self._process.send(calls)
             result = _returned.decode(self._process.receive(timeout, wall=timeout))  # a function may wait for others
@@ -128,11 +115,11 @@ class FunctionReward(Pointwise):
         if math.isnan(value):
             self._fail("nan", "it returned NaN")
             return 0.0
-        return unit(value, *self._scale)
+        return unit(value, self.spec.low, self.spec.high)
 
     def _fail(self, reason: str, detail: str) -> None:
         self.failures[reason] += 1
-        self._trouble.add(f"function {self._function!r}", detail or reason)
+        self._trouble.add(f"function {self.spec.function!r}", detail or reason)
 
 
 _returned = msgspec.msgpack.Decoder(Returned)

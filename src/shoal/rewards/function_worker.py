@@ -9,11 +9,12 @@ import functools
 import inspect
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from shoal.config.own_code import reward_function
+from shoal.config.rewards import FunctionRewardSpec
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError, in_brief, nearest
 from shoal.rollout import Message, QuestionId
@@ -26,10 +27,8 @@ from shoal.tasks.draw import Tasks
 class Start(msgspec.Struct, frozen=True):
     """What the worker is to load."""
 
-    function: str
-    conversational: bool | Literal["auto"]
-    columns: dict[str, str]
-    guarded: bool
+    reward: dict[str, Any]
+    """Of `FunctionRewardSpec`."""
     tasks: dict[str, Any]
     """Of `TasksConfig`: the worker makes the questions again, to know their answers."""
 
@@ -54,8 +53,10 @@ class Returned(msgspec.Struct, frozen=True):
 def prepare(start: bytes) -> Handler:
     """A handler that calls the function that `start` names."""
     warnings.simplefilter("ignore")
-    function = Function(msgspec.msgpack.decode(start, type=Start))
-    if function.start.guarded:
+    settings = msgspec.msgpack.decode(start, type=Start)
+    tasks = Tasks(TasksConfig.model_validate(settings.tasks))
+    function = Function(FunctionRewardSpec.model_validate(settings.reward), tasks)
+    if function.spec.guarded:
         guard.install()
     calls = msgspec.msgpack.Decoder(list[Call])
 
@@ -68,26 +69,26 @@ def prepare(start: bytes) -> Handler:
 class Function:
     """A reward function with its arguments. Raises `UserError` if it is missing or wants an unknown argument."""
 
-    def __init__(self, start: Start) -> None:
-        self.start = start
-        self.function = reward_function(start.function)
-        self.tasks = Tasks(TasksConfig.model_validate(start.tasks))
-        task_columns = {"task", "question", *_known_columns(self.tasks)}
-        for name, source in start.columns.items():
+    def __init__(self, spec: FunctionRewardSpec, tasks: Tasks) -> None:
+        self.spec = spec
+        self.tasks = tasks
+        self.function = reward_function(spec.function)
+        task_columns = {"task", "question", *_known_columns(tasks)}
+        for name, source in spec.columns.items():
             if source not in task_columns:
                 raise UserError(
-                    f"reward function {start.function!r}: columns = {{ {name} = {source!r} }}, and no task has a "
+                    f"reward function {spec.function!r}: columns = {{ {name} = {source!r} }}, and no task has a "
                     f"column {source!r}; {nearest(source, task_columns)}"
                 )
         parameters = inspect.signature(self.function).parameters.values()
         takes_any = any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters)
         named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
         self.wanted = None if takes_any else {p.name for p in named}
-        have = {*_ALWAYS, *start.columns, *task_columns}
+        have = {*_ALWAYS, *spec.columns, *task_columns}
         for parameter in named:
             if parameter.name not in have and not (takes_any and parameter.default is not parameter.empty):
                 raise UserError(
-                    f"reward function {start.function!r} wants an argument {parameter.name!r}, which nothing gives; "
+                    f"reward function {spec.function!r} wants an argument {parameter.name!r}, which nothing gives; "
                     f'map it to a column with `columns` (columns = {{ {parameter.name} = "question" }}), or '
                     f"choose from {', '.join(sorted(have))}"
                 )
@@ -97,7 +98,7 @@ class Function:
         try:
             arguments = self.arguments(calls)
             loop = self.loop  # made before the guard is armed, since it opens sockets
-            with guard.armed() if self.start.guarded else contextlib.nullcontext():
+            with guard.armed() if self.spec.guarded else contextlib.nullcontext():
                 values = self.function(**arguments)
                 if inspect.isawaitable(values):
                     values = loop.run_until_complete(values)
@@ -112,7 +113,7 @@ class Function:
         rows = [self._row(call) for call in calls]
         names = {name for row in rows for name in row}
         columns = {name: [row.get(name) for row in rows] for name in sorted(names)}
-        columns |= {name: columns.get(source, [None] * len(rows)) for name, source in self.start.columns.items()}
+        columns |= {name: columns.get(source, [None] * len(rows)) for name, source in self.spec.columns.items()}
         prompts, completions = zip(*(self._said(call) for call in calls), strict=True)
         always = {
             "prompts": list(prompts),
@@ -131,7 +132,7 @@ class Function:
 
     def _said(self, call: Call) -> tuple[Any, Any]:
         """The prompt and the completion, as chats or as texts."""
-        chats = self.start.conversational
+        chats = self.spec.conversational
         if chats == "auto":
             task, _ = self.tasks.lookup(call.question)
             chats = not isinstance(task, DataTask) or task.conversational

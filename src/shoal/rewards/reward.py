@@ -11,7 +11,7 @@ counts the failure. With None, an answer that breaks a reward would escape it.
 
 import math
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -53,7 +53,7 @@ class Pointwise:
 
     def __init__(self) -> None:
         self.failures: Counter[str] = Counter()
-        self._known: OrderedDict[tuple[QuestionId, str], float | None] = OrderedDict()
+        self._known: dict[tuple[QuestionId, str], float | None] = {}
         self._lock = threading.Lock()
 
     @property
@@ -68,7 +68,9 @@ class Pointwise:
             new = {key: pair for key, pair in asked.items() if key not in self._known}
             found = {key: self._known[key] for key in asked if key in self._known}
             found |= zip(new, self._score(list(new.values())) if new else [], strict=True)
-            self._remember(found)
+            if len(self._known) > CACHED:
+                self._known.clear()
+            self._known |= found
         return [[found[question.id, text] for text in answers] for question, answers in texts]
 
     def close(self) -> None:
@@ -76,13 +78,6 @@ class Pointwise:
 
     def _score(self, pairs: list[Pair]) -> list[float | None]:
         raise NotImplementedError
-
-    def _remember(self, found: dict[tuple[QuestionId, str], float | None]) -> None:
-        for key, value in found.items():
-            self._known[key] = value
-            self._known.move_to_end(key)
-        while len(self._known) > CACHED:
-            self._known.popitem(last=False)
 
 
 class Verified:

@@ -15,7 +15,7 @@ from shoal.membership import settings
 from shoal.membership.connection import SwarmConnection
 from shoal.membership.settings import public_name
 from shoal.protocols import Policy
-from shoal.rewards import Combined, ExaminedRewards
+from shoal.rewards import Combined
 from shoal.tasks.create import create_stages
 from shoal.wire.rollouts import SamplingSettings
 
@@ -60,7 +60,7 @@ class LearnerConnection(SwarmConnection):
             kind="program" if is_endpoint(policy.model[0]) else "model",
             model=model,
             sampling=SamplingSettings(policy.temperature, policy.top_p, int(policy.max_completion_length)),
-            rewards=ExaminedRewards(rewards) if rewards else None,
+            rewards=rewards,
             limits=limits,
             stages=self.stages,
             neighbours=neighbours,

@@ -21,10 +21,10 @@ from shoal.config.rewards import (
     RankingsRewardSpec,
     VerifierRewardSpec,
 )
-from shoal.config.tasks import TasksConfig
+from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.evaluation.pass_at_k import evaluate
-from shoal.rewards import Combined, Entry, Pointwise, RewardSpec, RewardVerifier, Verified, make_rewards
+from shoal.rewards import Combined, Entry, Pointwise, RewardSpec, RewardVerifier, Verified, rewards_of
 from shoal.rewards.rankings import Rankings
 from shoal.rewards.reward import Pair, unit
 from shoal.rewards.scorer import Scorer
@@ -175,12 +175,8 @@ def test_a_reward_of_ones_own_sees_each_text_once() -> None:
     assert reward.asked == [(Q, "ccc")]
 
 
-def none() -> Any:
-    raise AssertionError("no model, so nothing is to be placed")
-
-
 def made(*specs: RewardSpec) -> Combined | None:
-    return make_rewards(specs, TasksConfig(), Exact(), none, 0)
+    return rewards_of(Config(rewards=list(specs)), Exact(), placement=None)  # type: ignore[arg-type]
 
 
 def test_the_default_is_the_verifier_itself() -> None:
@@ -223,7 +219,11 @@ KINDS = "verifier, model, generative, function, rankings"
     [
         (3, f"rewards.0 = 3: write [[rewards]] with a kind, one of {KINDS}"),
         ({"kind": 3}, "rewards.0.kind = '3': there is no such kind of reward"),
-        ({"vote": 3}, "there is no setting 'rewards.0.vote' for a reward of kind 'verifier'; did you mean 'gate'?"),
+        ({"vote": 3}, f"rewards.0 = {{'vote': 3}}: write [[rewards]] with a kind, one of {KINDS}"),
+        (
+            {"kind": "verifier", "vote": 3},
+            "there is no setting 'rewards.0.vote' for a reward of kind 'verifier'; did you mean 'gate'?",
+        ),
         ({"kind": "modle"}, "rewards.0.kind = 'modle': there is no such kind of reward; did you mean 'model'?"),
         ({"kind": "model"}, "rewards.0: a reward of kind 'model' needs 'model'"),
         ({"kind": "model", "model": ""}, "rewards.0: a reward of kind 'model' needs 'model'"),

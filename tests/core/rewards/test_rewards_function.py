@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from data_files import data_config, write
 
+from shoal.config.rewards import FunctionRewardSpec
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.errors import UserError
 from shoal.rewards import FunctionReward
-from shoal.rewards.function_worker import Call, Function, Start
+from shoal.rewards.function_worker import Call, Function
 from shoal.rollout import Question
 from shoal.tasks import Tasks
 
@@ -22,7 +23,7 @@ HERE = "test_rewards_functions"
 
 
 def reward_of(name: str, **settings: object) -> FunctionReward:
-    return FunctionReward(f"{HERE}:{name}", TASKS, **settings)  # type: ignore[arg-type]
+    return FunctionReward(FunctionRewardSpec.model_validate({"function": f"{HERE}:{name}", **settings}), TASKS)
 
 
 @pytest.fixture(scope="module")
@@ -129,8 +130,8 @@ def test_the_first_failure_is_told_with_the_function_and_their_number(question: 
 
 def test_a_column_that_no_task_has_is_told_at_the_start() -> None:
     columns = {"ground_truth": "anser"}
-    with reward_of("ground_truth_func", columns=columns) as reward, pytest.raises(UserError, match="mean 'answer'"):
-        reward.start()
+    with pytest.raises(UserError, match="mean 'answer'"):
+        reward_of("ground_truth_func", columns=columns)
 
 
 def test_none_is_no_reward(naughty: FunctionReward, question: Question) -> None:
@@ -152,8 +153,8 @@ def test_lone_surrogates_and_markup_pass(naughty: FunctionReward, question: Ques
     ],
 )
 def test_what_cannot_be_had_is_told_at_the_start(name: str, message: str) -> None:
-    with FunctionReward(name, TASKS) as reward, pytest.raises(UserError, match=message):
-        reward.start()
+    with pytest.raises(UserError, match=message):
+        FunctionReward(FunctionRewardSpec(function=name), TASKS)
 
 
 @pytest.mark.parametrize("chats", [False, True], ids=["texts", "chats"])
@@ -162,7 +163,7 @@ def test_a_function_gets_texts_where_the_prompts_of_the_data_are_texts(tmp_path:
     chat = [{"role": "user", "content": text}]
     config = data_config(write(tmp_path / "sums.jsonl", [{"prompt": chat if chats else text, "answer": "4"}]))
     [question] = Tasks(config).draw(1, "key")
-    start = Start(f"{HERE}:naughty", "auto", {}, False, config.model_dump(mode="json"))
-    given = Function(start).arguments([Call(question.id, question.prompt, "4")])
+    function = Function(FunctionRewardSpec(function=f"{HERE}:naughty", guarded=False), Tasks(config))
+    given = function.arguments([Call(question.id, question.prompt, "4")])
     said: list[Any] = [chat, [{"role": "assistant", "content": "4"}]] if chats else [text, "4"]
     assert [given["prompts"], given["completions"]] == [[one] for one in said]

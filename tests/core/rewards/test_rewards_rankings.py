@@ -18,7 +18,7 @@ from shoal.config.settings import Config
 from shoal.config.tasks import TasksConfig
 from shoal.errors import UserError
 from shoal.rewards import Combined, Entry, RankedSwarm, RewardVerifier
-from shoal.rewards.make import make_rewards
+from shoal.rewards.make import rewards_of
 from shoal.rewards.rankings import MOST_ANSWERS, Rankings, mean_rank
 from shoal.rewards.scorer import Scorer
 from shoal.runs.tables import LEARNED
@@ -108,13 +108,13 @@ def test_a_run_learns_from_what_was_ranked(tmp_path: Path) -> None:
 def test_a_configuration_makes_no_file_and_changes_none(tmp_path: Path) -> None:
     spec = RankingsRewardSpec(file=str(tmp_path / "r.sqlite"))
     with pytest.raises(UserError, match=r"r\.sqlite cannot hold rankings: .*; `shoal human` makes such a file"):
-        make_rewards([spec], TasksConfig(), None, None, 0)  # type: ignore[arg-type]
+        rewards_of(Config(rewards=[spec]), None, None)  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
     with closing(sqlite3.connect(tmp_path / "r.sqlite")) as other, other:
         other.execute("CREATE TABLE cookies (name TEXT)")
     before = (tmp_path / "r.sqlite").read_bytes()
     with pytest.raises(UserError, match="cannot hold rankings"):
-        make_rewards([spec], TasksConfig(), None, None, 0)  # type: ignore[arg-type]
+        rewards_of(Config(rewards=[spec]), None, None)  # type: ignore[arg-type]
     assert (tmp_path / "r.sqlite").read_bytes() == before
 
 

@@ -20,7 +20,7 @@ from shoal.node import Node
 from shoal.parallel.rank_zero import RankZeroSwarm, RankZeroVerifier
 from shoal.parallel.ranks import Ranks
 from shoal.protocols import Grader, Swarm
-from shoal.rewards import Combined, ExaminedRewards, RewardVerifier, rewards_of
+from shoal.rewards import Combined, RewardVerifier, rewards_of
 from shoal.rollout import Scored
 from shoal.runs.build import make_scorer, make_selection
 from shoal.runs.diagnosis import FailedScoring
@@ -118,7 +118,7 @@ class Opened:
             identity,
             model=public_name(policy.name),
             sampling=SamplingSettings(sampling.temperature, sampling.top_p, sampling.max_completion_length),
-            rewards=ExaminedRewards(rewards) if rewards else None,
+            rewards=rewards,
             waits=True,
         )
         self._membership = self._stack.enter_context(closing(member))

@@ -105,8 +105,12 @@ def _splits(spec: DataSpec) -> dict[str, Side]:
         raise UserError(f"there is no file {spec.path}")
     if not suffix:
         raise UserError(f"{spec.path}: files of data end with {', '.join(FORMATS)}")
-    readers = {".parquet": _parquet, ".csv": partial(_csv, ","), ".tsv": partial(_csv, "\t")}
-    return {"": Side(path.name, partial(readers.get(suffix, _json_lines), path))}
+    rows: Callable[[], Numbered] = partial(_json_lines, path)
+    if suffix == ".parquet":
+        rows = partial(_parquet, path)
+    elif suffix in (".csv", ".tsv"):
+        rows = partial(_csv, path, "," if suffix == ".csv" else "\t")
+    return {"": Side(path.name, rows)}
 
 
 def _json_lines(path: Path) -> Numbered:
@@ -135,7 +139,7 @@ def _decoded(line: bytes) -> Any:
         return Unusable(f"is not JSON ({printable(str(error), 80)})")
 
 
-def _csv(delimiter: str, path: Path) -> Numbered:
+def _csv(path: Path, delimiter: str) -> Numbered:
     number = 0
     csv.field_size_limit(MOST_BYTES)  # a longer text than its usual limit is a row that is left out, not an error
     try:

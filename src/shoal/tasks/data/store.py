@@ -136,7 +136,7 @@ class Rows:
         """Whether a question on the data's own held-out side has this text."""
         wanted = np.uint64(text_hash(text))
         place = np.searchsorted(self._texts, wanted)
-        return place < len(self._texts) and bool(self._texts[place] == wanted)
+        return bool(place < len(self._texts) and self._texts[place] == wanted)
 
 
 def text_hash(text: str) -> int:
