@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from shoal.rollout import Answer, Completion, Question, QuestionId, Rollout, Scored
 
@@ -146,30 +146,6 @@ class CountsCost(Protocol):
     def cost(self, questions: Sequence[Question], answers: Sequence[Sequence[Completion]]) -> tuple[int, float]:
         """Of the `answers` to each of `questions`: the tokens that were read, of prompts and of what environments said
         between turns, and floating-point operations."""
-        ...
-
-
-class TrainablePolicy(Policy, Protocol):
-    """A language model that a learner can train: its weights, and anybody's text as its own tokens."""
-
-    lm: Any
-    sampling: Any
-    placement: Any
-
-    @property
-    def name(self) -> str: ...
-
-    def prompt_ids(self, question: Question) -> list[int]: ...
-
-    def completion_ids(self, completion: Completion) -> list[int]: ...
-
-    def has_room(self, question: Question) -> bool:
-        """Whether the model can read the question with an answer."""
-        ...
-
-    def conversation_ids(self, question: Question, completion: Completion) -> tuple[list[int], dict[int, list[int]]]:
-        """The policy's own tokens of a completion of several turns, and the tokens that the environment says before
-        some of them, by their numbers. No tokens if it is too long."""
         ...
 
 

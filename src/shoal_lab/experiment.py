@@ -44,10 +44,8 @@ class Experiment(Nodes):
         scoring = self.scoring if name in self.rewarded else self.verifier
         if self.experiment.shuffle == "none":
             return super().make_scorer(name, tasks) if scoring is self.scoring else Scorer(tasks, scoring)
-        if not isinstance(self.config.tasks.partial_credit, bool):
-            raise UserError("experiment.shuffle needs tasks.partial_credit = true or false, not a number of rounds")
         spared = name if self.experiment.shuffle == "external" else ""
-        return ShufflingScorer(tasks, scoring, self.config.seed, spared, self._replayer)
+        return ShufflingScorer(tasks, scoring, self.config.seed, spared, self._verifier)
 
     def make_node(self, name: str, policy: Policy) -> Node:
         node = super().make_node(name, policy)

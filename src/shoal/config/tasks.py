@@ -87,9 +87,8 @@ class TasksConfig(Section):
     stages: list[Stage] = []
     """Questions about what peers answered: critique it, decide after that, or solve a problem of the task propose.
     They take an equal share of a node's questions each. It can be given several times."""
-    partial_credit: bool | Annotated[int, Field(ge=2)] = False
-    """Give a task's own partial scores, as the paper does; otherwise 1 for a full answer and 0 for all else. A number:
-    they fade out over so many rounds."""
+    partial_credit: bool = False
+    """Give a task's own partial scores, as the paper does; otherwise 1 for a full answer and 0 for all else."""
 
     @field_validator("stages")
     @classmethod

@@ -30,8 +30,9 @@ from shoal.parallel.ranks import ALONE, Ranks
 from shoal.policy.attention import attention
 from shoal.policy.device import give_back
 from shoal.policy.flops import Flops
+from shoal.policy.language import LanguagePolicy
 from shoal.policy.vision import vision_of
-from shoal.protocols import TrainablePolicy, UpdateResult
+from shoal.protocols import UpdateResult
 from shoal.rollout import Scored
 
 MAX_GRAD_NORM = 1.0
@@ -60,7 +61,7 @@ class GRPOLearner:
 
     def __init__(
         self,
-        policy: TrainablePolicy,
+        policy: LanguagePolicy,
         config: LearnerConfig | None = None,
         peers: PeersConfig | None = None,
         learning_rate: float | None = None,

@@ -12,7 +12,7 @@ from shoal.config.sections import LearnerConfig, PeersConfig
 from shoal.learn.advantages import advantages
 from shoal.learn.batch import Row, Trained, make_rows
 from shoal.learn.losses.base import Average
-from shoal.protocols import TrainablePolicy
+from shoal.policy.language import LanguagePolicy
 from shoal.rollout import Completion, Scored
 
 Observed = Mapping[int, Sequence[int]]
@@ -35,7 +35,7 @@ class Group:
 
 def make_groups(
     scored: Sequence[Scored],
-    policy: TrainablePolicy,
+    policy: LanguagePolicy,
     config: LearnerConfig,
     peers: PeersConfig,
     average: Average,
@@ -65,7 +65,7 @@ def mean_own_size(groups: Sequence[Group]) -> float | None:
 
 def pack(
     groups: Sequence[Group],
-    policy: TrainablePolicy,
+    policy: LanguagePolicy,
     average: Average,
     everything: bool,
     own_size: float | None,
@@ -115,7 +115,7 @@ def maker_scales(sizes: Sequence[tuple[str, float]], own: float | None, limit: f
     return {maker: min(1.0, most / mean) if mean else 1.0 for maker, mean in means.items()}
 
 
-def _read(scored: Scored, policy: TrainablePolicy) -> tuple[Scored, list[list[int]], list[Observed]]:
+def _read(scored: Scored, policy: LanguagePolicy) -> tuple[Scored, list[list[int]], list[Observed]]:
     """The rollout and the tokens of its completions, the policy's and an environment's. A peer's completion
     without tokens to train on, such as one longer than `max_completion_length`, leaves its group: others are not
     compared with what the policy can never say. A question that the policy cannot read teaches it nothing.

@@ -2,12 +2,9 @@
 environments are held again.
 
     scorer = Scorer(tasks, verifier)
-    scorer = FadingScorer(tasks, verifier, node="ada", rounds=50)     # partial credit that fades out
 """
 
 from collections.abc import Sequence
-
-import msgspec
 
 from shoal.errors import UserError
 from shoal.protocols import Grader, QuotingTasks, TaskSource
@@ -47,15 +44,10 @@ class Scorer:
                     self.refused += 1
         rewards = self.verifier.score([self._answers(rollout) for rollout, _ in valid])
         scored = [Scored(r, question, tuple(values)) for (r, question), values in zip(valid, rewards, strict=True)]
-        found = self.credited(done + scored)
         if self.stages:
-            for one in found[len(done) :]:
+            for one in scored:
                 self.stages.remember(one.rollout, one)
-        return found
-
-    def credited(self, scored: list[Scored]) -> list[Scored]:
-        """What the rewards count for in this round."""
-        return scored
+        return done + scored
 
     def _answers(self, rollout: Rollout) -> tuple[QuestionId, Sequence[Answer]]:
         """What the verifier scores of a rollout."""
@@ -70,31 +62,3 @@ class Scorer:
         if self.replayer is None:
             raise UserError(f"task {question.id.task!r} answers back, which these settings cannot do: take other tasks")
         return replayed(rollout, question, self.replayer)
-
-
-class FadingScorer(Scorer):
-    """Partial credit that fades out: steps to begin with, and in the end the right answer alone. In round 1 of 50 a
-    partial score counts in full, in round 26 half, after round 50 nothing. A full score is always 1.
-
-    Own and peers' rollouts get the credit of the round that the node is in. So peers' rollouts that wait in the pool
-    keep that of the round in which they came."""
-
-    def __init__(
-        self, tasks: TaskSource, verifier: Grader, node: str, rounds: int, replayer: Replayer | None = None
-    ) -> None:
-        """`node`: whose rollouts tell the round; a node scores its own first. `rounds`: until nothing is left."""
-        super().__init__(tasks, verifier, replayer)
-        self.node = node
-        self.rounds = rounds
-        self.round = 1
-
-    def credited(self, scored: list[Scored]) -> list[Scored]:
-        self.round = max([self.round, *(s.rollout.round for s in scored if s.rollout.node == self.node)])
-        weight = max(0.0, 1 - (self.round - 1) / self.rounds)
-        return [faded(one, weight) for one in scored]
-
-
-def faded(scored: Scored, weight: float) -> Scored:
-    """The rollout with its partial scores times `weight`."""
-    rewards = tuple(reward if reward >= 1 else reward * weight for reward in scored.rewards)
-    return msgspec.structs.replace(scored, rewards=rewards)

@@ -33,7 +33,7 @@ from shoal.parallel.workers import Workers
 from shoal.policy.language import LanguagePolicy
 from shoal.protocols import AnswersItself, Grader, Learner, Policy, Selection, Stages, Swarm, TaskSource
 from shoal.rewards import Combined, RankedSwarm, Rankings, RewardVerifier, rewards_of
-from shoal.rewards.scorer import FadingScorer, Scorer
+from shoal.rewards.scorer import Scorer
 from shoal.rollout import hash_of
 from shoal.runs.diagnosis import FailedScoring
 from shoal.runs.machine import checkpoint_bytes, count_workers, place_rank, usable_cores, use_threads
@@ -166,8 +166,8 @@ class Nodes:
         return make_learner(self.config, policy, self.ranks) if isinstance(policy, LanguagePolicy) else None
 
     def make_scorer(self, name: str, tasks: TaskSource) -> Scorer:
-        """The scorer of one node, whose questions are of `tasks`."""
-        return make_scorer(self.config, name, tasks, self.scoring, self._replayer)
+        """The scorer of one node, whose questions are of `tasks`. Several ranks hold no conversations again."""
+        return Scorer(tasks, self.scoring, self._verifier if self.ranks.size == 1 else None)
 
     def _stages(self, name: str) -> Stages | None:
         """The stages of one node, with what it may quote."""
@@ -183,11 +183,6 @@ class Nodes:
         if stages:
             stages.check_tasks([task.name for task in self.tasks.tasks])
         return stages
-
-    @property
-    def _replayer(self) -> Verifier | None:
-        """What holds conversations with environments again. Several ranks hold none."""
-        return self._verifier if self.ranks.size == 1 else None
 
     @cached_property
     def blind(self) -> Shares:
@@ -267,19 +262,6 @@ class Nodes:
             return swarm
         rewards = [entry.reward for entry in self.rewards.entries] if self.rewards else []
         return RankedSwarm(swarm, [one for one in rewards if isinstance(one, Rankings)], self.tasks, self.ranks)
-
-
-def make_scorer(
-    config: Config, name: str, tasks: TaskSource, scoring: Grader, replayer: Verifier | None = None
-) -> Scorer:
-    """What scores own and peers' rollouts of the node `name`. Raises `UserError` for settings that exclude each
-    other."""
-    credit = config.tasks.partial_credit
-    if isinstance(credit, bool):
-        return Scorer(tasks, scoring, replayer)
-    if config.rewards:
-        raise UserError("tasks.partial_credit cannot be a number of rounds beside [[rewards]]: use true or false")
-    return FadingScorer(tasks, scoring, name, credit, replayer)
 
 
 def make_selection(config: Config) -> Selection:

@@ -74,8 +74,7 @@ class Verifier:
         """
         groups = [[Job(question, readable(text)) for text in texts] for question, texts in items]
         results = self._results([job for group in groups for job in group])
-        partial = bool(self.config.partial_credit)
-        return [filled([reward(results[job], partial) for job in group]) for group in groups]
+        return [filled([reward(results[job], self.config.partial_credit) for job in group]) for group in groups]
 
     def replay(self, conversations: Sequence[tuple[QuestionId, Answer]], scored: bool = True) -> list[Result]:
         """How each conversation with an environment goes. Not `scored`: it goes on."""

@@ -78,7 +78,7 @@ def examined(tasks: Tasks, candidate: Candidate) -> Iterator[Made | Result | Ver
             yield next(replies)
         found: dict[Answer, Any] = dict(zip(distinct, replies, strict=True))
         results = [found.get(text, Result()) for text in candidate.texts]
-        known = [reward(result, bool(tasks.config.partial_credit)) for result in results]
+        known = [reward(result, tasks.config.partial_credit) for result in results]
         reason = refused(question, candidate, results)
         if reason or all(value is None for value in known):
             verdict = Verdict(reason or "no verdict")

@@ -21,8 +21,9 @@ from shoal.parallel.rank_zero import RankZeroSwarm, RankZeroVerifier
 from shoal.parallel.ranks import Ranks
 from shoal.protocols import Grader, Swarm
 from shoal.rewards import Combined, RewardVerifier, rewards_of
+from shoal.rewards.scorer import Scorer
 from shoal.rollout import Scored
-from shoal.runs.build import make_scorer, make_selection
+from shoal.runs.build import make_selection
 from shoal.runs.diagnosis import FailedScoring
 from shoal.runs.metrics import learned_rows, live_in_pool, round_metrics
 from shoal.sandbox.verifier import Verifier as SandboxVerifier
@@ -94,9 +95,7 @@ class Opened:
             name=name,
             seed=config.seed,
             tasks=tasks,
-            scorer=make_scorer(
-                config, name, tasks, self._verifier if ranks.size == 1 else RankZeroVerifier(self._verifier, ranks)
-            ),
+            scorer=Scorer(tasks, self._verifier if ranks.size == 1 else RankZeroVerifier(self._verifier, ranks)),
             policy=policy,
             learner=TrainerLearner(policy, trainer.args.scale_rewards),
             swarm=RankZeroSwarm(place, ranks) if place is None or ranks.size > 1 else place,
