@@ -524,7 +524,7 @@ def test_a_forgotten_key_leaves_its_name_to_others(ada: Identity, monkeypatch: p
 
 def test_time_in_rewards_is_charged(ada: Identity) -> None:
     class Long:
-        def reward(self, candidate: Candidate, verdict: Verdict) -> list[float]:
+        def examined(self, *_: object) -> list[float]:
             time.sleep(0.2)
             return [0.0, 1.0]
 
