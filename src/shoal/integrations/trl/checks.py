@@ -83,8 +83,6 @@ def node_config(settings: dict[str, Any], network: bool) -> Config:
         )
     if any(spec.kind == "rankings" for spec in config.rewards):
         raise UserError("people's rankings are no reward of a trainer's node: use `shoal join`")
-    if config.rewards and not isinstance(config.tasks.partial_credit, bool):
-        raise UserError("tasks.partial_credit as a number of rounds goes with no [[rewards]]: use true or false")
     specs_of(config.tasks)  # a mistyped name is reported before a model is loaded
     if network:
         check_network(config)

@@ -7,7 +7,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from shoal.learn.advantages import advantages
-from shoal.protocols import TrainablePolicy, UpdateResult
+from shoal.policy.language import LanguagePolicy
+from shoal.protocols import UpdateResult
 from shoal.rollout import Completion, Scored
 from shoal.selection.pool import Pool
 
@@ -32,7 +33,7 @@ class TrainerLearner:
     """Stands for the trainer, which takes the step itself: it keeps the batch and tells each maker's share of the
     gradient."""
 
-    def __init__(self, policy: TrainablePolicy, scale_rewards: str) -> None:
+    def __init__(self, policy: LanguagePolicy, scale_rewards: str) -> None:
         self._policy = policy
         self._scale_rewards = scale_rewards
 
