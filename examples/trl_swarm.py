@@ -17,7 +17,7 @@ from typing import Any
 
 from trl import GRPOConfig, GRPOTrainer
 
-from shoal.integrations.trl import TRLNode
+from shoal_extras.trl import TRLNode
 
 STEPS = 50
 GUPPY = str(files("shoal") / "guppy")  # any model that transformers loads

@@ -34,7 +34,6 @@ LAYERS = [
     {"evaluation"},
     {"node"},
     {"runs"},
-    {"integrations"},
     {"export"},
     {"display"},
     {"cli"},

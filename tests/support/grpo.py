@@ -9,10 +9,10 @@ from typing import Any
 from tiny import make_model, make_tokenizer
 
 from shoal.config.tasks import TasksConfig, TaskSpec
-from shoal.integrations.trl import TRLNode
 from shoal.rollout import Completion, Rollout
 from shoal.tasks import Tasks
 from shoal.transports.memory import MemorySwarm
+from shoal_extras.trl import TRLNode
 
 os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
 LETTERS = "letters:Letters"

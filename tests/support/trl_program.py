@@ -19,7 +19,7 @@ from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 import shoal
-from shoal.integrations.trl import TRLNode
+from shoal_extras.trl import TRLNode
 
 
 class Notes(TrainerCallback):

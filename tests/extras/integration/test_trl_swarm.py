@@ -25,10 +25,10 @@ from transformers import TrainerCallback
 
 from shoal.config.tasks import TasksConfig, TaskSpec
 from shoal.identity.keys import Identity
-from shoal.integrations.trl import TRLNode
 from shoal.membership.connection import SwarmConnection
 from shoal.rollout import Rollout
 from shoal.tasks import Tasks
+from shoal_extras.trl import TRLNode
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 

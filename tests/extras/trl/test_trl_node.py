@@ -20,9 +20,9 @@ from grpo import LETTERS, RIGHT, WRONG, G, Peer, make_trainer
 from tiny import assert_same, make_model, make_tokenizer, plain_logprobs, weights
 
 from shoal.errors import UserError
-from shoal.integrations.trl import TRLNode
 from shoal.learn.advantages import group_advantages
 from shoal.transports.memory import MemorySwarm
+from shoal_extras.trl import TRLNode
 
 SPELLED = ("zz", "<|im_end|>", "zz<pad>", "zz")
 """Answers that spell control tokens; the middle ones are right."""
@@ -354,7 +354,7 @@ def test_a_batch_has_room_for_own_rollouts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("found", ["0.29.1", "2.0.0"])
 def test_versions_without_the_hooks_are_refused(monkeypatch: pytest.MonkeyPatch, found: str) -> None:
-    monkeypatch.setattr("shoal.integrations.trl.checks.version", lambda name: found)
+    monkeypatch.setattr("shoal_extras.trl.checks.version", lambda name: found)
     with pytest.raises(UserError, match=rf"TRL 1.0.0 up to, not including, 2, not of {found}$"):
         TRLNode(MemorySwarm(), task=LETTERS)
 

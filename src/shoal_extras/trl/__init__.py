@@ -1,7 +1,7 @@
 """A stock GRPOTrainer of TRL as a node of a swarm.
 
     from trl import GRPOConfig, GRPOTrainer
-    from shoal.integrations.trl import TRLNode
+    from shoal_extras.trl import TRLNode
 
     with TRLNode(connect="relay.example.org:7447", swarm="lagoon", suite="reef") as node:
         args = GRPOConfig(max_steps=200, num_generations=8, per_device_train_batch_size=64)
@@ -12,6 +12,6 @@ the advantages, the loss and the step, and saves the model. It is for TRL 1.x (1
 hooks alone. See docs/guides/trl.md.
 """
 
-from shoal.integrations.trl.node import TRLNode
+from shoal_extras.trl.node import TRLNode
 
 __all__ = ["TRLNode"]

@@ -15,10 +15,10 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from shoal.config.own_code import refuse_import
 from shoal.errors import UserError
-from shoal.integrations.trl.checks import check_trainer, check_version, node_config
-from shoal.integrations.trl.opened import Opened, rows
 from shoal.runs.disk import disk_errors
 from shoal.transports.memory import MemorySwarm
+from shoal_extras.trl.checks import check_trainer, check_version, node_config
+from shoal_extras.trl.opened import Opened, rows
 
 logger = logging.getLogger("shoal")
 

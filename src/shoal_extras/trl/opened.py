@@ -11,9 +11,6 @@ from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.identity.keys import Identity, identity_path
 from shoal.identity.lock import only_node
-from shoal.integrations.trl.checks import check_stop
-from shoal.integrations.trl.learner import TrainerLearner, WholeGroups
-from shoal.integrations.trl.policy import TrainerPolicy
 from shoal.membership.connection import SwarmConnection
 from shoal.membership.settings import public_name
 from shoal.node import Node
@@ -30,6 +27,9 @@ from shoal.sandbox.verifier import Verifier as SandboxVerifier
 from shoal.selection.levels import Levels
 from shoal.tasks import Tasks
 from shoal.wire.rollouts import SamplingSettings
+from shoal_extras.trl.checks import check_stop
+from shoal_extras.trl.learner import TrainerLearner, WholeGroups
+from shoal_extras.trl.policy import TrainerPolicy
 
 logger = logging.getLogger("shoal")
 

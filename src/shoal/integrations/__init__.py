@@ -1,1 +1,0 @@
-"""Shoal inside other people's programs."""
