@@ -107,14 +107,19 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
             return
 
+        refused = self.refusal(scope)
+        is_stranger = refused is not None or (self._access.token is not None and scope["path"] in OPEN)
+
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers.update(HEADERS)
                 headers.setdefault("Cache-Control", "no-store")
+                if is_stranger:
+                    headers["Connection"] = "close"  # one answer to a connection, however many requests are in it
             await send(message)
 
-        await (self.refusal(scope) or self._app)(scope, receive, guarded)
+        await (refused or self._app)(scope, receive, guarded)
 
     def refusal(self, scope: Scope) -> Response | None:
         """What to answer instead, if the application may not."""

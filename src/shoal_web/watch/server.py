@@ -107,9 +107,10 @@ def make_app(sources: Sources, access: Access) -> ASGIApp:
             source = sources.get(id)
             if what == "summary":
                 return source.summary()
-            if not hasattr(source, what):
+            method = getattr(source, what, None)
+            if method is None:
                 raise MissingError(f"this {source.kind} has no {what}")
-            return getattr(source, what)(query)
+            return method(query)
 
         under_way[id] += 1
         try:
