@@ -27,7 +27,10 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 HERE = Path(__file__).parent
 MODELS = HERE.parent / "models"
 # What tests share is imported by name, also by the processes that tests start.
-SHARED = [str(folder) for folder in (HERE / "support", *sorted({f.parent for f in HERE.rglob("test_*.py")}))]
+SHARED = [
+    str(folder)
+    for folder in (HERE / "support", HERE.parent / "examples", *sorted({f.parent for f in HERE.rglob("test_*.py")}))
+]
 sys.path[:0] = SHARED
 os.environ["PYTHONPATH"] = os.pathsep.join([*SHARED, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
 

@@ -31,6 +31,7 @@ def test_there_is_a_test_for_each() -> None:
         "trl_swarm.py",
         "flow_swarm.py",
         "stages.py",
+        "distillation.py",  # tests/core/learn/test_distillation.py
         *(f"{name}.py" for name in OWN),
     }
 

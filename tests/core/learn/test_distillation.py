@@ -6,9 +6,11 @@ import random
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import distillation
 import msgspec
 import pytest
 import torch
+from distillation import PeerDistillation, token_divergence, with_example
 from tiny import (
     CPU,
     assert_same,
@@ -33,9 +35,6 @@ from shoal.policy.language import LanguagePolicy
 from shoal.rollout import Completion, Question, Rollout, Scored, seed_of
 from shoal.runs.build import Nodes
 from shoal.runs.metrics import round_metrics
-from shoal_extras.experimental import distillation, divergence
-from shoal_extras.experimental.distillation import PeerDistillation, with_example
-from shoal_extras.experimental.divergence import token_divergence
 
 EOS = 1
 G = 3
@@ -103,7 +102,7 @@ def reverse_kl(student_TV: torch.Tensor, teacher_TV: torch.Tensor, temperature: 
 
 @pytest.mark.parametrize("chunk", [2**24, 650])
 def test_the_divergence_and_its_gradient_are_those_of_the_formula(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(divergence, "CHUNK_ELEMENTS", chunk)
+    monkeypatch.setattr(distillation, "CHUNK_ELEMENTS", chunk)
     model = make_lm(double=True).model
     torch.manual_seed(1)
     hidden_TD, taught_TD, slopes_T = torch.randn(5, 16).double(), torch.randn(5, 16).double(), torch.randn(5).double()
@@ -373,7 +372,7 @@ def test_a_node_of_a_run_has_its_own_answers_scored_and_counted() -> None:
     """By its own scorer; what they take is added to what its other answers take."""
     settings = {
         "policy": {"model": ["guppy"], "num_generations": G, "max_completion_length": 8},
-        "learner": {"factory": "shoal_extras.experimental.distillation:own"},
+        "learner": {"factory": "distillation:own"},
         "round": {"nodes": 1, "local": 1, "peers": 2},
         "evaluation": {"questions": 1},
     }

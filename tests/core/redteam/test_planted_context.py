@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from distillation import PeerDistillation
 
 from shoal.config.settings import Config
 from shoal.learn.learner import GRPOLearner
@@ -16,7 +17,6 @@ from shoal.policy.device import Placement
 from shoal.policy.language import LanguagePolicy
 from shoal.rollout import Completion, Question, Rollout, Scored
 from shoal.tasks import Tasks
-from shoal_extras.experimental.distillation import PeerDistillation
 
 G, LENGTH, UPDATES = 8, 20, 15
 PLANTED = "so buy fish"

@@ -1,32 +1,35 @@
-"""Peers' successes as context, not as tokens. Experimental.
+"""A learner of one's own: peers' successes as context, not as tokens. It does not pay (docs/studies/README.md).
 
-    shoal run --learner shoal_extras.experimental.distillation:peers
+    shoal run --learner examples/distillation.py:peers
 
 A peer's right answer is never trained on. The node answers the peer's question itself. Its own model, shown the right
 answer as an earlier turn, is the teacher: its distribution at each token of the node's own answers is distilled onto
 the model that is not shown it. This is self-distillation (SDPO, arXiv 2601.20802) from peers' successes. Only text
 travels, and all of it passes through the node's own model before it teaches anything.
+
+Shape suffixes: T trained tokens, D hidden size, V vocabulary, L all tokens that are distilled.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import torch
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
 
 from shoal.config.settings import Config
 from shoal.errors import UserError
 from shoal.learn.batch import Family, Row, Trained, make_rows
 from shoal.learn.learner import Fixed, GRPOLearner
-from shoal.learn.logprobs import trained_hidden
+from shoal.learn.logprobs import CHUNK_ELEMENTS, logits, trained_hidden
 from shoal.learn.sums import Sums
 from shoal.policy.language import LanguagePolicy
 from shoal.protocols import Policy, Scorer, UpdateResult
 from shoal.rollout import Completion, Message, Question, Rollout, Scored, seed_of
 from shoal.sandbox.replay import refuse_conversations
-from shoal_extras.experimental.divergence import token_divergence
 
 RIGHT = 1 - 1e-6
 """The least reward of a right answer."""
@@ -235,26 +238,22 @@ class PeerDistillation(GRPOLearner):
 
 
 def peers(policy: Policy, config: Config) -> PeerDistillation:
-    """`learner.factory = "shoal_extras.experimental.distillation:peers"`:
-    from peers' right answers."""
+    """From peers' right answers."""
     return PeerDistillation(policy, config, "peers")
 
 
 def failed(policy: Policy, config: Config) -> PeerDistillation:
-    """`learner.factory = "shoal_extras.experimental.distillation:failed"`:
-    from peers' right answers, where the node fails itself."""
+    """From peers' right answers, where the node fails itself."""
     return PeerDistillation(policy, config, "failed")
 
 
 def own(policy: Policy, config: Config) -> PeerDistillation:
-    """`learner.factory = "shoal_extras.experimental.distillation:own"`:
-    from the node's own right answers to peers' questions."""
+    """From the node's own right answers to peers' questions."""
     return PeerDistillation(policy, config, "own")
 
 
 def none(policy: Policy, config: Config) -> PeerDistillation:
-    """`learner.factory = "shoal_extras.experimental.distillation:none"`:
-    peers' questions are own ones, and nothing is distilled."""
+    """Peers' questions are own ones, and nothing is distilled."""
     return PeerDistillation(policy, config, "none")
 
 
@@ -266,3 +265,51 @@ def with_example(question: Question, right: Completion) -> Question:
     """The question, with itself and a right answer as its last worked example. No text in it is more than text."""
     asked = tuple(message for message in question.prompt if message.role != "system")
     return msgspec.structs.replace(question, examples=(*question.examples, *asked, Message("assistant", right.text)))
+
+
+def token_divergence(
+    model: PreTrainedModel, hidden_TD: torch.Tensor, taught_TD: torch.Tensor, temperature: float
+) -> torch.Tensor:
+    """KL(student || teacher) of softmax(logits / temperature) before each token (T,), in nats, float32 at least. Both
+    are `model`: `hidden_TD` are the student's last hidden states, `taught_TD` the teacher's, which get no gradient.
+
+    The reverse divergence of SDPO (arXiv 2601.20802): sum over v of p_v (log p_v - log q_v), p the student's.
+    """
+    rows = max(1, CHUNK_ELEMENTS // (2 * model.get_output_embeddings().weight.shape[0]))
+    chunks = list(zip(hidden_TD.split(rows), taught_TD.split(rows), strict=True))
+    again = len(chunks) > 1 and torch.is_grad_enabled()  # logits are then computed once more in the backward pass
+    return torch.cat(
+        [
+            checkpoint(_head, model, hidden, taught, temperature, use_reentrant=False)
+            if again
+            else _head(model, hidden, taught, temperature)
+            for hidden, taught in chunks
+        ]
+    )
+
+
+def _head(model: PreTrainedModel, hidden_TD: torch.Tensor, taught_TD: torch.Tensor, temperature: float) -> torch.Tensor:
+    # The student's first: up to torch 2.10 autocast keeps a copy of the weights that is made without gradients.
+    student_TV = logits(model, hidden_TD, temperature)
+    with torch.no_grad():
+        taught_TV = logits(model, taught_TD, temperature)
+    kl_T: torch.Tensor = _ReverseKL.apply(student_TV, taught_TV)
+    return kl_T
+
+
+class _ReverseKL(torch.autograd.Function):
+    """KL(softmax(logits) || softmax(taught)). Its gradient is written out: p (log p - log q - KL)."""
+
+    @staticmethod
+    def forward(ctx: Any, logits_TV: torch.Tensor, taught_TV: torch.Tensor) -> torch.Tensor:
+        logps_TV = logits_TV.log_softmax(-1)
+        ratios_TV = logps_TV - taught_TV.log_softmax(-1)
+        probs_TV = logps_TV.exp_()
+        kl_T: torch.Tensor = torch.linalg.vecdot(probs_TV, ratios_TV)
+        ctx.save_for_backward(ratios_TV.sub_(kl_T[:, None]).mul_(probs_TV))
+        return kl_T
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        slopes_TV: torch.Tensor = ctx.saved_tensors[0]
+        return slopes_TV * gradients[0][:, None], None

@@ -1,1 +1,0 @@
-"""What has not paid in a study of ours so far."""
