@@ -51,9 +51,5 @@ def _next(written: list[str], run: Path | None) -> dict[str, str]:
     if written[0].startswith(("http://", "https://")):
         return {f"shoal eval {shlex.quote(written[0].split('/', 3)[3])}{asked}": "measure it, from the Hub"}
     if written[0].endswith(".gguf"):  # transformers reads some of them otherwise than llama.cpp: docs/guides/export.md
-        name = Path(written[0]).stem.lower()
-        return {
-            f"llama-server -m {first}": "serve it by llama.cpp",
-            f"ollama create {shlex.quote(name)} -f {shlex.quote(written[-1])}": "give it to Ollama",
-        }
+        return {f"llama-server -m {first}": "serve it by llama.cpp"}
     return {f"shoal eval {first}{asked}": "measure it"}

@@ -53,11 +53,6 @@ class Exported:
             return public_name(self.source.model).removesuffix(".gguf")
         return f"{self.story.base.rpartition('/')[2].removesuffix('.gguf')}-shoal"
 
-    @property
-    def temperature(self) -> float | None:
-        """With which it was trained and measured; None: unknown."""
-        return self.story.config.policy.temperature if self.story else None
-
     def card(self, library: Library, sees: bool = False) -> str:
         """`sees`: whether the model is shown pictures."""
         return card_of(self.story, self.origin, self.name, library, sees)

@@ -1,8 +1,6 @@
-"""`shoal export --to gguf:FILE`: a GGUF file, its card, and a Modelfile, by which Ollama takes it in (`ollama create
-NAME -f model.Modelfile`).
+"""`shoal export --to gguf:FILE`: a model as one GGUF file, which llama.cpp, Ollama and shoal load, and its card.
 
-A Modelfile has no TEMPLATE: Ollama goes by the chat template in the file. It is written by Ollama's documentation
-(docs/modelfile.md), and has not been run with Ollama.
+The facts are those of llama.cpp's `convert_hf_to_gguf.py`. One tensor is in memory beside the model.
 """
 
 import re
@@ -10,22 +8,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
+import gguf
+import numpy as np
+
 from shoal.errors import UserError
 from shoal.export.exported import Exported
 from shoal.export.writing import check_files, new_files
-from shoal.policy.loading import LanguageModel
-from shoal_extras.gguf.file import write_gguf
-from shoal_extras.gguf.tensors import KINDS, Kind
+from shoal.policy.loading import LanguageModel, display_name
+from shoal.policy.template import chat_template
+from shoal.untrusted import printable
+from shoal_extras.gguf.families import add_settings, family_of
+from shoal_extras.gguf.tensors import KINDS, Kind, tensors_of
+from shoal_extras.gguf.vocabulary import add_vocabulary
 
 DEFAULT_KIND: Final = Kind.F16
 """Of a GGUF file whose name says none."""
-MOST_STOPS: Final = 8
-NOTE: Final = "# Written by shoal from Ollama's documentation; not run with Ollama.\n"
+LINES: Final = "{% for message in messages %}{{ message.content.rstrip() }}\n{% endfor %}"
+"""The chat template of a model that answers in lines."""
 
 
 @dataclass(frozen=True)
 class GGUFTarget:
-    """A GGUF file, and what goes beside it."""
+    """A GGUF file, and the card beside it."""
 
     out: Path
     kind: Kind
@@ -45,28 +49,67 @@ class GGUFTarget:
 
     @property
     def files(self) -> list[Path]:
-        """The file, its card and its Modelfile."""
-        return [self.out, self.out.with_suffix(".md"), self.out.with_suffix(".Modelfile")]
+        """The file and its card."""
+        return [self.out, self.out.with_suffix(".md")]
 
     def write(self, model: Exported) -> list[str]:
         """Adapters are added to the weights of their base."""
         lm = model.load()
         model.say(f"writing {self.out} ({self.kind.name})")
         with new_files(self.files) as scratch:
-            file, card, modelfile = (scratch / path.name for path in self.files)
+            file, card = (scratch / path.name for path in self.files)
             card.write_text(model.card("gguf"), encoding="utf-8")
-            modelfile.write_text(modelfile_of(lm, self.out.name, model.temperature), encoding="utf-8")
             write_gguf(lm, file, self.kind, model.name)
         return [str(path) for path in self.files]
 
 
-def modelfile_of(lm: LanguageModel, file: str, temperature: float | None) -> str:
-    """The Modelfile for `file`, a GGUF file beside it. `temperature`: with which it was trained and measured."""
-    lines = [f"FROM ./{file}"]
-    if temperature is not None:
-        lines.append(f"PARAMETER temperature {temperature:g}")
+def write_gguf(lm: LanguageModel, path: Path, kind: Kind, name: str = "") -> None:
+    """Writes `lm`, called `name`, with matrices of `kind`.
+
+    Raises `UserError` for a model that llama.cpp would compute differently, and `OSError`."""
+    config: Any = lm.model.config
+    name = name or display_name(lm.name)
+    family = family_of(config, name)
+    writer = gguf.GGUFWriter(None, gguf.MODEL_ARCH_NAMES[family.arch])
+    writer.add_name(printable(name, 100))
+    writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+    writer.add_file_type(gguf.LlamaFileType[f"{'ALL' if kind == Kind.F32 else 'MOSTLY'}_{kind.name}"])
+    add_settings(writer, family, config)
+    add_vocabulary(writer, lm.tokenizer, config.vocab_size, name)
+    _add_ends(writer, lm)
+    tensors = list(tensors_of(lm.model, family, kind))
+    for tensor in tensors:
+        writer.add_tensor_info(tensor.name, tensor.shape, np.dtype(np.float32), tensor.nbytes, raw_dtype=tensor.kind)
+    try:
+        writer.write_header_to_file(path)
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        for tensor in tensors:
+            writer.write_tensor_data(tensor.data())
+    finally:
+        writer.close()
+
+
+def _add_ends(writer: gguf.GGUFWriter, lm: LanguageModel) -> None:
+    """Adds how a text begins and ends, and how a chat is written."""
     tokenizer: Any = lm.tokenizer
-    for token in tokenizer.convert_ids_to_tokens(sorted(lm.stop_ids & set(tokenizer.all_special_ids)))[:MOST_STOPS]:
-        if token.isprintable() and '"' not in token:
-            lines.append(f'PARAMETER stop "{token}"')
-    return NOTE + "\n".join(lines) + "\n"
+    bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
+    for id, add in (
+        (bos, writer.add_bos_token_id),
+        (tokenizer.unk_token_id, writer.add_unk_token_id),
+        (tokenizer.pad_token_id, writer.add_pad_token_id),
+    ):
+        if id is not None:
+            add(id)
+    chats = chat_template(tokenizer, lm.name) is not None
+    # the end of a turn where there are turns; a line's end, which stops a base model here, is no end of a text
+    end = lm.eos_id if chats or eos is None else eos
+    writer.add_eos_token_id(end)
+    if eos not in (None, end):
+        writer.add_eot_token_id(eos)
+    writer.add_add_bos_token(bos is not None and tokenizer("x").input_ids[0] == bos)
+    writer.add_add_eos_token(False)
+    if chats:
+        writer.add_chat_template(tokenizer.get_chat_template())
+    elif lm.answers_in_lines:
+        writer.add_chat_template(LINES)

@@ -1,7 +1,6 @@
 """A tokenizer as llama.cpp has it: tokens with their types, merges or scores, and how a text is cut into words.
 
-    vocabulary = vocabulary_of(tokenizer, rows=49152, name="smollm2")
-    vocabulary.model, vocabulary.pre        # "gpt2", "smollm"
+    add_vocabulary(writer, tokenizer, rows=49152, name="smollm2")        # of the model "gpt2", cut as "smollm"
 
 llama.cpp has two kinds of byte-pair encoding. One is over bytes ("gpt2"): it cuts a text into words by one of its
 built-in patterns first. The other is SentencePiece's ("llama"): spaces are ▁, and scores order the merges. What a
@@ -10,8 +9,7 @@ tokenizer.json says beyond that is refused, since the file would load and read t
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import gguf
@@ -37,40 +35,14 @@ PATTERNS: Final[Mapping[tuple[str, ...], str]] = {
 """llama.cpp's names of patterns, by the steps of a tokenizer. Each step cuts the words of the one before."""
 WHOLE_WORDS: Final = {"smaug-bpe": "llama-bpe"}
 """The names of patterns with which words of the vocabulary are tokens, whatever the merges say."""
+PREPENDS: Final = ('"Prepend"', '"prepend_scheme": "first"', '"prepend_scheme": "always"')
+"""What says in tokenizer.json that a text begins as if a space were before it."""
 UNREACHED: Final = -1e6
 """The score of a token that no merge makes."""
 
 
-@dataclass(frozen=True)
-class Vocabulary:
-    """What the file says of the tokenizer."""
-
-    model: str
-    pre: str
-    tokens: list[str]
-    types: list[Type]
-    merges: list[str]
-    """Of "gpt2"."""
-    scores: list[float]
-    """Of "llama"."""
-    space_first: bool = False
-    """Whether a text begins as if a space were before it."""
-
-    def write(self, writer: gguf.GGUFWriter) -> None:
-        """Adds it to a file."""
-        writer.add_tokenizer_model(self.model)
-        writer.add_tokenizer_pre(self.pre)
-        writer.add_token_list(self.tokens)
-        writer.add_token_types(self.types)
-        writer.add_add_space_prefix(self.space_first)
-        if self.model == "gpt2":
-            writer.add_token_merges(self.merges)
-        else:
-            writer.add_token_scores(self.scores)
-
-
-def vocabulary_of(tokenizer: Any, rows: int, name: str) -> Vocabulary:
-    """The vocabulary of a model with `rows` rows of embeddings: rows without a token get one that is never used.
+def add_vocabulary(writer: gguf.GGUFWriter, tokenizer: Any, rows: int, name: str) -> None:
+    """Adds the tokenizer of a model with `rows` rows of embeddings: rows without a token get one that is never used.
 
     Raises `UserError` if llama.cpp would read texts differently."""
     if not tokenizer.is_fast:
@@ -79,37 +51,43 @@ def vocabulary_of(tokenizer: Any, rows: int, name: str) -> Vocabulary:
     model = content["model"]
     if model.get("type") != "BPE":
         raise UserError(f"the tokenizer of '{name}' is of the kind {model.get('type')}: only BPE is written as GGUF")
-    vocab: Mapping[str, int] = model["vocab"]
     pairs = [tuple(pair.split(" ", 1)) if isinstance(pair, str) else tuple(pair) for pair in model["merges"]]
-    if SPACE in str(content.get("normalizer")) + str(content.get("pre_tokenizer")) and model.get("byte_fallback"):
-        tokens, types = _by_id(content, vocab, rows, name, pieces=True)
-        ranks: dict[str, int] = {}
-        for rank, pair in enumerate(pairs):
-            ranks.setdefault("".join(pair), rank)
-        # a merge's product is found by its spelling in tokenizer.json, where user-defined tokens have ▁
-        scores = [-1.0 - ranks[t] if t in ranks else 0.0 if len(t) == 1 else UNREACHED for t in tokens]
-        return Vocabulary("llama", "default", tokens, types, [], scores, _prepends(content))
-    pre = _pre(content, vocab, name)
-    if model.get("ignore_merges"):
-        if pre not in WHOLE_WORDS:
-            raise UserError(f"the tokenizer of '{name}' is not written as GGUF: it ignores merges")
-        pre = WHOLE_WORDS[pre]
-    tokens, types = _by_id(content, vocab, rows, name, pieces=False)
-    return Vocabulary("gpt2", pre, tokens, types, [" ".join(pair) for pair in pairs], [])
+    cuts = json.dumps([content.get("normalizer"), content.get("pre_tokenizer")], ensure_ascii=False)
+    pieces = SPACE in cuts and bool(model.get("byte_fallback"))
+    pre = "default" if pieces else _pre(content, name)
+    tokens, types = _by_id(content, rows, name, pieces)
+    writer.add_tokenizer_model("llama" if pieces else "gpt2")
+    writer.add_tokenizer_pre(pre)
+    writer.add_token_list(tokens)
+    writer.add_token_types(types)
+    if not pieces:
+        writer.add_add_space_prefix(False)
+        writer.add_token_merges([" ".join(pair) for pair in pairs])
+        return
+    writer.add_add_space_prefix(any(mark in cuts for mark in PREPENDS))
+    ranks: dict[str, int] = {}
+    for rank, pair in enumerate(pairs):
+        ranks.setdefault("".join(pair), rank)
+    # a merge's product is found by its spelling in tokenizer.json, where user-defined tokens have ▁
+    writer.add_token_scores([-1.0 - ranks[t] if t in ranks else 0.0 if len(t) == 1 else UNREACHED for t in tokens])
 
 
-def _pre(content: Mapping[str, Any], vocab: Mapping[str, int], name: str) -> str:
+def _pre(content: Mapping[str, Any], name: str) -> str:
     """llama.cpp's name of the patterns that cut a text into words."""
     changes = str((content.get("normalizer") or {"type": "NFC"})["type"])
     if changes != "NFC":
         raise UserError(f"the tokenizer of '{name}' is not written as GGUF: it changes texts ({changes[:40]})")
     steps = tuple(_steps(content["pre_tokenizer"] or {"type": "none"}, name))
     pre = PATTERNS.get(steps)
-    if pre is None or (pre == "superbpe" and any(re.search(r"\d\d", token) for token in vocab)):
+    if pre is None or (pre == "superbpe" and any(re.search(r"\d\d", token) for token in content["model"]["vocab"])):
         raise UserError(
             f"the tokenizer of '{name}' cuts texts in a way that llama.cpp does not know ({' then '.join(steps)[:120]})"
         )
-    return pre
+    if not content["model"].get("ignore_merges"):
+        return pre
+    if pre not in WHOLE_WORDS:
+        raise UserError(f"the tokenizer of '{name}' is not written as GGUF: it ignores merges")
+    return WHOLE_WORDS[pre]
 
 
 def _steps(pre: Mapping[str, Any], name: str) -> Iterator[str]:
@@ -120,9 +98,12 @@ def _steps(pre: Mapping[str, Any], name: str) -> Iterator[str]:
                 yield from _steps(part, name)
         case {"type": "Digits", "individual_digits": True}:
             yield DIGITS
-        case {"type": "Split", "pattern": {"Regex": str(regex)}, "behavior": "Isolated", "invert": False}:
-            yield regex
-        case {"type": "Split", "pattern": {"Regex": str(regex)}, "behavior": "Removed", "invert": True}:
+        case {"type": "Split", "pattern": {"Regex": str(regex)}, "behavior": "Isolated", "invert": False} | {
+            "type": "Split",
+            "pattern": {"Regex": str(regex)},
+            "behavior": "Removed",
+            "invert": True,
+        }:
             yield regex
         case {"type": "ByteLevel", "add_prefix_space": False}:
             if pre.get("use_regex", True):
@@ -134,11 +115,10 @@ def _steps(pre: Mapping[str, Any], name: str) -> Iterator[str]:
             )
 
 
-def _by_id(
-    content: Mapping[str, Any], vocab: Mapping[str, int], rows: int, name: str, pieces: bool
-) -> tuple[list[str], list[Type]]:
+def _by_id(content: Mapping[str, Any], rows: int, name: str, pieces: bool) -> tuple[list[str], list[Type]]:
     """Tokens and types by id, for each row. `pieces`: they are SentencePiece's. Raises `UserError`."""
     byte = re.compile("<0x[0-9A-F]{2}>" if pieces else "(?!)")
+    vocab = content["model"]["vocab"]
     found = {id: (token, Type.BYTE if byte.fullmatch(token) else Type.NORMAL) for token, id in vocab.items()}
     for added in content["added_tokens"]:
         text, kind = added["content"], Type.CONTROL if added["special"] else Type.USER_DEFINED
@@ -156,21 +136,3 @@ def _by_id(
             f"the tokenizer of '{name}' is not written as GGUF: two of its tokens are written alike, or one is empty"
         )
     return tokens, [kind for _, kind in each]
-
-
-def _prepends(content: Mapping[str, Any]) -> bool:
-    """Whether a text begins with ▁."""
-    written = json.dumps([content.get("normalizer"), content.get("pre_tokenizer")], ensure_ascii=False)
-    return '"Prepend"' in written or '"prepend_scheme": "first"' in written or '"prepend_scheme": "always"' in written
-
-
-def special_tokens(tokenizer: Any) -> Mapping[str, int]:
-    """The ids of special tokens that the tokenizer has, by GGUF's names."""
-    ids = {"bos": tokenizer.bos_token_id, "unk": tokenizer.unk_token_id, "pad": tokenizer.pad_token_id}
-    return {name: id for name, id in ids.items() if id is not None}
-
-
-def begins(tokenizer: Any) -> bool:
-    """Whether the tokenizer puts its begin-of-sequence token before a text."""
-    ids: Sequence[int] = tokenizer("x").input_ids
-    return tokenizer.bos_token_id is not None and ids[0] == tokenizer.bos_token_id

@@ -16,9 +16,9 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from shoal.errors import UserError
 from shoal.policy.loading import LanguageModel, load
-from shoal_extras.gguf.file import write_gguf
+from shoal_extras.gguf.export import write_gguf
 from shoal_extras.gguf.tensors import KINDS
-from shoal_extras.gguf.vocabulary import GPT2, LLAMA3, QWEN2, vocabulary_of
+from shoal_extras.gguf.vocabulary import GPT2, LLAMA3, QWEN2, add_vocabulary
 
 CPU = torch.device("cpu")
 COMMON: dict[str, Any] = {
@@ -191,9 +191,11 @@ TEXTS = (
 def test_texts_are_cut_alike(steps: Any, pre: str, tmp_path: Path) -> None:
     lm = tiny("llama", transformers.LlamaConfig(**COMMON | {"vocab_size": 400}))
     tokenizer = byte_level(*steps)
-    assert vocabulary_of(tokenizer, 400, "x").pre == pre
     lm = LanguageModel("x", lm.model, tokenizer, frozenset([1]), 1, 1)
     write_gguf(lm, tmp_path / "x.gguf", KINDS["F16"])
+    field = gguf.GGUFReader(tmp_path / "x.gguf").get_field("tokenizer.ggml.pre")
+    assert field is not None
+    assert field.contents() == pre
     with LlamaCpp(tmp_path / "x.gguf") as llama:
         for text in TEXTS:
             assert llama.tokens(text) == tokenizer(text).input_ids
@@ -225,7 +227,7 @@ def test_what_llama_cpp_lacks_is_refused(tmp_path: Path) -> None:
 def test_other_tokenizers_are_refused() -> None:
     def said(tokenizer: Any, rows: int = 400) -> str:
         with pytest.raises(UserError) as caught:
-            vocabulary_of(tokenizer, rows, "x")
+            add_vocabulary(gguf.GGUFWriter(None, "llama"), tokenizer, rows, "x")
         return str(caught.value)
 
     assert "does not know (its step is Punctuation)" in said(byte_level(pre_tokenizers.Punctuation(), BYTES))

@@ -241,8 +241,8 @@ def test_a_base_is_a_model_folder_and_a_function_of_its_recipe(tmp_path: Path) -
 
 
 def test_a_base_that_uses_what_it_is_shown_reads_questions_after_their_answers() -> None:
-    """Its examples are what a node's own teacher reads (`examples/distillation.py`): the question, its right answer, and
-    the question again. An answer to another question is of no use."""
+    """Its examples are what a node's own teacher reads (`examples/distillation.py`): the question, its right answer,
+    and the question again. An answer to another question is of no use."""
     tasks = Tasks(TasksConfig())
     plain, shown = (make_examples(tasks, Recipe(start="guppy", shown=share), 300) for share in (0.0, 1.0))
     alone, again, other = [], [], []
