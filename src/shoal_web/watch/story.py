@@ -45,8 +45,8 @@ class Story:
         questions = self._tables.rows(
             f"SELECT key, coalesce(any_value(left(task, {NAME})), '') AS task, "
             f"coalesce(any_value(left(question, {WHOLE})), '') AS question, "
-            f"any_value(left({self._tables.column(TRANSCRIPTS, 'answer')}, {SHOWN})) AS answer, "
-            f"any_value(left({self._tables.column(TRANSCRIPTS, 'identity')}, {NAME})) AS identity, "
+            f"any_value(left(answer, {SHOWN})) AS answer, "
+            f"any_value(left(identity, {NAME})) AS identity, "
             f"min(round) FILTER (WHERE reward >= {RIGHT}) AS first_right "
             f"FROM {own} GROUP BY key ORDER BY 2, 3, 1 LIMIT {QUESTIONS}",
             values,
@@ -66,10 +66,9 @@ class Story:
         chosen["common"] = self._common(chosen)
         first = chosen["first_right"]
         rounds = sorted({*shown, *([] if first is None else [first])})
-        held = self._tables.column(TRANSCRIPTS, "conversation")
         answers = self._tables.rows(
             f"SELECT round, any_value(left(completion, {WHOLE})) AS completion, any_value(reward) AS reward, "
-            f"any_value(CASE WHEN length({held}) <= {WHOLE} THEN {held} END) AS conversation, "
+            f"any_value(CASE WHEN length(conversation) <= {WHOLE} THEN conversation END) AS conversation, "
             f"any_value(left(finish_reason, {NAME})) AS finish_reason FROM {own} "
             f"WHERE key = $key AND round IN {_list(rounds)} GROUP BY round ORDER BY round",
             values | {"key": chosen["key"]},
@@ -105,7 +104,7 @@ class Story:
         values = {"answer": question["answer"], "label": question["task"], "task": task_of(question["task"])}
         [row] = self._tables.rows(
             f"SELECT avg((left(answer, {SHOWN}) = $answer)::INT) AS share FROM "
-            f"(SELECT any_value({self._tables.column(ROLLOUTS, 'answer')}) AS answer FROM {newest} "
+            f"(SELECT any_value(answer) AS answer FROM {newest} "
             'WHERE task IN ($label, $task) GROUP BY seed, "index")',
             values,
         )

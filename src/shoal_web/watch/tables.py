@@ -21,13 +21,15 @@ from typing import Any, Final
 from shoal.runs.tables import FOOTER, GROUPS, LATER, ROWS, TABLES
 from shoal_web.watch.files import opened, state_of
 from shoal_web.watch.reader import Answer, RunReader
-from shoal_web.watch.source import BusyError
+from shoal_web.watch.source import WHOLE, BusyError
 
 ENTRIES, PARTS = 20_000, 4096
 """Names in a table's folder that are looked at, and parts that are taken, the newest."""
 BYTES = 512 << 20
 """Of one part when it is read."""
 TYPES: Final = {"int64": "BIGINT", "string": "VARCHAR", "double": "DOUBLE", "bool": "BOOLEAN"}
+HELD: Final = f"CASE WHEN length(conversation) <= {WHOLE} THEN conversation END AS conversation"
+"""SQL for a conversation that is not too long to be shown."""
 
 Row = dict[str, Any]
 Mark = tuple[int, int, int]
@@ -41,7 +43,6 @@ class Tables:
         self._folder = folder.resolve()
         self.reader = RunReader(self._folder)
         self._checked: dict[str, tuple[Mark, str]] = {}
-        self._lacking: dict[str, frozenset[str]] = {}
 
     @property
     def trouble(self) -> str:
@@ -58,13 +59,7 @@ class Tables:
         names = {f"{table}/{path.name}" for _, path in there}
         for name in [name for name in list(self._checked) if name.startswith(f"{table}/") and name not in names]:
             self._checked.pop(name, None)
-            self._lacking.pop(name, None)
         return {mark[0]: path for mark, path in there if not self._fault(table, mark, path)}
-
-    def column(self, table: str, name: str) -> str:
-        """SQL for a column that older runs lack: null unless each of the table's `parts` has it."""
-        lacking = [part for part, names in list(self._lacking.items()) if name in names]
-        return "NULL::VARCHAR" if any(part.startswith(f"{table}/") for part in lacking) else name
 
     def mark(self, table: str) -> tuple[Mark, ...]:
         """Another value when the table has changed."""
@@ -129,7 +124,6 @@ class Tables:
         if columns.error:
             return columns.error
         types = {row["column_name"]: row["column_type"] for row in columns.rows}
-        self._lacking[f"{table}/{path.name}"] = LATER - types.keys()
         for field in TABLES[table]:
             if field.name in LATER and field.name not in types:
                 continue
@@ -164,5 +158,8 @@ def parquet(paths: Iterable[Path]) -> str:
     """SQL for the rows of these files, with their places `part` and `row`. The paths are those of `Tables.parts`."""
     files = ", ".join(quoted(f"{path.parent.name}/{path.name}") for path in paths)
     part = r"CAST(regexp_extract(filename, 'from-round-(\d+)\.parquet$', 1) AS BIGINT)"
-    source = f"read_parquet([{files}], filename = true, file_row_number = true)"
-    return f"(SELECT *, {part} AS part, file_row_number AS row FROM {source})"
+    source = f"read_parquet([{files}], filename = true, file_row_number = true, union_by_name = true)"
+    later = ", ".join(f"NULL::VARCHAR AS {name}" for name in sorted(LATER))
+    return (
+        f"(SELECT *, {part} AS part, file_row_number AS row FROM {source} UNION ALL BY NAME SELECT {later} WHERE false)"
+    )

@@ -156,7 +156,7 @@ def test_nodes_stand_by_held_out_pass(tmp_path: Path) -> None:
 def test_an_empty_run_and_a_folder_without_one(tmp_path: Path) -> None:
     source = FolderSource(write_run(tmp_path / "run"), "run")
     assert source.summary()["nodes"] == []
-    assert source.rollouts(RolloutQuery()) == {"rollouts": [], "next": None, "searched": None}
+    assert source.rollouts(RolloutQuery()) == {"rollouts": [], "next": None}
     assert source.rollouts(RolloutQuery(learner="*", text="x"))["rollouts"] == []
     assert source.graph(GraphQuery())["edges"] == []
     with pytest.raises(UserError, match="not a folder"):
@@ -219,20 +219,10 @@ def test_conditions(tmp_path: Path, asked: dict[str, Any], count: int) -> None:
     assert len(everything(shown, **asked)) == count
 
 
-def test_a_search_that_takes_long_answers_in_parts(tmp_path: Path) -> None:
+def test_a_search_goes_back_to_the_first_part(tmp_path: Path) -> None:
     rows = {round: [completion("ada", "needle" if round == 1 else "hay")] for round in range(1, 21)}
     tables = Tables(write_run(tmp_path / "run", [metric(1, "ada")], rows, parts=1))
-    clock = iter(range(10_000))
-    shown = Explorer(tables, clock=lambda: float(next(clock)))
-    page = shown.page(RolloutQuery(text="needle"))
-    assert page["rollouts"] == []
-    steps = 1
-    while page["next"]:
-        assert page["searched"] is not None
-        page = shown.page(RolloutQuery(text="needle", after=page["next"]))
-        steps += 1
-    assert said(page) == ["needle"]
-    assert steps > 2
+    assert said(Explorer(tables).page(RolloutQuery(text="needle"))) == ["needle"]
 
 
 def test_a_rollout_whole_and_who_learned_from_it(tmp_path: Path) -> None:

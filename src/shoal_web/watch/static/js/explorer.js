@@ -7,7 +7,6 @@ import { Rollout } from "./rollout.js";
 import { thumbnail, Thumbnails } from "./thumbnails.js";
 
 const WAIT = 250; // ms after the last key
-const PAGE = 20;
 const FIELDS = ["text", "task", "node", "learner", "reward", "live", "finish", "first", "last"];
 
 export class Explorer {
@@ -92,32 +91,24 @@ export class Explorer {
     await this.next(true);
   }
 
-  /** The next page. A search that takes long answers in parts: they are asked for until there is a page's worth. */
   async next(fresh = false) {
     this.asked?.abort();
-    const asked = this.asked = new AbortController();
-    const query = this.query(), wanted = this.shown + PAGE, began = performance.now();
-    let first = true;
+    const asked = this.asked = new AbortController(), began = performance.now();
     this.more.disabled = true;
     this.list.setAttribute("aria-busy", "true");
     try {
-      while (first || (this.after && this.shown < wanted)) {
-        const page = await ask(`runs/${this.id}/rollouts`, { ...query, after: this.after }, asked.signal);
-        if (fresh && first) fill(this.list);
-        const from = this.shown;
-        for (const each of page.rollouts) {
-          const item = this.item(each);
-          this.list.append(item);
-          this.thumbnails.watch(item, this.id, each);
-        }
-        this.shown += page.rollouts.length;
-        this.after = page.next;
-        if (!fresh && first && page.rollouts.length) this.list.children[from]?.querySelector("button")?.focus();
-        first = false;
-        const still = page.searched !== null && this.shown < wanted;
-        this.count.textContent = still ? `${whole(this.shown)} found; searched back to round ${whole(page.searched)} …`
-          : this.shown ? `${whole(this.shown)} shown${this.after ? ", there are more" : ", these are all"} (${Math.round(performance.now() - began)} ms)` : "";
+      const page = await ask(`runs/${this.id}/rollouts`, { ...this.query(), after: this.after }, asked.signal);
+      if (fresh) fill(this.list);
+      const from = this.shown;
+      for (const each of page.rollouts) {
+        const item = this.item(each);
+        this.list.append(item);
+        this.thumbnails.watch(item, this.id, each);
       }
+      this.shown += page.rollouts.length;
+      this.after = page.next;
+      if (!fresh && page.rollouts.length) this.list.children[from]?.querySelector("button")?.focus();
+      this.count.textContent = this.shown ? `${whole(this.shown)} shown${this.after ? ", there are more" : ", these are all"} (${Math.round(performance.now() - began)} ms)` : "";
       this.more.hidden = !this.after;
       if (!this.shown) fill(this.list, this.none());
     } catch (error) {
